@@ -1,0 +1,1 @@
+"""localagent: language models on the machine in front of you, with tool calls that work."""

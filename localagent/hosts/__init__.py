@@ -1,0 +1,1 @@
+"""Model hosts: one file per inference engine, all with the interface of `protocol`."""

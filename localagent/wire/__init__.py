@@ -1,0 +1,1 @@
+"""Pure conversions between the message model and the formats other software speaks."""

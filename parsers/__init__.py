@@ -1,0 +1,67 @@
+"""Streaming parsers for what language models write: content, reasoning and tool calls.
+
+    from parsers import DIALECTS, StreamParser
+
+    parser = StreamParser(DIALECTS["lfm2"])
+    for piece in ('<|tool_call_start|>[get_weather(ci', 'ty="Paris")]<|tool_call_end|>'):
+        for event in parser.feed(piece):
+            ...
+    parser.close()
+
+Standard library only. Knows nothing of models, hosts or HTTP.
+"""
+
+from parsers.collect import (
+    CallPart,
+    Collector,
+    MalformedPart,
+    Part,
+    ReasoningPart,
+    Segment,
+    TextPart,
+    collect,
+    segments,
+)
+from parsers.dialects import DIALECTS, Dialect
+from parsers.events import (
+    ArgumentEnd,
+    ArgumentsDelta,
+    CallEnd,
+    CallStart,
+    Event,
+    Finish,
+    Malformed,
+    Markup,
+    Reason,
+    Reasoning,
+    Text,
+)
+from parsers.spans import Span
+from parsers.stream import StreamParser
+
+__all__ = [
+    "DIALECTS",
+    "ArgumentEnd",
+    "ArgumentsDelta",
+    "CallEnd",
+    "CallPart",
+    "CallStart",
+    "Collector",
+    "Dialect",
+    "Event",
+    "Finish",
+    "Malformed",
+    "MalformedPart",
+    "Markup",
+    "Part",
+    "Reason",
+    "Reasoning",
+    "ReasoningPart",
+    "Segment",
+    "Span",
+    "StreamParser",
+    "Text",
+    "TextPart",
+    "collect",
+    "segments",
+]

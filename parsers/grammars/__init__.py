@@ -1,0 +1,1 @@
+"""Grammars for the payload of call blocks, each as straight-line reading code over a `Source`."""

@@ -1,0 +1,303 @@
+"""A block of calls: from its start marker to behind its end marker, however it is written.
+
+Finds the list and its elements, resynchronises after faults so that siblings survive, and keeps what is
+no call. What an element looks like is the business of `pythonic` and `json_calls`. The policies cited are
+those of the LFM2 output format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+
+from parsers.emitter import Emitter
+from parsers.events import Reason
+from parsers.grammars.call import NAME, Call
+from parsers.grammars.faults import Fault
+from parsers.grammars.json_calls import JsonCall
+from parsers.grammars.pythonic import PythonicCall
+from parsers.grammars.values import CLOSERS
+from parsers.source import Reading, Source
+from parsers.spans import Span
+
+_FENCE = "```"
+_LINE = re.compile(r"[^\n]*")
+_NO_MARKER = re.compile(r"[^<]*")
+_NO_BRACKET = re.compile(r"[^()\[\]{}'\"<,\n]*")
+_STRING_BODY = {quote: re.compile(rf"[^{quote}\\<]*") for quote in "'\""}
+
+# What is said of a fault only holds if the call goes on behind it.
+_PREMATURE = (Reason.SYNTAX, Reason.NOT_A_CALL, Reason.MISSING_VALUE, Reason.POSITIONAL_ARGUMENT)
+
+
+class Block:
+    """Reads one block. `source.pos` is behind the start marker when `read` begins."""
+
+    def __init__(self, source: Source, emit: Emitter, span: Span, ends: tuple[str, ...]) -> None:
+        """`ends`: markers that end the model's turn, and with it any block."""
+        self.source = source
+        self.emit = emit
+        self.span = span
+        self._ends = ends
+        self._start = source.offset - len(span.open)
+        self._bracketed = False
+        self._kept = False  # the call that ended the block was kept, and that says it all
+
+    def read(self) -> Reading:
+        """Read the block and what belongs to it; `source.pos` is behind it afterwards."""
+        source = self.source
+        source.keep_from(self._start)
+        body = source.offset
+        yield from self._fence()
+        self._bracketed = (yield from source.space()) == "["
+        source.pos += self._bracketed
+        if (yield from self._elements()):
+            yield from self._close(body)
+        source.keep_from(None)
+
+    # -- the list -------------------------------------------------------------------------------------
+
+    def _elements(self) -> Generator[None, None, bool]:
+        """Read the calls; True when the list was closed, False when the block is over without that."""
+        source = self.source
+        while True:
+            char = yield from source.space()
+            if char == "]":
+                source.pos += 1
+                return True
+            if char == ",":
+                source.pos += 1
+            elif not char or (yield from self._at_terminator()):
+                return (yield from self._broken_off())
+            elif self._bracketed or not (yield from self._fence()):
+                yield from self._element(char)
+
+    def _element(self, char: str) -> Reading:
+        """Read one element of the list and what its follower says of it."""
+        source = self.source
+        self.emit.markup(source.offset)
+        start = source.offset
+        notation = JsonCall if char == "{" else PythonicCall
+        call: Call = notation(source, self.emit, self.span, self.follows_call)
+        try:
+            yield from call.read()
+            end = source.offset
+            yield from self._confirm()
+        except Fault as fault:
+            yield from self._reject(call, start, fault)
+        else:
+            call.finish(end)
+
+    def _confirm(self) -> Reading:
+        """A call is complete once a separator, the end of the list or a marker follows (policy 18)."""
+        source = self.source
+        start = source.offset
+        char = yield from source.space()
+        if char in (",", "]"):
+            return
+        if not char or (yield from self._at_marker(self._ends)):
+            raise Fault(Reason.TRUNCATED)
+        if (yield from self._at_terminator()):
+            return
+        if self._bracketed or "\n" not in source.since(start):
+            raise Fault(Reason.SYNTAX, balanced=False)
+
+    def _reject(self, call: Call, start: int, fault: Fault) -> Reading:
+        """Keep the element; `source.pos` is at what follows it, or at what ends the block."""
+        source = self.source
+        reason = fault.reason
+        if reason in _PREMATURE:
+            if not (yield from source.char()) or (yield from self._at_marker(self._ends)):
+                reason = Reason.TRUNCATED
+            elif (yield from self._at_terminator()):
+                reason = Reason.UNCLOSED
+        if not (fault.balanced and (yield from self._skip_element(call.closers()))):
+            yield from self._skip_to_terminator()
+            self._kept = True
+        self.emit.malformed(source.since(start), reason, source.offset, call.name, call.index, call.arguments)
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def _broken_off(self) -> Generator[None, None, bool]:
+        """The block ends at a marker or with the output, its list still open or never opened."""
+        source = self.source
+        start = source.offset
+        if (yield from self._at_marker((self.span.close,))):
+            if not self._bracketed or self._kept:
+                self._bracketed = False
+                return True
+            source.pos += len(self.span.close)
+            self.emit.malformed(source.since(self._start), Reason.UNCLOSED, source.offset)
+        elif not self._kept:
+            reached = yield from self._at_marker((self.span.open,))
+            reason = Reason.UNCLOSED if reached else Reason.TRUNCATED
+            self.emit.malformed(source.since(self._start), reason, start)
+        return False
+
+    def _close(self, body: int) -> Reading:
+        """The list is closed: read the end marker, or say that it is missing (policy 16)."""
+        source = self.source
+        end = source.offset
+        yield from self._fence()
+        char = yield from source.space()
+        if (yield from self._at_marker((self.span.close,))):
+            text = source.since(body)
+            source.pos += len(self.span.close)
+            self.emit.markup(source.offset)
+            yield from self._echoes(text)
+        elif not char or (yield from self._at_marker(self._ends)):
+            self.emit.markup(source.offset)
+        elif source.ended and self.span.close.startswith(source.text[source.pos :]):
+            source.pos = len(source.text)
+            self.emit.markup(source.offset)
+        else:
+            source.rewind(end)
+            self.emit.markup(end)
+            self.emit.malformed("", Reason.MISSING_END, end)
+
+    def _echoes(self, body: str) -> Reading:
+        """Copies of the body behind the end marker, each closed once more, are no calls (policy 12)."""
+        source = self.source
+        start = source.offset
+        while body and (yield from self._repeats(body)) and (yield from self._at_marker((self.span.close,))):
+            source.pos += len(self.span.close)
+            self.emit.malformed(source.since(start), Reason.ECHO, source.offset)
+            start = source.offset
+        source.rewind(start)
+
+    def _repeats(self, body: str) -> Generator[None, None, bool]:
+        source = self.source
+        done = 0
+        while done < len(body):
+            if not (yield from source.char()):
+                return False
+            piece = source.text[source.pos : source.pos + len(body) - done]
+            if not body.startswith(piece, done):
+                return False
+            done += len(piece)
+            source.pos += len(piece)
+        return True
+
+    # -- looking ahead --------------------------------------------------------------------------------
+
+    def follows_call(self, inner: bool) -> Generator[None, None, bool]:
+        """Whether what comes next fits behind a whole call. Reads ahead; the caller goes back.
+
+        `inner`: a string of the call holds unescaped quotes, so that `)]` may be text as well: it only
+        counts where the block ends (policy 27).
+        """
+        source = self.source
+        start = source.offset
+        char = yield from source.space()
+        if not char or (yield from self._at_terminator()):
+            return True
+        if char == "]":
+            source.pos += 1
+            return not inner or (yield from self._ends_here())
+        if char == ",":
+            source.pos += 1
+            char = yield from source.space()
+            if char == "]":
+                return True
+        elif "\n" not in source.since(start):
+            return False
+        elif char == "`":
+            return (yield from self._ends_here())
+        if char in ("", "{"):
+            return True
+        name = yield from source.run(NAME)
+        follower = yield from source.space()
+        return not follower or (name != "" and follower == "(")
+
+    def _ends_here(self) -> Generator[None, None, bool]:
+        yield from self._fence()
+        return not (yield from self.source.space()) or (yield from self._at_terminator())
+
+    def _fence(self) -> Generator[None, None, bool]:
+        """Read a Markdown fence, up to the end of its line, if one comes next."""
+        source = self.source
+        yield from source.space()
+        start = source.offset
+        for character in _FENCE:
+            if (yield from source.char()) != character:
+                source.rewind(start)
+                return False
+            source.pos += 1
+        if not (yield from self._at_terminator()):
+            yield from self._rest_of_line()
+        return True
+
+    def _rest_of_line(self) -> Reading:
+        source = self.source
+        while (yield from source.char()) not in ("", "\n") and not (yield from self._at_terminator()):
+            source.pos += 1
+
+    def _at_marker(self, markers: tuple[str, ...]) -> Generator[None, None, bool]:
+        if (yield from self.source.char()) == "":
+            return False
+        return (yield from self.source.marker()) in markers
+
+    def _at_terminator(self) -> Generator[None, None, bool]:
+        """Whether a marker comes next that ends a block: its own two, the turn's end, a special token."""
+        source = self.source
+        if (yield from source.char()) == "":
+            return False
+        marker = yield from source.marker()
+        return marker in (self.span.open, self.span.close, *self._ends) or (
+            marker != "" and source.is_special(source.pos)
+        )
+
+    # -- resynchronising ------------------------------------------------------------------------------
+
+    def _skip_to_terminator(self) -> Reading:
+        source = self.source
+        while True:
+            yield from source.run(_NO_MARKER)
+            if not (yield from source.char()) or (yield from self._at_terminator()):
+                return
+            source.pos += 1
+
+    def _skip_element(self, closers: list[str]) -> Generator[None, None, bool]:
+        """Skip the rest of a faulty element by its brackets and quotes.
+
+        True at the separator or the end of the list behind it; False when it cannot be found, at a
+        position from which the next marker counts.
+        """
+        source = self.source
+        while True:
+            yield from source.run(_NO_BRACKET)
+            char = yield from source.char()
+            if not char or (char == "<" and (yield from self._at_terminator())):
+                return False
+            if not closers and (char in ",]" or (char == "\n" and not self._bracketed)):
+                return True
+            if char in CLOSERS:
+                closers.append(CLOSERS[char])
+            elif char in ")]}" and (not closers or closers.pop() != char):
+                return False
+            if char not in "'\"":
+                source.pos += 1
+            elif not (yield from self._skip_string(char)):
+                return False
+
+    def _skip_string(self, quote: str) -> Generator[None, None, bool]:
+        """Skip a string literal; False when a marker or the end of the output cuts it (policy 28)."""
+        source = self.source
+        source.pos += 1
+        first_end: int | None = None
+        while True:
+            yield from source.run(_STRING_BODY[quote])
+            char = yield from source.char()
+            marker = (yield from source.marker()) if char == "<" else ""
+            special = marker != "" and source.is_special(source.pos)
+            if not char or special or (marker == self.span.open and first_end is not None):
+                if first_end is not None:
+                    source.rewind(first_end)
+                return False
+            if marker == self.span.close and first_end is None:
+                first_end = source.offset
+            source.pos += 1
+            if char == quote:
+                return True
+            if char == "\\" and (yield from source.char()):
+                source.pos += 1

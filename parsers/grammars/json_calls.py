@@ -1,0 +1,110 @@
+"""A call as a JSON object: `{"name": "get_weather", "arguments": {"city": "Paris"}}`.
+
+The members may come in any order and others are allowed; Python's literals are read as well, since models
+mix them in. Without an object of arguments it is no call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from parsers.events import Reason
+from parsers.grammars.call import NAME, Call
+from parsers.grammars.faults import Fault
+from parsers.grammars.values import Frame
+from parsers.source import Reading
+
+ARGUMENTS = ("arguments", "parameters")
+
+
+class JsonCall(Call):
+    """An object with a name and an object of arguments."""
+
+    json_escapes = True
+    _place: int | None = None  # where the arguments wait for the name
+    _complete = False  # the arguments have been read
+
+    def read(self) -> Reading:
+        """Read the object."""
+        frame = self._enter()
+        while (key := (yield from self._member(frame))) is not None:
+            if key in ARGUMENTS:
+                yield from self._arguments()
+            elif key == "name":
+                yield from self._name()
+            else:
+                yield from self._unused()
+            yield from self._ended(frame)
+        if self.name is None or not self._complete:
+            raise Fault(Reason.NOT_A_CALL)
+
+    def _enter(self) -> Frame:
+        """Open an object, which is known to be a mapping."""
+        frame = Frame("{")
+        frame.keys = True
+        self.frames.append(frame)
+        self.source.pos += 1
+        return frame
+
+    def _member(self, frame: Frame) -> Generator[None, None, str | None]:
+        """The next key and its colon; None when the object was closed instead."""
+        source = self.source
+        char = yield from source.space()
+        if char == "}":
+            source.pos += 1
+            self.frames.pop()
+            return None
+        if char not in ("'", '"'):
+            raise Fault(Reason.SYNTAX)
+        place = self.hold()
+        key = yield from self.value()
+        self.settle(place, "")
+        if (yield from source.space()) != ":":
+            raise Fault(Reason.SYNTAX)
+        source.pos += 1
+        assert isinstance(key, str)
+        frame.key = key
+        return key
+
+    def _ended(self, frame: Frame) -> Reading:
+        """A member is complete when the object goes on or ends behind it."""
+        char = yield from self.source.space()
+        if char == ",":
+            self.source.pos += 1
+        elif char != "}":
+            raise Fault(Reason.SYNTAX)
+        frame.key = None
+
+    def _unused(self) -> Generator[None, None, object]:
+        place = self.hold()
+        value: object = yield from self.value()
+        self.settle(place, "")
+        return value
+
+    def _name(self) -> Reading:
+        name = yield from self._unused()
+        if self.name is not None or not isinstance(name, str) or not name or not NAME.fullmatch(name):
+            raise Fault(Reason.NOT_A_CALL)
+        self.start(name)
+        if self._place is not None:
+            self.settle(self._place)
+            for key, value in self.arguments.items():
+                self.emit.argument_end(key, value)
+
+    def _arguments(self) -> Reading:
+        if self._complete or (yield from self.source.space()) != "{":
+            raise Fault(Reason.NOT_A_CALL)
+        if self.name is None:
+            self._place = self.hold()
+        frame = self._enter()
+        self.write("{")
+        while (key := (yield from self._member(frame))) is not None:
+            self.write_key(key)
+            value = yield from self.value()
+            yield from self._ended(frame)
+            self.argument(key, value)
+        self._complete = True
+
+    def follows(self, inner: bool) -> Generator[None, None, bool]:
+        """Behind the object: whatever fits behind a call."""
+        return (yield from self._follows_call(inner))

@@ -1,0 +1,124 @@
+"""A call as Python writes it: `get_weather(city="Paris", days=3)`, keyword arguments only."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator
+
+from parsers.events import Reason
+from parsers.grammars.call import NAME, Call
+from parsers.grammars.faults import Fault
+from parsers.source import Reading
+
+PARAMETER = re.compile(r"[\w\-]*")
+_QUOTED_PARAMETER = {quote: re.compile(rf"[^{quote}\\\n]*") for quote in "'\""}
+
+
+class PythonicCall(Call):
+    """`name(parameter=value, **{"parameter": value})`."""
+
+    _opened = False
+
+    def read(self) -> Reading:
+        """Read name, parenthesis and arguments."""
+        source = self.source
+        name = yield from source.run(NAME)
+        if (yield from source.space()) != "(" or not name:
+            raise Fault(Reason.NOT_A_CALL)
+        source.pos += 1
+        self._opened = True
+        self.start(name)
+        self.write("{")
+        while (char := (yield from source.space())) != ")":
+            if char == "*":
+                yield from self._unpack()
+            else:
+                yield from self._argument()
+            if (yield from source.space()) == ",":
+                source.pos += 1
+        source.pos += 1
+
+    def closers(self) -> list[str]:
+        """See `Call`."""
+        return [")"] * self._opened + super().closers()
+
+    def _argument(self) -> Reading:
+        source = self.source
+        key = yield from self._parameter()
+        if (yield from source.space()) in (",", ")"):
+            raise Fault(Reason.MISSING_VALUE)
+        self.write_key(key)
+        value = yield from self.value()
+        yield from self._ended()
+        self.argument(key, value)
+
+    def _ended(self) -> Reading:
+        """A value is only known to be whole when the argument list goes on or ends behind it."""
+        if (yield from self.source.space()) not in (",", ")"):
+            raise Fault(Reason.SYNTAX)
+
+    def _parameter(self) -> Generator[None, None, str]:
+        """The name of the next argument, its `=` included."""
+        source = self.source
+        start = source.offset
+        quote = yield from source.char()
+        quoted = quote in ("'", '"')
+        name = yield from (self._quoted_parameter(quote) if quoted else source.run(PARAMETER))
+        follower = yield from source.space()
+        if name and follower == "=":
+            source.pos += 1
+            if (yield from source.char()) != "=":
+                return name
+            raise Fault(Reason.SYNTAX)
+        if quoted and follower:
+            source.rewind(start)  # whoever looks for the end of the call must see the string from its start
+        raise Fault(Reason.POSITIONAL_ARGUMENT if follower in (",", ")") or not name else Reason.SYNTAX)
+
+    def _quoted_parameter(self, quote: str) -> Generator[None, None, str]:
+        source = self.source
+        source.pos += 1
+        name = yield from source.run(_QUOTED_PARAMETER[quote])
+        if (yield from source.char()) != quote:
+            return ""
+        source.pos += 1
+        return name
+
+    def _unpack(self) -> Reading:
+        """`**{...}` merges its items."""
+        source = self.source
+        for _ in "**":
+            if (yield from source.char()) != "*":
+                raise Fault(Reason.POSITIONAL_ARGUMENT)
+            source.pos += 1
+        place = self.hold()
+        items = yield from self.value()
+        if not isinstance(items, dict):
+            raise Fault(Reason.NOT_A_LITERAL)
+        yield from self._ended()
+        self.settle(place, "")
+        for key, value in items.items():
+            self.write_key(key)
+            self.write(json.dumps(value, ensure_ascii=False))
+            self.argument(key, value)
+
+    def follows(self, inner: bool) -> Generator[None, None, bool]:
+        """Behind an argument: the next one, or the end of the call and what fits behind that."""
+        source = self.source
+        char = yield from source.space()
+        if char == ")":
+            source.pos += 1
+            return (yield from self._follows_call(inner))
+        if char != ",":
+            return not char
+        source.pos += 1
+        char = yield from source.space()
+        if char in ("", ")"):
+            return True
+        if char == "*":
+            source.pos += 1
+            return (yield from source.char()) in ("", "*")
+        quoted = char in ("'", '"')
+        name = yield from (self._quoted_parameter(char) if quoted else source.run(PARAMETER))
+        follower = yield from source.space()
+        return not follower or (name != "" and follower == "=")

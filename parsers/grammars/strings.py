@@ -1,0 +1,274 @@
+"""Quoted strings as models write them, read while they stream.
+
+The body is decoded as Python decodes it until an inner quote shows that the model did not escape; from
+there on it is verbatim. Whether a quote closes the string is decided by what follows it (policies 26 and
+27 of the LFM2 format: `bash(command='sed -n '360,450p' f.py')` is ordinary output), whether a marker in it
+is text by what comes later (policy 28).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Generator
+from json.encoder import encode_basestring as quote_json
+
+from parsers.events import Reason
+from parsers.grammars.faults import Fault
+from parsers.source import Reading, Source
+from parsers.spans import Span
+
+PREFIXES = frozenset({"r", "u", "f", "b", "rb", "br", "rf", "fr"})
+
+_ESCAPES = {
+    "\n": "", "\\": "\\", "'": "'", '"': '"', "a": "\a", "b": "\b",
+    "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
+}  # fmt: skip
+_HEX = {"x": 2, "u": 4, "U": 8}
+_DIGITS = re.compile(r"[0-9a-fA-F]*")
+_OCTAL = re.compile(r"[0-7]{1,3}")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_STOPS = {q: re.compile(rf"[{q}\\<]") for q in "'\""} | {q + "f": re.compile(rf"[{q}\\<{{}}]") for q in "'\""}
+
+Fits = Callable[[bool], Generator[None, None, bool]]
+"""Whether what follows `pos` fits after a closing quote; the argument: inner quotes have been seen."""
+Write = Callable[[str, int], None]
+"""Takes a piece of JSON text and the offset up to which it accounts for the output."""
+
+
+class String:
+    """One string literal, from behind its opening quote to behind its closing one."""
+
+    __slots__ = (
+        "_fits", "_held", "_held_from", "_high", "_inner", "_json", "_pair", "_parts", "_prefix", "_quote",
+        "_source", "_span", "_start", "_tail", "_verbatim", "_write", "repaired",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        source: Source,
+        span: Span,
+        opening: tuple[int, str, str],
+        fits: Fits,
+        write: Write,
+        *,
+        json: bool,
+    ) -> None:
+        """`opening`: where the literal starts, its prefix in lower case, its quote, one character or three.
+        `span`: the markers of the block it stands in. `json`: JSON's escapes.
+        """
+        start, prefix, quote = opening
+        self._source = source
+        self._span = span
+        self._start = start
+        self._quote = quote
+        self._prefix = prefix
+        self._fits = fits
+        self._write = write
+        self._json = json
+        self._parts: list[str] = []
+        self._held: list[str] | None = None  # text behind an end marker that may yet end the block
+        self._held_from = 0
+        self._high = ""  # a high surrogate waiting for its other half
+        self._tail = ""  # the last two characters read, as they were written
+        self._inner = False  # an inner quote has been seen
+        self._pair = False  # inside a pair of inner quotes
+        self._verbatim = "r" in prefix
+        self.repaired = False
+
+    def read(self) -> Generator[None, None, str]:
+        """Read to the closing quote; returns the value. Raises Fault."""
+        source = self._source
+        stops = _STOPS[self._quote[0] + ("f" if "f" in self._prefix else "")]
+        while True:
+            text, start = source.text, source.pos
+            hit = stops.search(text, start)
+            if hit is None or hit.start() > start:
+                end = len(text) if hit is None else hit.start()
+                source.pos = end
+                self._take(text[start:end], text[start:end])
+                if hit is None:
+                    if source.ended:
+                        raise self._abandon(Reason.TRUNCATED)
+                    yield
+                continue
+            char = text[start]
+            if char == self._quote[0]:
+                if (yield from self._closes()):
+                    break
+            elif char == "\\":
+                yield from self._escape()
+            elif char == "<":
+                yield from self._marker()
+            else:
+                yield from self._brace(char)
+        self._release()
+        return "".join(self._parts)
+
+    # -- collecting -----------------------------------------------------------------------------------
+
+    def _take(self, written: str, value: str) -> None:
+        """Add `value`, which the output wrote as `written`, read up to the current position."""
+        self._tail = (self._tail + written)[-2:]
+        if self._high:
+            value, self._high = self._high + value, ""
+        if not value.isascii() and _SURROGATE.search(value):
+            if "\ud800" <= value[-1] <= "\udbff":
+                value, self._high = value[:-1], value[-1]
+            # joins the halves of pairs and replaces the lone ones, which JSON cannot hold
+            value = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        if self._held is not None:
+            self._held.append(value)
+        elif value:
+            self._parts.append(value)
+            self._write(quote_json(value)[1:-1], self._source.offset)
+
+    def _release(self) -> None:
+        """Write what was held back and an unpaired surrogate."""
+        if self._high:
+            self._high = ""
+            self._take("", "\ufffd")
+        if self._held is not None:
+            held, self._held = "".join(self._held), None
+            self._take("", held)
+
+    def _abandon(self, reason: Reason) -> Fault:
+        """Give the string up, back at the first end marker in it if there was one."""
+        if self._held is not None:
+            self._source.rewind(self._held_from)
+            if reason is Reason.TRUNCATED:
+                reason = Reason.UNCLOSED_STRING
+        return Fault(reason, balanced=False)
+
+    # -- what can stop the text -----------------------------------------------------------------------
+
+    def _closes(self) -> Generator[None, None, bool]:
+        """Whether the quote at hand closes the string; otherwise it is taken as an inner quote."""
+        source = self._source
+        quote = self._quote[0]
+        start = source.offset
+        for _ in self._quote:
+            if (yield from source.char()) != quote:
+                source.rewind(start)
+                source.pos += 1
+                self._take(quote, quote)  # one or two quotes inside a triple-quoted string
+                return False
+            source.pos += 1
+        after = source.offset
+        fits = yield from self._fits(self._inner)
+        source.rewind(after)
+        if fits:
+            if self._pair:
+                raise self._abandon(Reason.AMBIGUOUS_QUOTE)
+            return True
+        follower = yield from source.char()
+        source.rewind(start + 1)
+        self._inner_quote(quote, follower)
+        return False
+
+    def _inner_quote(self, quote: str, follower: str) -> None:
+        before = self._tail[-1:]
+        apostrophe = quote == "'" and before.isalnum() and follower.isalnum()
+        if not apostrophe:
+            lone_prefix = before.lower() in PREFIXES and not self._tail[:-1].isalnum()
+            self._pair = not self._pair and (not before.isalnum() or lone_prefix)
+        self._inner = self._verbatim = self.repaired = True
+        self._take(quote, quote)
+
+    def _marker(self) -> Reading:
+        """A marker in the text: data, unless it is a special token or the string turns out not to close."""
+        source = self._source
+        marker = yield from source.marker()
+        if marker and source.is_special(source.pos):
+            raise self._abandon(Reason.UNCLOSED_STRING)
+        if marker == self._span.open and self._held is not None:
+            raise self._abandon(Reason.UNCLOSED_STRING)
+        if marker == self._span.close and self._held is None:
+            self._held = []
+            self._held_from = source.offset
+        written = marker or "<"
+        source.pos += len(written)
+        self._take(written, written)
+
+    def _brace(self, char: str) -> Reading:
+        """In an f-string: a doubled brace is one, a single one opens what would have to be evaluated."""
+        source = self._source
+        source.pos += 1
+        if (yield from source.char()) != char:
+            if self._inner:
+                raise self._abandon(Reason.NOT_A_LITERAL)
+            source.rewind(self._start)
+            raise Fault(Reason.NOT_A_LITERAL)
+        source.pos += 1
+        self._take(char * 2, char)
+
+    def _escape(self) -> Reading:
+        source = self._source
+        start = source.offset
+        source.pos += 1
+        char = yield from source.char()
+        if not char:
+            raise self._abandon(Reason.TRUNCATED)
+        if self._verbatim:
+            # also in verbatim text a backslash keeps the quote behind it from closing the string
+            width = 1 if char in "\\'\"" else 0
+            source.pos += width
+            self._take("\\" + char[:width], "\\" + char[:width])
+            return
+        if char in _ESCAPES:
+            source.pos += 1
+            self._take("\\" + char, _ESCAPES[char])
+        elif char == "/" and self._json:
+            source.pos += 1
+            self._take("\\/", "/")
+        elif char in _HEX or (char == "N" and not self._json) or char in "01234567":
+            yield from self._numeric_escape(char, start)
+        else:
+            self._take("\\", "\\")
+
+    def _numeric_escape(self, kind: str, start: int) -> Reading:
+        """`\\xhh`, `\\uXXXX`, `\\UXXXXXXXX`, `\\ooo` or `\\N{name}`; an invalid one ends all decoding."""
+        source = self._source
+        if kind in _HEX:
+            source.pos += 1
+            digits = yield from self._ahead(_HEX[kind])
+            code = int(digits, 16) if len(digits) == _HEX[kind] == len(_DIGITS.match(digits).group()) else -1  # type: ignore[union-attr]
+            value = chr(code) if 0 <= code <= 0x10FFFF else ""
+            source.pos += len(digits)
+        elif kind == "N":
+            source.pos += 1
+            value = yield from self._named_character()
+        else:
+            digits = _OCTAL.match((yield from self._ahead(3))).group()  # type: ignore[union-attr]
+            value = chr(int(digits, 8))
+            source.pos += len(digits)
+        if value:
+            self._take("\\" + kind, value)
+            return
+        source.rewind(start + 1)
+        self._verbatim = self.repaired = True
+        self._take("\\", "\\")
+
+    def _named_character(self) -> Generator[None, None, str]:
+        name = yield from self._ahead(90)  # the longest names have 88 characters
+        close = name.find("}")
+        if not name.startswith("{") or close < 0:
+            return ""
+        try:
+            value = unicodedata.lookup(name[1:close])
+        except KeyError:
+            return ""
+        self._source.pos += close + 1
+        return value
+
+    def _ahead(self, count: int) -> Generator[None, None, str]:
+        """Up to `count` characters from the current position, without reading them, nor past a quote."""
+        source = self._source
+        while True:
+            text = source.text[source.pos : source.pos + count]
+            quote = text.find(self._quote[0])
+            if quote >= 0:
+                return text[:quote]
+            if len(text) == count or source.ended:
+                return text
+            yield

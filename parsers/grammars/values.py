@@ -1,0 +1,372 @@
+"""Nested literals: strings, numbers, constants, lists, tuples, sets and mappings, at any place of a call.
+
+One loop over an explicit stack, so depth costs memory and not Python frames. What is read is written as
+JSON at once, except where the notation is not decided yet: `{` may open a set, `(` may only group, and a
+mapping's key must become text. Values are never evaluated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from json.encoder import encode_basestring as quote_json
+from typing import Any
+
+from parsers.emitter import Emitter
+from parsers.events import Reason
+from parsers.grammars.faults import Fault
+from parsers.grammars.strings import PREFIXES, String
+from parsers.grammars.words import CONSTANTS, literal
+from parsers.source import Source
+from parsers.spans import Span
+
+MAX_DEPTH = 200
+"""Open brackets in one value; CPython's own limit for source code is the same."""
+
+CLOSERS = {"[": "]", "(": ")", "{": "}"}
+WORD = re.compile(r"[^\s,()\[\]{}:'\"=<*`]*")
+
+_QUOTED = {quote: re.compile(rf"[^{quote}\\]*") for quote in "'\""}
+_IDENTIFIER = re.compile(r"[^\W\d]\w*")
+
+
+class Frame:
+    """One open bracket. `keys` is True for a mapping, False for a sequence, None while undecided."""
+
+    __slots__ = ("closer", "items", "key", "keys", "mapping", "placeholder")
+
+    def __init__(self, opener: str) -> None:
+        self.closer = CLOSERS[opener]
+        self.keys: bool | None = False if opener == "[" else None
+        self.items: list[Any] = []
+        self.mapping: dict[str, Any] = {}
+        self.key: str | None = None  # the key whose value is being read
+        self.placeholder: int | None = None  # where the held JSON waits for a decision
+
+    @property
+    def expects_key(self) -> bool:
+        """A mapping between two items, or a brace that may be one."""
+        return self.closer == "}" and self.keys is not False and self.key is None
+
+    @property
+    def groups(self) -> bool:
+        """A parenthesis that has not shown yet whether it is a tuple."""
+        return self.closer == ")" and self.keys is None
+
+
+class Values:
+    """Reads literals and writes them as JSON. Subclasses say what may follow a value at their level."""
+
+    json_escapes = False
+
+    def __init__(self, source: Source, emit: Emitter, span: Span) -> None:
+        self.source = source
+        self.emit = emit
+        self.span = span
+        self.frames: list[Frame] = []
+        self.repaired = False
+        self._held: list[str] | None = None  # JSON text that an undecided frame or a key holds back
+        self._adjacent_until = -1  # closing quotes up to this offset belong to a chain of adjacent literals
+
+    # -- for subclasses -------------------------------------------------------------------------------
+
+    def follows(self, inner: bool) -> Generator[None, None, bool]:
+        """Whether what comes next fits behind a complete value outside all brackets of that value."""
+        raise NotImplementedError
+
+    # -- JSON text ------------------------------------------------------------------------------------
+
+    def write(self, piece: str, end: int | None = None) -> None:
+        """Write JSON text, or hold it while its place is undecided."""
+        if self._held is not None:
+            self._held.append(piece)
+        else:
+            self.emit.json(piece, self.source.offset if end is None else end)
+
+    def hold(self) -> int:
+        """Begin holding JSON text back; returns the place to `settle`."""
+        if self._held is None:
+            self._held = []
+        self._held.append("")
+        return len(self._held) - 1
+
+    def settle(self, place: int, text: str | None = None) -> None:
+        """Decide the piece at `place`: keep what was held behind it, or replace all of it by `text`.
+
+        Nothing is held any longer once the outermost place is settled.
+        """
+        assert self._held is not None
+        if text is not None:
+            self._held[place:] = [text]
+        if place == 0:
+            held, self._held = "".join(self._held), None
+            if held:
+                self.write(held)
+
+    # -- values ---------------------------------------------------------------------------------------
+
+    def value(self) -> Generator[None, None, Any]:
+        """Read one value, its brackets included. Raises Fault."""
+        base = len(self.frames)
+        while True:
+            char = yield from self.source.space()
+            if char in CLOSERS:
+                self._open(char)
+                if (yield from self._closed_at_once()):
+                    value = self._close()
+                else:
+                    continue
+            else:
+                value = yield from self._atom(char)
+            while len(self.frames) > base:
+                if not (yield from self._attach(value)):
+                    break
+                value = self._close()
+            else:
+                return value
+
+    def _open(self, opener: str) -> None:
+        if len(self.frames) == MAX_DEPTH:
+            raise Fault(Reason.TOO_DEEP)
+        frame = Frame(opener)
+        self.frames.append(frame)
+        self.source.pos += 1
+        if opener == "[":
+            self.write("[")
+        else:
+            frame.placeholder = self.hold()
+
+    def _closed_at_once(self) -> Generator[None, None, bool]:
+        """Read the closer of an empty bracket."""
+        frame = self.frames[-1]
+        if (yield from self.source.space()) != frame.closer:
+            return False
+        self.source.pos += 1
+        if frame.keys is None:
+            self._decide(frame, keys=frame.closer == "}")
+        return True
+
+    def _decide(self, frame: Frame, *, keys: bool) -> None:
+        """The notation of a brace or parenthesis has shown itself: write its opener."""
+        frame.keys = keys
+        place, frame.placeholder = frame.placeholder, None
+        assert place is not None and self._held is not None
+        self._held[place] = "{" if keys else "["
+        self.settle(place)
+
+    def _close(self) -> Any:
+        """Leave the innermost frame, whose closer has been read; returns its value."""
+        frame = self.frames.pop()
+        if frame.groups:
+            assert frame.placeholder is not None
+            self.settle(frame.placeholder)
+            return frame.items[0]
+        self.write("}" if frame.keys else "]")
+        return frame.mapping if frame.keys else frame.items
+
+    def _attach(self, value: Any) -> Generator[None, None, bool]:
+        """Put a complete value into the innermost frame; True when that frame's closer was read."""
+        frame = self.frames[-1]
+        source = self.source
+        char = yield from source.space()
+        if frame.expects_key and char == ":":
+            self._key(frame, value)
+            return False
+        if frame.expects_key and frame.keys:
+            raise Fault(Reason.SYNTAX)
+        if char not in (",", frame.closer) or not char:
+            raise Fault(Reason.SYNTAX)
+        if frame.keys is None and (char == "," or frame.closer == "}"):
+            self._decide(frame, keys=False)
+        if frame.keys:
+            assert frame.key is not None
+            frame.mapping[frame.key] = value
+            frame.key = None
+        else:
+            frame.items.append(value)
+        source.pos += 1
+        if char == frame.closer:
+            return True
+        if (yield from source.space()) == frame.closer:
+            source.pos += 1
+            return True
+        self.write(", ")
+        if frame.keys:
+            frame.placeholder = self.hold()
+        return False
+
+    def _key(self, frame: Frame, value: Any) -> None:
+        """What was read is a key: replace its JSON by that of its text."""
+        if isinstance(value, (list, dict)):
+            raise Fault(Reason.NOT_A_LITERAL)
+        frame.key = value if isinstance(value, str) else json_word(value)
+        self.source.pos += 1
+        place, frame.placeholder = frame.placeholder, None
+        assert place is not None
+        opener = "" if frame.keys else "{"
+        frame.keys = True
+        self.settle(place, f"{opener}{quote_json(frame.key)}: ")
+
+    # -- atoms ----------------------------------------------------------------------------------------
+
+    def _atom(self, char: str) -> Generator[None, None, Any]:
+        source = self.source
+        start = source.offset
+        word = "" if char in ("'", '"') else (yield from source.run(WORD))
+        if (yield from source.char()) in ("'", '"') and (not word or word.lower() in PREFIXES):
+            return (yield from self._strings(start, word.lower()))
+        if not word:
+            raise Fault(Reason.SYNTAX)
+        if word in ("+", "-"):
+            yield from source.space()
+            word += yield from source.run(WORD)
+        if not (yield from source.char()) and source.ended:
+            raise Fault(Reason.TRUNCATED)  # the next character might have belonged to it
+        value: Any
+        if not self.frames and _IDENTIFIER.fullmatch(word) and word not in CONSTANTS:
+            value = yield from self._bare_word(word)
+        else:
+            value, repaired = literal(word)
+            self.repaired |= repaired
+        self.write(quote_json(value) if isinstance(value, str) else json_word(value))
+        return value
+
+    def _bare_word(self, word: str) -> Generator[None, None, str]:
+        """`mode=fast`: a name in place of a value is its text, unless it would have to be evaluated."""
+        if (yield from self.source.space()) not in (",", ")"):
+            raise Fault(Reason.NOT_A_LITERAL)
+        if word.lower() in ("nan", "inf", "infinity"):
+            raise Fault(Reason.NOT_FINITE)
+        self.repaired = True
+        return word
+
+    def _strings(self, start: int, prefix: str) -> Generator[None, None, str]:
+        """One literal, or adjacent ones, which are joined as in Python."""
+        parts: list[str] = []
+        source = self.source
+        self.write('"')
+        while True:
+            if "b" in prefix:
+                raise Fault(Reason.NOT_A_LITERAL)
+            quote = yield from self._opening_quote()
+            string = String(
+                source,
+                self.span,
+                (start, prefix, quote),
+                self._fits_after,
+                self.write,
+                json=self.json_escapes,
+            )
+            parts.append((yield from string.read()))
+            self.repaired |= string.repaired
+            if source.offset >= self._adjacent_until:
+                break
+            yield from source.space()
+            start = source.offset
+            prefix = (yield from source.run(WORD)).lower()
+        self.write('"')
+        return "".join(parts)
+
+    def _opening_quote(self) -> Generator[None, None, str]:
+        source = self.source
+        quote = yield from source.char()
+        start = source.offset
+        for _ in range(2):
+            source.pos += 1
+            if (yield from source.char()) != quote:
+                source.rewind(start + 1)
+                return quote
+        source.pos += 1
+        return quote * 3
+
+    # -- what may follow a closing quote; reads ahead, the caller goes back ---------------------------
+
+    def _fits_after(self, inner: bool) -> Generator[None, None, bool]:
+        if self.source.offset <= self._adjacent_until:
+            return True
+        if not (yield from self.source.space()):
+            return True  # the output ends here: nothing can contradict
+        start = self.source.offset
+        if not inner and (yield from self._adjacent()):
+            return True
+        self.source.rewind(start)
+        return (yield from self._fits(inner))
+
+    def _adjacent(self) -> Generator[None, None, bool]:
+        """Whether more literals follow, each complete, the last up to a quote that fits."""
+        source = self.source
+        while True:
+            word = yield from source.run(WORD)
+            if (yield from source.char()) not in ("'", '"') or (word and word.lower() not in PREFIXES):
+                return False
+            quote = yield from self._opening_quote()
+            if not (yield from self._skip_body(quote)):
+                return True
+            after = source.offset
+            if (yield from self._fits(False)):
+                self._adjacent_until = after
+                return True
+            source.rewind(after)
+            yield from source.space()
+
+    def _skip_body(self, quote: str) -> Generator[None, None, bool]:
+        """Read on behind the next `quote` that no backslash escapes; False at the end of the output."""
+        source = self.source
+        count = 0
+        while count < len(quote):
+            if not count:
+                yield from source.run(_QUOTED[quote[0]])
+            char = yield from source.char()
+            if not char:
+                return False
+            source.pos += 1
+            if char == "\\":
+                yield from source.char()
+                source.pos += source.pos < len(source.text)
+            count = count + 1 if char == quote[0] else 0
+        return True
+
+    def _fits(self, inner: bool) -> Generator[None, None, bool]:
+        """Whether what follows fits the innermost bracket, or closes it and fits the next one out."""
+        source = self.source
+        for frame in reversed(self.frames):
+            char = yield from source.space()
+            if not char:
+                return True
+            if frame is self.frames[-1] and frame.expects_key:
+                if char == ":":
+                    return True
+                if frame.keys:
+                    return False
+            if char == ",":
+                source.pos += 1
+                return (yield from self._starts_item(frame))
+            if char != frame.closer:
+                return False
+            source.pos += 1
+        return (yield from self.follows(inner))
+
+    def _starts_item(self, frame: Frame) -> Generator[None, None, bool]:
+        source = self.source
+        char = yield from source.space()
+        if char in ("", frame.closer, "'", '"') or (char in CLOSERS and not frame.keys):
+            return True
+        word = yield from source.run(WORD)
+        if not (follower := (yield from source.char())):
+            return True
+        if follower in ("'", '"'):
+            return word.lower() in PREFIXES
+        try:
+            literal(word or "?")
+        except Fault:
+            return False
+        return True
+
+
+def json_word(value: float | bool | None) -> str:
+    """A number or constant as JSON text."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value)

@@ -1,0 +1,176 @@
+"""The output of a model as a reader sees it: a window of text that grows.
+
+Knows characters, offsets, markers and which of them the host flagged as special tokens. Knows nothing of
+calls or events. Contract for readers (generators that a StreamParser drives):
+
+- `text[pos:]` is what has arrived and is not read; advance `pos` to read.
+- A bare `yield` means "I need more input": leave little unread when yielding, since it is copied.
+- After the last piece `ended` is True and a reader must finish without yielding.
+- `keep_from(offset)` retains what is read from there on, for `since(offset)` and `rewind(offset)`.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Generator
+
+Reading = Generator[None, None, None]
+"""A reader that returns nothing."""
+
+_SPACE = re.compile(r"[ \t\r\n\f\v]*")
+
+
+class Source:
+    """The window, its place in the whole output, and the special flags of its pieces."""
+
+    __slots__ = (
+        "_flags", "_kept", "_kept_from", "_longest", "_markers", "_runs", "_spelled", "base", "ended", "pos",
+        "text",
+    )  # fmt: skip
+
+    def __init__(self, markers: tuple[str, ...], atomic: Collection[str] | None) -> None:
+        """`markers`: every marker of the dialect. `atomic`: those that are single special tokens in the
+        vocabulary at hand; when that is known, an ordinary token never spells one of them.
+        """
+        self.text = ""
+        self.pos = 0
+        self.base = 0
+        self.ended = False
+        self._markers = markers
+        self._spelled = () if atomic is None else tuple(m for m in markers if m not in atomic)
+        self._longest = max(map(len, markers), default=0)
+        self._runs: list[int] = []  # offset at which each run of equally flagged text begins
+        self._flags: list[bool | None] = []
+        self._kept: list[tuple[int, str]] = []  # text already read, with its offsets
+        self._kept_from: int | None = None
+
+    @property
+    def offset(self) -> int:
+        """Code points read so far."""
+        return self.base + self.pos
+
+    def feed(self, piece: str, special: bool | None) -> None:
+        """Append `piece`. Read text leaves the window and is kept only if somebody asked for it."""
+        if not self._flags or self._flags[-1] is not special or special:
+            self._runs.append(self.base + len(self.text))
+            self._flags.append(special)
+        if self.pos == len(self.text):
+            if self._kept_from is not None and self.pos:
+                self._kept.append((self.base, self.text))
+            self.base += self.pos
+            self.text = piece
+        else:
+            if self._kept_from is not None and self.pos:
+                self._kept.append((self.base, self.text[: self.pos]))
+            self.base += self.pos
+            self.text = self.text[self.pos :] + piece
+        self.pos = 0
+        if len(self._runs) > 64 and self._kept_from is None:
+            self._forget_runs()
+
+    def _forget_runs(self) -> None:
+        current = bisect_right(self._runs, self.base) - 1
+        del self._runs[:current], self._flags[:current]
+
+    # -- looking at what is next ----------------------------------------------------------------------
+
+    def char(self) -> Generator[None, None, str]:
+        """The next character, "" at the end of the output."""
+        while self.pos == len(self.text):
+            if self.ended:
+                return ""
+            yield
+        return self.text[self.pos]
+
+    def space(self) -> Generator[None, None, str]:
+        """Skip white space, then as `char`."""
+        while True:
+            self.pos = _SPACE.match(self.text, self.pos).end()  # type: ignore[union-attr]
+            if self.pos < len(self.text):
+                return self.text[self.pos]
+            if self.ended:
+                return ""
+            yield
+
+    def marker(self) -> Generator[None, None, str]:
+        """The marker that stands at `pos`, "" if none does."""
+        while (found := self.marker_at(self.pos)) is None:
+            yield
+        return found
+
+    def run(self, pattern: re.Pattern[str]) -> Generator[None, None, str]:
+        """Read the longest run of characters that `pattern` (one character class, starred) matches."""
+        parts: list[str] = []
+        while True:
+            end = pattern.match(self.text, self.pos).end()  # type: ignore[union-attr]
+            parts.append(self.text[self.pos : end])
+            self.pos = end
+            if end < len(self.text) or self.ended:
+                return "".join(parts)
+            yield
+
+    def marker_at(self, index: int, among: Collection[str] | None = None) -> str | None:
+        """The marker at window index `index`, "" if there is none, None while more input may make one.
+
+        `among`: the markers that count, all of the dialect's if None.
+        """
+        text = self.text
+        flag, limit = self._flag_at(index)
+        markers: Collection[str] = self._spelled if flag is False else self._markers
+        if among is not None:
+            markers = [marker for marker in markers if marker in among]
+        for marker in markers:
+            if text.startswith(marker, index) and index + len(marker) <= limit:
+                return marker
+        if limit == len(text) and not self.ended and flag is not True and limit - index < self._longest:
+            rest = text[index:]
+            if any(marker.startswith(rest) for marker in markers):
+                return None
+        return ""
+
+    def is_special(self, index: int) -> bool:
+        """Whether the host flagged the character at `index` as part of a special token."""
+        return self._flag_at(index)[0] is True
+
+    def _flag_at(self, index: int) -> tuple[bool | None, int]:
+        """The flag of the character at `index`, and where in the window its run ends."""
+        if len(self._runs) == 1:
+            return self._flags[0], len(self.text)
+        run = bisect_right(self._runs, self.base + index) - 1
+        end = self._runs[run + 1] - self.base if run + 1 < len(self._runs) else len(self.text)
+        return self._flags[run], end
+
+    # -- going back -----------------------------------------------------------------------------------
+
+    def keep_from(self, offset: int | None) -> None:
+        """Retain everything read from `offset` (not before the window) on; None lets go of it."""
+        self._kept_from = offset
+        if offset is None or offset >= self.base:
+            self._kept.clear()
+
+    def since(self, offset: int) -> str:
+        """The text from `offset` to the current position. Costs as much as it returns."""
+        if offset >= self.base:
+            return self.text[offset - self.base : self.pos]
+        parts = [self.text[: self.pos]]
+        for start, text in reversed(self._kept):
+            parts.append(text[max(0, offset - start) :])
+            if start <= offset:
+                break
+        return "".join(reversed(parts))
+
+    def rewind(self, offset: int) -> None:
+        """Make `offset` the current position again."""
+        if offset >= self.base:
+            self.pos = offset - self.base
+            return
+        parts = [self.text]
+        while True:
+            start, text = self._kept.pop()
+            parts.append(text)
+            if start <= offset:
+                break
+        self.text = "".join(reversed(parts))
+        self.base = start
+        self.pos = offset - start

@@ -1,0 +1,108 @@
+"""Ways to run a parser, and what every run must satisfy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from parsers import (
+    DIALECTS,
+    ArgumentsDelta,
+    CallEnd,
+    CallPart,
+    Event,
+    MalformedPart,
+    Markup,
+    Reasoning,
+    ReasoningPart,
+    StreamParser,
+    Text,
+    TextPart,
+    collect,
+    segments,
+)
+
+Piece = tuple[str, bool | None]
+
+
+def read(dialect: str, pieces: Iterable[Piece], finish: str = "stop", **options: Any) -> list[Event]:
+    """All events of one turn."""
+    parser = StreamParser(DIALECTS[dialect], **options)
+    events = [event for text, special in pieces for event in parser.feed(text, special)]
+    return [*events, *parser.close(finish)]  # type: ignore[arg-type]
+
+
+def whole(text: str) -> list[Piece]:
+    return [(text, None)]
+
+
+def split(text: str, cuts: Iterable[int]) -> list[Piece]:
+    """`text` cut at the offsets `cuts`."""
+    edges = sorted({0, len(text), *(cut for cut in cuts if 0 < cut < len(text))})
+    return [(text[a:b], None) for a, b in zip(edges, edges[1:], strict=False)]
+
+
+def characters(text: str) -> list[Piece]:
+    return [(char, None) for char in text]
+
+
+def merged(events: Iterable[Event]) -> list[Event]:
+    """Neighbouring deltas of one kind made one: what chunking must not change."""
+    result: list[Event] = []
+    for event in events:
+        last = result[-1] if result else None
+        match last, event:
+            case (Text(), Text()) | (Reasoning(), Reasoning()):
+                result[-1] = replace(last, text=last.text + event.text, end=event.end)
+            case (ArgumentsDelta(), ArgumentsDelta()) if last.index == event.index:
+                result[-1] = replace(last, json=last.json + event.json, end=event.end)
+            case (Markup(), Markup()):
+                result[-1] = replace(last, end=event.end)
+            case _:
+                result.append(event)
+    return result
+
+
+def no_constant(name: str) -> Any:
+    raise AssertionError(f"{name} is not strict JSON")
+
+
+def check_run(raw: str, events: list[Event]) -> None:
+    """Laws 3 and 5, and the shape of the event stream, for one run over `raw`."""
+    position = 0
+    for event in events:
+        assert event.start == position, f"gap or overlap before {event}"
+        assert event.end >= event.start
+        position = event.end
+    assert position == len(raw)
+    edges = [(start, end) for _, start, end in segments(events)]
+    assert [start for start, _ in edges] == [0, *(end for _, end in edges)][: len(edges)]
+    assert not raw or edges[-1][1] == len(raw)
+    for part in collect(events):
+        match part:
+            case CallPart():
+                decoded = json.loads(part.arguments_text, parse_constant=no_constant)
+                assert decoded == part.arguments
+                part.arguments_text.encode()  # no lone surrogate
+            case MalformedPart():
+                assert part.raw in raw
+            case TextPart() | ReasoningPart():
+                assert part.text
+    for event in events:
+        if isinstance(event, (Text, Reasoning)):
+            assert raw[event.start : event.end] == event.text
+    ended = [event.index for event in events if isinstance(event, CallEnd)]
+    assert len(ended) == len(set(ended))
+
+
+def outcome(events: list[Event]) -> dict[str, Any]:
+    """What a case row states."""
+    parts = collect(events)
+    return {
+        "content": "".join(part.text for part in parts if isinstance(part, TextPart)),
+        "reasoning": "".join(part.text for part in parts if isinstance(part, ReasoningPart)),
+        "calls": [[part.name, part.arguments] for part in parts if isinstance(part, CallPart)],
+        "malformed": [str(part.reason) for part in parts if isinstance(part, MalformedPart)],
+    }
