@@ -1,1 +1,38 @@
-"""localagent: language models on the machine in front of you, with tool calls that work."""
+"""localagent: language models on the machine in front of you, with tool calls that work.
+
+    from localagent import load
+
+    with load() as model:
+        print(model.respond("Why is the sky blue?").text)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from localagent.errors import LocalAgentError
+    from localagent.model import Model, load
+    from localagent.turn import Done
+
+__all__ = ["Done", "LocalAgentError", "Model", "load"]
+
+_HOMES = {
+    "Done": "localagent.turn",
+    "LocalAgentError": "localagent.errors",
+    "Model": "localagent.model",
+    "load": "localagent.model",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for only then, so that `import localagent` stays free."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'localagent' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

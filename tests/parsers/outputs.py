@@ -19,7 +19,9 @@ scalars = st.one_of(
     st.integers(),
     st.floats(allow_nan=False, allow_infinity=False),
     st.text(max_size=20),
-    st.lists(st.sampled_from([*MARKERS, "'", '"', "\\", ", x=", ")]", "\n", "word"]), max_size=6).map("".join),
+    st.lists(st.sampled_from([*MARKERS, "'", '"', "\\", ", x=", ")]", "\n", "word"]), max_size=6).map(
+        "".join
+    ),
 )
 values = st.recursive(
     scalars,

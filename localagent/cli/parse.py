@@ -1,0 +1,166 @@
+"""`localagent parse`: the parser on standard input, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from localagent.errors import UnknownDialect, UsageError
+from parsers import (
+    DIALECTS,
+    CallPart,
+    Dialect,
+    Event,
+    MalformedPart,
+    ReasoningPart,
+    StreamParser,
+    TextPart,
+    collect,
+    segments,
+)
+
+_KEYS = {"id", "text", "chunks", "pieces", "tools", "inside", "finish"}
+
+
+class _BadLine(ValueError):
+    """What is wrong with one line of input."""
+
+
+def parse_lines(name: str) -> None:
+    """One JSON object per line in, one out, in the same order; a bad line is answered on its line."""
+    dialect = _dialect(name)
+    for line in sys.stdin.buffer:
+        identity: Any = None
+        try:
+            record = _record(line)
+            identity = record.get("id")
+            answer = {"id": identity, **parse_record(record, dialect)}
+        except _BadLine as error:
+            answer = {"id": identity, "error": str(error)}
+        # ASCII only: the model's text may hold lone surrogates, which no encoding of stdout can write
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+def parse_record(record: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
+    """The answer to one record, without its id. Raises ValueError for a bad record."""
+    parser = StreamParser(dialect, tools=_tools(record), inside=_choice(record, "inside", ("reasoning",)))
+    finish = _choice(record, "finish", ("stop", "length")) or "stop"
+    events: list[Event] = []
+    raw: list[str] = []
+    for text, special in _pieces(record):
+        raw.append(text)
+        events += parser.feed(text, special)
+    events += parser.close(finish)
+    parts = collect(events)
+    return {
+        "content": "".join(part.text for part in parts if isinstance(part, TextPart)),
+        "reasoning": "".join(part.text for part in parts if isinstance(part, ReasoningPart)),
+        "tool_calls": [
+            {"name": part.name, "arguments": part.arguments, "repaired": part.repaired}
+            for part in parts
+            if isinstance(part, CallPart)
+        ],
+        "malformed": [
+            {"raw": part.raw, "reason": part.reason, "name": part.name}
+            for part in parts
+            if isinstance(part, MalformedPart)
+        ],
+        "segments": [list(segment) for segment in segments(events)],
+        "events": len(events),
+    }
+
+
+def parse_text(name: str) -> None:
+    """One raw output in, a readable view out."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from localagent.cli.run import read_text
+    from localagent.cli.view import printable
+
+    dialect = _dialect(name)
+    raw = read_text(sys.stdin.buffer.read())
+    parser = StreamParser(dialect)
+    table = Table("part", "what", box=None, pad_edge=False, header_style="bold")
+    for part in collect([*parser.feed(raw), *parser.close()]):
+        match part:
+            case TextPart(text=text):
+                table.add_row("text", Text(printable(text)))
+            case ReasoningPart(text=text):
+                table.add_row(Text("reasoning", "dim"), Text(printable(text), "dim"))
+            case CallPart():
+                mark = " (repaired)" if part.repaired else ""
+                table.add_row(Text("call", "cyan"), Text(f"{part.name}{mark} {printable(part.arguments_text)}"))
+            case MalformedPart():
+                where = f"{part.reason}, {part.name}" if part.name else part.reason
+                table.add_row(Text("malformed", "red"), Text(f"{where}: {printable(part.raw)}"))
+    Console(highlight=False, soft_wrap=True).print(table)
+
+
+def _dialect(name: str) -> Dialect:
+    try:
+        return DIALECTS[name]
+    except KeyError:
+        raise UnknownDialect(f"no dialect {name!r}: there are {', '.join(sorted(DIALECTS))}") from None
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _BadLine(f"not a JSON line: {error}") from None
+    if not isinstance(record, dict):
+        raise _BadLine("not a JSON object")
+    return record
+
+
+def _pieces(record: dict[str, Any]) -> Iterator[tuple[str, bool | None]]:
+    """The output as it is to be fed: piece and special flag."""
+    given = [key for key in ("text", "chunks", "pieces") if key in record]
+    if len(given) != 1:
+        raise _BadLine(f"needs exactly one of text, chunks, pieces; has {', '.join(given) or 'none'}")
+    value = record[given[0]]
+    if given[0] == "text":
+        if not isinstance(value, str):
+            raise _BadLine("text must be a string")
+        yield value, None
+        return
+    if not isinstance(value, list):
+        raise _BadLine(f"{given[0]} must be a list")
+    for number, piece in enumerate(value):
+        if given[0] == "chunks":
+            if not isinstance(piece, str):
+                raise _BadLine(f"chunks[{number}] must be a string")
+            yield piece, None
+        else:
+            if not isinstance(piece, dict) or not isinstance(piece.get("text"), str):
+                raise _BadLine(f"pieces[{number}] must be an object with a string text")
+            special = piece.get("special")
+            if not isinstance(special, bool | None):
+                raise _BadLine(f"pieces[{number}].special must be true, false or null")
+            yield piece["text"], special
+
+
+def _tools(record: dict[str, Any]) -> list[dict[str, Any]] | None:
+    tools = record.get("tools")
+    if tools is None:
+        return None
+    if not isinstance(tools, list) or not all(
+        isinstance(tool, dict)
+        and isinstance(tool.get("function"), dict)
+        and isinstance(tool["function"].get("name"), str)
+        for tool in tools
+    ):
+        raise _BadLine("tools must be a list of OpenAI function tools")
+    return tools
+
+
+def _choice(record: dict[str, Any], key: str, choices: tuple[str, ...]) -> Any:
+    value = record.get(key)
+    if value is not None and value not in choices:
+        raise _BadLine(f"{key} must be one of {', '.join(choices)}")
+    return value

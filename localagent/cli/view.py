@@ -1,0 +1,88 @@
+"""A turn's events on a terminal: text on stdout as it comes, everything else on stderr."""
+
+from __future__ import annotations
+
+import sys
+
+from localagent.messages import AssistantMessage
+from parsers import CallEnd, Event, Malformed, Reasoning, Text
+
+_DIM, _RED, _CYAN, _RESET = "\x1b[2m", "\x1b[31m", "\x1b[36m", "\x1b[0m"
+
+
+class StreamView:
+    """Shows events one by one. Answers go to stdout, so that they can be piped; the rest is for people."""
+
+    def __init__(self) -> None:
+        self._colour = sys.stderr.isatty()
+        self._line_open = False  # something stands on the last line of either stream
+        self._thinking = False
+
+    def show(self, event: Event) -> None:
+        """Show the next event."""
+        match event:
+            case Text(text=text):
+                self._end_thinking()
+                sys.stdout.write(printable(text))
+                sys.stdout.flush()
+                self._line_open = not text.endswith("\n")
+            case Reasoning(text=text):
+                if not self._thinking and self._colour:
+                    sys.stderr.write(_DIM)
+                self._thinking = True
+                sys.stderr.write(printable(text))
+                sys.stderr.flush()
+                self._line_open = not text.endswith("\n")
+            case CallEnd(name=name, arguments=arguments):
+                self._note(f"call {name}({', '.join(f'{k}={v!r}' for k, v in arguments.items())})", _CYAN)
+            case Malformed(reason=reason, raw=raw):
+                self._note(f"malformed call ({reason}): {raw}", _RED)
+            case _:
+                pass
+
+    def end(self) -> None:
+        """Leave the cursor at the start of a line."""
+        self._end_thinking()
+        if self._line_open:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+            self._line_open = False
+
+    def _note(self, text: str, colour: str) -> None:
+        self.end()
+        text = printable(text)
+        sys.stderr.write(f"{colour}{text}{_RESET}\n" if self._colour else f"{text}\n")
+        sys.stderr.flush()
+
+    def _end_thinking(self) -> None:
+        if self._thinking:
+            self._thinking = False
+            sys.stderr.write((_RESET if self._colour else "") + ("\n" if self._line_open else ""))
+            sys.stderr.flush()
+            self._line_open = False
+
+
+def printable(text: str) -> str:
+    """`text` with the control characters made visible that could drive a terminal, and lone surrogates."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char
+        if char in "\n\t" or (char >= " " and char != "\x7f" and not "\x80" <= char <= "\x9f" and not "\ud800" <= char <= "\udfff")
+        else f"\\x{ord(char):02x}"
+        for char in text
+    )
+
+
+def print_stats(message: AssistantMessage) -> None:
+    """Tokens and speed of a turn, on stderr."""
+    usage, timings = message.usage, message.timings
+    prompt = usage.input - usage.cache_read
+
+    def speed(tokens: int, seconds: float) -> str:
+        return f"{tokens} in {seconds:.2f} s, {tokens / seconds:.1f}/s" if seconds > 0 else f"{tokens}"
+
+    sys.stderr.write(
+        f"prompt tokens: {speed(prompt, timings.prefill)}; cached: {usage.cache_read}; "
+        f"generated: {speed(usage.output, timings.decode)}; stop: {message.stop_reason}\n"
+    )

@@ -1,0 +1,84 @@
+"""Choosing the next token with llama.cpp's samplers.
+
+Knows `protocol.Sampling` and llama.cpp's sampler chain. Contract: a `Sampler` lives for one generation, on
+the owner thread. The order is the usual one: repetition penalty, top_k, top_p, min_p, temperature, draw; so the
+truncations work on untempered probabilities. Without any of them the token is the argmax of the logits, the
+first one where several are equal.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from localagent.errors import EngineFailed
+from localagent.hosts.protocol import Sampling
+
+PENALTY_WINDOW = 64
+_SEEDS = 0xFFFFFFFF  # the value itself means "random" to llama.cpp
+
+
+class Sampler:
+    """Draws tokens from the logits of the last decoded position."""
+
+    def __init__(self, native: Any, context: Any, vocabulary_size: int, sampling: Sampling) -> None:
+        self._native = native
+        self._context = context
+        self._size = vocabulary_size
+        self._chain: Any = None
+        penalty = sampling.repetition_penalty
+        penalised = penalty is not None and penalty != 1.0
+        if sampling.temperature == 0 and not penalised:
+            self.draw: Callable[[], int] = self._argmax
+            return
+        self._chain = native.llama_sampler_chain_init(native.llama_sampler_chain_default_params())
+        if penalised:
+            self._add(native.llama_sampler_init_penalties(vocabulary_size, PENALTY_WINDOW, penalty, 0.0, 0.0))
+        if sampling.temperature == 0:
+            self._add(native.llama_sampler_init_greedy())
+        else:
+            self._add_random(sampling)
+        self.draw = self._from_chain
+
+    def accept(self, ids: Sequence[int]) -> None:
+        """Show the end of the prompt to the repetition penalty."""
+        if self._chain is not None:
+            for token in ids[-PENALTY_WINDOW:]:
+                self._native.llama_sampler_accept(self._chain, token)
+
+    def close(self) -> None:
+        """Free the chain. Safe to call twice."""
+        chain, self._chain = self._chain, None
+        if chain is not None:
+            self._native.llama_sampler_free(chain)
+
+    def _add(self, sampler: Any) -> None:
+        if not sampler:
+            raise EngineFailed("llama.cpp refused a sampling option")
+        self._native.llama_sampler_chain_add(self._chain, sampler)
+
+    def _add_random(self, sampling: Sampling) -> None:
+        native = self._native
+        if sampling.top_k is not None:
+            self._add(native.llama_sampler_init_top_k(sampling.top_k))
+        if sampling.top_p is not None:
+            self._add(native.llama_sampler_init_top_p(sampling.top_p, 1))
+        if sampling.min_p is not None:
+            self._add(native.llama_sampler_init_min_p(sampling.min_p, 1))
+        self._add(native.llama_sampler_init_temp(sampling.temperature))
+        seed = secrets.randbits(32) if sampling.seed is None else sampling.seed
+        self._add(native.llama_sampler_init_dist(seed % _SEEDS))
+
+    def _from_chain(self) -> int:
+        return self._native.llama_sampler_sample(self._chain, self._context, -1)  # type: ignore[no-any-return]
+
+    def _argmax(self) -> int:
+        # llama.cpp's own greedy sampler first copies the vocabulary into a list of candidates.
+        import numpy
+
+        logits = self._native.llama_get_logits_ith(self._context, -1)
+        if not logits:
+            raise EngineFailed("llama.cpp computed no logits")
+        return int(numpy.ctypeslib.as_array(logits, (self._size,)).argmax())

@@ -1,0 +1,109 @@
+"""A model's vocabulary in llama.cpp: text to ids, ids to bytes, and which tokens are special.
+
+Knows llama.cpp's vocab functions. Contract: call it on the owner thread. `special` decides two things:
+which tokens content must not spell, and `Token.special`. A token is special when its attribute is CONTROL or
+UNKNOWN, or when it is USER_DEFINED and looks like a marker: vocabularies use that attribute both for markers
+(`<think>` and `<tool_call>` in Qwen3) and for ordinary text kept whole (runs of spaces, HTML tags in Gemma).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from localagent.hosts.utf8 import Piece, make_piece
+from localagent.prompt import Segment
+
+_UNKNOWN, _CONTROL, _USER_DEFINED = 1 << 0, 1 << 3, 1 << 4
+_SENTENCEPIECE = 1
+_MARKER = re.compile(r"<[^\s<>]+>|\[/?[A-Z][A-Z_]*\]")
+_HTML = re.compile(
+    r"</?(table|caption|thead|tbody|tfoot|tr|th|td|h[1-6]|blockquote|strong|em|b|i|u|s|sub|sup|code"
+    r"|p|a|ul|ol|li|div|span|br|hr|img|pre)/?>"
+)
+
+
+class Vocabulary:
+    """The vocabulary of one loaded model. It must not outlive the model."""
+
+    def __init__(self, native: Any, handle: Any) -> None:
+        self._native = native
+        self._handle = handle
+        self._buffer = ctypes.create_string_buffer(256)
+        self._pieces: dict[int, Piece] = {}
+        self.size: int = native.llama_vocab_n_tokens(handle)
+        self.bos: int = native.llama_vocab_bos(handle)
+        self.eos: int = native.llama_vocab_eos(handle)
+        self.adds_bos: bool = native.llama_vocab_get_add_bos(handle) and self.bos >= 0
+        self.special: dict[int, str] = self._find_special()
+        # SentencePiece vocabularies put a space before the first word of whatever they tokenize.
+        self._spaced = native.llama_vocab_type(handle) == _SENTENCEPIECE
+        self._lead = self.tokenize("\n", special=False) if self._spaced else ()
+
+    def text_of(self, token: int) -> str:
+        """The text of a token; empty for the id -1, which stands for none."""
+        return self.detokenize((token,)).decode("utf-8", "replace") if token >= 0 else ""
+
+    def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
+        """The ids of `text`, with nothing added. Control tokens are recognised only when `special`."""
+        data = text.encode("utf-8", "replace")
+        count = len(data) + 8
+        while True:
+            ids = (ctypes.c_int32 * count)()
+            found = self._native.llama_tokenize(self._handle, data, len(data), ids, count, False, special)
+            if found >= 0:
+                return tuple(ids[:found])
+            count = -found
+
+    def tokenize_segments(self, segments: Iterable[Segment]) -> tuple[int, ...]:
+        """The ids of a rendered prompt, with one BOS in front where the vocabulary asks for it."""
+        ids: list[int] = []
+        for number, (text, special) in enumerate(segments):
+            ids += self._continue(text, special) if number and self._spaced else self.tokenize(text, special)
+        if self.adds_bos and ids[:1] != [self.bos]:
+            ids.insert(0, self.bos)
+        return tuple(ids)
+
+    def detokenize(self, ids: Iterable[int]) -> bytes:
+        """The bytes that the tokens spell, special ones included."""
+        return b"".join(self.piece(token).data for token in ids)
+
+    def piece(self, token: int) -> Piece:
+        """The bytes and flags of a token, cached."""
+        piece = self._pieces.get(token)
+        if piece is None:
+            end = self._native.llama_vocab_is_eog(self._handle, token)
+            piece = make_piece(token, self._spell(token), token in self.special, end)
+            self._pieces[token] = piece
+        return piece
+
+    def _spell(self, token: int) -> bytes:
+        if not 0 <= token < self.size:
+            raise IndexError(f"no token {token} in a vocabulary of {self.size:,}")
+        while True:
+            room = len(self._buffer)
+            size = self._native.llama_token_to_piece(self._handle, token, self._buffer, room, 0, True)
+            if size >= 0:
+                return self._buffer.raw[:size]
+            self._buffer = ctypes.create_string_buffer(-size)
+
+    def _find_special(self) -> dict[int, str]:
+        attribute, text = self._native.llama_vocab_get_attr, self._native.llama_vocab_get_text
+        found: dict[int, str] = {}
+        for token in range(self.size):
+            kind = attribute(self._handle, token)
+            if not kind & (_CONTROL | _UNKNOWN | _USER_DEFINED):
+                continue
+            name = text(self._handle, token).decode("utf-8", "replace")
+            if kind & (_CONTROL | _UNKNOWN) or (_MARKER.fullmatch(name) and not _HTML.fullmatch(name)):
+                found[token] = name
+        return found
+
+    def _continue(self, text: str, special: bool) -> tuple[int, ...]:
+        """Tokenize what follows other text: behind a line break, which is then taken off again."""
+        ids = self.tokenize("\n" + text, special)
+        return (
+            ids[len(self._lead) :] if ids[: len(self._lead)] == self._lead else self.tokenize(text, special)
+        )

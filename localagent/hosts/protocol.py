@@ -1,0 +1,151 @@
+"""What a model host promises: messages in, tokens out.
+
+Knows nothing of parsers, message parts or the command line. A host loads one set of weights, renders
+conversations to token ids, and generates tokens one by one with their exact text.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from localagent.errors import UsageError
+
+StopReason = Literal["stop", "length", "cancelled"]
+
+
+def _require(name: str, value: float | None, valid: bool, range_: str) -> None:
+    if not valid:
+        raise UsageError(f"{name} is {value}: it must be {range_}")
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen. `None` leaves the step out of the sampler chain.
+
+    `temperature` 0 is greedy. `top_k` counts tokens; `top_p` and `min_p` are probabilities in 0..1;
+    `repetition_penalty` divides the logits of recent tokens, 1.0 is off. `seed` None draws a fresh one.
+    `max_tokens` bounds the generated tokens; None means as many as the context holds.
+    """
+
+    max_tokens: int | None = None
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a value outside its range; NaN is in none."""
+        _require("max_tokens", self.max_tokens, self.max_tokens is None or self.max_tokens >= 1, "1 or more")
+        _require("temperature", self.temperature, 0 <= self.temperature < math.inf, "0 or more")
+        _require("top_k", self.top_k, self.top_k is None or self.top_k >= 1, "1 or more")
+        _require("top_p", self.top_p, self.top_p is None or 0 < self.top_p <= 1, "above 0 and at most 1")
+        _require("min_p", self.min_p, self.min_p is None or 0 <= self.min_p < 1, "at least 0 and below 1")
+        penalty = self.repetition_penalty
+        _require("repetition_penalty", penalty, penalty is None or 0 < penalty < math.inf, "above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A rendered conversation: token ids, the text they spell, and the span it leaves open.
+
+    `inside` is "reasoning" when the chat template ends by opening a reasoning block.
+    """
+
+    ids: tuple[int, ...]
+    text: str
+    inside: Literal["reasoning"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One generated token. `text` is what this token completes: a split UTF-8 character stays back
+    until its last byte, so `text` may be empty; special tokens appear as their text.
+
+    `end` is True for an end-of-generation token, which is always the last one.
+    """
+
+    id: int
+    text: str
+    special: bool
+    end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Wall-clock seconds spent on the prompt and on generating."""
+
+    prefill: float = 0.0
+    decode: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """How a generation ended. Counts are tokens; `prompt` includes the `cached` ones that were reused."""
+
+    stop_reason: StopReason
+    prompt: int
+    cached: int
+    generated: int
+    timings: Timings = field(default_factory=Timings)
+
+
+class Generation(Iterator[Token], Protocol):
+    """The running generation: an iterator of tokens that knows, once exhausted, how it ended."""
+
+    @property
+    def finish(self) -> Finish | None:
+        """None while tokens may still come."""
+
+    def close(self) -> None:
+        """Stop early; `finish` then says "cancelled". Safe to call twice and after the end."""
+
+
+class Host(Protocol):
+    """One loaded model on one engine.
+
+    All engine calls happen on one owner thread, whichever threads call these methods.
+    """
+
+    @property
+    def name(self) -> str:
+        """The model's name as its weights give it, for messages and logs."""
+
+    @property
+    def context(self) -> int:
+        """Context window in tokens."""
+
+    @property
+    def architecture(self) -> str:
+        """The engine's name of the architecture, such as "lfm2" or "llama"."""
+
+    @property
+    def special_tokens(self) -> frozenset[str]:
+        """The text of every special token in the vocabulary."""
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> Prompt:
+        """Template-shaped messages (see `wire.chat_template`) to a prompt that ends where the model
+        is to continue.
+
+        Raises TemplateFailed.
+        """
+
+    def generate(
+        self, prompt: Prompt, sampling: Sampling, cancel: threading.Event | None = None
+    ) -> Generation:
+        """Prefill `prompt` and yield tokens until an end token, a limit or `cancel`.
+
+        Raises ContextOverflow before any computing, EngineFailed when the engine gives up.
+        """
+
+    def close(self) -> None:
+        """Free the weights and end the owner thread. Safe to call twice."""

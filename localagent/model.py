@@ -1,0 +1,177 @@
+"""A loaded model: what users hold.
+
+Resolves a name, a path or a repository id to weights and a host, picks the parser dialect, and runs turns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
+
+from localagent.errors import EngineMissing, UnknownDialect, UnknownModel, UsageError
+from localagent.hosts.protocol import Host, Sampling
+from localagent.messages import AssistantMessage, Message, SystemMessage, UserMessage
+from localagent.turn import Done, ToolSchema, TurnEvent, run_turn
+from parsers import DIALECTS, Dialect
+
+if TYPE_CHECKING:
+    from localagent.catalog import Backend, ModelSpec
+    from localagent.store import Progress
+
+Conversation = str | Message | Sequence[Message]
+
+
+class SamplingOptions(TypedDict, total=False):
+    """What a turn may override of the model's sampling defaults; see `hosts.protocol.Sampling`."""
+
+    max_tokens: int | None
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float | None
+    seed: int | None
+
+
+class Model:
+    """A host, the dialect its model writes, and the sampling its authors recommend.
+
+    Close it, or use it as a context manager, to free the weights.
+    """
+
+    def __init__(self, host: Host, dialect: Dialect, sampling: Sampling | None = None) -> None:
+        self.host = host
+        self.dialect = dialect
+        self.sampling = sampling or Sampling()
+
+    def stream(
+        self,
+        messages: Conversation,
+        *,
+        system: str | None = None,
+        tools: Sequence[ToolSchema] | None = None,
+        cancel: threading.Event | None = None,
+        **sampling: Unpack[SamplingOptions],
+    ) -> Iterator[TurnEvent]:
+        """Run one turn: parser events as they arrive, then Done with the whole message.
+
+        `messages`: a conversation, or the user's words. `system` goes in front. `cancel`, when set, ends
+        the generation at the next token. Raises UsageError, ContextOverflow, TemplateFailed, EngineFailed.
+        """
+        conversation = as_conversation(messages, system)
+        chosen = dataclasses.replace(self.sampling, **sampling)
+        return run_turn(self.host, self.dialect, conversation, tools, chosen, cancel)
+
+    def respond(
+        self,
+        messages: Conversation,
+        *,
+        system: str | None = None,
+        tools: Sequence[ToolSchema] | None = None,
+        cancel: threading.Event | None = None,
+        **sampling: Unpack[SamplingOptions],
+    ) -> AssistantMessage:
+        """Run one turn and return the whole message. Arguments and errors as for `stream`."""
+        for event in self.stream(messages, system=system, tools=tools, cancel=cancel, **sampling):
+            if isinstance(event, Done):
+                return event.message
+        raise AssertionError("a turn ends in Done")
+
+    def close(self) -> None:
+        """Free the weights. Safe to call twice."""
+        self.host.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def as_conversation(messages: Conversation, system: str | None = None) -> list[Message]:
+    """The conversation as a list, `system` in front. Raises UsageError for an empty prompt."""
+    if isinstance(messages, str):
+        if not messages.strip():
+            raise UsageError("the prompt is empty: say something to the model")
+        messages = [UserMessage(content=messages)]  # type: ignore[arg-type]
+    elif isinstance(messages, Sequence):
+        messages = list(messages)
+    else:
+        messages = [messages]
+    if system:
+        messages = [SystemMessage(content=system), *messages]  # type: ignore[arg-type]
+    return messages
+
+
+def load(
+    model: str | Path | None = None,
+    *,
+    backend: Backend | None = None,
+    dialect: str | None = None,
+    context: int | None = None,
+    threads: int | None = None,
+    offline: bool | None = None,
+    progress: Progress | None = None,
+) -> Model:
+    """Load a model: a name in the catalogue or a path to a GGUF file; None is the catalogue's default.
+
+    Weights that are missing are fetched first, unless `offline` (default: the environment says so);
+    `progress` hears of it. `dialect` overrides what the catalogue or the vocabulary says. `context`: tokens.
+    Raises UnknownModel, UnknownDialect, ModelMissing, DownloadFailed, InvalidWeights, EngineMissing.
+    """
+    chosen = None if dialect is None else find_dialect(dialect)
+    spec, path = _locate(model, backend, offline, progress)
+    if path.is_dir() or backend == "mlx":
+        raise EngineMissing(f"{path}: no MLX host in this version: load the GGUF file of this model instead")
+    from localagent.hosts.llamacpp import LlamaCppHost
+
+    host = LlamaCppHost.load(path, context=context, threads=threads)
+    if chosen is None:
+        chosen = find_dialect(spec.dialect) if spec else detect_dialect(host.special_tokens)
+    return Model(host, chosen, spec.sampling.to_sampling() if spec else None)
+
+
+def _locate(
+    model: str | Path | None, backend: Backend | None, offline: bool | None, progress: Progress | None
+) -> tuple[ModelSpec | None, Path]:
+    """The catalogue entry, if it is one, and the weights on disk."""
+    from localagent.catalog import load_catalog
+    from localagent.store import WeightStore
+
+    catalog = load_catalog()
+    if isinstance(model, str) and model in catalog:
+        spec = catalog.get(model)
+    elif model is None:
+        spec = catalog.default
+    elif Path(model).expanduser().exists():
+        return None, Path(model).expanduser()
+    elif isinstance(model, Path) or model.endswith(".gguf"):
+        raise UnknownModel(f"no such file: {model}")
+    else:
+        spec = catalog.get(model)
+    return spec, WeightStore().pull(spec, backend or "llamacpp", progress, offline=offline)
+
+
+def find_dialect(name: str) -> Dialect:
+    """The dialect of that name. Raises UnknownDialect with the names there are."""
+    try:
+        return DIALECTS[name]
+    except KeyError:
+        raise UnknownDialect(f"no dialect {name!r}: there are {', '.join(sorted(DIALECTS))}") from None
+
+
+def detect_dialect(special_tokens: frozenset[str]) -> Dialect:
+    """The dialect of a vocabulary: the one whose call markers are both special tokens in it.
+
+    Templates do not tell: LFM2's official ones mention neither call markers nor think tags.
+    """
+    for dialect in DIALECTS.values():
+        if dialect.calls and special_tokens.issuperset((dialect.calls.open, dialect.calls.close)):
+            return dialect
+    return DIALECTS["plain"]

@@ -1,0 +1,114 @@
+"""Files on disk: hashing, free space, and moves that survive a crash.
+
+Knows nothing of models or sources. Paths in, values or LocalAgentError out.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from localagent.errors import DiskFull
+
+CHUNK = 1 << 20
+MARGIN = 64 << 20
+"""Bytes that stay free after a pull: records, directory blocks, other programs."""
+
+
+def megabytes(size: int) -> str:
+    """A size for a message, in decimal megabytes as shops and file managers count them."""
+    return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size:,} bytes"
+
+
+def sha256(path: Path, advance: Callable[[int], None] | None = None) -> str:
+    """Hash a file, telling `advance` the size of every piece read."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(CHUNK):
+            digest.update(piece)
+            if advance:
+                advance(len(piece))
+    return digest.hexdigest()
+
+
+def git_blob_id(path: Path) -> str:
+    """The id that git gives the content; model repositories publish it for small files."""
+    content = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+def require_space(folder: Path, need: int) -> None:
+    """Raise DiskFull when the disk of `folder`, which need not exist yet, has less than `need` bytes free."""
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if free < need + MARGIN:
+        raise DiskFull(
+            f"not enough disk space in {folder}: {megabytes(need + MARGIN)} needed, {megabytes(free)} free; "
+            "free some, or set LOCALAGENT_HOME to a folder on a larger disk"
+        )
+
+
+@contextmanager
+def no_space_is_disk_full(folder: Path) -> Iterator[None]:
+    """Another program may fill the disk while we write: say so as DiskFull too."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise DiskFull(
+            f"the disk of {folder} ran full while writing: free some space and pull again"
+        ) from error
+
+
+def sync(path: Path) -> None:
+    """Force a file or a folder's entries onto the disk."""
+    if path.is_dir() and os.name == "nt":
+        return  # Windows cannot open folders and orders renames itself
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a small file: a reader sees the old or the new content, never a part."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    with fresh.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    sync(path.parent)
+
+
+def move_into_place(stage: Path, final: Path, retired: Path) -> None:
+    """Make the complete folder `stage` appear as `final` in one step; an older one goes by way of `retired`.
+
+    All three are on one disk. A crash leaves the old folder, none, or the new one.
+    """
+    for entry in [*stage.rglob("*"), stage]:
+        sync(entry)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    if final.exists():
+        shutil.rmtree(retired, ignore_errors=True)
+        final.replace(retired)
+    stage.replace(final)
+    sync(final.parent)
+    shutil.rmtree(retired, ignore_errors=True)
+
+
+def tree_size(folder: Path) -> int:
+    """Bytes in all files below a folder; 0 when there is none."""
+    total = 0
+    for entry in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            total += 0 if entry.is_dir() else entry.stat().st_size
+    return total

@@ -1,0 +1,114 @@
+"""The completion record: the one proof that weights are complete.
+
+Knows what it takes to trust files that were verified once: their source, and each file's size, time and hash.
+Does not know how they were fetched. A record is written after every hash was checked, and becomes visible
+together with the files, by the rename of their folder; a torn or foreign record reads as None.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from localagent.catalog import HubSource, PathSource, WheelSource
+from localagent.store.disk import sha256, write_atomically
+
+NAME = ".localagent.json"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FileProof:
+    """One verified file. `path` is relative to the record's folder; for the user's own weights, absolute."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was verified, and where it came from. `commit` is the repository's commit, if there is one."""
+
+    source: dict[str, Any]
+    files: tuple[FileProof, ...]
+    commit: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(proof.size for proof in self.files)
+
+
+def identity(source: HubSource | WheelSource | PathSource) -> dict[str, Any]:
+    """What makes two sources the same weights. Sizes are for display; an option left at its default says
+    nothing, so that a newer localagent with more options still trusts older records.
+    """
+    sizes = {"size", "wheel_size"}
+    return {"kind": source.kind, **source.model_dump(mode="json", exclude=sizes, exclude_defaults=True)}
+
+
+def prove(folder: Path, hashes: Iterable[tuple[str, str]]) -> tuple[FileProof, ...]:
+    """Proofs for files whose (path, sha256) were just checked."""
+    stats = [(path, digest, (folder / path).stat()) for path, digest in hashes]
+    return tuple(FileProof(path, stat.st_size, stat.st_mtime_ns, digest) for path, digest, stat in stats)
+
+
+def write(folder: Path, record: Record) -> None:
+    """Put the record into `folder`, atomically."""
+    body = {"version": VERSION, **asdict(record)}
+    write_atomically(folder / NAME, json.dumps(body, indent=1).encode())
+
+
+def read(folder: Path) -> Record | None:
+    """The folder's record, or None when there is none that can be understood."""
+    try:
+        body = json.loads((folder / NAME).read_bytes())
+        if body["version"] != VERSION:
+            return None
+        files = tuple(FileProof(**proof) for proof in body["files"])
+        return Record(dict(body["source"]), files, body["commit"]) if files else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def altered(folder: Path, record: Record) -> str | None:
+    """The first file that is not what was verified, or None. Costs one stat per file.
+
+    A file of the right size but another time is hashed; when it is the same, the record takes the new time.
+    """
+    touched = False
+    for proof in record.files:
+        try:
+            stat = (folder / proof.path).stat()
+        except OSError:
+            return proof.path
+        if stat.st_size != proof.size:
+            return proof.path
+        if stat.st_mtime_ns != proof.mtime_ns:
+            if sha256(folder / proof.path) != proof.sha256:
+                return proof.path
+            touched = True
+    if touched:
+        with suppress(OSError):  # a store that others own can still be read
+            write(folder, replace(record, files=prove(folder, ((p.path, p.sha256) for p in record.files))))
+    return None
+
+
+def altered_on_disk(folder: Path, record: Record, advance: Callable[[int], None]) -> str | None:
+    """Like `altered`, but reads every byte. A damaged file loses its time stamp, so that no later cheap
+    check can take it for good.
+    """
+    for proof in record.files:
+        path = folder / proof.path
+        if not path.is_file() or path.stat().st_size != proof.size or sha256(path, advance) != proof.sha256:
+            files = tuple(replace(p, mtime_ns=-1) if p == proof else p for p in record.files)
+            with suppress(OSError):
+                write(folder, replace(record, files=files))
+            return proof.path
+    return None

