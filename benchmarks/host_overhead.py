@@ -24,7 +24,10 @@ from localagent.hosts.llamacpp.library import library
 from localagent.hosts.protocol import Prompt, Sampling
 
 CONTEXT = 2_048
-TEXT = "<|im_start|>user\nCount from one to five hundred in words.<|im_end|>\n<|im_start|>assistant\nOne, two, three,"
+TEXT = (
+    "<|im_start|>user\nCount from one to five hundred in words.<|im_end|>\n"
+    "<|im_start|>assistant\nOne, two, three,"
+)
 
 
 @dataclass(frozen=True)
@@ -115,12 +118,13 @@ def report(seconds: dict[str, list[float]]) -> list[dict[str, str | float]]:
     The difference is the median of the differences within rounds, so that drift of the machine cancels.
     """
     reference = next(iter(seconds.values()))
+    pairs = {name: list(zip(reference, values, strict=True)) for name, values in seconds.items()}
     return [
         {
             "lane": name,
             "tokens_per_second": round(1 / median(values), 1),
-            "ratio": round(median(r / v for r, v in zip(reference, values, strict=True)), 4),
-            "extra_us_per_token": round(1e6 * median(v - r for r, v in zip(reference, values, strict=True)), 1),
+            "ratio": round(median(first / own for first, own in pairs[name]), 4),
+            "extra_us_per_token": round(1e6 * median(own - first for first, own in pairs[name]), 1),
         }
         for name, values in seconds.items()
     ]
@@ -128,7 +132,7 @@ def report(seconds: dict[str, list[float]]) -> list[dict[str, str | float]]:
 
 def main() -> None:
     """Parse the command line, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=7)
@@ -141,7 +145,9 @@ def main() -> None:
         return
     print(f"{'lane':<10}{'tokens/s':>12}{'ratio':>10}{'extra us':>12}")
     for row in rows:
-        print(f"{row['lane']:<10}{row['tokens_per_second']:>12}{row['ratio']:>10}{row['extra_us_per_token']:>12}")
+        print(
+            f"{row['lane']:<10}{row['tokens_per_second']:>12}{row['ratio']:>10}{row['extra_us_per_token']:>12}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """localagent: language models on the machine in front of you, with tool calls that work.
 
-    from localagent import load
+from localagent import load
 
-    with load() as model:
-        print(model.respond("Why is the sky blue?").text)
+with load() as model:
+    print(model.respond("Why is the sky blue?").text)
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
+from pydantic import BaseModel
+
 from localagent.errors import EngineMissing, UnknownDialect, UnknownModel, UsageError
 from localagent.hosts.protocol import Host, Sampling
 from localagent.messages import AssistantMessage, Message, SystemMessage, UserMessage
@@ -43,10 +45,14 @@ class Model:
     Close it, or use it as a context manager, to free the weights.
     """
 
-    def __init__(self, host: Host, dialect: Dialect, sampling: Sampling | None = None) -> None:
+    def __init__(
+        self, host: Host, dialect: Dialect, sampling: Sampling | None = None, name: str | None = None
+    ) -> None:
+        """`sampling`: the defaults of every turn. `name`: by default the one in the weights."""
         self.host = host
         self.dialect = dialect
         self.sampling = sampling or Sampling()
+        self.name = name or host.name
 
     def stream(
         self,
@@ -64,7 +70,7 @@ class Model:
         """
         conversation = as_conversation(messages, system)
         chosen = dataclasses.replace(self.sampling, **sampling)
-        return run_turn(self.host, self.dialect, conversation, tools, chosen, cancel)
+        return run_turn(self.host, self.dialect, conversation, tools, chosen, cancel, self.name)
 
     def respond(
         self,
@@ -96,17 +102,18 @@ class Model:
 
 def as_conversation(messages: Conversation, system: str | None = None) -> list[Message]:
     """The conversation as a list, `system` in front. Raises UsageError for an empty prompt."""
+    conversation: list[Message]
     if isinstance(messages, str):
         if not messages.strip():
             raise UsageError("the prompt is empty: say something to the model")
-        messages = [UserMessage(content=messages)]  # type: ignore[arg-type]
-    elif isinstance(messages, Sequence):
-        messages = list(messages)
+        conversation = [UserMessage(content=messages)]
+    elif isinstance(messages, BaseModel):
+        conversation = [messages]
     else:
-        messages = [messages]
+        conversation = list(messages)
     if system:
-        messages = [SystemMessage(content=system), *messages]  # type: ignore[arg-type]
-    return messages
+        conversation.insert(0, SystemMessage(content=system))
+    return conversation
 
 
 def load(
@@ -134,7 +141,9 @@ def load(
     host = LlamaCppHost.load(path, context=context, threads=threads)
     if chosen is None:
         chosen = find_dialect(spec.dialect) if spec else detect_dialect(host.special_tokens)
-    return Model(host, chosen, spec.sampling.to_sampling() if spec else None)
+    if spec is None:
+        return Model(host, chosen)
+    return Model(host, chosen, spec.sampling.to_sampling(), spec.name)
 
 
 def _locate(

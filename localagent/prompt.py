@@ -23,6 +23,8 @@ from localagent.sandbox import compile_template, render_template
 
 _REASONING_OPENERS = ("<think>", "[THINK]", "<seed:think>", "<|START_THINKING|>")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_PLACEHOLDERS = (0x20000, 0x2A6E0)  # CJK extension B
+_PLACEHOLDER = re.compile("[\U00020000-\U0002a6df]")
 _MAX_DEPTH = 200
 
 
@@ -78,7 +80,7 @@ class ChatTemplate:
             raise TemplateFailed("the weights hold no chat template: choose an instruction-tuned model")
         self._template = compile_template(source)
         self._tokens = {"bos_token": bos, "eos_token": eos}
-        self._shield = Shield(special_tokens)
+        self._shield = Shield(special_tokens, source)
 
     def render(
         self,
@@ -93,80 +95,110 @@ class ChatTemplate:
         Raises TemplateFailed, in one line, for whatever the template refuses.
         """
         content = {"messages": list(messages), "tools": tools, "documents": None, **variables}
-        shielded = self._shield.guard(content)
-        shielded |= self._tokens | {"add_generation_prompt": add_generation_prompt}
-        return self._shield.reveal(render_template(self._template, shielded))
+        values, shown = self._shield.guard(content)
+        values |= self._tokens | {"add_generation_prompt": add_generation_prompt}
+        return _reveal(render_template(self._template, values), shown)
 
 
 class Shield:
     """Replaces what content must not spell by placeholders, and finds those again after rendering.
 
-    A placeholder is one lone surrogate. Content cannot hold one, because its own are replaced by U+FFFD, and
-    a template cannot cut one in two. Only the first character of a special token is replaced, so a dozen
-    placeholders serve any vocabulary.
+    Only the first character of a special token is replaced, so a dozen placeholders serve any vocabulary. A
+    placeholder is one character, which a template cannot cut in two, that occurs nowhere in the content or
+    the template. It is a printable letter without case, because templates also write values with `repr`,
+    which escapes everything unprintable, and with `upper` and `trim`.
     """
 
-    def __init__(self, special_tokens: Collection[str]) -> None:
+    def __init__(self, special_tokens: Collection[str], template: str = "") -> None:
         tokens = {token for token in special_tokens if token}
-        initials = sorted({token[0] for token in tokens})
-        if len(initials) > 0x800:
-            raise TemplateFailed("the vocabulary's special tokens begin with more than 2,048 characters")
-        self._hidden = {initial: chr(0xD800 + i) for i, initial in enumerate(initials)}
-        self._shown = {placeholder: initial for initial, placeholder in self._hidden.items()}
-        self._initial = re.compile("[" + re.escape("".join(initials)) + "]") if initials else None
+        self._initials = sorted({token[0] for token in tokens})
+        self._initial = re.compile("[" + re.escape("".join(self._initials)) + "]") if tokens else None
         self._tokens = tokens
         self._lengths = sorted({len(token) for token in tokens})
         # A template may write one piece of content directly before another: a token spelled half here and
         # half there begins with a prefix at the end of the first.
         self._prefixes = {token[:n] for token in tokens for n in range(1, len(token))}
-        self._longest = self._lengths[-1] if tokens else 0
+        self._reserved = set(_PLACEHOLDER.findall(template))
 
-    def guard(self, value: Any, depth: int = 0) -> Any:
-        """A copy of JSON-shaped `value` with all of its strings, keys included, made safe."""
-        if depth > _MAX_DEPTH:
-            raise TemplateFailed(f"messages and tools may be nested {_MAX_DEPTH} deep, not deeper")
+    def guard(self, content: Any) -> tuple[Any, dict[str, str]]:
+        """A copy of JSON-shaped `content` with its strings made safe, and what the placeholders mean."""
+        strings: list[str] = []
+        _gather(content, strings, 0)
+        used = self._reserved.union(_PLACEHOLDER.findall("".join(strings)))
+        free = (letter for letter in map(chr, range(*_PLACEHOLDERS)) if letter not in used)
+        hidden = dict(zip(self._initials, free, strict=False))
+        if len(hidden) < len(self._initials):
+            raise TemplateFailed("the messages leave no rare character unused to mark special tokens with")
+        return self._copy(content, hidden), {letter: initial for initial, letter in hidden.items()}
+
+    def _copy(self, value: Any, hidden: Mapping[str, str]) -> Any:
         match value:
             case Trusted():
                 return _SURROGATE.sub("\ufffd", value)
             case str():
-                return self.guard_text(value)
+                return self._hide(value, hidden, self._prefixes)
             case Mixed():
-                return "".join(self.guard(piece, depth + 1) for piece in value)
-            case None | bool() | int() | float():
-                return value
+                return "".join(self._copy(piece, hidden) for piece in value)
             case Mapping():
-                return {self.guard(k, depth + 1): self.guard(v, depth + 1) for k, v in value.items()}
+                # Only whole tokens: a template finds values by their keys.
+                return {self._hide(k, hidden, ()): self._copy(v, hidden) for k, v in value.items()}
             case list() | tuple():
-                return [self.guard(item, depth + 1) for item in value]
-        raise TemplateFailed(f"messages and tools hold JSON values, not {type(value).__name__}")
+                return [self._copy(item, hidden) for item in value]
+        return value
 
-    def guard_text(self, text: str) -> str:
-        """`text` with the first character of everything that begins a special token replaced."""
+    def _hide(self, text: str, hidden: Mapping[str, str], prefixes: Collection[str]) -> str:
+        """`text` with the first character of every special token replaced, and of a prefix at its end."""
         text = _SURROGATE.sub("\ufffd", text)
         if self._initial is None:
             return text
         trimmed = len(text.rstrip())
-        tail = trimmed - self._longest
+        tail = trimmed - self._lengths[-1]
         pieces: list[str] = []
         done = 0
         for found in self._initial.finditer(text):
             at = found.start()
-            edge = at > tail and (text[at:] in self._prefixes or text[at:trimmed] in self._prefixes)
+            edge = at > tail and (text[at:] in prefixes or text[at:trimmed] in prefixes)
             if edge or any(text[at : at + n] in self._tokens for n in self._lengths):
-                pieces += text[done:at], self._hidden[text[at]]
+                pieces += text[done:at], hidden[text[at]]
                 done = at + 1
         return "".join(pieces) + text[done:] if pieces else text
 
-    def reveal(self, rendered: str) -> Rendered:
-        """Cut a rendered text at its placeholders and put back the characters they stand for."""
-        segments: list[Segment] = []
-        done = 0
-        for found in _SURROGATE.finditer(rendered):
-            if found.start() > done:
-                segments.append(Segment(rendered[done : found.start()], special=True))
-            # The template can spell surrogates that are none of ours; tokenizers refuse them.
-            segments.append(Segment(self._shown.get(found[0], "\ufffd"), special=False))
-            done = found.end()
-        if done < len(rendered):
-            segments.append(Segment(rendered[done:], special=True))
-        return Rendered(tuple(segments), "".join(segment.text for segment in segments))
+
+def _gather(value: Any, strings: list[str], depth: int) -> None:
+    """Collect the strings of a JSON-shaped value. Raises TemplateFailed for one of another shape."""
+    if depth > _MAX_DEPTH:
+        raise TemplateFailed(f"messages and tools may be nested {_MAX_DEPTH} deep, not deeper")
+    match value:
+        case str():
+            strings.append(value)
+        case None | bool() | int() | float():
+            pass
+        case Mapping():
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    raise TemplateFailed(f"messages and tools have strings as keys, not {type(key).__name__}")
+                strings.append(key)
+                _gather(item, strings, depth + 1)
+        case list() | tuple():
+            for item in value:
+                _gather(item, strings, depth + 1)
+        case _:
+            raise TemplateFailed(f"messages and tools hold JSON values, not {type(value).__name__}")
+
+
+def _reveal(rendered: str, shown: Mapping[str, str]) -> Rendered:
+    """Cut a rendered text at its placeholders and put back the characters they stand for."""
+    rendered = _SURROGATE.sub("\ufffd", rendered)  # the template can spell some; tokenizers refuse them
+    segments: list[Segment] = []
+    done = 0
+    for found in _PLACEHOLDER.finditer(rendered):
+        initial = shown.get(found[0])
+        if initial is None:
+            continue
+        if found.start() > done:
+            segments.append(Segment(rendered[done : found.start()], special=True))
+        segments.append(Segment(initial, special=False))
+        done = found.end()
+    if done < len(rendered):
+        segments.append(Segment(rendered[done:], special=True))
+    return Rendered(tuple(segments), "".join(segment.text for segment in segments))

@@ -59,7 +59,7 @@ def render_turn(
     prompt = host.render(to_chat_template(messages, dialect), tools or None)
     opener = dialect.reasoning.open if dialect.reasoning else None
     opened = opener is not None and prompt.text.rstrip().endswith(opener)
-    return dataclasses.replace(prompt, inside="reasoning" if opened else None)
+    return dataclasses.replace(prompt, inside=prompt.inside if opened else None)
 
 
 def run_turn(
@@ -69,11 +69,12 @@ def run_turn(
     tools: Sequence[ToolSchema] | None = None,
     sampling: Sampling | None = None,
     cancel: threading.Event | None = None,
+    name: str | None = None,
 ) -> Iterator[TurnEvent]:
     """Run one turn: parser events as they arrive, then Done.
 
     `cancel` ends the generation at the next token; the turn then still ends in Done. Closing the iterator
-    does so without. Raises UsageError, TemplateFailed, ContextOverflow, EngineFailed.
+    does so without. `name` is how the message names the model, by default as the weights do. Raises UsageError, TemplateFailed, ContextOverflow, EngineFailed.
     """
     prompt = render_turn(host, dialect, messages, tools)
     atomic = host.special_tokens.intersection(dialect.markers)
@@ -96,12 +97,12 @@ def run_turn(
         for event in parser.close("stop" if finish.stop_reason == "stop" else "length"):
             collector.add(event)
             yield event
-        yield Done(_message(host, collector.parts, finish, "".join(raw)), tuple(ids))
+        yield Done(_message(name or host.name, collector.parts, finish, "".join(raw)), tuple(ids))
     finally:
         generation.close()
 
 
-def _message(host: Host, parts: Sequence[Part], finish: Finish, raw: str) -> AssistantMessage:
+def _message(model: str, parts: Sequence[Part], finish: Finish, raw: str) -> AssistantMessage:
     return AssistantMessage(
         id=f"msg_{secrets.token_hex(8)}",
         timestamp=datetime.now(UTC),
@@ -109,7 +110,7 @@ def _message(host: Host, parts: Sequence[Part], finish: Finish, raw: str) -> Ass
         usage=Usage(input=finish.prompt, output=finish.generated, cache_read=finish.cached),
         timings=Timings(prefill=finish.timings.prefill, decode=finish.timings.decode),
         stop_reason=finish.stop_reason,
-        model=host.name,
+        model=model,
         raw=raw,
     )
 

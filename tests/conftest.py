@@ -1,12 +1,33 @@
-"""Settings for every test."""
+"""Settings and the real weights, for every test."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from localagent.model import Model, load
 
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("short", max_examples=100, deadline=None, suppress_health_check=slow)
 settings.register_profile("long", max_examples=3000, deadline=None, suppress_health_check=slow)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
+
+
+@pytest.fixture(scope="session")
+def gguf() -> Path:
+    """The embedded default model, pulled once into the user's own cache."""
+    from localagent.catalog import load_catalog
+    from localagent.store import WeightStore
+
+    return WeightStore().pull(load_catalog().default, "llamacpp")
+
+
+@pytest.fixture(scope="session")
+def model(gguf: Path) -> Iterator[Model]:
+    """The default model, loaded as a user loads it."""
+    with load(context=1024) as loaded:
+        yield loaded

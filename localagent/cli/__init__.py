@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
@@ -24,6 +25,14 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has left: nothing to say, and nobody to say it to
         code = 1
+    except Exception as error:
+        if os.environ.get("LOCALAGENT_TRACEBACK"):
+            raise
+        code = complain(
+            f"internal error, please report it: {type(error).__name__}: {error} "
+            "(LOCALAGENT_TRACEBACK=1 shows where)",
+            70,
+        )
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -13,7 +12,8 @@ app = typer.Typer(
     help="Language models on the machine in front of you, with tool calls that work.",
     epilog="Start with: localagent run 'Name three colours.'",
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # panels would cost more time than all the rest of --help
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -41,6 +41,8 @@ ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads. Def
 
 def _version(asked: bool) -> None:
     if asked:
+        from importlib.metadata import version
+
         typer.echo(f"localagent {version('localagent')}")
         raise typer.Exit
 
@@ -73,12 +75,10 @@ def run(
 
     Weights that are not on this machine are fetched first.
 
-    [bold]Examples[/bold]
-
+    \b
+    Examples:
       localagent run "Name three colours."
-
       git diff | localagent run - --system "Write a commit message." --temperature 0
-
       localagent run "Name three colours." --json | jq .usage
     """
     from localagent.cli.run import run_once
@@ -102,10 +102,9 @@ def chat(
 ) -> None:
     """Talk with a model. Ctrl-C stops an answer, /exit leaves, /help tells the rest.
 
-    [bold]Examples[/bold]
-
+    \b
+    Examples:
       localagent chat
-
       localagent chat --model lfm2.5-1.2b-instruct --system "Answer in one sentence."
     """
     from localagent.cli.chat import Chat
@@ -130,10 +129,9 @@ def parse(
     `tools`, `inside` ("reasoning") and `finish` ("stop" or "length"); every line out has `id`, `content`,
     `reasoning`, `tool_calls`, `malformed`, `segments` and `events`, or `id` and `error`.
 
-    [bold]Examples[/bold]
-
+    \b
+    Examples:
       localagent parse < output.txt
-
       localagent parse --dialect lfm2 --jsonl < outputs.jsonl > parsed.jsonl
     """
     from localagent.cli.parse import parse_lines, parse_text

@@ -47,7 +47,9 @@ _VERBS = {"download": "downloading", "extract": "unpacking", "verify": "verifyin
 
 @app.command("list")
 def list_models(as_json: AsJson = False) -> None:
-    """Show all models of the catalogue and which are on this machine.
+    """Show all models and which are here.
+
+    Every model of the catalogue, with what is on this machine.
 
     \b
     Examples:
@@ -67,7 +69,9 @@ def list_models(as_json: AsJson = False) -> None:
 
 @app.command()
 def show(name: ModelName, as_json: AsJson = False) -> None:
-    """Show one model: sources, licence, sampling, and where its weights are.
+    """Show one model.
+
+    Its sources, licence and sampling, and where its weights are.
 
     \b
     Examples:
@@ -96,9 +100,9 @@ def show(name: ModelName, as_json: AsJson = False) -> None:
 
 @app.command()
 def pull(name: NameOrDefault = None, backend: OneBackend = None) -> None:
-    """Fetch a model's weights, check their hash, and print where they are.
+    """Fetch a model's weights.
 
-    An interrupted pull continues where it stopped.
+    Their hash is checked before anything uses them; prints where they are. An interrupted pull continues where it stopped.
     LOCALAGENT_HOME sets the folder, LOCALAGENT_OFFLINE=1 forbids the network.
 
     \b
@@ -115,14 +119,16 @@ def pull(name: NameOrDefault = None, backend: OneBackend = None) -> None:
     chosen = backend or spec.preferred_backend()
     store.path(spec, chosen)  # an unknown backend is refused before anything is printed
     typer.echo(f"{spec.name} ({chosen}), licence: {_licence(spec)}", err=True)
-    with _Report() as report:
+    with Report() as report:
         path = store.pull(spec, chosen, report)
     typer.echo(path)
 
 
 @app.command()
 def verify(name: NameOrAll = None, backend: OneBackend = None) -> None:
-    """Read every byte of a model again and compare it with its hash.
+    """Check weights against their hash.
+
+    Reads every byte again.
 
     \b
     Examples:
@@ -142,7 +148,7 @@ def verify(name: NameOrAll = None, backend: OneBackend = None) -> None:
     bad: list[HashMismatch] = []
     for spec, each in chosen:
         try:
-            with _Report() as report:
+            with Report() as report:
                 path = store.verify(spec, each, report)
             typer.echo(f"ok  {spec.name} ({each})  {path}")
         except HashMismatch as error:
@@ -160,7 +166,9 @@ def remove(
     backend: OneBackend = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Remove a model's weights from this machine, all backends or one, and what an interrupted pull left.
+    """Remove a model's weights.
+
+    All backends or one, and what an interrupted pull left.
 
     \b
     Examples:
@@ -272,14 +280,14 @@ def _origin(spec: ModelSpec, backend: Backend) -> str:
             return str(local.path)
 
 
-class _Report:
+class Report:
     """Shows a store's progress: bars on a terminal, elsewhere a line per quarter."""
 
     def __init__(self) -> None:
         self._bars = _Bars() if sys.stderr.isatty() else None
         self._said: tuple[str, int] | None = None
 
-    def __enter__(self) -> _Report:
+    def __enter__(self) -> Report:
         return self
 
     def __exit__(

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from localagent.errors import UnknownDialect, UsageError
+from localagent.errors import UnknownDialect
 from parsers import (
     DIALECTS,
     CallPart,
     Dialect,
     Event,
+    Finish,
     MalformedPart,
     ReasoningPart,
     StreamParser,
@@ -20,8 +21,6 @@ from parsers import (
     collect,
     segments,
 )
-
-_KEYS = {"id", "text", "chunks", "pieces", "tools", "inside", "finish"}
 
 
 class _BadLine(ValueError):
@@ -47,7 +46,7 @@ def parse_lines(name: str) -> None:
 def parse_record(record: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
     """The answer to one record, without its id. Raises ValueError for a bad record."""
     parser = StreamParser(dialect, tools=_tools(record), inside=_choice(record, "inside", ("reasoning",)))
-    finish = _choice(record, "finish", ("stop", "length")) or "stop"
+    finish: Finish = _choice(record, "finish", ("stop", "length")) or "stop"
     events: list[Event] = []
     raw: list[str] = []
     for text, special in _pieces(record):
@@ -94,7 +93,9 @@ def parse_text(name: str) -> None:
                 table.add_row(Text("reasoning", "dim"), Text(printable(text), "dim"))
             case CallPart():
                 mark = " (repaired)" if part.repaired else ""
-                table.add_row(Text("call", "cyan"), Text(f"{part.name}{mark} {printable(part.arguments_text)}"))
+                table.add_row(
+                    Text("call", "cyan"), Text(f"{part.name}{mark} {printable(part.arguments_text)}")
+                )
             case MalformedPart():
                 where = f"{part.reason}, {part.name}" if part.name else part.reason
                 table.add_row(Text("malformed", "red"), Text(f"{where}: {printable(part.raw)}"))
@@ -102,10 +103,9 @@ def parse_text(name: str) -> None:
 
 
 def _dialect(name: str) -> Dialect:
-    try:
-        return DIALECTS[name]
-    except KeyError:
-        raise UnknownDialect(f"no dialect {name!r}: there are {', '.join(sorted(DIALECTS))}") from None
+    if name not in DIALECTS:
+        raise UnknownDialect(f"no dialect {name!r}: there are {', '.join(sorted(DIALECTS))}")
+    return DIALECTS[name]
 
 
 def _record(line: bytes) -> dict[str, Any]:

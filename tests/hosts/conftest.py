@@ -14,11 +14,3 @@ from localagent.hosts.llamacpp import LlamaCppHost
 def host(gguf: Path) -> Iterator[LlamaCppHost]:
     with LlamaCppHost.load(gguf, context=1024, batch=32) as loaded:
         yield loaded
-
-
-@pytest.fixture(scope="session")
-def gguf() -> Path:
-    from localagent.catalog import load_catalog
-    from localagent.store import WeightStore
-
-    return WeightStore().pull(load_catalog().get("smollm2-135m"), "llamacpp")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from loopback import Loopback
+from tests.store.loopback import Loopback
 
 from localagent.catalog import ModelSpec, Source
 from localagent.store import WeightStore

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from pulling import REPOSITORY
+from tests.store.pulling import REPOSITORY
 
 SCRIPT = """
 import sys
@@ -55,7 +55,7 @@ def test_list(home: Path) -> None:
     done = models(home, "list")
     assert done.returncode == 0, done.stderr
     rows = {line.split()[0]: line for line in done.stdout.splitlines()}
-    for words in ("*", "llamacpp", "98 MB", "2,048", "Apache-2.0"):
+    for words in ("*", "llamacpp", "98 MB", "8,192", "Apache-2.0"):
         assert words in rows["smollm2-135m"]
     assert "LFM Open License v1.0" in rows["lfm2.5-1.2b-instruct"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from loopback import Loopback
-from pulling import WEIGHTS, Puller, make_spec
+from tests.store.loopback import Loopback
+from tests.store.pulling import WEIGHTS, Puller, make_spec
 
 from localagent.catalog import HubSource, ModelSpec
 from localagent.store import WeightStore

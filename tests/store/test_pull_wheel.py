@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from loopback import Loopback
-from pulling import WEIGHTS, Puller
+from tests.store.loopback import Loopback
+from tests.store.pulling import WEIGHTS, Puller
 
 from localagent.catalog import ModelSpec, WheelSource, load_catalog
 from localagent.store import WeightStore

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from pulling import make_spec
+from tests.store.pulling import make_spec
 
 from localagent.catalog import ModelSpec, PathSource, WheelSource, load_catalog
 from localagent.errors import DiskFull, HashMismatch, ModelMissing, UsageError

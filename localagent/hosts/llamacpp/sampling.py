@@ -1,14 +1,13 @@
 """Choosing the next token with llama.cpp's samplers.
 
 Knows `protocol.Sampling` and llama.cpp's sampler chain. Contract: a `Sampler` lives for one generation, on
-the owner thread. The order is the usual one: repetition penalty, top_k, top_p, min_p, temperature, draw; so the
-truncations work on untempered probabilities. Without any of them the token is the argmax of the logits, the
-first one where several are equal.
+the owner thread. The order is the usual one: repetition penalty, top_k, top_p, min_p, temperature, draw; so
+the truncations work on untempered probabilities. Without any of them the token is the argmax of the logits,
+the first one where several are equal.
 """
 
 from __future__ import annotations
 
-import ctypes
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,0 +1,203 @@
+"""`localagent chat`: a conversation in the terminal.
+
+Ctrl-C stops the answer, and what was written of it stays in the conversation; at the prompt it clears the
+line. Ctrl-D and /exit leave. Works with a pipe instead of a terminal, one line per turn.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from localagent.cli.loading import open_model
+from localagent.cli.view import StreamView, print_stats
+from localagent.errors import LocalAgentError
+from localagent.messages import Message, SystemMessage, UserMessage
+from localagent.model import Model
+from localagent.turn import Done
+
+HELP = """\
+/help             show this
+/system TEXT      set the instructions and start anew; without TEXT show them
+/clear            forget the conversation, keep the instructions
+/history          show the conversation so far
+/exit             leave (also Ctrl-D)
+Ctrl-C            stop the answer; at the prompt, clear the line
+Alt-Enter         a new line in what you type"""
+
+
+class Chat:
+    """One conversation with one model."""
+
+    def __init__(self, model: Model, system: str | None, sampling: dict[str, Any], *, stats: bool) -> None:
+        self._model = model
+        self._sampling = sampling
+        self._stats = stats
+        self._system = system
+        self._messages: list[Message] = []
+        self._commands: dict[str, Callable[[str], bool]] = {
+            "/help": self._help,
+            "/system": self._set_system,
+            "/clear": self._clear,
+            "/history": self._history,
+            "/exit": lambda _: False,
+            "/quit": lambda _: False,
+        }
+
+    @classmethod
+    def open(
+        cls,
+        model: str | None,
+        system: str | None,
+        sampling: dict[str, Any],
+        *,
+        context: int | None,
+        threads: int | None,
+        stats: bool,
+    ) -> Chat:
+        """Load the model first. Raises LocalAgentError."""
+        given = {key: value for key, value in sampling.items() if value is not None}
+        return cls(open_model(model, context=context, threads=threads), system, given, stats=stats)
+
+    def run(self) -> None:
+        """Talk until the user leaves."""
+        with self._model:
+            say(f"{self._model.name}, {self._model.host.context:,} tokens of context. /help tells more.")
+            for line in typed_lines():
+                if line.startswith("/"):
+                    if not self._command(line):
+                        return
+                elif line.strip():
+                    self._answer(line)
+
+    # -- turns ----------------------------------------------------------------------------------------
+
+    def _answer(self, text: str) -> None:
+        """One turn; a refused one leaves the conversation as it was."""
+        asked = [*self._messages, UserMessage(content=text)]
+        system = [SystemMessage(content=self._system)] if self._system else []
+        cancel = threading.Event()
+        view = StreamView()
+        try:
+            with interrupts(cancel):
+                for event in self._model.stream([*system, *asked], cancel=cancel, **self._sampling):
+                    if not isinstance(event, Done):
+                        view.show(event)
+                        continue
+                    view.end()
+                    self._messages = [*asked, event.message]
+                    if event.message.stop_reason == "cancelled":
+                        say("(stopped)")
+                    elif event.message.stop_reason == "length":
+                        say("(cut off: the token limit or the context window is reached)")
+                    if self._stats:
+                        print_stats(event.message)
+        except LocalAgentError as error:
+            view.end()
+            say(f"localagent: {error}")
+
+    # -- commands -------------------------------------------------------------------------------------
+
+    def _command(self, line: str) -> bool:
+        """Run a command; False means leave."""
+        name, _, argument = line.strip().partition(" ")
+        command = self._commands.get(name)
+        if command is None:
+            say(f"no command {name}: /help shows what there is")
+            return True
+        return command(argument.strip())
+
+    def _help(self, _: str) -> bool:
+        say(HELP)
+        return True
+
+    def _set_system(self, text: str) -> bool:
+        if not text:
+            say(self._system or "(no instructions)")
+            return True
+        self._system = text
+        return self._clear("")
+
+    def _clear(self, _: str) -> bool:
+        self._messages = []
+        say("(a new conversation)")
+        return True
+
+    def _history(self, _: str) -> bool:
+        for message in self._messages:
+            text = message.text if not message.role == "tool" else str(message.content)
+            say(f"{message.role}: {text}")
+        return True
+
+
+def say(text: str) -> None:
+    """A line that is no answer: stderr, so that answers can be piped."""
+    from localagent.cli.view import printable
+
+    sys.stderr.write(printable(text) + "\n")
+    sys.stderr.flush()
+
+
+@contextmanager
+def interrupts(cancel: threading.Event) -> Iterator[None]:
+    """While an answer runs, Ctrl-C sets `cancel` instead of ending the program."""
+
+    def handle(_signal: int, _frame: FrameType | None) -> None:
+        cancel.set()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def typed_lines() -> Iterator[str]:
+    """What the user types, a message at a time, until Ctrl-D or the end of the input."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        for line in sys.stdin:
+            yield line.rstrip("\n")
+        return
+    session = prompt_session()
+    while True:
+        try:
+            yield session.prompt("> ")
+        except KeyboardInterrupt:
+            continue
+        except EOFError:
+            return
+
+
+def prompt_session() -> Any:
+    """Line editing with a history that outlives the program."""
+    from platformdirs import user_state_path
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+    from prompt_toolkit.completion import WordCompleter
+    from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    keys = KeyBindings()
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    history: History
+    try:
+        path = Path(user_state_path("localagent", ensure_exists=True)) / "chat-history"
+        path.touch(mode=0o600)
+        history = FileHistory(str(path))
+    except OSError:
+        history = InMemoryHistory()  # a home that cannot be written is no reason not to talk
+    commands = WordCompleter([line.split()[0] for line in HELP.splitlines() if line[0] == "/"], sentence=True)
+    return PromptSession[str](
+        history=history, auto_suggest=AutoSuggestFromHistory(), completer=commands, key_bindings=keys,
+        complete_while_typing=False,
+    )  # fmt: skip

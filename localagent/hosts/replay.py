@@ -1,0 +1,100 @@
+"""A host that plays recorded tokens back: no engine, the same interface.
+
+For replaying a recorded generation through the parser, the turn and everything above them, and for
+measuring what those cost by themselves. It computes nothing, so `render` and sampling decide nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+from localagent.hosts.protocol import Finish, Prompt, Sampling, StopReason, Timings, Token
+
+
+class ReplayHost:
+    """Plays one recording per generation, in order, and the last one again when there are no more."""
+
+    def __init__(
+        self,
+        recordings: Sequence[Sequence[Token]],
+        special_tokens: Iterable[str] = (),
+        prompt: Prompt = Prompt((0,), ""),
+        context: int = 1 << 20,
+    ) -> None:
+        """`prompt` is what every conversation renders to; its `inside` opens the turn."""
+        if not recordings:
+            raise ValueError("a replay needs at least one recording")
+        self._recordings = list(recordings)
+        self._played = 0
+        self._prompt = prompt
+        self.name = "replay"
+        self.architecture = "replay"
+        self.context = context
+        self.special_tokens = frozenset(special_tokens)
+        self.rendered: list[Sequence[Mapping[str, Any]]] = []
+        """The conversations that were rendered, in order."""
+
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
+    ) -> Prompt:
+        """The prompt of the recording."""
+        self.rendered.append(messages)
+        return self._prompt
+
+    def generate(
+        self, prompt: Prompt, sampling: Sampling, cancel: threading.Event | None = None
+    ) -> ReplayGeneration:
+        """The next recording, cut at `sampling.max_tokens`."""
+        tokens = self._recordings[min(self._played, len(self._recordings) - 1)]
+        self._played += 1
+        return ReplayGeneration(tokens, len(prompt.ids), sampling.max_tokens, cancel)
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+class ReplayGeneration:
+    """A recording while it is played."""
+
+    def __init__(
+        self,
+        tokens: Sequence[Token],
+        prompt: int,
+        limit: int | None,
+        cancel: threading.Event | None,
+    ) -> None:
+        self.finish: Finish | None = None
+        self._tokens = tokens
+        self._prompt = prompt
+        self._limit = len(tokens) if limit is None else limit
+        self._cancel = cancel
+        self._played = 0
+        self._started = perf_counter()
+
+    def __iter__(self) -> ReplayGeneration:
+        return self
+
+    def __next__(self) -> Token:
+        if self.finish is None:
+            if self._cancel is not None and self._cancel.is_set():
+                self._end("cancelled")
+            elif self._played == len(self._tokens):
+                self._end("stop")
+            elif self._played == self._limit:
+                self._end("length")
+        if self.finish is not None:
+            raise StopIteration
+        self._played += 1
+        return self._tokens[self._played - 1]
+
+    def close(self) -> None:
+        """Stop early."""
+        if self.finish is None:
+            self._end("cancelled")
+
+    def _end(self, reason: StopReason) -> None:
+        seconds = perf_counter() - self._started
+        self.finish = Finish(reason, self._prompt, 0, self._played, Timings(0.0, seconds))

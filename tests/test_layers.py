@@ -1,0 +1,115 @@
+"""Imports go one way, engines stay in their own files, and importing does no work."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# Each layer may import the ones before it, and itself.
+LAYERS = [
+    {"errors"},
+    {"messages", "sandbox"},
+    {"prompt", "tools"},
+    {"wire", "hosts"},
+    {"catalog"},
+    {"store"},
+    {"turn"},
+    {"model"},
+    {"agent", "session", "log"},
+    {"server", "cli", "__main__"},
+]
+ENGINES = {
+    "llama_cpp": {"localagent/hosts/llamacpp/library.py"},
+    "mlx": set(),
+    "mlx_lm": set(),
+    "transformers": set(),
+    "torch": set(),
+}
+MODULES = sorted(path for name in ("localagent", "parsers") for path in (ROOT / name).rglob("*.py"))
+
+
+def imports(path: Path) -> list[tuple[str, bool]]:
+    """What a module imports, and whether it does so when it is itself imported."""
+    tree = ast.parse(path.read_text())
+    lazy = {
+        node
+        for outer in ast.walk(tree)
+        if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef))
+        or (isinstance(outer, ast.If) and "TYPE_CHECKING" in ast.unparse(outer.test))
+        for node in ast.walk(outer)
+    }
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node not in lazy) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found.append((node.module or "", node not in lazy))
+    return found
+
+
+def layer(module: str) -> int:
+    name = module.split(".")[1]
+    return next(number for number, names in enumerate(LAYERS) if name in names)
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_imports_go_one_way(path):
+    name = name_of(path)
+    for module, _ in imports(path):
+        top = module.split(".")[0]
+        if name.startswith("parsers"):
+            assert top == "parsers" or top in sys.stdlib_module_names, f"{name} imports {module}"
+        elif top == "localagent" and name != "localagent.__init__" and "." in module:
+            assert layer(module) <= layer(name), f"{name} imports {module}"
+        if top in ENGINES:
+            assert path.relative_to(ROOT).as_posix() in ENGINES[top], f"{name} imports {module}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_engines_and_heavy_libraries_are_imported_lazily(path):
+    eager = {module.split(".")[0] for module, at_import in imports(path) if at_import}
+    assert not eager & {*ENGINES, "huggingface_hub", "prompt_toolkit", "rich", "filelock", "numpy"}
+
+
+def run_python(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_parsers_need_nothing_installed():
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from parsers import *;"
+        "p = StreamParser(DIALECTS['lfm2']);"
+        "print(collect(p.feed('<|tool_call_start|>[f(a=1)]<|tool_call_end|>') + p.close()))"
+    )
+    assert "arguments={'a': 1}" in run_python("-S", "-I", "-c", code)
+
+
+def test_help_imports_no_engine_and_no_model_code():
+    code = "import sys; sys.argv = ['localagent', '--help'];\nfrom localagent.cli import main\ntry: main()\nexcept SystemExit: print(*sys.modules)"
+    loaded = set(run_python("-c", code).split())
+    assert "typer" in loaded
+    assert not loaded & {*ENGINES, "pydantic", "rich", "jinja2", "numpy", "huggingface_hub", "prompt_toolkit"}
+
+
+def test_public_names_exist():
+    import localagent
+    import parsers
+
+    for package in (localagent, parsers):
+        for name in package.__all__:
+            assert getattr(package, name) is not None
+    with pytest.raises(AttributeError, match="nothing"):
+        localagent.nothing  # noqa: B018
