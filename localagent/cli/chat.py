@@ -10,15 +10,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 from localagent.cli.loading import open_model
 from localagent.cli.view import StreamView, print_stats
 from localagent.errors import LocalAgentError
-from localagent.messages import Message, SystemMessage, UserMessage
+from localagent.messages import AssistantMessage, Message, SystemMessage, UserMessage
 from localagent.model import Model
 from localagent.turn import Done
 
@@ -41,6 +40,7 @@ class Chat:
         self._stats = stats
         self._system = system
         self._messages: list[Message] = []
+        self._interrupts = Interrupts()
         self._commands: dict[str, Callable[[str], bool]] = {
             "/help": self._help,
             "/system": self._set_system,
@@ -67,7 +67,7 @@ class Chat:
 
     def run(self) -> None:
         """Talk until the user leaves."""
-        with self._model:
+        with self._model, self._interrupts:
             say(f"{self._model.name}, {self._model.host.context:,} tokens of context. /help tells more.")
             for line in typed_lines():
                 if line.startswith("/"):
@@ -82,25 +82,29 @@ class Chat:
         """One turn; a refused one leaves the conversation as it was."""
         asked = [*self._messages, UserMessage(content=text)]
         system = [SystemMessage(content=self._system)] if self._system else []
-        cancel = threading.Event()
         view = StreamView()
+        self._interrupts.cancel = cancel = threading.Event()
         try:
-            with interrupts(cancel):
-                for event in self._model.stream([*system, *asked], cancel=cancel, **self._sampling):
-                    if not isinstance(event, Done):
-                        view.show(event)
-                        continue
+            for event in self._model.stream([*system, *asked], cancel=cancel, **self._sampling):
+                if isinstance(event, Done):
                     view.end()
                     self._messages = [*asked, event.message]
-                    if event.message.stop_reason == "cancelled":
-                        say("(stopped)")
-                    elif event.message.stop_reason == "length":
-                        say("(cut off: the token limit or the context window is reached)")
-                    if self._stats:
-                        print_stats(event.message)
+                    self._remark(event.message)
+                else:
+                    view.show(event)
         except LocalAgentError as error:
             view.end()
             say(f"localagent: {error}")
+        finally:
+            self._interrupts.cancel = None
+
+    def _remark(self, message: AssistantMessage) -> None:
+        if message.stop_reason == "cancelled":
+            say("(stopped)")
+        elif message.stop_reason == "length":
+            say("(cut off: the token limit or the context window is reached)")
+        if self._stats:
+            print_stats(message)
 
     # -- commands -------------------------------------------------------------------------------------
 
@@ -144,23 +148,37 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-@contextmanager
-def interrupts(cancel: threading.Event) -> Iterator[None]:
-    """While an answer runs, Ctrl-C sets `cancel` instead of ending the program."""
+class Interrupts:
+    """What Ctrl-C does while nobody is typing: it cancels the answer that runs, and nothing else.
 
-    def handle(_signal: int, _frame: FrameType | None) -> None:
-        cancel.set()
+    In a pipe, where nobody types, it ends the program between answers as usual.
+    """
 
-    before = signal.signal(signal.SIGINT, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    def __init__(self) -> None:
+        self.cancel: threading.Event | None = None
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _handle(self, _signal: int, _frame: FrameType | None) -> None:
+        if self.cancel is not None:
+            self.cancel.set()
+        elif not on_terminal():
+            raise KeyboardInterrupt
+
+
+def on_terminal() -> bool:
+    """Whether a person is typing, and reading."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def typed_lines() -> Iterator[str]:
     """What the user types, a message at a time, until Ctrl-D or the end of the input."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not on_terminal():
         for line in sys.stdin:
             yield line.rstrip("\n")
         return

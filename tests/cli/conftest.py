@@ -1,0 +1,46 @@
+"""The installed command, run as a person runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMAND = Path(sys.executable).with_name("localagent")
+
+
+class Command:
+    """Runs `localagent` in a process of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.environment = {**os.environ, "XDG_STATE_HOME": str(home), "TERM": "xterm", "NO_COLOR": "1"}
+
+    def __call__(
+        self, *arguments: str, stdin: bytes = b"", **environment: str
+    ) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [COMMAND, *arguments],
+            input=stdin,
+            capture_output=True,
+            timeout=120,
+            env={**self.environment, **environment},
+            check=False,
+        )
+
+    def refuse(self, *arguments: str, code: int, says: str, stdin: bytes = b"", **environment: str) -> None:
+        """The command fails with one line on stderr and nothing on stdout."""
+        done = self(*arguments, stdin=stdin, **environment)
+        error = done.stderr.decode()
+        assert (done.returncode, error.count("\n")) == (code, 1), error
+        assert error.startswith("localagent: ")
+        assert says in error
+        assert "Traceback" not in error
+        assert done.stdout == b""
+
+
+@pytest.fixture
+def localagent(tmp_path: Path, gguf: Path) -> Command:
+    return Command(tmp_path)

@@ -1,0 +1,121 @@
+"""`localagent chat` in a pseudo-terminal, as a person uses it, and in a pipe."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+if sys.platform == "win32":
+    pytest.skip("pseudo-terminals are Unix", allow_module_level=True)
+
+import pexpect
+
+from tests.cli.conftest import COMMAND
+
+READY = "\x1b[?2004h"  # line editing switches bracketed paste on
+
+
+@pytest.fixture
+def chat(localagent):
+    child = pexpect.spawn(
+        str(COMMAND),
+        ["chat", "--temperature", "0", "--max-tokens", "400"],
+        env={**localagent.environment, "PROMPT_TOOLKIT_NO_CPR": "1"},  # nobody here reports the cursor
+        encoding="utf-8",
+        timeout=60,
+        dimensions=(40, 160),
+    )
+    child.expect("smollm2-135m, .* tokens of context")
+    child.expect_exact(READY)
+    yield child
+    if child.isalive():
+        child.terminate(force=True)
+
+
+def ask(child, text: str) -> None:
+    child.send(text)
+    child.expect_exact(text)
+    child.send("\r")
+
+
+def left(child) -> int:
+    child.expect(pexpect.EOF)
+    child.close()
+    return child.exitstatus
+
+
+def test_a_conversation(chat):
+    ask(chat, "Say hello.")
+    chat.expect("[Hh]ello")
+    chat.expect_exact(READY)
+    ask(chat, "/history")
+    chat.expect_exact("user: Say hello.")
+    chat.expect("assistant: .*[Hh]ello")
+    chat.expect_exact(READY)
+    ask(chat, "/clear")
+    chat.expect_exact("(a new conversation)")
+    chat.expect_exact(READY)
+    ask(chat, "/exit")
+    assert left(chat) == 0
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_program(chat):
+    ask(chat, "Write a long story about a fox and a bear.")
+    chat.expect_exact("\x1b[?2004l")  # the line is taken
+    chat.expect("[a-z]+ [a-z]+ [a-z]+ [a-z]+")
+    chat.sendintr()
+    chat.expect_exact("(stopped)")
+    chat.expect_exact(READY)
+    ask(chat, "/history")
+    chat.expect_exact("assistant: ")
+    chat.expect_exact(READY)
+    ask(chat, "Say hello.")
+    chat.expect("[Hh]ello")
+    chat.expect_exact(READY)
+    ask(chat, "/exit")
+    assert left(chat) == 0
+
+
+def test_ctrl_c_at_the_prompt_clears_the_line_and_ctrl_d_leaves(chat):
+    chat.send("never mind")
+    chat.expect_exact("never mind")
+    chat.sendintr()
+    chat.expect_exact(READY)
+    chat.sendeof()
+    assert left(chat) == 0
+
+
+def test_commands(chat):
+    ask(chat, "/help")
+    chat.expect_exact("leave (also Ctrl-D)")
+    chat.expect_exact(READY)
+    ask(chat, "/sing")
+    chat.expect_exact("no command /sing")
+    chat.expect_exact(READY)
+    ask(chat, "/system Be curt.")
+    chat.expect_exact("(a new conversation)")
+    chat.expect_exact(READY)
+    ask(chat, "/system")
+    chat.expect_exact("Be curt.")
+
+
+def test_a_pipe_is_a_conversation_too(localagent):
+    done = localagent("chat", "--max-tokens", "8", stdin=b"Hi.\n\nAnd you?\n/history\n/exit\nnot read\n")
+    assert done.returncode == 0
+    notes = done.stderr.decode()
+    assert notes.count("user: ") == notes.count("assistant: ") == 2
+    assert done.stdout.strip()
+    assert b"not read" not in done.stdout + done.stderr
+
+
+def test_a_refused_turn_leaves_the_conversation(localagent):
+    done = localagent(
+        "chat", "--context", "80", "--max-tokens", "4",
+        stdin=b"Hi.\n" + b"word " * 200 + b"\nHi.\n/history\n",
+    )  # fmt: skip
+    assert done.returncode == 0
+    notes = done.stderr.decode()
+    assert "the context window holds 80" in notes
+    assert notes.count("user: ") == 2
+    assert "word word" not in notes

@@ -1,0 +1,111 @@
+"""`localagent parse`: the contract that other programs run against."""
+
+from __future__ import annotations
+
+import json
+
+START, END = "<|tool_call_start|>", "<|tool_call_end|>"
+
+
+def parse(localagent, *lines: object, dialect: str = "lfm2") -> list[dict]:
+    stdin = b"".join(
+        (line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines
+    )
+    done = localagent("parse", "--dialect", dialect, "--jsonl", stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == b""
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_line_in_a_line_out(localagent):
+    raw = f"<think>hm</think>Hi {START}[f(a=07), g('x')]{END}!"
+    (answer,) = parse(localagent, {"id": "one", "text": raw})
+    tiles = answer.pop("segments")
+    assert answer == {
+        "id": "one",
+        "content": "Hi !",
+        "reasoning": "hm",
+        "tool_calls": [{"name": "f", "arguments": {"a": 7}, "repaired": True}],
+        "malformed": [{"raw": "g('x')", "reason": "positional_argument", "name": "g"}],
+        "events": 16,
+    }
+    assert [kind for kind, _, _ in tiles] == [
+        "markup", "reasoning", "markup", "text", "markup", "call", "markup", "malformed", "markup", "text",
+    ]  # fmt: skip
+    assert [start for _, start, _ in tiles] == [0, *(end for _, _, end in tiles[:-1])]
+    assert tiles[-1][2] == len(raw)
+
+
+def test_chunks_pieces_inside_and_finish(localagent):
+    answers = parse(
+        localagent,
+        {"id": 1, "chunks": ["x</th", "ink>y"], "inside": "reasoning"},
+        {"id": 2, "pieces": [{"text": START, "special": False}, {"text": "[]", "special": None}]},
+        {"id": 3, "pieces": [{"text": START, "special": True}, {"text": "[f("}], "finish": "length"},
+        {"id": 4, "text": ""},
+    )
+    assert [answer["id"] for answer in answers] == [1, 2, 3, 4]
+    assert (answers[0]["reasoning"], answers[0]["content"]) == ("x", "y")
+    assert answers[1]["content"] == f"{START}[]"
+    assert answers[2]["malformed"] == [{"raw": "f(", "reason": "truncated", "name": "f"}]
+    assert answers[3]["segments"] == []
+
+
+def test_bad_lines_are_answered_on_their_lines(localagent):
+    answers = parse(
+        localagent,
+        b"not json",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        [1],
+        {"id": 5},
+        {"id": 6, "text": "a", "chunks": ["b"]},
+        {"id": 7, "text": 3},
+        {"id": 8, "chunks": ["a", 1]},
+        {"id": 9, "pieces": [{"special": True}]},
+        {"id": 10, "pieces": [{"text": "a", "special": "yes"}]},
+        {"id": 11, "text": "a", "inside": "out"},
+        {"id": 12, "text": "a", "finish": "never"},
+        {"id": 13, "text": "a", "tools": [{"name": "f"}]},
+        {"id": 14, "text": "fine"},
+    )
+    assert [answer["id"] for answer in answers] == [None] * 4 + list(range(5, 15))
+    assert all("error" in answer and "content" not in answer for answer in answers[:-1])
+    assert answers[-1]["content"] == "fine"
+    assert "chunks[1]" in answers[7]["error"]
+
+
+def test_lone_surrogates_survive(localagent):
+    (answer,) = parse(localagent, b'{"id": 1, "text": "a\\ud800b"}')
+    assert answer["content"] == "a\ud800b"
+
+
+def test_plain(localagent):
+    (answer,) = parse(localagent, {"id": 1, "text": f"<think>a</think>{START}[f()]"}, dialect="plain")
+    assert (answer["content"], answer["reasoning"], answer["tool_calls"]) == (f"{START}[f()]", "a", [])
+
+
+def test_an_answer_comes_before_the_next_line_is_read(localagent):
+    """A program that writes a line and waits for its answer must not hang."""
+    import subprocess
+
+    from tests.cli.conftest import COMMAND
+
+    with subprocess.Popen(
+        [COMMAND, "parse", "--jsonl"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        for number in range(3):
+            process.stdin.write(json.dumps({"id": number, "text": "x"}) + "\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["id"] == number
+        process.stdin.close()
+    assert process.returncode == 0
+
+
+def test_readable_view(localagent):
+    done = localagent("parse", stdin=f"<think>hm</think>Hi\x1b[2J{START}[f(a=1), g(2)]{END}".encode())
+    view = done.stdout.decode()
+    for words in ("reasoning  hm", "Hi\\x1b[2J", 'f {"a": 1}', "positional_argument, g: g(2)"):
+        assert words in view
+    assert "\x1b" not in view
+    localagent.refuse("parse", stdin=b"\xff", code=2, says="not UTF-8")

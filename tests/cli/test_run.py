@@ -1,0 +1,107 @@
+"""`localagent run`, on the real model."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from localagent.messages import AssistantMessage
+
+QUESTION = "Name three colours."
+
+
+def test_answer_on_stdout(localagent):
+    done = localagent("run", QUESTION, "--temperature", "0", "--max-tokens", "40")
+    assert done.returncode == 0
+    assert done.stderr == b""
+    assert done.stdout.decode().strip()
+
+
+def test_json_is_an_assistant_message(localagent):
+    done = localagent("run", QUESTION, "--json", "--temperature", "0", "--max-tokens", "40")
+    message = AssistantMessage.model_validate_json(done.stdout)
+    assert message.text.strip()
+    assert message.usage.input > 0
+    assert message.usage.output > 0
+    assert message.model == "smollm2-135m"
+    again = localagent(
+        "run", "-", "--json", "--temperature", "0", "--max-tokens", "40", stdin=QUESTION.encode()
+    )
+    assert AssistantMessage.model_validate_json(again.stdout).text == message.text
+
+
+def test_stats_go_to_stderr(localagent):
+    done = localagent("run", QUESTION, "--stats", "--max-tokens", "5", "--seed", "1")
+    assert b"prompt tokens: " in done.stderr
+    assert b"generated: 5" in done.stderr
+    assert b"stop: length" in done.stderr
+
+
+def test_options_reach_the_model(localagent):
+    short = json.loads(localagent("run", QUESTION, "--json", "--max-tokens", "3").stdout)
+    assert (short["usage"]["output"], short["stop_reason"]) == (3, "length")
+    told = json.loads(
+        localagent("run", QUESTION, "--json", "--max-tokens", "3", "--system", "Be curt.").stdout
+    )
+    assert told["usage"]["input"] != short["usage"]["input"]
+
+
+def test_a_path_is_a_model(localagent, gguf):
+    done = localagent("run", QUESTION, "--model", str(gguf), "--max-tokens", "5", "--json")
+    assert json.loads(done.stdout)["usage"]["output"] == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "code", "says"),
+    [
+        ([""], b"", 2, "prompt is empty"),
+        (["-"], b"  \n", 2, "prompt is empty"),
+        (["-"], b"\xff\xfe\x00", 2, "not UTF-8 text: byte 0xff at offset 0"),
+        (["-"], b"a\0b", 2, "binary: NUL at character 1"),
+        (["hi", "--model", "smollm2-136m"], b"", 2, "did you mean smollm2-135m"),
+        (["hi", "--model", "nothing.gguf"], b"", 2, "no such file: nothing.gguf"),
+        (["hi", "--context", "20"], b"", 2, "tokens and the context window holds 20"),
+        (["-"], b"word " * 9000, 2, "9,0"),
+        (["hi", "--max-tokens", "0"], b"", 2, "--max-tokens"),
+        (["hi", "--temperature", "hot"], b"", 2, "--temperature"),
+        (["hi", "--colour"], b"", 2, "--colour"),
+        ([], b"", 2, "prompt"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(localagent, arguments, stdin, code, says):
+    localagent.refuse("run", *arguments, stdin=stdin, code=code, says=says)
+
+
+@pytest.mark.parametrize("damage", ["empty", "text", "cut", "header"])
+def test_corrupt_weights_are_one_line(localagent, gguf, tmp_path, damage):
+    file = tmp_path / "model.gguf"
+    data = gguf.read_bytes()[: 8 << 20]
+    file.write_bytes(
+        {"empty": b"", "text": b"hello\n" * 99, "cut": data, "header": data[:8] + b"\xff" * 400}[damage]
+    )
+    localagent.refuse("run", "hi", "--model", str(file), code=1, says=str(file))
+
+
+def test_offline_names_model_place_and_command(localagent, tmp_path):
+    home = str(tmp_path / "home")
+    for offline in ({"LOCALAGENT_OFFLINE": "1"}, {"HF_HUB_OFFLINE": "1"}):
+        localagent.refuse(
+            "run", "hi", "--model", "lfm2-350m", code=1,
+            says=f"no weights of lfm2-350m (llamacpp) in {home}/models/lfm2-350m/llamacpp: "
+            "run `localagent models pull lfm2-350m", LOCALAGENT_HOME=home, **offline,
+        )  # fmt: skip
+
+
+def test_unknown_commands_are_one_line(localagent):
+    localagent.refuse("sing", code=2, says="sing")
+    localagent.refuse("parse", "--dialect", "klingon", code=2, says="lfm2, plain")
+
+
+def test_help_teaches(localagent):
+    for words in ([], ["run"], ["chat"], ["parse"], ["models"], ["models", "pull"]):
+        done = localagent(*words, "--help")
+        assert done.returncode == 0
+        assert b"Usage: localagent" in done.stdout
+    assert b'localagent run "Name three colours."' in localagent("run", "--help").stdout
+    assert b"localagent 0." in localagent("--version").stdout
