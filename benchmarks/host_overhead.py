@@ -1,10 +1,11 @@
-"""What the host costs per token above the bare engine loop, on the same weights and threads.
+"""What the runtime costs per token above the bare engine loop, on the same weights and threads.
 
-    python benchmarks/host_overhead.py MODEL.gguf [--tokens 200] [--rounds 7] [--threads N] [--json]
+    python benchmarks/host_overhead.py [MODEL.gguf] [--tokens 200] [--rounds 9] [--threads N] [--json]
 
-The lanes run in turn, round by round, in one process; the median of the rounds counts. Each lane prefills the
-same prompt and decodes greedily without stopping at end tokens; only the decode time is compared. The lanes
-agree on the tokens, or the benchmark fails.
+Three lanes: `bare` is llama_decode and llama.cpp's greedy sampler; `host` adds the host (owner thread,
+UTF-8, special flags); `stream` is `model.stream`, which adds the turn and the LFM2 parser. They run in turn,
+round by round, in one process; the median of the rounds counts. Each lane prefills the same prompt and
+decodes greedily; only the decode time is compared. The lanes agree on the tokens, or the benchmark fails.
 """
 
 from __future__ import annotations
@@ -18,16 +19,20 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+from localagent.catalog import load_catalog
 from localagent.hosts.llamacpp import LlamaCppHost
 from localagent.hosts.llamacpp.host import physical_cores
 from localagent.hosts.llamacpp.library import library
 from localagent.hosts.protocol import Prompt, Sampling
+from localagent.messages import UserMessage
+from localagent.model import Model
+from localagent.store import WeightStore
+from localagent.turn import Done
+from localagent.wire.chat_template import to_chat_template
+from parsers import DIALECTS
 
 CONTEXT = 2_048
-TEXT = (
-    "<|im_start|>user\nCount from one to five hundred in words.<|im_end|>\n"
-    "<|im_start|>assistant\nOne, two, three,"
-)
+QUESTION = "Write a long story about a fox and a bear."
 
 
 @dataclass(frozen=True)
@@ -86,15 +91,27 @@ def run_host(host: LlamaCppHost, prompt: Prompt, tokens: int) -> Run:
     return Run(perf_counter() - started, found)
 
 
+def run_stream(model: Model, tokens: int) -> Run:
+    """Consume `model.stream` event by event, from the first token's event on."""
+    events = model.stream(QUESTION, max_tokens=tokens)
+    next(events)
+    started = perf_counter()
+    *_, done = events
+    seconds = perf_counter() - started
+    assert isinstance(done, Done)
+    return Run(seconds, list(done.token_ids))
+
+
 def measure(path: Path, tokens: int, rounds: int, threads: int) -> dict[str, list[float]]:
     """Seconds per token of every round, by lane."""
     host = LlamaCppHost.load(path, context=CONTEXT, threads=threads)
     bare = BareLoop(path, threads)
-    prompt = Prompt(host.tokenize(TEXT, special=True), TEXT)
+    model = Model(host, DIALECTS["lfm2"])
+    prompt = host.render(to_chat_template([UserMessage(content=QUESTION)], model.dialect))
     lanes: dict[str, Callable[[], Run]] = {
         "bare": lambda: bare.run(prompt.ids, tokens),
         "host": lambda: run_host(host, prompt, tokens),
-        # A further lane, such as model.stream with the parser on, goes here; the first one is the reference.
+        "stream": lambda: run_stream(model, tokens),
     }
     seconds: dict[str, list[float]] = {name: [] for name in lanes}
     names = list(lanes)
@@ -133,13 +150,14 @@ def report(seconds: dict[str, list[float]]) -> list[dict[str, str | float]]:
 def main() -> None:
     """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("model", type=Path)
+    parser.add_argument("model", type=Path, nargs="?", help="a GGUF file; none: the default model")
     parser.add_argument("--tokens", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=physical_cores())
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    rows = report(measure(options.model, options.tokens, options.rounds, options.threads))
+    path = options.model or WeightStore().pull(load_catalog().default, "llamacpp")
+    rows = report(measure(path, options.tokens, options.rounds, options.threads))
     if options.json:
         print(json.dumps({"threads": options.threads, "tokens": options.tokens, "lanes": rows}))
         return

@@ -74,7 +74,8 @@ def run_turn(
     """Run one turn: parser events as they arrive, then Done.
 
     `cancel` ends the generation at the next token; the turn then still ends in Done. Closing the iterator
-    does so without. `name` is how the message names the model, by default as the weights do. Raises UsageError, TemplateFailed, ContextOverflow, EngineFailed.
+    does so without. `name` is how the message names the model, by default as the weights do.
+    Raises UsageError, TemplateFailed, ContextOverflow, EngineFailed.
     """
     prompt = render_turn(host, dialect, messages, tools)
     atomic = host.special_tokens.intersection(dialect.markers)

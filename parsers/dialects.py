@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from parsers.emitter import Emitter
 from parsers.grammars.block import Block
-from parsers.render import render_pythonic
+from parsers.render import Calls, render_pythonic
 from parsers.source import Reading, Source
 from parsers.spans import Span
 
@@ -20,7 +20,7 @@ class Grammar(Protocol):
         """Read from behind the opening marker to behind everything that belongs to the block."""
 
 
-Render = Callable[[Span, Iterable[tuple[str, Mapping[str, Any]]]], str]
+Render = Callable[[Span, Iterable[str], Calls], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Dialect:
         spans = [span for span in (self.reasoning, self.calls) if span is not None]
         return (*(marker for span in spans for marker in (span.open, span.close)), *self.ends)
 
-    def render(self, calls: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
+    def render(self, calls: Calls) -> str:
         """Calls, as (name, arguments), the way the model itself would write them; "" for none.
 
         Parsing the result gives the calls back. Raises ValueError for a dialect without calls and for
@@ -55,7 +55,7 @@ class Dialect:
             return ""
         if self.renderer is None or self.calls is None:
             raise ValueError(f"dialect {self.name} has no tool calls")
-        return self.renderer(self.calls, calls)
+        return self.renderer(self.calls, self.markers, calls)
 
 
 _THINK = Span("<think>", "</think>")

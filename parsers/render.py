@@ -13,46 +13,71 @@ from typing import Any
 
 from parsers.grammars.call import NAME
 from parsers.grammars.pythonic import PARAMETER
+from parsers.grammars.values import MAX_DEPTH
 from parsers.spans import Span
 
-
-def render_pythonic(span: Span, calls: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
-    """`<start>[f(city="Paris", days=3), g()]<end>`. Raises ValueError for what no call can hold."""
-    return f"{span.open}[{', '.join(_call(name, arguments, span) for name, arguments in calls)}]{span.close}"
+Calls = Iterable[tuple[str, Mapping[str, Any]]]
 
 
-def _call(name: str, arguments: Mapping[str, Any], span: Span) -> str:
-    if not name or not NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no tool name: letters, digits, '_', '.' and '-' only")
-    parts = []
-    for key, value in arguments.items():
-        text = _value(value, span)
-        parts.append(
-            f"{key}={text}" if key and PARAMETER.fullmatch(key) else f"**{{{_string(key, span)}: {text}}}"
-        )
-    return f"{name}({', '.join(parts)})"
+def render_pythonic(span: Span, markers: Iterable[str], calls: Calls) -> str:
+    """`<start>[f(city="Paris", days=3), g()]<end>`. Raises ValueError for what no call can hold.
+
+    `markers`: the texts that must not stand in a string as they are; spelled out, they could become
+    control tokens when the text goes back into a prompt.
+    """
+    writer = _Writer(tuple(markers))
+    return f"{span.open}[{', '.join(writer.call(name, arguments) for name, arguments in calls)}]{span.close}"
 
 
-def _value(value: Any, span: Span) -> str:
-    if isinstance(value, str):
-        return _string(value, span)
-    if value is None or isinstance(value, (bool, int)):
-        return repr(value)
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{value!r} has no JSON form")
-        return repr(value)
-    if isinstance(value, Mapping):
-        items = (f"{_string(str(key), span)}: {_value(item, span)}" for key, item in value.items())
+class _Writer:
+    def __init__(self, markers: tuple[str, ...]) -> None:
+        self._markers = markers
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        if not name or not NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no tool name: letters, digits, '_', '.' and '-' only")
+        parts = []
+        for key, value in arguments.items():
+            if isinstance(key, str) and key and PARAMETER.fullmatch(key):
+                parts.append(f"{key}={self._value(value, MAX_DEPTH)}")
+            else:
+                parts.append(f"**{self._mapping({key: value}, MAX_DEPTH)}")
+        return f"{name}({', '.join(parts)})"
+
+    def _value(self, value: Any, depth: int) -> str:
+        match value:
+            case str():
+                return self._string(value)
+            case None | True | False:
+                return repr(value)
+            case int():
+                return int.__repr__(value)  # an enumeration's own repr is no number
+            case float() if math.isfinite(value):
+                return float.__repr__(value)
+            case Mapping():
+                return self._mapping(value, depth)
+            case list() | tuple():
+                self._check(depth)
+                return f"[{', '.join(self._value(item, depth - 1) for item in value)}]"
+        raise ValueError(f"{value!r:.40} has no JSON form")
+
+    def _mapping(self, mapping: Mapping[Any, Any], depth: int) -> str:
+        self._check(depth)
+        items = (f"{self._string(key)}: {self._value(item, depth - 1)}" for key, item in mapping.items())
         return f"{{{', '.join(items)}}}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_value(item, span) for item in value)}]"
-    raise ValueError(f"{type(value).__name__} has no JSON form")
 
+    def _string(self, text: Any) -> str:
+        """A JSON string in which no marker stands."""
+        if not isinstance(text, str):
+            raise ValueError(f"{text!r:.40} is no key of a JSON object: keys are strings")
+        if any("\ud800" <= char <= "\udfff" for char in text):
+            raise ValueError("a string with a lone surrogate has no JSON form")
+        quoted = json.dumps(text, ensure_ascii=False)
+        for marker in self._markers:
+            quoted = quoted.replace(marker, f"\\u{ord(marker[0]):04x}{marker[1:]}")
+        return quoted
 
-def _string(text: str, span: Span) -> str:
-    """A JSON string. Markers in it are escaped: spelled out, they could become control tokens."""
-    quoted = json.dumps(text, ensure_ascii=False)
-    for marker in (span.open, span.close):
-        quoted = quoted.replace(marker, f"\\u{ord(marker[0]):04x}{marker[1:]}")
-    return quoted
+    @staticmethod
+    def _check(depth: int) -> None:
+        if depth == 0:
+            raise ValueError(f"a value may be nested {MAX_DEPTH} deep, not deeper")

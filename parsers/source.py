@@ -129,6 +129,14 @@ class Source:
                 return None
         return ""
 
+    def cut_marker(self, marker: str) -> bool:
+        """Whether the output ends here in the beginning of `marker`."""
+        if not self.ended:
+            return False
+        flag, limit = self._flag_at(self.pos)
+        spelled = flag is not False or marker in self._spelled
+        return spelled and limit == len(self.text) and marker.startswith(self.text[self.pos :])
+
     def is_special(self, index: int) -> bool:
         """Whether the host flagged the character at `index` as part of a special token."""
         return self._flag_at(index)[0] is True

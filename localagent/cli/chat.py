@@ -17,7 +17,7 @@ from typing import Any, Self
 from localagent.cli.loading import open_model
 from localagent.cli.view import StreamView, print_stats
 from localagent.errors import LocalAgentError
-from localagent.messages import AssistantMessage, Message, SystemMessage, UserMessage
+from localagent.messages import AssistantMessage, SystemMessage, UserMessage
 from localagent.model import Model
 from localagent.turn import Done
 
@@ -39,7 +39,7 @@ class Chat:
         self._sampling = sampling
         self._stats = stats
         self._system = system
-        self._messages: list[Message] = []
+        self._messages: list[UserMessage | AssistantMessage] = []
         self._interrupts = Interrupts()
         self._commands: dict[str, Callable[[str], bool]] = {
             "/help": self._help,
@@ -135,8 +135,7 @@ class Chat:
 
     def _history(self, _: str) -> bool:
         for message in self._messages:
-            text = message.text if not message.role == "tool" else str(message.content)
-            say(f"{message.role}: {text}")
+            say(f"{message.role}: {message.text}")
         return True
 
 

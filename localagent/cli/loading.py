@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from localagent.model import Model, load
 
 

@@ -102,7 +102,7 @@ def show(name: ModelName, as_json: AsJson = False) -> None:
 def pull(name: NameOrDefault = None, backend: OneBackend = None) -> None:
     """Fetch a model's weights.
 
-    Their hash is checked before anything uses them; prints where they are. An interrupted pull continues where it stopped.
+    Their hash is checked before anything uses them. An interrupted pull continues where it stopped.
     LOCALAGENT_HOME sets the folder, LOCALAGENT_OFFLINE=1 forbids the network.
 
     \b

@@ -21,7 +21,7 @@ class ReplayHost:
         self,
         recordings: Sequence[Sequence[Token]],
         special_tokens: Iterable[str] = (),
-        prompt: Prompt = Prompt((0,), ""),
+        prompt: Prompt | None = None,
         context: int = 1 << 20,
     ) -> None:
         """`prompt` is what every conversation renders to; its `inside` opens the turn."""
@@ -29,7 +29,7 @@ class ReplayHost:
             raise ValueError("a replay needs at least one recording")
         self._recordings = list(recordings)
         self._played = 0
-        self._prompt = prompt
+        self._prompt = prompt or Prompt((0,), "")
         self.name = "replay"
         self.architecture = "replay"
         self.context = context

@@ -16,15 +16,16 @@ from parsers.grammars.call import NAME, Call
 from parsers.grammars.faults import Fault
 from parsers.grammars.json_calls import JsonCall
 from parsers.grammars.pythonic import PythonicCall
+from parsers.grammars.skipping import QUOTES, Passed, pass_literal
 from parsers.grammars.values import CLOSERS
 from parsers.source import Reading, Source
 from parsers.spans import Span
 
 _FENCE = "```"
-_LINE = re.compile(r"[^\n]*")
+_INFO = re.compile(r"[^\n\[{(<]*")
+_BLANK = re.compile(r"[ \t\r]*")
 _NO_MARKER = re.compile(r"[^<]*")
 _NO_BRACKET = re.compile(r"[^()\[\]{}'\"<,\n]*")
-_STRING_BODY = {quote: re.compile(rf"[^{quote}\\<]*") for quote in "'\""}
 
 # What is said of a fault only holds if the call goes on behind it.
 _PREMATURE = (Reason.SYNTAX, Reason.NOT_A_CALL, Reason.MISSING_VALUE, Reason.POSITIONAL_ARGUMENT)
@@ -40,6 +41,7 @@ class Block:
         self.span = span
         self._ends = ends
         self._start = source.offset - len(span.open)
+        self._body = source.offset
         self._bracketed = False
         self._kept = False  # the call that ended the block was kept, and that says it all
 
@@ -47,12 +49,11 @@ class Block:
         """Read the block and what belongs to it; `source.pos` is behind it afterwards."""
         source = self.source
         source.keep_from(self._start)
-        body = source.offset
-        yield from self._fence()
+        yield from self._opening_fence()
         self._bracketed = (yield from source.space()) == "["
         source.pos += self._bracketed
         if (yield from self._elements()):
-            yield from self._close(body)
+            yield from self._close()
         source.keep_from(None)
 
     # -- the list -------------------------------------------------------------------------------------
@@ -69,7 +70,7 @@ class Block:
                 source.pos += 1
             elif not char or (yield from self._at_terminator()):
                 return (yield from self._broken_off())
-            elif self._bracketed or not (yield from self._fence()):
+            elif self._bracketed or not (yield from self._closing_fence()):
                 yield from self._element(char)
 
     def _element(self, char: str) -> Reading:
@@ -95,8 +96,8 @@ class Block:
         char = yield from source.space()
         if char in (",", "]"):
             return
-        if not char or (yield from self._at_marker(self._ends)):
-            raise Fault(Reason.TRUNCATED)
+        if not char or source.cut_marker(self.span.close) or (yield from self._at_marker(self._ends)):
+            raise Fault(Reason.TRUNCATED, balanced=False)
         if (yield from self._at_terminator()):
             return
         if self._bracketed or "\n" not in source.since(start):
@@ -105,15 +106,15 @@ class Block:
     def _reject(self, call: Call, start: int, fault: Fault) -> Reading:
         """Keep the element; `source.pos` is at what follows it, or at what ends the block."""
         source = self.source
+        premature = fault.reason in _PREMATURE and not fault.final
         reason = fault.reason
-        if reason in _PREMATURE:
-            if not (yield from source.char()) or (yield from self._at_marker(self._ends)):
-                reason = Reason.TRUNCATED
-            elif (yield from self._at_terminator()):
-                reason = Reason.UNCLOSED
+        if premature and (yield from self._at_terminator()):
+            reason = Reason.TRUNCATED if (yield from self._at_marker(self._ends)) else Reason.UNCLOSED
         if not (fault.balanced and (yield from self._skip_element(call.closers()))):
             yield from self._skip_to_terminator()
             self._kept = True
+            if premature and not (yield from source.char()):
+                reason = Reason.TRUNCATED
         self.emit.malformed(source.since(start), reason, source.offset, call.name, call.index, call.arguments)
 
     # -- the end --------------------------------------------------------------------------------------
@@ -126,28 +127,30 @@ class Block:
             if not self._bracketed or self._kept:
                 self._bracketed = False
                 return True
+            text = source.since(self._body)
             source.pos += len(self.span.close)
             self.emit.malformed(source.since(self._start), Reason.UNCLOSED, source.offset)
+            yield from self._echoes(text)
         elif not self._kept:
             reached = yield from self._at_marker((self.span.open,))
             reason = Reason.UNCLOSED if reached else Reason.TRUNCATED
             self.emit.malformed(source.since(self._start), reason, start)
         return False
 
-    def _close(self, body: int) -> Reading:
+    def _close(self) -> Reading:
         """The list is closed: read the end marker, or say that it is missing (policy 16)."""
         source = self.source
         end = source.offset
-        yield from self._fence()
+        yield from self._closing_fence()
         char = yield from source.space()
         if (yield from self._at_marker((self.span.close,))):
-            text = source.since(body)
+            text = source.since(self._body)
             source.pos += len(self.span.close)
             self.emit.markup(source.offset)
             yield from self._echoes(text)
         elif not char or (yield from self._at_marker(self._ends)):
             self.emit.markup(source.offset)
-        elif source.ended and self.span.close.startswith(source.text[source.pos :]):
+        elif source.cut_marker(self.span.close):
             source.pos = len(source.text)
             self.emit.markup(source.offset)
         else:
@@ -180,11 +183,12 @@ class Block:
 
     # -- looking ahead --------------------------------------------------------------------------------
 
-    def follows_call(self, inner: bool) -> Generator[None, None, bool]:
+    def follows_call(self, inner: bool, opener: str) -> Generator[None, None, bool]:
         """Whether what comes next fits behind a whole call. Reads ahead; the caller goes back.
 
         `inner`: a string of the call holds unescaped quotes, so that `)]` may be text as well: it only
-        counts where the block ends (policy 27).
+        counts where the block ends (policy 27). `opener`: what the next call of the same notation opens
+        with, "(" behind its name or "{".
         """
         source = self.source
         start = source.offset
@@ -203,18 +207,39 @@ class Block:
             return False
         elif char == "`":
             return (yield from self._ends_here())
-        if char in ("", "{"):
-            return True
+        if char == "" or opener == "{":
+            return char in ("", "{")
         name = yield from source.run(NAME)
         follower = yield from source.space()
         return not follower or (name != "" and follower == "(")
 
     def _ends_here(self) -> Generator[None, None, bool]:
-        yield from self._fence()
+        yield from self._closing_fence()
         return not (yield from self.source.space()) or (yield from self._at_terminator())
 
-    def _fence(self) -> Generator[None, None, bool]:
-        """Read a Markdown fence, up to the end of its line, if one comes next."""
+    def _opening_fence(self) -> Reading:
+        """Read a Markdown fence to the end of its line, or up to the list if that is on the same line."""
+        source = self.source
+        if not (yield from self._backquotes()):
+            return
+        start = source.offset
+        yield from source.run(_INFO)
+        if (yield from source.char()) == "(":
+            source.rewind(start)  # what looks like a language is the name of a call
+
+    def _closing_fence(self) -> Generator[None, None, bool]:
+        """Read a Markdown fence if one comes next, with nothing behind it on its line."""
+        source = self.source
+        yield from source.space()
+        start = source.offset
+        if (yield from self._backquotes()):
+            yield from source.run(_BLANK)
+            if (yield from source.char()) in ("", "\n") or (yield from self._at_terminator()):
+                return True
+            source.rewind(start)
+        return False
+
+    def _backquotes(self) -> Generator[None, None, bool]:
         source = self.source
         yield from source.space()
         start = source.offset
@@ -223,14 +248,7 @@ class Block:
                 source.rewind(start)
                 return False
             source.pos += 1
-        if not (yield from self._at_terminator()):
-            yield from self._rest_of_line()
         return True
-
-    def _rest_of_line(self) -> Reading:
-        source = self.source
-        while (yield from source.char()) not in ("", "\n") and not (yield from self._at_terminator()):
-            source.pos += 1
 
     def _at_marker(self, markers: tuple[str, ...]) -> Generator[None, None, bool]:
         if (yield from self.source.char()) == "":
@@ -275,29 +293,7 @@ class Block:
                 closers.append(CLOSERS[char])
             elif char in ")]}" and (not closers or closers.pop() != char):
                 return False
-            if char not in "'\"":
+            if char not in QUOTES:
                 source.pos += 1
-            elif not (yield from self._skip_string(char)):
+            elif (yield from pass_literal(source, self.span)) is not Passed.CLOSED:
                 return False
-
-    def _skip_string(self, quote: str) -> Generator[None, None, bool]:
-        """Skip a string literal; False when a marker or the end of the output cuts it (policy 28)."""
-        source = self.source
-        source.pos += 1
-        first_end: int | None = None
-        while True:
-            yield from source.run(_STRING_BODY[quote])
-            char = yield from source.char()
-            marker = (yield from source.marker()) if char == "<" else ""
-            special = marker != "" and source.is_special(source.pos)
-            if not char or special or (marker == self.span.open and first_end is not None):
-                if first_end is not None:
-                    source.rewind(first_end)
-                return False
-            if marker == self.span.close and first_end is None:
-                first_end = source.offset
-            source.pos += 1
-            if char == quote:
-                return True
-            if char == "\\" and (yield from source.char()):
-                source.pos += 1

@@ -15,14 +15,14 @@ from parsers.spans import Span
 NAME = re.compile(r"[\w.\-]*")
 """Tool names: letters, digits, `_`, `.` and `-`."""
 
-Follows = Callable[[bool], Generator[None, None, bool]]
+Follows = Callable[[bool, str], Generator[None, None, bool]]
+"""Whether what comes next fits behind a whole call, as `Block.follows_call` says."""
 
 
 class Call(Values):
     """One call while it is read. `index` is None until its name is known."""
 
     def __init__(self, source: Source, emit: Emitter, span: Span, follows_call: Follows) -> None:
-        """`follows_call`: whether what comes next fits behind a whole call (see `Block`)."""
         super().__init__(source, emit, span)
         self.name: str | None = None
         self.index: int | None = None

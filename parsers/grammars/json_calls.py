@@ -11,6 +11,7 @@ from collections.abc import Generator
 from parsers.events import Reason
 from parsers.grammars.call import NAME, Call
 from parsers.grammars.faults import Fault
+from parsers.grammars.skipping import QUOTES
 from parsers.grammars.values import Frame
 from parsers.source import Reading
 
@@ -36,7 +37,7 @@ class JsonCall(Call):
                 yield from self._unused()
             yield from self._ended(frame)
         if self.name is None or not self._complete:
-            raise Fault(Reason.NOT_A_CALL)
+            raise Fault(Reason.NOT_A_CALL, final=True)
 
     def _enter(self) -> Frame:
         """Open an object, which is known to be a mapping."""
@@ -54,7 +55,7 @@ class JsonCall(Call):
             source.pos += 1
             self.frames.pop()
             return None
-        if char not in ("'", '"'):
+        if char not in QUOTES:
             raise Fault(Reason.SYNTAX)
         place = self.hold()
         key = yield from self.value()
@@ -107,4 +108,4 @@ class JsonCall(Call):
 
     def follows(self, inner: bool) -> Generator[None, None, bool]:
         """Behind the object: whatever fits behind a call."""
-        return (yield from self._follows_call(inner))
+        return (yield from self._follows_call(inner, "{"))

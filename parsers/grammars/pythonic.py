@@ -9,10 +9,11 @@ from collections.abc import Generator
 from parsers.events import Reason
 from parsers.grammars.call import NAME, Call
 from parsers.grammars.faults import Fault
+from parsers.grammars.skipping import QUOTES
 from parsers.source import Reading
 
 PARAMETER = re.compile(r"[\w\-]*")
-_QUOTED_PARAMETER = {quote: re.compile(rf"[^{quote}\\\n]*") for quote in "'\""}
+_QUOTED_PARAMETER = {quote: re.compile(rf"[^{quote}\\\n<\ud800-\udfff]*") for quote in QUOTES}
 
 
 class PythonicCall(Call):
@@ -63,7 +64,7 @@ class PythonicCall(Call):
         source = self.source
         start = source.offset
         quote = yield from source.char()
-        quoted = quote in ("'", '"')
+        quoted = quote in QUOTES
         name = yield from (self._quoted_parameter(quote) if quoted else source.run(PARAMETER))
         follower = yield from source.space()
         if name and follower == "=":
@@ -71,7 +72,7 @@ class PythonicCall(Call):
             if (yield from source.char()) != "=":
                 return name
             raise Fault(Reason.SYNTAX)
-        if quoted and follower:
+        if quoted:
             source.rewind(start)  # whoever looks for the end of the call must see the string from its start
         raise Fault(Reason.POSITIONAL_ARGUMENT if follower in (",", ")") or not name else Reason.SYNTAX)
 
@@ -108,7 +109,7 @@ class PythonicCall(Call):
         char = yield from source.space()
         if char == ")":
             source.pos += 1
-            return (yield from self._follows_call(inner))
+            return (yield from self._follows_call(inner, "("))
         if char != ",":
             return not char
         source.pos += 1
@@ -118,7 +119,7 @@ class PythonicCall(Call):
         if char == "*":
             source.pos += 1
             return (yield from source.char()) in ("", "*")
-        quoted = char in ("'", '"')
+        quoted = char in QUOTES
         name = yield from (self._quoted_parameter(char) if quoted else source.run(PARAMETER))
         follower = yield from source.space()
         return not follower or (name != "" and follower == "=")

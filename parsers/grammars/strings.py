@@ -25,8 +25,12 @@ _ESCAPES = {
     "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
 }  # fmt: skip
 _HEX = {"x": 2, "u": 4, "U": 8}
-_DIGITS = re.compile(r"[0-9a-fA-F]*")
-_OCTAL = re.compile(r"[0-7]{1,3}")
+# The group "all" says that more input cannot make the match longer. The longest name has 88 characters.
+_OCTAL = re.compile(r"(?P<all>[0-7]{3})|[0-7]{0,2}")
+_NUMERIC = {
+    kind: re.compile(rf"(?P<all>[0-9a-fA-F]{{{n}}})|[0-9a-fA-F]{{0,{n - 1}}}") for kind, n in _HEX.items()
+}
+_NUMERIC["N"] = re.compile(r"(?P<all>\{[A-Za-z0-9 -]{1,88}\})|(?:\{[A-Za-z0-9 -]{0,88})?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _STOPS = {q: re.compile(rf"[{q}\\<]") for q in "'\""} | {q + "f": re.compile(rf"[{q}\\<{{}}]") for q in "'\""}
 
@@ -86,7 +90,7 @@ class String:
             if hit is None or hit.start() > start:
                 end = len(text) if hit is None else hit.start()
                 source.pos = end
-                self._take(text[start:end], text[start:end])
+                self._take(text[start:end])
                 if hit is None:
                     if source.ended:
                         raise self._abandon(Reason.TRUNCATED)
@@ -107,9 +111,9 @@ class String:
 
     # -- collecting -----------------------------------------------------------------------------------
 
-    def _take(self, written: str, value: str) -> None:
-        """Add `value`, which the output wrote as `written`, read up to the current position."""
-        self._tail = (self._tail + written)[-2:]
+    def _take(self, value: str) -> None:
+        """Add `value`, read up to the current position."""
+        self._tail = (self._tail + value)[-2:]
         if self._high:
             value, self._high = self._high + value, ""
         if not value.isascii() and _SURROGATE.search(value):
@@ -121,16 +125,16 @@ class String:
             self._held.append(value)
         elif value:
             self._parts.append(value)
-            self._write(quote_json(value)[1:-1], self._source.offset)
+            self._write(quote_json(value)[1:-1], self._source.offset - len(self._high))
 
     def _release(self) -> None:
         """Write what was held back and an unpaired surrogate."""
         if self._high:
             self._high = ""
-            self._take("", "\ufffd")
+            self._take("\ufffd")
         if self._held is not None:
             held, self._held = "".join(self._held), None
-            self._take("", held)
+            self._take(held)
 
     def _abandon(self, reason: Reason) -> Fault:
         """Give the string up, back at the first end marker in it if there was one."""
@@ -151,15 +155,16 @@ class String:
             if (yield from source.char()) != quote:
                 source.rewind(start)
                 source.pos += 1
-                self._take(quote, quote)  # one or two quotes inside a triple-quoted string
+                self._take(quote)  # one or two quotes inside a triple-quoted string
                 return False
             source.pos += 1
         after = source.offset
         fits = yield from self._fits(self._inner)
+        output_ended = source.ended and source.pos == len(source.text)
         source.rewind(after)
         if fits:
             if self._pair:
-                raise self._abandon(Reason.AMBIGUOUS_QUOTE)
+                raise self._abandon(Reason.TRUNCATED if output_ended else Reason.AMBIGUOUS_QUOTE)
             return True
         follower = yield from source.char()
         source.rewind(start + 1)
@@ -173,7 +178,7 @@ class String:
             lone_prefix = before.lower() in PREFIXES and not self._tail[:-1].isalnum()
             self._pair = not self._pair and (not before.isalnum() or lone_prefix)
         self._inner = self._verbatim = self.repaired = True
-        self._take(quote, quote)
+        self._take(quote)
 
     def _marker(self) -> Reading:
         """A marker in the text: data, unless it is a special token or the string turns out not to close."""
@@ -188,7 +193,7 @@ class String:
             self._held_from = source.offset
         written = marker or "<"
         source.pos += len(written)
-        self._take(written, written)
+        self._take(written)
 
     def _brace(self, char: str) -> Reading:
         """In an f-string: a doubled brace is one, a single one opens what would have to be evaluated."""
@@ -200,7 +205,7 @@ class String:
             source.rewind(self._start)
             raise Fault(Reason.NOT_A_LITERAL)
         source.pos += 1
-        self._take(char * 2, char)
+        self._take(char)
 
     def _escape(self) -> Reading:
         source = self._source
@@ -213,62 +218,57 @@ class String:
             # also in verbatim text a backslash keeps the quote behind it from closing the string
             width = 1 if char in "\\'\"" else 0
             source.pos += width
-            self._take("\\" + char[:width], "\\" + char[:width])
+            self._take("\\" + char[:width])
             return
         if char in _ESCAPES:
             source.pos += 1
-            self._take("\\" + char, _ESCAPES[char])
+            self._take(_ESCAPES[char])
         elif char == "/" and self._json:
             source.pos += 1
-            self._take("\\/", "/")
+            self._take("/")
         elif char in _HEX or (char == "N" and not self._json) or char in "01234567":
             yield from self._numeric_escape(char, start)
         else:
-            self._take("\\", "\\")
+            self._take("\\")
 
     def _numeric_escape(self, kind: str, start: int) -> Reading:
-        """`\\xhh`, `\\uXXXX`, `\\UXXXXXXXX`, `\\ooo` or `\\N{name}`; an invalid one ends all decoding."""
+        """`\\xhh`, `\\uXXXX`, `\\UXXXXXXXX`, `\\ooo` or `\\N{name}`.
+
+        An invalid number ends all decoding; an invalid name is an unknown escape (policy 25).
+        """
         source = self._source
-        if kind in _HEX:
-            source.pos += 1
-            digits = yield from self._ahead(_HEX[kind])
-            code = int(digits, 16) if len(digits) == _HEX[kind] == len(_DIGITS.match(digits).group()) else -1  # type: ignore[union-attr]
-            value = chr(code) if 0 <= code <= 0x10FFFF else ""
-            source.pos += len(digits)
-        elif kind == "N":
-            source.pos += 1
-            value = yield from self._named_character()
-        else:
-            digits = _OCTAL.match((yield from self._ahead(3))).group()  # type: ignore[union-attr]
-            value = chr(int(digits, 8))
-            source.pos += len(digits)
+        source.pos += kind in _HEX or kind == "N"
+        found = yield from self._ahead(_NUMERIC.get(kind, _OCTAL))
+        value = _character(kind, found)
         if value:
-            self._take("\\" + kind, value)
+            source.pos += len(found)
+            self._take(value)
             return
         source.rewind(start + 1)
-        self._verbatim = self.repaired = True
-        self._take("\\", "\\")
+        if kind != "N":
+            self._verbatim = self.repaired = True
+        self._take("\\")
 
-    def _named_character(self) -> Generator[None, None, str]:
-        name = yield from self._ahead(90)  # the longest names have 88 characters
-        close = name.find("}")
-        if not name.startswith("{") or close < 0:
-            return ""
-        try:
-            value = unicodedata.lookup(name[1:close])
-        except KeyError:
-            return ""
-        self._source.pos += close + 1
-        return value
-
-    def _ahead(self, count: int) -> Generator[None, None, str]:
-        """Up to `count` characters from the current position, without reading them, nor past a quote."""
+    def _ahead(self, pattern: re.Pattern[str]) -> Generator[None, None, str]:
+        """What `pattern` matches at the current position, without reading it."""
         source = self._source
         while True:
-            text = source.text[source.pos : source.pos + count]
-            quote = text.find(self._quote[0])
-            if quote >= 0:
-                return text[:quote]
-            if len(text) == count or source.ended:
-                return text
+            found = pattern.match(source.text, source.pos)
+            assert found is not None  # every pattern here matches the empty string
+            if found.end() < len(source.text) or found.lastgroup == "all" or source.ended:
+                return found[0]
             yield
+
+
+def _character(kind: str, digits: str) -> str:
+    """The character of a numeric or named escape, "" if it is invalid."""
+    if kind in _HEX:
+        code = int(digits, 16) if len(digits) == _HEX[kind] else -1
+        return chr(code) if 0 <= code <= 0x10FFFF else ""
+    if kind != "N":
+        return chr(int(digits, 8))
+    try:
+        value = unicodedata.lookup(digits[1:-1])
+    except KeyError:
+        return ""
+    return value if digits[-1:] == "}" and len(value) == 1 else ""  # named sequences are no escapes

@@ -15,6 +15,7 @@ from typing import Any
 from parsers.emitter import Emitter
 from parsers.events import Reason
 from parsers.grammars.faults import Fault
+from parsers.grammars.skipping import QUOTES, Passed, opening_quote, pass_literal
 from parsers.grammars.strings import PREFIXES, String
 from parsers.grammars.words import CONSTANTS, literal
 from parsers.source import Source
@@ -26,7 +27,7 @@ MAX_DEPTH = 200
 CLOSERS = {"[": "]", "(": ")", "{": "}"}
 WORD = re.compile(r"[^\s,()\[\]{}:'\"=<*`]*")
 
-_QUOTED = {quote: re.compile(rf"[^{quote}\\]*") for quote in "'\""}
+SIGNS = ("+", "-")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 
 
@@ -212,12 +213,12 @@ class Values:
     def _atom(self, char: str) -> Generator[None, None, Any]:
         source = self.source
         start = source.offset
-        word = "" if char in ("'", '"') else (yield from source.run(WORD))
-        if (yield from source.char()) in ("'", '"') and (not word or word.lower() in PREFIXES):
+        word = "" if char in QUOTES else (yield from source.run(WORD))
+        if (yield from source.char()) in QUOTES and (not word or word.lower() in PREFIXES):
             return (yield from self._strings(start, word.lower()))
         if not word:
             raise Fault(Reason.SYNTAX)
-        if word in ("+", "-"):
+        if word in SIGNS:
             yield from source.space()
             word += yield from source.run(WORD)
         if not (yield from source.char()) and source.ended:
@@ -248,7 +249,7 @@ class Values:
         while True:
             if "b" in prefix:
                 raise Fault(Reason.NOT_A_LITERAL)
-            quote = yield from self._opening_quote()
+            quote = yield from opening_quote(source)
             string = String(
                 source,
                 self.span,
@@ -266,18 +267,6 @@ class Values:
             prefix = (yield from source.run(WORD)).lower()
         self.write('"')
         return "".join(parts)
-
-    def _opening_quote(self) -> Generator[None, None, str]:
-        source = self.source
-        quote = yield from source.char()
-        start = source.offset
-        for _ in range(2):
-            source.pos += 1
-            if (yield from source.char()) != quote:
-                source.rewind(start + 1)
-                return quote
-        source.pos += 1
-        return quote * 3
 
     # -- what may follow a closing quote; reads ahead, the caller goes back ---------------------------
 
@@ -297,43 +286,27 @@ class Values:
         source = self.source
         while True:
             word = yield from source.run(WORD)
-            if (yield from source.char()) not in ("'", '"') or (word and word.lower() not in PREFIXES):
+            if (yield from source.char()) not in QUOTES or (word and word.lower() not in PREFIXES):
                 return False
-            quote = yield from self._opening_quote()
-            if not (yield from self._skip_body(quote)):
-                return True
+            passed = yield from pass_literal(source, self.span)
             after = source.offset
-            if (yield from self._fits(False)):
+            if passed is Passed.OUTPUT_ENDED or (passed is Passed.CLOSED and (yield from self._fits(False))):
                 self._adjacent_until = after
                 return True
+            if passed is Passed.CUT:
+                return False
             source.rewind(after)
             yield from source.space()
-
-    def _skip_body(self, quote: str) -> Generator[None, None, bool]:
-        """Read on behind the next `quote` that no backslash escapes; False at the end of the output."""
-        source = self.source
-        count = 0
-        while count < len(quote):
-            if not count:
-                yield from source.run(_QUOTED[quote[0]])
-            char = yield from source.char()
-            if not char:
-                return False
-            source.pos += 1
-            if char == "\\":
-                yield from source.char()
-                source.pos += source.pos < len(source.text)
-            count = count + 1 if char == quote[0] else 0
-        return True
 
     def _fits(self, inner: bool) -> Generator[None, None, bool]:
         """Whether what follows fits the innermost bracket, or closes it and fits the next one out."""
         source = self.source
+        grouped = True  # only grouping parentheses so far: `{('a'): 1}`
         for frame in reversed(self.frames):
             char = yield from source.space()
             if not char:
                 return True
-            if frame is self.frames[-1] and frame.expects_key:
+            if grouped and frame.expects_key:
                 if char == ":":
                     return True
                 if frame.keys:
@@ -343,23 +316,27 @@ class Values:
                 return (yield from self._starts_item(frame))
             if char != frame.closer:
                 return False
+            grouped = grouped and frame.groups
             source.pos += 1
         return (yield from self.follows(inner))
 
     def _starts_item(self, frame: Frame) -> Generator[None, None, bool]:
         source = self.source
         char = yield from source.space()
-        if char in ("", frame.closer, "'", '"') or (char in CLOSERS and not frame.keys):
+        if char in ("", frame.closer, *QUOTES) or (char in CLOSERS and not frame.keys):
             return True
         word = yield from source.run(WORD)
+        if word in SIGNS:
+            yield from source.space()
+            word += yield from source.run(WORD)
         if not (follower := (yield from source.char())):
             return True
-        if follower in ("'", '"'):
+        if follower in QUOTES:
             return word.lower() in PREFIXES
         try:
             literal(word or "?")
-        except Fault:
-            return False
+        except Fault as fault:
+            return fault.reason is not Reason.NOT_A_LITERAL  # too large a number is one all the same
         return True
 
 

@@ -26,7 +26,7 @@ CASES = [case for dialect in DIALECTS for case in rows(dialect)]
 
 def cuttings(raw: str) -> list[list[Piece]]:
     """Whole, per character, every split in two, and some at random."""
-    chosen = random.Random(raw)
+    chosen = random.Random(repr(raw))
     at_random = [chosen.sample(range(len(raw) + 1), k=min(len(raw), 5)) for _ in range(5)]
     return [
         whole(raw),

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.store.loopback import Loopback
-from tests.store.pulling import WEIGHTS, Puller, make_spec
 
 from localagent.catalog import HubSource, ModelSpec, WheelSource, load_catalog
 from localagent.store import WeightStore
+from tests.store.loopback import Loopback
+from tests.store.pulling import WEIGHTS, Puller, make_spec
 
 
 @pytest.fixture

@@ -10,10 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.store.loopback import Loopback
-
 from localagent.catalog import ModelSpec, Source
 from localagent.store import WeightStore
+from tests.store.loopback import Loopback
 
 CHILD = Path(__file__).with_name("child.py")
 REPOSITORY = Path(__file__).parents[2]

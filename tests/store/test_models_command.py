@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pexpect
 import pytest
+
 from tests.store.pulling import REPOSITORY
 
 SCRIPT = """

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.store.loopback import Loopback
-from tests.store.pulling import WEIGHTS, Puller, make_spec
 
 from localagent.catalog import HubSource, ModelSpec
 from localagent.store import WeightStore
+from tests.store.loopback import Loopback
+from tests.store.pulling import WEIGHTS, Puller, make_spec
 
 
 def test_one_file(hub_spec: ModelSpec, puller: Puller, store: WeightStore) -> None:

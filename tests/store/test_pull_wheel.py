@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.store.loopback import Loopback
-from tests.store.pulling import WEIGHTS, Puller
 
 from localagent.catalog import ModelSpec, WheelSource, load_catalog
 from localagent.store import WeightStore
+from tests.store.loopback import Loopback
+from tests.store.pulling import WEIGHTS, Puller
 
 WHEEL = "tiny_weights-1.0-py3-none-any.whl"
 

@@ -9,12 +9,12 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.store.pulling import make_spec
 
 from localagent.catalog import ModelSpec, PathSource, WheelSource, load_catalog
 from localagent.errors import DiskFull, HashMismatch, ModelMissing, UsageError
 from localagent.store import WeightStore, record
 from localagent.store.disk import no_space_is_disk_full
+from tests.store.pulling import make_spec
 
 CONTENT = b"GGUF" + bytes(10_000)
 
