@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from parsers import (
@@ -41,7 +42,7 @@ def whole(text: str) -> list[Piece]:
 def split(text: str, cuts: Iterable[int]) -> list[Piece]:
     """`text` cut at the offsets `cuts`."""
     edges = sorted({0, len(text), *(cut for cut in cuts if 0 < cut < len(text))})
-    return [(text[a:b], None) for a, b in zip(edges, edges[1:], strict=False)]
+    return [(text[a:b], None) for a, b in pairwise(edges)]
 
 
 def characters(text: str) -> list[Piece]:

@@ -1,0 +1,66 @@
+"""The README tells the truth: its examples run and its tree is the tree."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize("code", [text for kind, text in BLOCKS if kind == "python"])
+def test_python_examples_run(code, gguf, capsys):
+    exec(compile(code, "README.md", "exec"), {})
+    assert capsys.readouterr().out.strip()
+
+
+def test_the_parser_example_prints_what_it_says(capsys):
+    (code,) = [text for kind, text in BLOCKS if "StreamParser" in text and kind == "python"]
+    (promise,) = re.findall(r"# (get_weather .*)", code)
+    exec(compile(code, "README.md", "exec"), {})
+    assert capsys.readouterr().out.strip() == promise
+
+
+def test_the_tree_is_the_tree():
+    (tree,) = [text for kind, text in BLOCKS if not kind]
+    folder = ROOT
+    for line in tree.splitlines():
+        name = line.split()[0]
+        parent = folder if line.startswith(" ") else ROOT
+        assert (parent / name).exists(), name
+        if not line.startswith(" ") and name.endswith("/"):
+            folder = ROOT / name
+    for package in ("localagent", "parsers"):
+        for path in (ROOT / package).iterdir():
+            if not path.name.startswith(("_", ".")) and path.name not in (
+                "py.typed",
+                "errors.py",
+                "README.md",
+            ):
+                assert path.name in tree or path.name == "spans.py", f"{path} is not in the README"
+
+
+def test_commands_are_commands(localagent_help):
+    for line in "".join(text for kind, text in BLOCKS if kind == "sh").splitlines():
+        for command in re.findall(
+            r"localagent (run|chat|parse|models \w+|\w+)", line.split("#")[0].split("&& cd")[0]
+        ):
+            assert command.split()[-1] in localagent_help(*command.split()[:-1])
+
+
+def test_make_targets_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)`", README)) <= targets
+
+
+@pytest.fixture
+def localagent_help():
+    from typer.testing import CliRunner
+
+    from localagent.cli.app import app
+
+    return lambda *words: CliRunner().invoke(app, [*words, "--help"]).output
