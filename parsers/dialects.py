@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from parsers.emitter import Emitter
+from parsers.grammars.bare import BareList
 from parsers.grammars.block import Block
 from parsers.render import Calls, render_pythonic
 from parsers.source import Reading, Source
 from parsers.spans import Span
+from parsers.tools import Tool
 
 
 class Grammar(Protocol):
-    """A reader for what stands between the markers of a call span."""
+    """A reader for a payload of calls."""
 
     def read(self) -> Reading:
-        """Read from behind the opening marker to behind everything that belongs to the block."""
+        """Read to behind everything that belongs to the payload."""
 
 
+GrammarFactory = Callable[[Source, Emitter, Span, tuple[str, ...], Mapping[str, Tool]], Grammar]
 Render = Callable[[Span, Iterable[str], Calls], str]
 
 
@@ -28,14 +31,16 @@ class Dialect:
     """One output format: a table of markers, and the grammar of the call payload.
 
     `reasoning` and `calls` are None where the format has none; `ends` are the markers with which the
-    model ends its turn.
+    model ends its turn. `grammar` reads the payload of a call span, `bare` a list of calls of declared tools
+    without markers, if the format's models are known to leave them out.
     """
 
     name: str
     reasoning: Span | None
     calls: Span | None
     ends: tuple[str, ...]
-    grammar: Callable[[Source, Emitter, Span, tuple[str, ...]], Grammar] | None = None
+    grammar: GrammarFactory | None = None
+    bare: GrammarFactory | None = None
     renderer: Render | None = None
 
     @property
@@ -70,6 +75,7 @@ DIALECTS: Mapping[str, Dialect] = {
             calls=Span("<|tool_call_start|>", "<|tool_call_end|>"),
             ends=_ENDS,
             grammar=Block,
+            bare=BareList,
             renderer=render_pythonic,
         ),
         Dialect(name="plain", reasoning=_THINK, calls=None, ends=_ENDS),

@@ -41,6 +41,12 @@ class Emitter:
         events, self._events = self._events, []
         return events
 
+    def adopt(self, other: Emitter) -> None:
+        """Write what `other`, which began where this one stands, has written."""
+        self._events += other.take()
+        self.end = other.end
+        self.calls = other.calls
+
     def text(self, text: str, end: int) -> None:
         """Content up to `end`."""
         if text:

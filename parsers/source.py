@@ -137,6 +137,14 @@ class Source:
         spelled = flag is not False or marker in self._spelled
         return spelled and limit == len(self.text) and marker.startswith(self.text[self.pos :])
 
+    def begins_at(self, index: int, openings: tuple[str, ...], longest: int) -> bool | None:
+        """Whether one of `openings` stands at window index `index`, None while more input may make one."""
+        if self.text.startswith(openings, index):
+            return True
+        rest = self.text[index : index + longest]
+        undecided = not self.ended and index + len(rest) == len(self.text)
+        return None if undecided and any(opening.startswith(rest) for opening in openings) else False
+
     def is_special(self, index: int) -> bool:
         """Whether the host flagged the character at `index` as part of a special token."""
         return self._flag_at(index)[0] is True
@@ -167,6 +175,18 @@ class Source:
             if start <= offset:
                 break
         return "".join(reversed(parts))
+
+    def has_marker_since(self, offset: int) -> bool:
+        """Whether a marker stands anywhere between `offset` and the current position."""
+        text = self.since(offset)
+        for marker in self._markers:
+            at = text.find(marker)
+            while at >= 0:
+                flag, _ = self._flag_at(offset + at - self.base)
+                if flag is not False or marker in self._spelled:
+                    return True
+                at = text.find(marker, at + 1)
+        return False
 
     def rewind(self, offset: int) -> None:
         """Make `offset` the current position again."""

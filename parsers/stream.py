@@ -13,7 +13,11 @@ from typing import Any, Literal, get_args
 from parsers.dialects import Dialect
 from parsers.emitter import Emitter
 from parsers.events import Event, Finish, Reason
+from parsers.grammars.bare import MAX_REFUSED, bare_openings
 from parsers.source import Reading, Source
+from parsers.tools import declared
+
+_BARE = "["
 
 Inside = Literal["reasoning"]
 
@@ -21,7 +25,9 @@ Inside = Literal["reasoning"]
 class StreamParser:
     """Reads one turn of a model. Feed it pieces, then close it.
 
-    `tools`: the declared tools as OpenAI function tools; names that are not declared are read all the same.
+    `tools`: the declared tools as OpenAI function tools. They settle what only they can: calls without
+    markers, `f(properties={...})`, and values of another type than the declared one; each such call is marked
+    `repaired`. `strict` turns that off. Names that are not declared are read all the same.
     `inside`: the stretch that the prompt has left open. `atomic`: the markers that are single special
     tokens in the vocabulary at hand; an ordinary token that spells one of them is data then.
     """
@@ -32,14 +38,21 @@ class StreamParser:
         tools: Sequence[Mapping[str, Any]] | None = None,
         inside: Inside | None = None,
         atomic: Collection[str] | None = None,
+        *,
+        strict: bool = False,
     ) -> None:
         if inside is not None and (inside not in get_args(Inside) or dialect.reasoning is None):
             raise ValueError(f"inside={inside!r}: dialect {dialect.name} has no such stretch")
         self.dialect = dialect
-        self.tools = tools
+        self._tools = {} if strict else declared(tools)
+        bare = dialect.bare is not None and dialect.calls is not None
+        self._openings = tuple(bare_openings(self._tools)) if bare else ()
+        self._longest = max(map(len, self._openings), default=0)
+        self._refused = 0
         self._source = Source(dialect.markers, atomic)
         self._emit = Emitter()
-        self._first = re.compile(f"[{re.escape(''.join({marker[0] for marker in dialect.markers}))}]")
+        firsts = {text[0] for text in (*dialect.markers, *self._openings)}
+        self._first = re.compile(f"[{re.escape(''.join(sorted(firsts)))}]")
         self._closed = False
         self._reader = self._read(inside)
         next(self._reader)
@@ -83,18 +96,35 @@ class StreamParser:
             yield from self._reasoning()
         stray = "" if dialect.reasoning is None else dialect.reasoning.close
         active = [marker for marker in dialect.markers if marker != stray]
-        while marker := (yield from self._stretch(emit.text, active)):
+        while marker := (yield from self._stretch(emit.text, active, bare=True)):
+            if marker == _BARE:
+                yield from self._bare_list()
+                continue
             start = source.offset
             source.pos += len(marker)
             if dialect.reasoning is not None and marker == dialect.reasoning.open:
                 emit.markup(source.offset)
                 yield from self._reasoning()
             elif dialect.calls is not None and dialect.grammar is not None and marker == dialect.calls.open:
-                yield from dialect.grammar(source, emit, dialect.calls, dialect.ends).read()
+                yield from dialect.grammar(source, emit, dialect.calls, dialect.ends, self._tools).read()
             elif marker in dialect.ends:
                 emit.markup(source.offset)
             else:
                 emit.malformed(source.text[start - source.base : source.pos], Reason.STRAY_END, source.offset)
+
+    def _bare_list(self) -> Reading:
+        """A list of calls without markers, or a bracket that is content."""
+        dialect, source, emit = self.dialect, self._source, self._emit
+        assert dialect.bare is not None and dialect.calls is not None
+        start = source.offset
+        yield from dialect.bare(source, emit, dialect.calls, dialect.ends, self._tools).read()
+        if source.offset > start:
+            return
+        source.pos += len(_BARE)
+        emit.text(_BARE, source.offset)
+        self._refused += 1
+        if self._refused == MAX_REFUSED:
+            self._openings = ()
 
     def _reasoning(self) -> Reading:
         """Reasoning up to its closing marker. A call in it is a draft, unless the reasoning never closes."""
@@ -117,15 +147,18 @@ class StreamParser:
         source.keep_from(None)
 
     def _stretch(
-        self, write: Callable[[str, int], None], active: Collection[str]
+        self, write: Callable[[str, int], None], active: Collection[str], *, bare: bool = False
     ) -> Generator[None, None, str]:
-        """Write everything up to the next active marker; returns it unread, "" at the end of the output."""
+        """Write everything up to the next active marker; returns it unread, "" at the end of the output.
+
+        `bare`: what may begin a bare list counts as a marker too.
+        """
         source, first = self._source, self._first
         while True:
             text = source.text
             marker: str | None = ""
             hit = first.search(text, source.pos)
-            while hit is not None and (marker := source.marker_at(hit.start(), active)) == "":
+            while hit is not None and (marker := self._marker_at(hit.start(), active, bare)) == "":
                 hit = first.search(text, hit.end())
             end = len(text) if hit is None else hit.start()
             if end > source.pos:
@@ -137,3 +170,13 @@ class StreamParser:
             if source.ended:
                 return ""
             yield
+
+    def _marker_at(self, index: int, active: Collection[str], bare: bool) -> str | None:
+        """As `Source.marker_at`; for the beginning of a bare list its bracket."""
+        source = self._source
+        if not (bare and self._openings and source.text.startswith(_BARE, index)):
+            return source.marker_at(index, active)
+        begins = source.begins_at(index, self._openings, self._longest)
+        if begins is None:
+            return None
+        return _BARE if begins else source.marker_at(index, active)

@@ -8,7 +8,7 @@ those of the LFM2 output format.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 
 from parsers.emitter import Emitter
 from parsers.events import Reason
@@ -20,6 +20,7 @@ from parsers.grammars.skipping import QUOTES, Passed, pass_literal
 from parsers.grammars.values import CLOSERS
 from parsers.source import Reading, Source
 from parsers.spans import Span
+from parsers.tools import Tool
 
 _FENCE = "```"
 _INFO = re.compile(r"[^\n\[{(<]*")
@@ -34,12 +35,20 @@ _PREMATURE = (Reason.SYNTAX, Reason.NOT_A_CALL, Reason.MISSING_VALUE, Reason.POS
 class Block:
     """Reads one block. `source.pos` is behind the start marker when `read` begins."""
 
-    def __init__(self, source: Source, emit: Emitter, span: Span, ends: tuple[str, ...]) -> None:
-        """`ends`: markers that end the model's turn, and with it any block."""
+    def __init__(
+        self,
+        source: Source,
+        emit: Emitter,
+        span: Span,
+        ends: tuple[str, ...],
+        tools: Mapping[str, Tool],
+    ) -> None:
+        """`ends`: markers that end the model's turn, and with it any block. `tools`: those declared."""
         self.source = source
         self.emit = emit
         self.span = span
         self._ends = ends
+        self._tools = tools
         self._start = source.offset - len(span.open)
         self._body = source.offset
         self._bracketed = False
@@ -79,7 +88,7 @@ class Block:
         self.emit.markup(source.offset)
         start = source.offset
         notation = JsonCall if char == "{" else PythonicCall
-        call: Call = notation(source, self.emit, self.span, self.follows_call)
+        call: Call = notation(source, self.emit, self.span, self._tools, self.follows_call)
         try:
             yield from call.read()
             end = source.offset

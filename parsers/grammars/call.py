@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from json.encoder import encode_basestring as quote_json
 from typing import Any
 
 from parsers.emitter import Emitter
-from parsers.grammars.values import Values
+from parsers.events import Reason
+from parsers.grammars.faults import Fault
+from parsers.grammars.skipping import QUOTES
+from parsers.grammars.values import Values, json_text
 from parsers.source import Reading, Source
 from parsers.spans import Span
+from parsers.tools import Tool
 
 NAME = re.compile(r"[\w.\-]*")
 """Tool names: letters, digits, `_`, `.` and `-`."""
@@ -22,11 +26,20 @@ Follows = Callable[[bool, str], Generator[None, None, bool]]
 class Call(Values):
     """One call while it is read. `index` is None until its name is known."""
 
-    def __init__(self, source: Source, emit: Emitter, span: Span, follows_call: Follows) -> None:
+    def __init__(
+        self,
+        source: Source,
+        emit: Emitter,
+        span: Span,
+        tools: Mapping[str, Tool],
+        follows_call: Follows,
+    ) -> None:
         super().__init__(source, emit, span)
         self.name: str | None = None
+        self.tool: Tool | None = None  # set with the name, if the tool is declared
         self.index: int | None = None
         self.arguments: dict[str, Any] = {}
+        self._tools = tools
         self._follows_call = follows_call
         self._separator = ""
 
@@ -41,6 +54,7 @@ class Call(Values):
     def start(self, name: str) -> None:
         """The name is known: open the call."""
         self.name = name
+        self.tool = self._tools.get(name)
         self.index = self.emit.call_start(name, self.source.offset)
 
     def write_key(self, key: str) -> None:
@@ -54,6 +68,58 @@ class Call(Values):
         self.arguments[key] = value
         if self.index is not None:
             self.emit.argument_end(key, value)
+
+    def read_argument(self, key: str, closer: str) -> Reading:
+        """Read the value behind `key` and look for what must follow it: a comma or `closer`, left unread."""
+        wrapper = None
+        if self.tool is not None and self.tool.wraps(key) and not self._separator:
+            wrapper = self.hold()
+        self.write_key(key)
+        value = yield from self._typed_value(key)
+        if (yield from self.source.space()) not in (",", closer):
+            raise Fault(Reason.SYNTAX)
+        if wrapper is None:
+            self.argument(key, value)
+        elif isinstance(value, dict) and (yield from self._is_last(closer)):
+            self.settle(wrapper, "")
+            self._separator = ""
+            self.repaired = True
+            self.merge(value, self.written)
+        else:
+            self.settle(wrapper)
+            self.argument(key, value)
+
+    def merge(self, items: Mapping[str, Any], written: Mapping[str, str]) -> None:
+        """Take the items of a mapping as arguments. `written`: its bare numbers as they were written."""
+        for key, value in items.items():
+            typed = value if self.tool is None else self.tool.typed(key, value, written.get(key))
+            self.repaired |= typed is not value
+            self.write_key(key)
+            self.write(json_text(typed))
+            self.argument(key, typed)
+
+    def _typed_value(self, key: str) -> Generator[None, None, Any]:
+        """One value, in its declared type where only that can tell; written only when that is decided."""
+        kind = None if self.tool is None else self.tool.type_of(key)
+        quoted = (yield from self.source.space()) in QUOTES
+        if self.tool is None or kind is None or (kind == "string" and quoted):
+            return (yield from self.value())
+        place = self.hold()
+        value = yield from self.value()
+        typed = self.tool.typed(key, value, self.word)
+        self.repaired |= typed is not value
+        self.settle(place, None if typed is value else json_text(typed))
+        return typed
+
+    def _is_last(self, closer: str) -> Generator[None, None, bool]:
+        """Whether only `closer`, or a comma and `closer`, comes next."""
+        source = self.source
+        start = source.offset
+        if (yield from source.char()) == ",":
+            source.pos += 1
+        last = (yield from source.space()) == closer
+        source.rewind(start)
+        return last
 
     def finish(self, end: int) -> None:
         """The call, which ends at `end`, is complete."""

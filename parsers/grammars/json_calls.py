@@ -6,7 +6,8 @@ mix them in. Without an object of arguments it is no call.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from types import MappingProxyType
 
 from parsers.events import Reason
 from parsers.grammars.call import NAME, Call
@@ -24,9 +25,11 @@ class JsonCall(Call):
     json_escapes = True
     _place: int | None = None  # where the arguments wait for the name
     _complete = False  # the arguments have been read
+    _inner_written: Mapping[str, str] = MappingProxyType({})  # of the last argument, if it is a mapping
 
     def read(self) -> Reading:
         """Read the object."""
+        self._written: dict[str, str] = {}  # bare numbers among the arguments, as they were written
         frame = self._enter()
         while (key := (yield from self._member(frame))) is not None:
             if key in ARGUMENTS:
@@ -88,9 +91,18 @@ class JsonCall(Call):
             raise Fault(Reason.NOT_A_CALL)
         self.start(name)
         if self._place is not None:
-            self.settle(self._place)
-            for key, value in self.arguments.items():
-                self.emit.argument_end(key, value)
+            self._arguments_were_first(self._place)
+
+    def _arguments_were_first(self, place: int) -> None:
+        """Write the arguments that waited for the name, as if they had come behind it."""
+        items, self.arguments, self._separator = self.arguments, {}, ""
+        self.settle(place, "{")
+        wrapped = [key for key in items if self.tool is not None and self.tool.wraps(key)]
+        if len(items) == 1 and wrapped and isinstance(inner := items[wrapped[0]], dict):
+            self.repaired = True
+            self.merge(inner, self._inner_written)
+        else:
+            self.merge(items, self._written)
 
     def _arguments(self) -> Reading:
         if self._complete or (yield from self.source.space()) != "{":
@@ -100,10 +112,11 @@ class JsonCall(Call):
         frame = self._enter()
         self.write("{")
         while (key := (yield from self._member(frame))) is not None:
-            self.write_key(key)
-            value = yield from self.value()
+            yield from self.read_argument(key, "}")
             yield from self._ended(frame)
-            self.argument(key, value)
+            if self.word is not None:
+                self._written[key] = self.word
+            self._inner_written = self.written
         self._complete = True
 
     def follows(self, inner: bool) -> Generator[None, None, bool]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Generator
 
@@ -49,15 +48,7 @@ class PythonicCall(Call):
         key = yield from self._parameter()
         if (yield from source.space()) in (",", ")"):
             raise Fault(Reason.MISSING_VALUE)
-        self.write_key(key)
-        value = yield from self.value()
-        yield from self._ended()
-        self.argument(key, value)
-
-    def _ended(self) -> Reading:
-        """A value is only known to be whole when the argument list goes on or ends behind it."""
-        if (yield from self.source.space()) not in (",", ")"):
-            raise Fault(Reason.SYNTAX)
+        yield from self.read_argument(key, ")")
 
     def _parameter(self) -> Generator[None, None, str]:
         """The name of the next argument, its `=` included."""
@@ -96,12 +87,10 @@ class PythonicCall(Call):
         items = yield from self.value()
         if not isinstance(items, dict):
             raise Fault(Reason.NOT_A_LITERAL)
-        yield from self._ended()
+        if (yield from source.space()) not in (",", ")"):
+            raise Fault(Reason.SYNTAX)
         self.settle(place, "")
-        for key, value in items.items():
-            self.write_key(key)
-            self.write(json.dumps(value, ensure_ascii=False))
-            self.argument(key, value)
+        self.merge(items, self.written)
 
     def follows(self, inner: bool) -> Generator[None, None, bool]:
         """Behind an argument: the next one, or the end of the call and what fits behind that."""

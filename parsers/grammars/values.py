@@ -7,6 +7,7 @@ mapping's key must become text. Values are never evaluated.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Generator
 from json.encoder import encode_basestring as quote_json
@@ -34,13 +35,14 @@ _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 class Frame:
     """One open bracket. `keys` is True for a mapping, False for a sequence, None while undecided."""
 
-    __slots__ = ("closer", "items", "key", "keys", "mapping", "placeholder")
+    __slots__ = ("closer", "items", "key", "keys", "mapping", "placeholder", "written")
 
     def __init__(self, opener: str) -> None:
         self.closer = CLOSERS[opener]
         self.keys: bool | None = False if opener == "[" else None
         self.items: list[Any] = []
         self.mapping: dict[str, Any] = {}
+        self.written: dict[str, str] = {}  # bare numbers of the mapping, as they were written
         self.key: str | None = None  # the key whose value is being read
         self.placeholder: int | None = None  # where the held JSON waits for a decision
 
@@ -67,6 +69,8 @@ class Values:
         self.frames: list[Frame] = []
         self.repaired = False
         self._held: list[str] | None = None  # JSON text that an undecided frame or a key holds back
+        self.word: str | None = None  # the last atom, if it was written without quotes
+        self.written: dict[str, str] = {}  # the bare numbers of the mapping read last, as they were written
         self._adjacent_until = -1  # closing quotes up to this offset belong to a chain of adjacent literals
 
     # -- for subclasses -------------------------------------------------------------------------------
@@ -163,6 +167,8 @@ class Values:
             self.settle(frame.placeholder)
             return frame.items[0]
         self.write("}" if frame.keys else "]")
+        self.word = None
+        self.written = frame.written
         return frame.mapping if frame.keys else frame.items
 
     def _attach(self, value: Any) -> Generator[None, None, bool]:
@@ -182,6 +188,8 @@ class Values:
         if frame.keys:
             assert frame.key is not None
             frame.mapping[frame.key] = value
+            if self.word is not None:
+                frame.written[frame.key] = self.word
             frame.key = None
         else:
             frame.items.append(value)
@@ -200,7 +208,7 @@ class Values:
         """What was read is a key: replace its JSON by that of its text."""
         if isinstance(value, (list, dict)):
             raise Fault(Reason.NOT_A_LITERAL)
-        frame.key = value if isinstance(value, str) else json_word(value)
+        frame.key = value if isinstance(value, str) else json_text(value)
         self.source.pos += 1
         place, frame.placeholder = frame.placeholder, None
         assert place is not None
@@ -223,13 +231,14 @@ class Values:
             word += yield from source.run(WORD)
         if not (yield from source.char()) and source.ended:
             raise Fault(Reason.TRUNCATED)  # the next character might have belonged to it
+        self.word = word
         value: Any
         if not self.frames and _IDENTIFIER.fullmatch(word) and word not in CONSTANTS:
             value = yield from self._bare_word(word)
         else:
             value, repaired = literal(word)
             self.repaired |= repaired
-        self.write(quote_json(value) if isinstance(value, str) else json_word(value))
+        self.write(json_text(value))
         return value
 
     def _bare_word(self, word: str) -> Generator[None, None, str]:
@@ -245,6 +254,7 @@ class Values:
         """One literal, or adjacent ones, which are joined as in Python."""
         parts: list[str] = []
         source = self.source
+        self.word = None
         self.write('"')
         while True:
             if "b" in prefix:
@@ -340,10 +350,6 @@ class Values:
         return True
 
 
-def json_word(value: float | bool | None) -> str:
-    """A number or constant as JSON text."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return repr(value)
+def json_text(value: Any) -> str:
+    """A value as JSON text, as the readers here write it."""
+    return json.dumps(value, ensure_ascii=False)

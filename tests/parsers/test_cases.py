@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 from pathlib import Path
 
 import pytest
 
 from parsers import DIALECTS, CallPart, MalformedPart, collect
+from tests.parsers.outputs import MARKERS
 from tests.parsers.reading import Piece, characters, check_run, merged, outcome, read, split, whole
 
 TABLES = Path(__file__).parent / "cases"
@@ -36,10 +38,21 @@ def cuttings(raw: str) -> list[list[Piece]]:
     ]
 
 
+def as_a_host_sends(raw: str) -> list[Piece]:
+    """Markers as special tokens, the rest in ordinary ones of a few characters."""
+    pieces: list[Piece] = []
+    for part in re.split("(" + "|".join(map(re.escape, MARKERS)) + ")", raw):
+        if part in MARKERS:
+            pieces.append((part, True))
+        else:
+            pieces += [(part[at : at + 4], False) for at in range(0, len(part), 4)]
+    return pieces
+
+
 @pytest.mark.parametrize(("dialect", "row"), CASES)
 def test_row(dialect, row):
     raw = row["raw"]
-    options = {"inside": row.get("inside")}
+    options = {key: row[key] for key in ("inside", "tools", "strict") if key in row}
     runs = [row["pieces"]] if "pieces" in row else cuttings(raw)
     first = merged(read(dialect, runs[0], **options))
     for pieces in runs:
@@ -60,34 +73,31 @@ def test_every_prefix_of_a_row(dialect, row):
     """Cut anywhere, nothing raises, the spans tile, and the calls are those that were complete."""
     for end in range(len(row["raw"])):
         raw = row["raw"][:end]
-        events = read(dialect, whole(raw), finish="length", inside=row.get("inside"))
+        events = read(dialect, whole(raw), finish="length", inside=row.get("inside"), tools=row.get("tools"))
         check_run(raw, events)
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="recorded outputs are kept apart from the repository")
-def test_recorded_outputs():
-    """Policies that need the declared tools are not read yet: those rows may differ, and only those."""
-    differing = set()
-    for line in SHARED.read_text().splitlines():
-        row = json.loads(line)
-        pieces = [(piece["text"], piece["special"]) for piece in row.get("pieces", [])] or whole(row["raw"])
-        events = read("lfm2", pieces, row.get("finish", "stop"), tools=row["tools"], inside=row.get("inside"))
-        check_run(row["raw"], events)
-        found = outcome(events)
-        expected = row["expected"]
-        calls = [[call["name"], call["arguments"]] for call in expected["tool_calls"]]
-        same = (found["content"], found["reasoning"], found["calls"], bool(found["malformed"])) == (
-            expected["content"],
-            expected["reasoning"],
-            calls,
-            expected["malformed"],
-        )
-        if not same:
-            differing.add(row["id"])
-            assert row["tools"]
-    assert differing == {
-        "oll-bare-fallback",
-        "littlecoder42",
-        "swift-wrapper-properties",
-        "swift-declared-strings",
-    }
+def recorded():
+    if not SHARED.exists():
+        return []
+    rows = map(json.loads, SHARED.read_text().splitlines())
+    return [pytest.param(row, id=row["id"]) for row in rows]
+
+
+@pytest.mark.parametrize("row", recorded())
+def test_recorded_output(row):
+    """Outputs recorded elsewhere, which are kept apart from the repository: exact in every cutting."""
+    raw, expected = row["raw"], row["expected"]
+    options = {"tools": row["tools"], "inside": row.get("inside")}
+    pieces = [(piece["text"], piece["special"]) for piece in row.get("pieces", [])]
+    runs = [pieces] if pieces else [*cuttings(raw), as_a_host_sends(raw)]
+    first = merged(read("lfm2", runs[0], row.get("finish", "stop"), **options))
+    for run in runs[: len(runs) - (not pieces)]:
+        events = read("lfm2", run, row.get("finish", "stop"), **options)
+        check_run(raw, events)
+        assert merged(events) == first
+    check_run(raw, read("lfm2", runs[-1], row.get("finish", "stop"), **options))
+    found = outcome(first)
+    assert (found["content"], found["reasoning"]) == (expected["content"], expected["reasoning"])
+    assert found["calls"] == [[call["name"], call["arguments"]] for call in expected["tool_calls"]]
+    assert bool(found["malformed"]) == expected["malformed"]

@@ -1,0 +1,87 @@
+"""A call list without markers: `[get_weather(city="Paris")]` at any place of the content (policy 13).
+
+Only the declared tools make it a call: Markdown links and indexing look the same. It counts only as a whole,
+so its events wait until the list is closed; anything else about it, and it is content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Any
+
+from parsers.emitter import Emitter
+from parsers.events import Reason
+from parsers.grammars.block import Block
+from parsers.grammars.faults import Fault
+from parsers.source import Reading, Source
+from parsers.spans import Span
+from parsers.tools import Tool
+
+MAX_REFUSED = 64
+"""Beginnings of bare lists that may turn out to be content in one turn; later ones are content unseen.
+
+Each refused one is read twice, so without a bound a hostile output could cost the square of its length.
+"""
+
+
+class BareList(Block):
+    """Reads one list without markers, if it is one. `source.pos` is at its bracket."""
+
+    def __init__(
+        self, source: Source, emit: Emitter, span: Span, ends: tuple[str, ...], tools: Mapping[str, Tool]
+    ) -> None:
+        self._trial = _Trial(emit, tools)
+        super().__init__(source, self._trial, span, ends, tools)
+        self._start = self._body = source.offset
+        self._bracketed = True
+        self._outer = emit
+
+    def read(self) -> Reading:
+        """Read the list as calls, or leave `source.pos` where it was."""
+        source = self.source
+        source.keep_from(self._start)
+        source.pos += 1
+        try:
+            closed = yield from self._elements()
+        except Fault:
+            closed = False
+        if closed and not source.has_marker_since(self._start):
+            self.emit.markup(source.offset)
+            self._outer.adopt(self._trial)
+        else:
+            source.rewind(self._start)
+        source.keep_from(None)
+
+    def _element(self, char: str) -> Reading:
+        if char == "{":
+            raise Fault(Reason.NOT_A_CALL)  # JSON outside a block is content
+        return super()._element(char)
+
+
+class _Trial(Emitter):
+    """Events that are only written if nothing about them is wrong."""
+
+    def __init__(self, emit: Emitter, tools: Mapping[str, Tool]) -> None:
+        super().__init__()
+        self.end = emit.end
+        self.calls = emit.calls
+        self._tools = tools
+
+    def call_start(self, name: str, end: int) -> int:
+        """Open a call of a declared tool."""
+        if name not in self._tools:
+            raise Fault(Reason.NOT_A_CALL)
+        return super().call_start(name, end)
+
+    def call_end(self, name: str, arguments: dict[str, Any], repaired: bool, end: int) -> None:
+        """Close a call: without its markers it is always a repaired one."""
+        super().call_end(name, arguments, True, end)
+
+    def malformed(self, *_: Any, **__: Any) -> None:
+        """Refuse the list."""
+        raise Fault(Reason.NOT_A_CALL)
+
+
+def bare_openings(tools: Mapping[str, Tool]) -> Generator[str, None, None]:
+    """The texts with which a bare list of these tools can begin."""
+    return (f"[{name}(" for name in tools)
