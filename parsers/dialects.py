@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from parsers.emitter import Emitter
 from parsers.grammars.bare import BareList
 from parsers.grammars.block import Block
-from parsers.render import Calls, render_pythonic
+from parsers.render import Calls, render_json, render_pythonic
 from parsers.source import Reading, Source
 from parsers.spans import Span
 from parsers.tools import Tool
@@ -32,7 +32,8 @@ class Dialect:
 
     `reasoning` and `calls` are None where the format has none; `ends` are the markers with which the
     model ends its turn. `grammar` reads the payload of a call span, `bare` a list of calls of declared tools
-    without markers, if the format's models are known to leave them out.
+    without markers, if the format's models are known to leave them out. `renderers` write calls, each in one
+    of the format's notations; the first is the one that its models use unasked.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Dialect:
     ends: tuple[str, ...]
     grammar: GrammarFactory | None = None
     bare: GrammarFactory | None = None
-    renderer: Render | None = None
+    renderers: Mapping[str, Render] = field(default_factory=dict)
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -49,18 +50,22 @@ class Dialect:
         spans = [span for span in (self.reasoning, self.calls) if span is not None]
         return (*(marker for span in spans for marker in (span.open, span.close)), *self.ends)
 
-    def render(self, calls: Calls) -> str:
+    def render(self, calls: Calls, notation: str | None = None) -> str:
         """Calls, as (name, arguments), the way the model itself would write them; "" for none.
 
-        Parsing the result gives the calls back. Raises ValueError for a dialect without calls and for
-        what it cannot express.
+        `notation`: a name in `renderers`, by default the first. Parsing the result gives the calls back.
+        Raises ValueError for a dialect without calls, an unknown notation, and what it cannot express.
         """
         calls = list(calls)
         if not calls:
             return ""
-        if self.renderer is None or self.calls is None:
+        if self.calls is None or not self.renderers:
             raise ValueError(f"dialect {self.name} has no tool calls")
-        return self.renderer(self.calls, self.markers, calls)
+        if notation is not None and notation not in self.renderers:
+            known = ", ".join(self.renderers)
+            raise ValueError(f"dialect {self.name} has no notation {notation!r}: there are {known}")
+        renderer = self.renderers[notation] if notation else next(iter(self.renderers.values()))
+        return renderer(self.calls, self.markers, calls)
 
 
 _THINK = Span("<think>", "</think>")
@@ -76,7 +81,7 @@ DIALECTS: Mapping[str, Dialect] = {
             ends=_ENDS,
             grammar=Block,
             bare=BareList,
-            renderer=render_pythonic,
+            renderers={"pythonic": render_pythonic, "json": render_json},
         ),
         Dialect(name="plain", reasoning=_THINK, calls=None, ends=_ENDS),
     )

@@ -16,6 +16,9 @@ from parsers.grammars.pythonic import PARAMETER
 from parsers.grammars.values import MAX_DEPTH
 from parsers.spans import Span
 
+_PYTHON = {None: "None", True: "True", False: "False"}
+_JSON = {None: "null", True: "true", False: "false"}
+
 Calls = Iterable[tuple[str, Mapping[str, Any]]]
 
 
@@ -25,17 +28,31 @@ def render_pythonic(span: Span, markers: Iterable[str], calls: Calls) -> str:
     `markers`: the texts that must not stand in a string as they are; spelled out, they could become
     control tokens when the text goes back into a prompt.
     """
-    writer = _Writer(tuple(markers))
-    return f"{span.open}[{', '.join(writer.call(name, arguments) for name, arguments in calls)}]{span.close}"
+    writer = _Writer(markers, _PYTHON)
+    return f"{span.open}[{', '.join(writer.pythonic(*call) for call in calls)}]{span.close}"
+
+
+def render_json(span: Span, markers: Iterable[str], calls: Calls) -> str:
+    """`<start>[{"name": "f", "arguments": {"city": "Paris"}}]<end>`; otherwise as `render_pythonic`."""
+    writer = _Writer(markers, _JSON)
+    return f"{span.open}[{', '.join(writer.json(*call) for call in calls)}]{span.close}"
 
 
 class _Writer:
-    def __init__(self, markers: tuple[str, ...]) -> None:
-        self._markers = markers
+    """Writes calls in either notation. `constants`: how it spells null, true and false."""
 
-    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        if not name or not NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no tool name: letters, digits, '_', '.' and '-' only")
+    def __init__(self, markers: Iterable[str], constants: Mapping[bool | None, str]) -> None:
+        self._markers = tuple(markers)
+        self._constants = constants
+
+    def json(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """`{"name": ..., "arguments": {...}}`."""
+        self._check_name(name)
+        return f'{{"name": "{name}", "arguments": {self._mapping(arguments, MAX_DEPTH - 1)}}}'
+
+    def pythonic(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """`name(key=value, **{"other key": value})`."""
+        self._check_name(name)
         parts = []
         for key, value in arguments.items():
             if isinstance(key, str) and key and PARAMETER.fullmatch(key):
@@ -49,7 +66,7 @@ class _Writer:
             case str():
                 return self._string(value)
             case None | True | False:
-                return repr(value)
+                return self._constants[value]
             case int():
                 return int.__repr__(value)  # an enumeration's own repr is no number
             case float() if math.isfinite(value):
@@ -76,6 +93,11 @@ class _Writer:
         for marker in self._markers:
             quoted = quoted.replace(marker, f"\\u{ord(marker[0]):04x}{marker[1:]}")
         return quoted
+
+    @staticmethod
+    def _check_name(name: str) -> None:
+        if not name or not NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no tool name: letters, digits, '_', '.' and '-' only")
 
     @staticmethod
     def _check(depth: int) -> None:

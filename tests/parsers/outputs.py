@@ -33,7 +33,7 @@ call_lists = st.lists(calls, min_size=1, max_size=4)
 
 fragments = st.sampled_from(
     [
-        *MARKERS, *(marker[:-3] for marker in MARKERS), "[", "]", "(", ")", "{", "}", "f(", "g(a=", "x=1",
+        *MARKERS, *(marker[:-3] for marker in MARKERS), "[", "]", "(", ")", "{", "}", "f(", "g(a=", "[f(", "[f(a='1')]", "kwargs={", "x=1",
         "x='a'", 'y="b"', "'", '"', "'''", '"""', "\\", "\\u12", "\\ud83d", "\\ude00", "\\x", "\\N{DEGREE SIGN}",
         ", ", ",", "=", ":", "**", "*", "{'k': 1}", "[1, 2", "True", "null", "07", "-", "1e999", "0x", ".5", "nan",
         "mode=fast", "f'{x}'", "b'x'", "r'\\'", "```", "```python\n", "\n", " ", "\r\n", "\t", "\x00", "\ud800",
@@ -60,6 +60,11 @@ def blocks_of_noise(draw: st.DrawFn) -> str:
 
 
 outputs = st.one_of(noise, mutated_calls(), blocks_of_noise())
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {"properties": {"a": {"type": kind}}}}}
+    for name, kind in (("f", "integer"), ("g", "string"))
+]
+tools = st.sampled_from([None, TOOLS])
 cuts = st.lists(st.integers(0, 400), max_size=12)
 
 

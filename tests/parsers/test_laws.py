@@ -18,43 +18,43 @@ from parsers import (
     Text,
     collect,
 )
-from tests.parsers.outputs import END, MARKERS, START, call_lists, cuts, flagged, outputs
+from tests.parsers.outputs import END, MARKERS, START, call_lists, cuts, flagged, outputs, tools
 from tests.parsers.reading import characters, check_run, merged, read, split, whole
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 
 @every_dialect
-@given(raw=outputs, cuts=cuts, inside=st.sampled_from([None, "reasoning"]))
-def test_chunking_changes_nothing(dialect, raw, cuts, inside):
-    expected = read(dialect, whole(raw), inside=inside)
+@given(raw=outputs, cuts=cuts, inside=st.sampled_from([None, "reasoning"]), tools=tools)
+def test_chunking_changes_nothing(dialect, raw, cuts, inside, tools):
+    expected = read(dialect, whole(raw), inside=inside, tools=tools)
     check_run(raw, expected)
     for pieces in (characters(raw), split(raw, cuts)):
-        events = read(dialect, pieces, inside=inside)
+        events = read(dialect, pieces, inside=inside, tools=tools)
         check_run(raw, events)
         assert merged(events) == merged(expected)
 
 
 @every_dialect
-@given(output=flagged(), data=st.data())
-def test_chunking_of_flagged_pieces_changes_nothing(dialect, output, data):
+@given(output=flagged(), data=st.data(), tools=tools)
+def test_chunking_of_flagged_pieces_changes_nothing(dialect, output, data, tools):
     raw, pieces = output
     atomic = data.draw(st.sampled_from([None, frozenset(), frozenset(MARKERS), frozenset(MARKERS[:2])]))
-    expected = read(dialect, pieces, atomic=atomic)
+    expected = read(dialect, pieces, atomic=atomic, tools=tools)
     check_run(raw, expected)
     finer = [(c, flag) for text, flag in pieces for c in ([text] if flag else text)]
-    assert merged(read(dialect, finer, atomic=atomic)) == merged(expected)
+    assert merged(read(dialect, finer, atomic=atomic, tools=tools)) == merged(expected)
 
 
 @every_dialect
-@given(raw=outputs, data=st.data())
-def test_nothing_is_taken_back(dialect, raw, data):
+@given(raw=outputs, data=st.data(), tools=tools)
+def test_nothing_is_taken_back(dialect, raw, data, tools):
     """What is emitted for a prefix is a prefix of what is emitted for any continuation."""
     at = data.draw(st.integers(0, len(raw)))
-    parser = StreamParser(DIALECTS[dialect])
+    parser = StreamParser(DIALECTS[dialect], tools)
     before = merged(parser.feed(raw[:at]))
     after = merged([*before, *parser.feed(raw[at:]), *parser.close()])
-    complete = merged(read(dialect, whole(raw)))
+    complete = merged(read(dialect, whole(raw), tools=tools))
     assert after == complete
     if before:
         assert before[:-1] == complete[: len(before) - 1]
@@ -135,9 +135,10 @@ def test_a_call_counts_only_when_it_is_complete(calls, data):
             }
 
 
+@pytest.mark.parametrize("notation", [None, "pythonic", "json"])
 @given(calls=call_lists, cuts=cuts)
-def test_rendered_calls_read_back(calls, cuts):
-    raw = DIALECTS["lfm2"].render(calls)
+def test_rendered_calls_read_back(notation, calls, cuts):
+    raw = DIALECTS["lfm2"].render(calls, notation)
     parts = collect(read("lfm2", split(raw, cuts)))
     assert [(part.name, part.arguments) for part in parts if isinstance(part, CallPart)] == calls
     assert len(parts) == len(calls)
