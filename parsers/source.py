@@ -75,6 +75,14 @@ class Source:
 
     # -- looking at what is next ----------------------------------------------------------------------
 
+    def ready(self) -> str:
+        """The next character if it has arrived and is no white space, else "".
+
+        `source.ready() or (yield from source.space())` is `space` without a generator in the usual case.
+        """
+        char = self.text[self.pos : self.pos + 1]
+        return char if char > " " else ""
+
     def char(self) -> Generator[None, None, str]:
         """The next character, "" at the end of the output."""
         while self.pos == len(self.text):

@@ -28,6 +28,9 @@ class Passed(Enum):
 def opening_quote(source: Source) -> Generator[None, None, str]:
     """Read the quote that opens a literal: one character, or three of them."""
     quote = yield from source.char()
+    if source.text[source.pos + 1 : source.pos + 2] not in ("", quote):
+        source.pos += 1
+        return quote
     start = source.offset
     for _ in range(2):
         source.pos += 1

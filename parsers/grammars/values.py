@@ -29,6 +29,8 @@ CLOSERS = {"[": "]", "(": ")", "{": "}"}
 WORD = re.compile(r"[^\s,()\[\]{}:'\"=<*`]*")
 
 SIGNS = ("+", "-")
+
+_PREFIX_LETTERS = frozenset("".join(PREFIXES) + "".join(PREFIXES).upper())
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 
 
@@ -114,7 +116,7 @@ class Values:
         """Read one value, its brackets included. Raises Fault."""
         base = len(self.frames)
         while True:
-            char = yield from self.source.space()
+            char = self.source.ready() or (yield from self.source.space())
             if char in CLOSERS:
                 self._open(char)
                 if (yield from self._closed_at_once()):
@@ -144,7 +146,7 @@ class Values:
     def _closed_at_once(self) -> Generator[None, None, bool]:
         """Read the closer of an empty bracket."""
         frame = self.frames[-1]
-        if (yield from self.source.space()) != frame.closer:
+        if (self.source.ready() or (yield from self.source.space())) != frame.closer:
             return False
         self.source.pos += 1
         if frame.keys is None:
@@ -175,7 +177,7 @@ class Values:
         """Put a complete value into the innermost frame; True when that frame's closer was read."""
         frame = self.frames[-1]
         source = self.source
-        char = yield from source.space()
+        char = source.ready() or (yield from source.space())
         if frame.expects_key and char == ":":
             self._key(frame, value)
             return False
@@ -196,7 +198,7 @@ class Values:
         source.pos += 1
         if char == frame.closer:
             return True
-        if (yield from source.space()) == frame.closer:
+        if (source.ready() or (yield from source.space())) == frame.closer:
             source.pos += 1
             return True
         self.write(", ")
@@ -221,15 +223,17 @@ class Values:
     def _atom(self, char: str) -> Generator[None, None, Any]:
         source = self.source
         start = source.offset
-        word = "" if char in QUOTES else (yield from source.run(WORD))
-        if (yield from source.char()) in QUOTES and (not word or word.lower() in PREFIXES):
+        if char in QUOTES:
+            return (yield from self._strings(start, ""))
+        word = yield from source.run(WORD)
+        if word.lower() in PREFIXES and (yield from source.char()) in QUOTES:
             return (yield from self._strings(start, word.lower()))
         if not word:
             raise Fault(Reason.SYNTAX)
         if word in SIGNS:
             yield from source.space()
             word += yield from source.run(WORD)
-        if not (yield from source.char()) and source.ended:
+        if not (source.ready() or (yield from source.char())) and source.ended:
             raise Fault(Reason.TRUNCATED)  # the next character might have belonged to it
         self.word = word
         value: Any
@@ -283,12 +287,14 @@ class Values:
     def _fits_after(self, inner: bool) -> Generator[None, None, bool]:
         if self.source.offset <= self._adjacent_until:
             return True
-        if not (yield from self.source.space()):
+        char = self.source.ready() or (yield from self.source.space())
+        if not char:
             return True  # the output ends here: nothing can contradict
-        start = self.source.offset
-        if not inner and (yield from self._adjacent()):
-            return True
-        self.source.rewind(start)
+        if not inner and (char in QUOTES or char in _PREFIX_LETTERS):
+            start = self.source.offset
+            if (yield from self._adjacent()):
+                return True
+            self.source.rewind(start)
         return (yield from self._fits(inner))
 
     def _adjacent(self) -> Generator[None, None, bool]:
@@ -313,7 +319,7 @@ class Values:
         source = self.source
         grouped = True  # only grouping parentheses so far: `{('a'): 1}`
         for frame in reversed(self.frames):
-            char = yield from source.space()
+            char = source.ready() or (yield from source.space())
             if not char:
                 return True
             if grouped and frame.expects_key:
@@ -332,7 +338,7 @@ class Values:
 
     def _starts_item(self, frame: Frame) -> Generator[None, None, bool]:
         source = self.source
-        char = yield from source.space()
+        char = source.ready() or (yield from source.space())
         if char in ("", frame.closer, *QUOTES) or (char in CLOSERS and not frame.keys):
             return True
         word = yield from source.run(WORD)
@@ -352,4 +358,4 @@ class Values:
 
 def json_text(value: Any) -> str:
     """A value as JSON text, as the readers here write it."""
-    return json.dumps(value, ensure_ascii=False)
+    return repr(value) if type(value) is int else json.dumps(value, ensure_ascii=False)
