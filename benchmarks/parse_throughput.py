@@ -1,6 +1,6 @@
 """What parsing costs: per piece while it streams, for a whole text, and in memory.
 
-    python benchmarks/parse_throughput.py [--sizes 1000,10000,100000,1000000] [--rounds 5] [--json] [--plot out.png]
+    python benchmarks/parse_throughput.py [--sizes 1000,10000,100000] [--rounds 5] [--json] [--plot FILE.png]
 
 Three outputs of growing size: content, one long string argument, and dense nested arguments. `stream` feeds
 pieces of four characters, about a token each, and gives microseconds per piece: flat means that the cost of a
@@ -14,6 +14,7 @@ turn with ours; its parser runs once, when the block has ended.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import platform
 import tracemalloc
@@ -126,10 +127,8 @@ def peak_memory(run: Callable[[], int]) -> int:
 def measure(sizes: list[int], rounds: int) -> list[dict[str, Any]]:
     """One row per output, size and parser."""
     parsers: list[Ours | MlxLm] = [Ours()]
-    try:
+    with contextlib.suppress(ImportError):
         parsers.append(MlxLm())
-    except ImportError:
-        pass
     rows = []
     for kind, make in OUTPUTS.items():
         expected = int(kind != "text")

@@ -49,21 +49,18 @@ class Emitter:
 
     def text(self, text: str, end: int) -> None:
         """Content up to `end`."""
-        if text:
-            self._events.append(Text(text, self.end, end))
-            self.end = end
+        self._events.append(Text(text, self.end, end))
+        self.end = end
 
     def reasoning(self, text: str, end: int) -> None:
         """Reasoning up to `end`."""
-        if text:
-            self._events.append(Reasoning(text, self.end, end))
-            self.end = end
+        self._events.append(Reasoning(text, self.end, end))
+        self.end = end
 
     def markup(self, end: int) -> None:
         """Everything up to `end` that is not accounted for yet only frames the rest."""
-        if end > self.end:
-            self._events.append(Markup(self.end, end))
-            self.end = end
+        self._events.append(Markup(self.end, end))
+        self.end = end
 
     def call_start(self, name: str, end: int) -> int:
         """Open a call; returns its index."""

@@ -170,18 +170,18 @@ class Source:
     def keep_from(self, offset: int | None) -> None:
         """Retain everything read from `offset` (not before the window) on; None lets go of it."""
         self._kept_from = offset
-        if offset is None or offset >= self.base:
-            self._kept.clear()
+        self._kept.clear()
 
     def since(self, offset: int) -> str:
         """The text from `offset` to the current position. Costs as much as it returns."""
         if offset >= self.base:
             return self.text[offset - self.base : self.pos]
         parts = [self.text[: self.pos]]
-        for start, text in reversed(self._kept):
+        start, place = self.base, len(self._kept)
+        while start > offset:
+            place -= 1
+            start, text = self._kept[place]
             parts.append(text[max(0, offset - start) :])
-            if start <= offset:
-                break
         return "".join(reversed(parts))
 
     def has_marker_since(self, offset: int) -> bool:
@@ -202,11 +202,8 @@ class Source:
             self.pos = offset - self.base
             return
         parts = [self.text]
-        while True:
-            start, text = self._kept.pop()
+        while self.base > offset:
+            self.base, text = self._kept.pop()
             parts.append(text)
-            if start <= offset:
-                break
         self.text = "".join(reversed(parts))
-        self.base = start
-        self.pos = offset - start
+        self.pos = offset - self.base

@@ -1,0 +1,65 @@
+"""What a caller may get wrong, and what readers of a running turn see."""
+
+from __future__ import annotations
+
+import pytest
+
+from parsers import DIALECTS, Collector, MalformedPart, StreamParser, Text, TextPart
+from tests.parsers.outputs import END, START
+
+LFM2 = DIALECTS["lfm2"]
+
+
+def test_a_parser_reads_one_turn():
+    parser = StreamParser(LFM2)
+    assert parser.feed("") == []
+    assert parser.feed("x") == [Text("x", 0, 1)]
+    assert parser.close() == []
+    for again in (lambda: parser.feed("y"), parser.close):
+        with pytest.raises(ValueError, match="closed"):
+            again()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_wrong_arguments_are_errors(dialect):
+    with pytest.raises(ValueError, match="inside='call'"):
+        StreamParser(DIALECTS[dialect], inside="call")
+    with pytest.raises(ValueError, match="finish='never'"):
+        StreamParser(DIALECTS[dialect]).close("never")
+    for tools in ([{}], [{"function": {}}], [{"function": 3}], [{"name": 3}]):
+        with pytest.raises(ValueError, match="function tool"):
+            StreamParser(DIALECTS[dialect], tools)
+
+
+def test_tools_may_be_given_without_their_wrapper():
+    parser = StreamParser(LFM2, [{"name": "f", "parameters": {"properties": {"a": {"type": "integer"}}}}])
+    events = parser.feed("[f(a='1')]")
+    assert any(getattr(event, "arguments", None) == {"a": 1} for event in events)
+
+
+def test_a_collector_can_be_read_at_any_time():
+    collector = Collector()
+    parser = StreamParser(LFM2)
+    for piece in ("a", "b<think>", "c"):
+        for event in parser.feed(piece):
+            collector.add(event)
+    text, thought = collector.parts
+    assert (text, thought.text) == (TextPart("ab"), "c")
+    for event in [*parser.feed(f"</think>{END}d"), *parser.close()]:
+        collector.add(event)
+    assert [type(part) for part in collector.parts][2:] == [MalformedPart, TextPart]
+    assert collector.parts == collector.parts
+
+
+def test_a_name_is_known_before_the_arguments_and_those_as_they_arrive():
+    parser = StreamParser(LFM2)
+    assert [type(event).__name__ for event in parser.feed(f"{START}[get_weather(")][-2:] == [
+        "CallStart",
+        "ArgumentsDelta",
+    ]
+    assert [event.json for event in parser.feed("text='Hel")] == ['"text": "Hel']
+    assert [event.json for event in parser.feed("lo")] == ["lo"]
+    assert parser.feed("'") == []
+    assert parser.feed(", n") == []  # the quote is undecided until the next argument shows itself
+    first, end, following = parser.feed("=")
+    assert (first.json, end.key, end.value, following.json) == ('"', "text", "Hello", ', "n": ')
