@@ -2,14 +2,16 @@
 #   make demo    a first answer from a real model
 #   make test    all tests, those on real weights included
 #   make check   style and types
-#   make bench   what the runtime costs above the bare engine
+#   make fuzz    coverage-guided fuzzing of the parser for FUZZ_SECONDS (60)
+#   make bench   what the runtime costs above the bare engine, and what parsing costs
 #   make clean   remove the environment; models stay where they are
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup dev weights demo test test-long check format bench clean
+FUZZ_SECONDS ?= 60
+.PHONY: help setup dev weights demo test test-long check format fuzz bench clean
 
 # No vision, no tools, no server: a third less to compile. An environment's own CMAKE_ARGS come last and win.
 export CMAKE_ARGS := -DLLAVA_BUILD=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
@@ -17,7 +19,7 @@ export CMAKE_ARGS := -DLLAVA_BUILD=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXA
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
-	@sed -n 's/^# \{0,1\}//; 1,6p' Makefile
+	@sed -n 's/^# \{0,1\}//; 1,8p' Makefile
 
 setup: $(VENV)/.runtime
 dev: $(VENV)/.dev
@@ -67,8 +69,13 @@ check: dev
 format: dev
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
+fuzz: dev
+	@$(BIN)/pip install --quiet --group fuzz
+	@$(BIN)/python -m tests.parsers.fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=300 -print_final_stats=1
+
 bench: weights
 	@$(BIN)/python benchmarks/host_overhead.py
+	@$(BIN)/python benchmarks/parse_throughput.py
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -61,5 +61,6 @@ def test_a_name_is_known_before_the_arguments_and_those_as_they_arrive():
     assert [event.json for event in parser.feed("lo")] == ["lo"]
     assert parser.feed("'") == []
     assert parser.feed(", n") == []  # the quote is undecided until the next argument shows itself
-    first, end, following = parser.feed("=")
-    assert (first.json, end.key, end.value, following.json) == ('"', "text", "Hello", ', "n": ')
+    first, end = parser.feed("=")
+    assert (first.json, end.key, end.value) == ('"', "text", "Hello")
+    assert [event.json for event in parser.feed("[1, ")] == [', "n": [1']
