@@ -24,14 +24,15 @@ help:
 setup: $(VENV)/.runtime
 dev: $(VENV)/.dev
 
-$(BIN)/pip:
+$(VENV)/.pip:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 		{ echo "localagent needs Python 3.11 to 3.13; choose one with: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@echo "==> creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@touch $@
 
-$(VENV)/.runtime: pyproject.toml | $(BIN)/pip
+$(VENV)/.runtime: pyproject.toml | $(VENV)/.pip
 	@$(BIN)/python -c 'import llama_cpp' 2>/dev/null || { \
 		for tool in cc c++ cmake; do command -v $$tool >/dev/null || \
 			{ echo "llama.cpp is built from source and needs $$tool: install it and try again" >&2; exit 1; }; done; \

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from pydantic import BaseModel
 
-from localagent.errors import EngineMissing, UnknownDialect, UnknownModel, UsageError
+from localagent.dialects import detect_dialect, find_dialect
+from localagent.errors import EngineMissing, UnknownModel, UsageError
 from localagent.hosts.protocol import Host, Sampling
-from localagent.messages import AssistantMessage, Message, SystemMessage, UserMessage
+from localagent.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from localagent.turn import Done, ToolSchema, TurnEvent, run_turn
-from parsers import DIALECTS, Dialect
+from parsers import Dialect
 
 if TYPE_CHECKING:
     from localagent.catalog import Backend, ModelSpec
@@ -103,6 +104,8 @@ class Model:
 def as_conversation(messages: Conversation, system: str | None = None) -> list[Message]:
     """The conversation as a list, `system` in front. Raises UsageError for an empty prompt."""
     conversation: list[Message]
+    if messages is None or isinstance(messages, (bytes, dict)):
+        raise UsageError(f"messages must be text, a message or a list of messages, not {messages!r:.40}")
     if isinstance(messages, str):
         if not messages.strip():
             raise UsageError("the prompt is empty: say something to the model")
@@ -111,6 +114,9 @@ def as_conversation(messages: Conversation, system: str | None = None) -> list[M
         conversation = [messages]
     else:
         conversation = list(messages)
+    for message in conversation:
+        if not isinstance(message, SystemMessage | UserMessage | AssistantMessage | ToolMessage):
+            raise UsageError(f"{message!r:.60} is no message: see localagent.messages")
     if system:
         conversation.insert(0, SystemMessage(content=system))
     return conversation
@@ -135,7 +141,7 @@ def load(
     chosen = None if dialect is None else find_dialect(dialect)
     spec, path = _locate(model, backend, offline, progress)
     if path.is_dir() or backend == "mlx":
-        raise EngineMissing(f"{path}: no MLX host in this version: load the GGUF file of this model instead")
+        raise EngineMissing(f"{path} is no GGUF file: this version has no host for MLX folders")
     from localagent.hosts.llamacpp import LlamaCppHost
 
     host = LlamaCppHost.load(path, context=context, threads=threads)
@@ -154,33 +160,25 @@ def _locate(
     from localagent.store import WeightStore
 
     catalog = load_catalog()
-    if isinstance(model, str) and model in catalog:
-        spec = catalog.get(model)
-    elif model is None:
+    if model is None:
         spec = catalog.default
-    elif Path(model).expanduser().exists():
-        return None, Path(model).expanduser()
+    elif isinstance(model, str) and model in catalog:
+        spec = catalog.get(model)
+    elif (path := _existing(model)) is not None:
+        return None, path
     elif isinstance(model, Path) or model.endswith(".gguf"):
         raise UnknownModel(f"no such file: {model}")
+    elif not model.strip():
+        raise UnknownModel("the model's name is empty: `localagent models list` shows all models")
     else:
         spec = catalog.get(model)
     return spec, WeightStore().pull(spec, backend or "llamacpp", progress, offline=offline)
 
 
-def find_dialect(name: str) -> Dialect:
-    """The dialect of that name. Raises UnknownDialect with the names there are."""
+def _existing(model: str | Path) -> Path | None:
+    """The path, if that is what it is."""
     try:
-        return DIALECTS[name]
-    except KeyError:
-        raise UnknownDialect(f"no dialect {name!r}: there are {', '.join(sorted(DIALECTS))}") from None
-
-
-def detect_dialect(special_tokens: frozenset[str]) -> Dialect:
-    """The dialect of a vocabulary: the one whose call markers are both special tokens in it.
-
-    Templates do not tell: LFM2's official ones mention neither call markers nor think tags.
-    """
-    for dialect in DIALECTS.values():
-        if dialect.calls and special_tokens.issuperset((dialect.calls.open, dialect.calls.close)):
-            return dialect
-    return DIALECTS["plain"]
+        path = Path(model).expanduser()
+        return path if str(model).strip() and path.exists() else None
+    except (OSError, RuntimeError, ValueError):  # too long, no such user, a NUL in it
+        return None

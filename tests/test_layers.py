@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # Each layer may import the ones before it, and itself.
 LAYERS = [
     {"errors"},
-    {"messages", "sandbox"},
+    {"dialects", "messages", "sandbox"},
     {"prompt", "tools"},
     {"wire", "hosts"},
     {"catalog"},

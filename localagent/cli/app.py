@@ -73,7 +73,7 @@ def run(
 ) -> None:
     """Ask once and print the answer as it is written.
 
-    Weights that are not on this machine are fetched first.
+    Weights that are not on this machine are fetched first. Put -- before a prompt that begins with a hyphen.
 
     \b
     Examples:

@@ -6,6 +6,7 @@ line. Ctrl-D and /exit leave. Works with a pipe instead of a terminal, one line 
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
@@ -15,11 +16,14 @@ from types import FrameType
 from typing import Any, Self
 
 from localagent.cli.loading import open_model
+from localagent.cli.run import read_text
 from localagent.cli.view import StreamView, print_stats
-from localagent.errors import LocalAgentError
+from localagent.errors import ContextOverflow, LocalAgentError
 from localagent.messages import AssistantMessage, SystemMessage, UserMessage
 from localagent.model import Model
 from localagent.turn import Done
+
+_COMMAND = re.compile(r"/[a-z]*(\s|$)")  # a path is no command
 
 HELP = """\
 /help             show this
@@ -70,7 +74,7 @@ class Chat:
         with self._model, self._interrupts:
             say(f"{self._model.name}, {self._model.host.context:,} tokens of context. /help tells more.")
             for line in typed_lines():
-                if line.startswith("/"):
+                if _COMMAND.match(line):
                     if not self._command(line):
                         return
                 elif line.strip():
@@ -88,13 +92,15 @@ class Chat:
             for event in self._model.stream([*system, *asked], cancel=cancel, **self._sampling):
                 if isinstance(event, Done):
                     view.end()
-                    self._messages = [*asked, event.message]
+                    if event.message.content:  # stopped before the first word: as if it had not been asked
+                        self._messages = [*asked, event.message]
                     self._remark(event.message)
                 else:
                     view.show(event)
         except LocalAgentError as error:
             view.end()
-            say(f"localagent: {error}")
+            hint = ", or begin anew with /clear" if isinstance(error, ContextOverflow) else ""
+            say(f"localagent: {error}{hint}")
         finally:
             self._interrupts.cancel = None
 
@@ -141,7 +147,7 @@ class Chat:
 
 def say(text: str) -> None:
     """A line that is no answer: stderr, so that answers can be piped."""
-    from localagent.cli.view import printable
+    from localagent.cli.terminal import printable
 
     sys.stderr.write(printable(text) + "\n")
     sys.stderr.flush()
@@ -178,8 +184,8 @@ def on_terminal() -> bool:
 def typed_lines() -> Iterator[str]:
     """What the user types, a message at a time, until Ctrl-D or the end of the input."""
     if not on_terminal():
-        for line in sys.stdin:
-            yield line.rstrip("\n")
+        for data in sys.stdin.buffer:
+            yield read_text(data).rstrip("\r\n")
         return
     session = prompt_session()
     while True:

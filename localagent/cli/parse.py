@@ -7,9 +7,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from localagent.errors import UnknownDialect
+from localagent.dialects import find_dialect
 from parsers import (
-    DIALECTS,
     CallPart,
     Dialect,
     Event,
@@ -29,7 +28,7 @@ class _BadLine(ValueError):
 
 def parse_lines(name: str) -> None:
     """One JSON object per line in, one out, in the same order; a bad line is answered on its line."""
-    dialect = _dialect(name)
+    dialect = find_dialect(name)
     for line in sys.stdin.buffer:
         identity: Any = None
         try:
@@ -39,7 +38,7 @@ def parse_lines(name: str) -> None:
         except _BadLine as error:
             answer = {"id": identity, "error": str(error)}
         # ASCII only: the model's text may hold lone surrogates, which no encoding of stdout can write
-        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.write(json.dumps(answer, allow_nan=False) + "\n")
         sys.stdout.flush()
 
 
@@ -79,9 +78,9 @@ def parse_text(name: str) -> None:
     from rich.text import Text
 
     from localagent.cli.run import read_text
-    from localagent.cli.view import printable
+    from localagent.cli.terminal import printable
 
-    dialect = _dialect(name)
+    dialect = find_dialect(name)
     raw = read_text(sys.stdin.buffer.read())
     parser = StreamParser(dialect)
     table = Table("part", "what", box=None, pad_edge=False, header_style="bold")
@@ -94,28 +93,26 @@ def parse_text(name: str) -> None:
             case CallPart():
                 mark = " (repaired)" if part.repaired else ""
                 table.add_row(
-                    Text("call", "cyan"), Text(f"{part.name}{mark} {printable(part.arguments_text)}")
+                    Text("call", "cyan"), Text(printable(f"{part.name}{mark} {part.arguments_text}"))
                 )
             case MalformedPart():
                 where = f"{part.reason}, {part.name}" if part.name else part.reason
-                table.add_row(Text("malformed", "red"), Text(f"{where}: {printable(part.raw)}"))
+                table.add_row(Text("malformed", "red"), Text(printable(f"{where}: {part.raw}")))
     Console(highlight=False, soft_wrap=True).print(table)
-
-
-def _dialect(name: str) -> Dialect:
-    if name not in DIALECTS:
-        raise UnknownDialect(f"no dialect {name!r}: there are {', '.join(sorted(DIALECTS))}")
-    return DIALECTS[name]
 
 
 def _record(line: bytes) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        record = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise _BadLine(f"not a JSON line: {error}") from None
     if not isinstance(record, dict):
         raise _BadLine("not a JSON object")
     return record
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _pieces(record: dict[str, Any]) -> Iterator[tuple[str, bool | None]]:

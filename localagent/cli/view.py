@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from localagent.cli.terminal import printable
 from localagent.messages import AssistantMessage
 from parsers import CallEnd, Event, Malformed, Reasoning, Text
 
@@ -15,6 +16,7 @@ class StreamView:
 
     def __init__(self) -> None:
         self._colour = sys.stderr.isatty()
+        self._clean = printable if sys.stdout.isatty() else str  # what is piped stays as it was written
         self._line_open = False  # something stands on the last line of either stream
         self._thinking = False
 
@@ -23,7 +25,7 @@ class StreamView:
         match event:
             case Text(text=text):
                 self._end_thinking()
-                sys.stdout.write(printable(text))
+                sys.stdout.write(self._clean(text))
                 sys.stdout.flush()
                 self._line_open = not text.endswith("\n")
             case Reasoning(text=text):
@@ -60,24 +62,6 @@ class StreamView:
             sys.stderr.write((_RESET if self._colour else "") + ("\n" if self._line_open else ""))
             sys.stderr.flush()
             self._line_open = False
-
-
-def printable(text: str) -> str:
-    """`text` with the control characters made visible that could drive a terminal, and lone surrogates."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char
-        if char in "\n\t"
-        or (
-            char >= " "
-            and char != "\x7f"
-            and not "\x80" <= char <= "\x9f"
-            and not "\ud800" <= char <= "\udfff"
-        )
-        else f"\\x{ord(char):02x}"
-        for char in text
-    )
 
 
 def print_stats(message: AssistantMessage) -> None:

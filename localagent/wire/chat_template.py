@@ -6,7 +6,8 @@ What this shape cannot carry, and what becomes of it:
 - a malformed call goes back as the text the model wrote, for the model to correct itself;
 - ids, usage, timings and the raw output stay behind.
 
-Control tokens in what was rendered by a dialect are meant (`Trusted`); all other text is content.
+Only the markers around a block of calls are meant as control tokens (`Trusted`); what stands between them
+comes from users and tools as well, and is content like all other text.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def _content(message: AssistantMessage, dialect: Dialect) -> Iterable[str]:
             block.append(part)
             continue
         if block:
-            yield Trusted(dialect.render([(call.name, call.arguments) for call in block]))
+            yield from _written(block, dialect)
             block = []
         match part:
             case TextPart(text=text):
@@ -80,3 +81,12 @@ def _content(message: AssistantMessage, dialect: Dialect) -> Iterable[str]:
                 pass
             case _:
                 assert_never(part)
+
+
+def _written(calls: Iterable[ToolCallPart], dialect: Dialect) -> Iterable[str]:
+    """A block of calls as the model writes it: marker, payload, marker."""
+    text = dialect.render([(call.name, call.arguments) for call in calls])
+    assert dialect.calls is not None  # or `render` would have refused
+    yield Trusted(dialect.calls.open)
+    yield text.removeprefix(dialect.calls.open).removesuffix(dialect.calls.close)
+    yield Trusted(dialect.calls.close)

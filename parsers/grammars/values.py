@@ -22,8 +22,8 @@ from parsers.grammars.words import CONSTANTS, literal
 from parsers.source import Source
 from parsers.spans import Span
 
-MAX_DEPTH = 200
-"""Open brackets in one value; CPython's own limit for source code is the same."""
+MAX_DEPTH = 128
+"""Open brackets in one value. JSON readers stop at about 200, and messages wrap values once more."""
 
 CLOSERS = {"[": "]", "(": ")", "{": "}"}
 WORD = re.compile(r"[^\s,()\[\]{}:'\"=<*`]*")

@@ -30,6 +30,17 @@ class Command:
             check=False,
         )
 
+    def shell(self, script: str) -> subprocess.CompletedProcess[bytes]:
+        """Run a line of bash; {} stands for the command."""
+        return subprocess.run(
+            ["bash", "-c", script.format(COMMAND)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=120,
+            env=self.environment,
+            check=False,
+        )
+
     def refuse(self, *arguments: str, code: int, says: str, stdin: bytes = b"", **environment: str) -> None:
         """The command fails with one line on stderr and nothing on stdout."""
         done = self(*arguments, stdin=stdin, **environment)

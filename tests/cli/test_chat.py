@@ -117,5 +117,11 @@ def test_a_refused_turn_leaves_the_conversation(localagent):
     assert done.returncode == 0
     notes = done.stderr.decode()
     assert "the context window holds 80" in notes
+    assert "/clear" in notes
     assert notes.count("user: ") == 2
     assert "word word" not in notes
+
+
+def test_a_path_is_no_command(localagent):
+    done = localagent("chat", "--max-tokens", "2", stdin=b"/etc/passwd\n/history\n")
+    assert b"user: /etc/passwd" in done.stderr

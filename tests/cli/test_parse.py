@@ -57,7 +57,7 @@ def test_bad_lines_are_answered_on_their_lines(localagent):
         b"not json",
         b"\xff\xfe",
         b"[" * 100_000,
-        [1],
+        b'{"id": NaN, "text": "x"}',
         {"id": 5},
         {"id": 6, "text": "a", "chunks": ["b"]},
         {"id": 7, "text": 3},

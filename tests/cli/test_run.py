@@ -105,3 +105,37 @@ def test_help_teaches(localagent):
         assert b"Usage: localagent" in done.stdout
     assert b'localagent run "Name three colours."' in localagent("run", "--help").stdout
     assert b"localagent 0." in localagent("--version").stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "says"),
+    [
+        ('{} run - <&-', 2, "prompt is empty"),
+        ('{} chat --max-tokens 2 <&-', 0, ""),
+        ('{} parse --jsonl <&-', 0, ""),
+        ('{} run hi --max-tokens 3 >&-', 0, ""),
+        ('{} run hi --max-tokens 3 > /dev/full', 1, "No space left on device"),
+        ('{} run hi --max-tokens 20 | head -c1 >/dev/null; exit ${{PIPESTATUS[0]}}', 1, ""),
+        ("printf '\\xff\\xfe\\n' | {} chat", 2, "not UTF-8"),
+        ("printf '\\xef\\xbb\\xbf/exit\\n' | {} chat", 0, ""),
+    ],
+)  # fmt: skip
+def test_odd_streams(localagent, script, code, says):
+    done = localagent.shell(script)
+    error = done.stderr.decode()
+    assert done.returncode == code, error
+    assert says in error
+    assert "Traceback" not in error
+    assert "internal error" not in error
+
+
+def test_narrow_encodings_get_numbers(localagent):
+    done = localagent("parse", stdin="naïve".encode(), PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert b"na\\xefve" in done.stdout
+
+
+def test_errors_cannot_drive_the_terminal(localagent):
+    done = localagent("run", "hi", "--model", "\x1b]0;owned\x07.gguf")
+    assert b"\x1b" not in done.stderr
+    assert b"\\x1b" in done.stderr

@@ -8,6 +8,7 @@ FILE` shows what it stood for. What is found becomes a row of the case tables.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import atheris
 
@@ -71,8 +72,7 @@ def run(data: bytes) -> None:
 def main() -> None:
     """Show one input, or fuzz."""
     if len(sys.argv) == 2 and not sys.argv[1].startswith("-"):
-        with open(sys.argv[1], "rb") as file:
-            data = file.read()
+        data = Path(sys.argv[1]).read_bytes()
         print(*decode(data), sep="\n")
         run(data)
         return

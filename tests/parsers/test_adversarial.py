@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from parsers import DIALECTS, CallEnd, Malformed, StreamParser
+from parsers.grammars.values import MAX_DEPTH
 from tests.parsers.outputs import END, START, TOOLS
 from tests.parsers.reading import check_run, read, whole
 
@@ -63,7 +64,8 @@ def test_hostile_outputs_are_read(raw):
 
 
 def test_limits_are_faults_of_the_call():
-    raw = f"{START}[f(a={'[' * 201}{']' * 201}), g(a={'9' * 4301}), h(a={'[' * 200}{']' * 200})]{END}"
+    deep = MAX_DEPTH + 1
+    raw = f"{START}[f(a={'[' * deep}{']' * deep}), g(a={'9' * 4301}), h(a={'[' * 128}{']' * 128})]{END}"
     events = read("lfm2", whole(raw))
     assert [event.reason for event in events if isinstance(event, Malformed)] == ["too_deep", "too_large"]
     assert [event.name for event in events if isinstance(event, CallEnd)] == ["h"]
