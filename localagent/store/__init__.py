@@ -1,6 +1,6 @@
 """Model weights on this machine: where they lie, whether they can be trusted, how they get there."""
 
 from localagent.store.progress import Phase, Progress
-from localagent.store.weights import Installed, WeightStore
+from localagent.store.weights import WeightStore
 
-__all__ = ["Installed", "Phase", "Progress", "WeightStore"]
+__all__ = ["Phase", "Progress", "WeightStore"]

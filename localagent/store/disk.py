@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from localagent.errors import DiskFull
+from localagent.errors import DiskFull, UsageError
 
 CHUNK = 1 << 20
 MARGIN = 64 << 20
@@ -52,6 +52,22 @@ def require_space(folder: Path, need: int) -> None:
             f"not enough disk space in {folder}: {megabytes(need + MARGIN)} needed, {megabytes(free)} free; "
             "free some, or set LOCALAGENT_HOME to a folder on a larger disk"
         )
+
+
+def unwritable(root: Path, error: OSError) -> UsageError:
+    """What to say when the store cannot be written."""
+    return UsageError(f"cannot write to {root} ({error.strerror or error}): set LOCALAGENT_HOME")
+
+
+@contextmanager
+def forbidden_is_usage_error(root: Path) -> Iterator[None]:
+    """A store that belongs to others, or on a read-only disk, is not ours to change: say so in one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise unwritable(root, error) from error
 
 
 @contextmanager

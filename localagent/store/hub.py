@@ -21,7 +21,7 @@ from typing import Any
 
 from localagent.catalog import HubSource
 from localagent.errors import DownloadFailed, HashMismatch
-from localagent.store.disk import CHUNK, git_blob_id, no_space_is_disk_full, sha256
+from localagent.store.disk import CHUNK, git_blob_id, no_space_is_disk_full, sha256, tree_size
 from localagent.store.progress import Progress
 
 _NETWORK_PACKAGES = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "ssl"})
@@ -81,6 +81,7 @@ def plan(source: HubSource) -> Plan:
 def fetch(plan: Plan, folder: Path, source: HubSource, progress: Progress) -> None:
     """Bring all files of the plan into `folder`, each from where an earlier attempt stopped."""
     done = 0
+    progress("download", tree_size(folder), plan.size)
     with _failures(source), no_space_is_disk_full(folder):
         for file in plan.files:
             target = folder / file.local

@@ -1,7 +1,8 @@
 """The seam between fetching weights and showing it.
 
 Knows no terminal and no widget. A pull calls one function with a phase and two byte counts, from the thread
-that pulls; `done` may fall when a server cannot resume.
+that pulls. "download" is heard of before the first byte is asked for; `done` may fall when a server cannot
+resume.
 """
 
 from __future__ import annotations

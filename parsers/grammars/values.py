@@ -16,6 +16,7 @@ from typing import Any
 from parsers.emitter import Emitter
 from parsers.events import Reason
 from parsers.grammars.faults import Fault
+from parsers.grammars.plain import plain_items, plain_members
 from parsers.grammars.skipping import QUOTES, Passed, opening_quote, pass_literal
 from parsers.grammars.strings import PREFIXES, String
 from parsers.grammars.words import CONSTANTS, literal
@@ -116,6 +117,8 @@ class Values:
         """Read one value, its brackets included. Raises Fault."""
         base = len(self.frames)
         while True:
+            if len(self.frames) > base:
+                self._plain(self.frames[-1])
             char = self.source.ready() or (yield from self.source.space())
             if char in CLOSERS:
                 self._open(char)
@@ -131,6 +134,22 @@ class Values:
                 value = self._close()
             else:
                 return value
+
+    def _plain(self, frame: Frame) -> None:
+        """Read ahead what needs no thought; what is left is read as usual."""
+        source = self.source
+        if frame.keys is False:
+            source.pos = plain_items(source.text, source.pos, frame.items.append, self.write)
+        elif frame.expects_key and source.text[source.pos : source.pos + 1] in QUOTES:
+            pieces: list[str] = []
+            source.pos, frame.key = plain_members(
+                source.text, source.pos, frame.mapping, frame.written, pieces.append
+            )
+            if pieces:
+                assert frame.placeholder is not None
+                self.settle(frame.placeholder, ("" if frame.keys else "{") + "".join(pieces))
+                frame.keys = True
+                frame.placeholder = self.hold() if frame.key is None else None
 
     def _open(self, opener: str) -> None:
         if len(self.frames) == MAX_DEPTH:

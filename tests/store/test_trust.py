@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -13,7 +14,7 @@ import pytest
 from localagent.catalog import ModelSpec, PathSource, WheelSource, load_catalog
 from localagent.errors import DiskFull, HashMismatch, ModelMissing, UsageError
 from localagent.store import WeightStore, record
-from localagent.store.disk import no_space_is_disk_full
+from localagent.store.disk import forbidden_is_usage_error, no_space_is_disk_full
 from tests.store.pulling import make_spec
 
 CONTENT = b"GGUF" + bytes(10_000)
@@ -187,14 +188,6 @@ def test_backend_without_weights(spec: ModelSpec, store: WeightStore) -> None:
         store.find(spec, "mlx")
 
 
-def test_installed(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
-    assert [(one.name, one.backend, one.size) for one in store.installed()] == [
-        ("tiny", "llamacpp", len(CONTENT))
-    ]
-    weights.write_bytes(b"")
-    assert store.installed() == ()
-
-
 def test_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCALAGENT_HOME", str(tmp_path))
     assert WeightStore().root == tmp_path / "models"
@@ -207,6 +200,44 @@ def test_root_that_cannot_be_written(spec: ModelSpec, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="LOCALAGENT_HOME"):
         WeightStore(tmp_path / "file" / "models").pull(spec, "llamacpp")
+
+
+@pytest.mark.parametrize("home", ["~nosuchuser", "~nosuchuser/models"])
+def test_home_of_nobody(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALAGENT_HOME", home)
+    with pytest.raises(UsageError, match=f"LOCALAGENT_HOME={home}: no such home folder"):
+        WeightStore()
+
+
+def test_lock_that_cannot_be_taken(spec: ModelSpec, store: WeightStore) -> None:
+    """A folder in the lock's place stops root too, whom permissions do not."""
+    (store.root / ".locks" / "tiny.llamacpp.lock").mkdir(parents=True)
+    store.path(spec, "llamacpp").parent.mkdir(parents=True)
+    for change in (store.pull, store.remove):
+        with pytest.raises(UsageError, match=r"cannot write to .*: set LOCALAGENT_HOME"):
+            change(spec, "llamacpp")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_read_only_store(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+    locks = store.root / ".locks"
+    locks.mkdir()
+    weights.unlink()
+    for folder in (weights.parent, locks):  # first what the lock guards, then the lock
+        folder.chmod(0o555)
+        try:
+            with pytest.raises(UsageError, match="cannot write to"):
+                store.remove(spec, "llamacpp")
+        finally:
+            folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_writing_where_it_is_forbidden(number: int, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=os.strerror(number)), forbidden_is_usage_error(tmp_path):
+        raise OSError(number, os.strerror(number))
+    with pytest.raises(FileNotFoundError), forbidden_is_usage_error(tmp_path):
+        raise OSError(errno.ENOENT, "")
 
 
 class TestOwnFiles:

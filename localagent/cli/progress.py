@@ -1,0 +1,106 @@
+"""What a person sees of a fetch: the licence, then how far it is.
+
+Knows the terminal. Does not know the store: it is given as a `store.Progress` to whatever may fetch. All goes
+to stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.progress import TaskID
+
+    from localagent.catalog import ModelSpec
+    from localagent.store import Phase
+
+_VERBS = {"download": "downloading", "extract": "unpacking", "verify": "verifying"}
+
+
+def size_text(size: int | None) -> str:
+    """A size for people, in decimal units."""
+    if size is None:
+        return "size unknown"
+    return (
+        f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{size} bytes"
+    )
+
+
+def licence_text(spec: ModelSpec) -> str:
+    """The licence with its address and what a user has to know, on one line."""
+    licence = spec.licence
+    return " ".join(
+        part for part in (licence.name, f"<{licence.url}>" if licence.url else None, licence.terms) if part
+    )
+
+
+class Report:
+    """Shows a store's progress: bars on a terminal, elsewhere a line per quarter.
+
+    `spec`: the model whose licence has to be seen before the first byte of it is fetched.
+    """
+
+    def __init__(self, spec: ModelSpec | None = None) -> None:
+        self._unlicensed = spec
+        self._bars = _Bars() if sys.stderr.isatty() else None
+        self._said: tuple[str, int] | None = None
+
+    def __enter__(self) -> Report:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bars:
+            self._bars.stop()
+
+    def __call__(self, phase: Phase, done: int, total: int | None) -> None:
+        """See `store.Progress`."""
+        if self._unlicensed and phase in ("download", "extract"):
+            typer.echo(f"{self._unlicensed.name}, licence: {licence_text(self._unlicensed)}", err=True)
+            self._unlicensed = None
+        if phase == "wait":
+            typer.echo("another process is pulling this model: waiting for it", err=True)
+        elif self._bars:
+            self._bars.show(phase, done, total)
+        else:
+            step = (phase, 4 * done // total if total else 0)
+            if step != self._said:
+                self._said = step
+                share = f" {100 * done // total:3d} % of {size_text(total)}" if total else ""
+                typer.echo(f"{_VERBS[phase]}{share}", err=True)
+
+
+class _Bars:
+    """One progress bar per phase, on stderr."""
+
+    def __init__(self) -> None:
+        from rich import progress
+        from rich.console import Console
+
+        self._progress = progress.Progress(
+            progress.TextColumn("{task.description:>11}"),
+            progress.BarColumn(),
+            progress.TaskProgressColumn(),
+            progress.DownloadColumn(),
+            progress.TransferSpeedColumn(),
+            progress.TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def show(self, phase: Phase, done: int, total: int | None) -> None:
+        if not self._tasks:
+            self._progress.start()
+        if phase not in self._tasks:
+            # What an earlier pull left is no speed of this one.
+            self._tasks[phase] = self._progress.add_task(_VERBS[phase], total=total, completed=done)
+        self._progress.update(self._tasks[phase], completed=done, total=total)
+
+    def stop(self) -> None:
+        self._progress.stop()
