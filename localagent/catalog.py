@@ -118,7 +118,7 @@ class SamplingDefaults(_Entry):
     temperature: Annotated[float, Field(ge=0)] = 0.0
     top_k: Annotated[int, Field(gt=0)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    min_p: Annotated[float, Field(ge=0, lt=1)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0)] | None = None
 
     def to_sampling(self, *, max_tokens: int | None = None, seed: int | None = None) -> Sampling:

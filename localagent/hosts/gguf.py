@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -91,6 +92,8 @@ class _Broken(Exception):
 def read_header(path: Path) -> Header:
     """Read and check the header of the file at `path`. Raises InvalidWeights."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for a writer
+            raise _Broken("not a regular file")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size == 0:

@@ -10,6 +10,7 @@ Knows threads and queues; knows nothing of engines or tokens. Contract:
 - A stream is cancelled by `Stream.close`, by dropping the stream, and by the end of the owner. The generator
   sees it through the `cancelled` callable it is given, must return soon after, and its return value is kept.
 - Exceptions arrive in the consumer with their traceback.
+- An owner belongs to the process that made it: threads do not survive a fork, and nothing waits for them.
 - The thread is not a daemon, since engines abort when the interpreter dies under them. It ends when the owner
   is closed, garbage-collected, or the main thread has ended.
 
@@ -19,6 +20,7 @@ The thread waits in one place, on one `SimpleQueue`, whose `put` is safe in fina
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import weakref
 from collections import deque
@@ -31,6 +33,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _AHEAD = 4
+_here = threading.local()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ class OwnerThread:
 
     def __init__(self, name: str) -> None:
         self._lock = threading.Lock()
+        self._process = os.getpid()
         self._closed = False
         self._worker = _Worker()
         self._thread = threading.Thread(target=self._worker.serve, name=name, daemon=False)
@@ -108,6 +112,8 @@ class OwnerThread:
 
     def close(self) -> None:
         """Cancel everything, end the thread and wait for it. Safe to call twice and from any thread."""
+        if self._foreign():
+            return
         self.stop()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -118,7 +124,15 @@ class OwnerThread:
             self._closed = True
         self._finalizer()
 
+    def _foreign(self) -> bool:
+        return os.getpid() != self._process
+
+    def _check_process(self) -> None:
+        if self._foreign():
+            raise OwnerClosed(f"the host was loaded in another process ({self._process}), before a fork")
+
     def _submit(self, job: _Call | _Channel) -> None:
+        self._check_process()  # before the lock, which another thread may have held at the fork
         # Under the lock, so that no job can come after the stop and wait for ever.
         with self._lock:
             if self._closed:
@@ -139,6 +153,7 @@ class Stream(Iterator[T], Generic[T, R]):
     def __next__(self) -> T:
         if self._end is not None:
             raise StopIteration
+        self._owner._check_process()
         item = self._channel.items.get()
         if type(item) is _End:
             self._end = item
@@ -154,10 +169,16 @@ class Stream(Iterator[T], Generic[T, R]):
         return self._end.value if self._end is not None else None
 
     def close(self) -> None:
-        """Cancel, and wait until the generator has returned. Items not yet taken are lost."""
-        if self._end is not None:
+        """Cancel, and wait until the generator has returned. Items not yet taken are lost.
+
+        On an owner thread it cancels and does not wait: the garbage collector runs there too and closes what
+        was abandoned, and an owner that waits for itself, or two for each other, would do so for ever.
+        """
+        if self._end is not None or self._owner._foreign():
             return
         self._cancel()
+        if getattr(_here, "serving", False):
+            return
         while type(item := self._channel.items.get()) is not _End:
             pass
         self._end = item
@@ -187,6 +208,7 @@ class _Worker:
 
     def serve(self) -> None:
         """Do jobs until stopped, end what is left, and clean up."""
+        _here.serving = True
         while not self.stopped:
             if self._waiting:
                 self._drive(self._waiting.popleft())

@@ -17,9 +17,17 @@ from localagent.errors import UsageError
 StopReason = Literal["stop", "length", "cancelled"]
 
 
-def _require(name: str, value: float | None, valid: bool, range_: str) -> None:
+def _require(name: str, value: object, valid: bool, range_: str) -> None:
     if not valid:
-        raise UsageError(f"{name} is {value}: it must be {range_}")
+        raise UsageError(f"{name} is {str(value)[:80]!r}: it must be {range_}")
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(value: object) -> bool:
+    return _whole(value) or isinstance(value, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +49,19 @@ class Sampling:
 
     def __post_init__(self) -> None:
         """Raise UsageError for a value outside its range; NaN is in none."""
-        _require("max_tokens", self.max_tokens, self.max_tokens is None or self.max_tokens >= 1, "1 or more")
-        _require("temperature", self.temperature, 0 <= self.temperature < math.inf, "0 or more")
-        _require("top_k", self.top_k, self.top_k is None or self.top_k >= 1, "1 or more")
-        _require("top_p", self.top_p, self.top_p is None or 0 < self.top_p <= 1, "above 0 and at most 1")
-        _require("min_p", self.min_p, self.min_p is None or 0 <= self.min_p < 1, "at least 0 and below 1")
-        penalty = self.repetition_penalty
-        _require("repetition_penalty", penalty, penalty is None or 0 < penalty < math.inf, "above 0")
+        for name in ("max_tokens", "top_k"):
+            count = getattr(self, name)
+            _require(name, count, count is None or (_whole(count) and count >= 1), "a whole number above 0")
+        _require("seed", self.seed, self.seed is None or _whole(self.seed), "a whole number")
+        heat = self.temperature
+        _require("temperature", heat, _number(heat) and 0 <= heat < math.inf, "a number, 0 or more")
+        top, least, penalty = self.top_p, self.min_p, self.repetition_penalty
+        valid = top is None or (_number(top) and 0 < top <= 1)
+        _require("top_p", top, valid, "a number above 0 and at most 1")
+        valid = least is None or (_number(least) and 0 <= least < 1)
+        _require("min_p", least, valid, "a number, at least 0 and below 1")
+        valid = penalty is None or (_number(penalty) and 0 < penalty < math.inf)
+        _require("repetition_penalty", penalty, valid, "a number above 0")
 
 
 @dataclass(frozen=True, slots=True)

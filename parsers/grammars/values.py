@@ -138,10 +138,12 @@ class Values:
     def _plain(self, frame: Frame) -> None:
         """Read ahead what needs no thought; what is left is read as usual."""
         source = self.source
+        pieces: list[str] = []
         if frame.keys is False:
-            source.pos = plain_items(source.text, source.pos, frame.items.append, self.write)
+            source.pos = plain_items(source.text, source.pos, frame.items.append, pieces.append)
+            if pieces:
+                self.write("".join(pieces))
         elif frame.expects_key and source.text[source.pos : source.pos + 1] in QUOTES:
-            pieces: list[str] = []
             source.pos, frame.key = plain_members(
                 source.text, source.pos, frame.mapping, frame.written, pieces.append
             )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -21,6 +22,10 @@ from localagent.hosts.llamacpp.sampling import Sampler
 from localagent.hosts.llamacpp.vocabulary import Vocabulary
 from localagent.hosts.protocol import Finish, Sampling, StopReason, Timings, Token
 from localagent.hosts.utf8 import TokenText
+
+_CHUNK_SECONDS = 0.25
+_FIRST_CHUNK = 64  # its speed is measured; shorter prompts are always one chunk
+_LEAST_CHUNK = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,31 +77,32 @@ class Engine:
         The timings leave out the time in which the consumer holds the generator.
         """
         run = _Run(prompt=len(ids))
-        sampler = Sampler(self._native, self._context, self.vocabulary.size, sampling)
         text = TokenText(self.vocabulary.piece)
-        try:
+        with closing(Sampler(self._native, self._context, self.vocabulary.size, sampling)) as sampler:
             if not self._prefill(ids, cancelled, run):
                 return run.finish("cancelled")
             sampler.accept(ids)
             yield from self._decode_loop(sampler.draw, text, sampling.max_tokens, cancelled, run)
             yield from text.close()
             return run.finish(run.stop_reason)
-        finally:
-            sampler.close()
 
     def _prefill(self, ids: Sequence[int], cancelled: Callable[[], bool], run: _Run) -> bool:
-        """Decode the prompt in chunks; False when cancelled in between."""
+        """Decode the prompt in chunks of about `_CHUNK_SECONDS`; False when cancelled in between."""
         # Reusing a cached prefix would begin here: keep what matches instead of clearing, and count it.
         started = perf_counter()
         self._native.llama_memory_clear(self._memory, False)
         try:
-            for begin in range(0, len(ids), self.batch):
+            begin, size, before = 0, min(_FIRST_CHUNK, self.batch), started
+            while begin < len(ids):
                 if cancelled():
                     return False
-                chunk = ids[begin : begin + self.batch]
+                chunk = ids[begin : begin + size]
                 tokens = (ctypes.c_int32 * len(chunk))(*chunk)
                 self._decode(self._native.llama_batch_get_one(tokens, len(chunk)))
-            self._native.llama_synchronize(self._context)
+                self._native.llama_synchronize(self._context)
+                now = perf_counter()
+                size = chunk_size(len(chunk), now - before, self.batch)
+                begin, before = begin + len(chunk), now
             return not cancelled()
         finally:
             run.prefill = perf_counter() - started
@@ -164,6 +170,19 @@ class Engine:
                 f"{reason('too little memory?')}"
             )
         return context
+
+
+def chunk_size(tokens: int, seconds: float, most: int) -> int:
+    """The next prefill chunk, after one of `tokens` took `seconds`: a power of two, or `most` if that is less.
+
+    llama.cpp cannot be stopped inside a chunk (its abort callback works on the CPU only), so the longest
+    chunk is what a cancellation waits for. Powers of two keep the sums, and so the tokens, much the same.
+    """
+    wanted = tokens / seconds * _CHUNK_SECONDS if seconds > 0 else most
+    size = _LEAST_CHUNK
+    while size < most and 2 * size <= wanted:
+        size *= 2
+    return min(size, most)
 
 
 @dataclass(slots=True)

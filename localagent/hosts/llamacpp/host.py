@@ -51,22 +51,28 @@ class LlamaCppHost:
         """Load the GGUF file at `path`.
 
         `context` in tokens, by default what the model was trained with, at most 32,768. `threads` by default
-        the physical cores this process may use. `gpu_layers` by default all, where the build can use a GPU.
+        the physical cores this process may use, at most `most_threads()`. `gpu_layers` by default all, where the build can use a GPU.
         Raises InvalidWeights, EngineMissing, UsageError, EngineFailed.
         """
         library()  # imports in the caller's thread: the first to know that the engine is missing
         file = Path(path)
         header = read_header(file)
-        options = Options(_choose_context(context, header), threads or physical_cores(), gpu_layers, batch)
-        if min(options.threads, options.batch) < 1 or (gpu_layers is not None and gpu_layers < -1):
-            raise UsageError("threads and batch must be 1 or more, gpu_layers -1 (all) or more")
+        if batch < 1 or (gpu_layers is not None and gpu_layers < -1):
+            raise UsageError("batch must be 1 or more, gpu_layers -1 (all) or more")
+        options = Options(_choose_context(context, header), _choose_threads(threads), gpu_layers, batch)
         owner = OwnerThread(f"llamacpp-{file.stem}")
+
+        def build() -> Engine:
+            # Registered where it is made: an interrupt of the waiting caller loses what this returns.
+            engine = Engine(file, options)
+            owner.at_end(engine.close)
+            return engine
+
         try:
-            engine = owner.run(lambda: Engine(file, options))
+            engine = owner.run(build)
         except BaseException:
             owner.close()
             raise
-        owner.at_end(engine.close)
         return cls(owner, engine, header, file)
 
     @property
@@ -170,7 +176,10 @@ class LlamaCppGeneration:
         return self
 
     def __next__(self) -> Token:
-        return next(self._stream)
+        try:
+            return next(self._stream)
+        except OwnerClosed as error:
+            raise _closed(error) from error
 
     @property
     def finish(self) -> Finish | None:
@@ -187,7 +196,11 @@ def _closed_is_usage() -> Generator[None, None, None]:
     try:
         yield
     except OwnerClosed as error:
-        raise UsageError("the model is closed: load it again") from error
+        raise _closed(error) from error
+
+
+def _closed(error: OwnerClosed) -> UsageError:
+    return UsageError(f"{error}: load the model again")
 
 
 def _choose_context(asked: int | None, header: Header) -> int:
@@ -199,6 +212,20 @@ def _choose_context(asked: int | None, header: Header) -> int:
     if trained is not None and asked > trained:
         raise UsageError(f"context is {asked:,}, and the model was trained for at most {trained:,} tokens")
     return asked
+
+
+def _choose_threads(asked: int | None) -> int:
+    most = most_threads()
+    if asked is None:
+        return min(physical_cores(), most)
+    if type(asked) is not int or not 1 <= asked <= most:
+        raise UsageError(f"threads is {asked!r}: it must be a whole number from 1 to {most} on this machine")
+    return asked
+
+
+def most_threads() -> int:
+    """The most threads worth asking for. Far more abort the process inside OpenMP; ggml's own limit is 512."""
+    return min(512, max(64, 4 * (os.cpu_count() or 1)))
 
 
 def physical_cores() -> int:

@@ -33,12 +33,18 @@ class Sampler:
             self.draw: Callable[[], int] = self._argmax
             return
         self._chain = native.llama_sampler_chain_init(native.llama_sampler_chain_default_params())
-        if penalised:
-            self._add(native.llama_sampler_init_penalties(vocabulary_size, PENALTY_WINDOW, penalty, 0.0, 0.0))
-        if sampling.temperature == 0:
-            self._add(native.llama_sampler_init_greedy())
-        else:
-            self._add_random(sampling)
+        try:
+            if penalised:
+                self._add(
+                    native.llama_sampler_init_penalties(vocabulary_size, PENALTY_WINDOW, penalty, 0.0, 0.0)
+                )
+            if sampling.temperature == 0:
+                self._add(native.llama_sampler_init_greedy())
+            else:
+                self._add_random(sampling)
+        except BaseException:
+            self.close()
+            raise
         self.draw = self._from_chain
 
     def accept(self, ids: Sequence[int]) -> None:
