@@ -122,9 +122,10 @@ def move_into_place(stage: Path, final: Path, retired: Path) -> None:
 
 
 def tree_size(folder: Path) -> int:
-    """Bytes in all files below a folder; 0 when there is none."""
+    """Bytes in all files below a folder, which another program may change meanwhile; 0 when there is none."""
     total = 0
-    for entry in folder.rglob("*"):
-        with suppress(FileNotFoundError):
-            total += 0 if entry.is_dir() else entry.stat().st_size
+    for parent, _, names in os.walk(folder):  # unlike rglob, passes over a folder that has just gone
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += Path(parent, name).stat().st_size
     return total

@@ -107,6 +107,7 @@ def test_sigterm_ends_pip_too(
     process.terminate()
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGTERM
+    time.sleep(0.5)  # the system closes the sockets of a killed pip in its own time
     loopback.go.set()
     time.sleep(1)  # in which an orphan would read the rest
     assert loopback.served[WHEEL] < source_of(wheel_spec).wheel_size

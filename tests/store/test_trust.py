@@ -14,7 +14,7 @@ import pytest
 from localagent.catalog import ModelSpec, PathSource, WheelSource, load_catalog
 from localagent.errors import DiskFull, HashMismatch, ModelMissing, UsageError
 from localagent.store import WeightStore, record
-from localagent.store.disk import forbidden_is_usage_error, no_space_is_disk_full
+from localagent.store.disk import forbidden_is_usage_error, no_space_is_disk_full, tree_size
 from tests.store.pulling import make_spec
 
 CONTENT = b"GGUF" + bytes(10_000)
@@ -223,13 +223,31 @@ def test_read_only_store(spec: ModelSpec, store: WeightStore, weights: Path) -> 
     locks = store.root / ".locks"
     locks.mkdir()
     weights.unlink()
-    for folder in (weights.parent, locks):  # first what the lock guards, then the lock
+    for folder in (locks, weights.parent):  # the lock, and what it guards
         folder.chmod(0o555)
         try:
             with pytest.raises(UsageError, match="cannot write to"):
                 store.remove(spec, "llamacpp")
         finally:
             folder.chmod(0o755)
+
+
+def test_size_of_a_tree_that_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip deletes its folders while their size is taken: the progress of a pull."""
+    (tmp_path / "file").write_bytes(CONTENT)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    scandir = os.scandir
+
+    def late(path: os.PathLike[str] | str) -> object:
+        if Path(path) == gone and gone.exists():
+            gone.rmdir()
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", late)
+    assert tree_size(tmp_path) == len(CONTENT)
+    assert not gone.exists()
+    assert tree_size(gone) == 0
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
