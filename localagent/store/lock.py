@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def alone(root: Path, name: str, waiting: Callable[[], None] | None) -> Iterator[None]:
-    """Alone with `name` on this machine: waits for its turn, and tells `waiting` once that it does.
+def alone(root: Path, model: str, backend: str, waiting: Callable[[], None] | None) -> Iterator[None]:
+    """Alone with a model on this machine: waits for its turn, and tells `waiting` once that it does.
 
     Without `waiting`, raises UsageError in place of waiting. Raises UsageError when the store is read-only.
     """
     from filelock import FileLock
 
-    lock = FileLock(root / ".locks" / f"{name}.lock")
+    lock = FileLock(root / ".locks" / f"{model}.{backend}.lock")
     if not _acquired(lock, root, 0):
         if waiting is None:
-            raise UsageError(f"another process is pulling {name}: stop it first")
+            raise UsageError(f"another process is pulling {model} ({backend}): stop it first")
         waiting()
         _acquired(lock, root, -1)
     try:

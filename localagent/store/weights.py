@@ -107,7 +107,7 @@ class WeightStore:
             return self._adopt(spec, backend, source, progress)
         if reason := self._offline(source, offline):
             raise ModelMissing(f"{self._missing(spec, backend)} (now {reason})")
-        with lock.alone(self.root, f"{spec.name}.{backend}", lambda: progress("wait", 0, None)):
+        with lock.alone(self.root, spec.name, backend, lambda: progress("wait", 0, None)):
             if (found := self.find(spec, backend)) is not None:
                 return found  # another process pulled it while we waited
             work = self._partial(spec, backend)
@@ -143,7 +143,7 @@ class WeightStore:
         folder, work = self._folder(spec, backend), self._partial(spec, backend)
         if not self.holds(spec, backend):
             raise ModelMissing(f"{spec.name} ({backend}) is not in {self.root}: nothing to remove")
-        with lock.alone(self.root, f"{spec.name}.{backend}", None):
+        with lock.alone(self.root, spec.name, backend, None):
             freed = disk.tree_size(folder) + disk.tree_size(work)
             (folder / record.NAME).unlink(missing_ok=True)  # first: a half-removed model is no model
             shutil.rmtree(folder, ignore_errors=True)

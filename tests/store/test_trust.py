@@ -150,7 +150,10 @@ def test_remove_while_pulled(spec: ModelSpec, store: WeightStore, weights: Path)
 
     folder = store.root / ".locks"
     folder.mkdir(exist_ok=True)
-    with FileLock(folder / "tiny.llamacpp.lock"), pytest.raises(UsageError, match="another process"):
+    with (
+        FileLock(folder / "tiny.llamacpp.lock"),
+        pytest.raises(UsageError, match=r"another process is pulling tiny \(llamacpp\)"),
+    ):
         store.remove(spec, "llamacpp")
     assert store.find(spec, "llamacpp") == weights
 
@@ -286,6 +289,14 @@ class TestOwnFiles:
         file.write_bytes(CONTENT[::-1])
         refused(spec, store, HashMismatch)
         with pytest.raises(HashMismatch):
+            store.pull(spec, "llamacpp")
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+    def test_with_a_hash_and_a_read_only_store(self, file: Path, tmp_path: Path) -> None:
+        spec = make_spec(llamacpp=PathSource(path=file, sha256=hashlib.sha256(CONTENT).hexdigest()))
+        store = WeightStore(tmp_path / "locked" / "models")
+        (tmp_path / "locked").mkdir(mode=0o555)
+        with pytest.raises(UsageError, match="cannot write to"):
             store.pull(spec, "llamacpp")
 
 

@@ -173,7 +173,7 @@ class Engine:
 
 
 def chunk_size(tokens: int, seconds: float, most: int) -> int:
-    """The next prefill chunk, after one of `tokens` took `seconds`: a power of two, or `most` if that is less.
+    """The next prefill chunk, after one of `tokens` took `seconds`: a power of two, at most `most`.
 
     llama.cpp cannot be stopped inside a chunk (its abort callback works on the CPU only), so the longest
     chunk is what a cancellation waits for. Powers of two keep the sums, and so the tokens, much the same.

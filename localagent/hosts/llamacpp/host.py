@@ -51,7 +51,8 @@ class LlamaCppHost:
         """Load the GGUF file at `path`.
 
         `context` in tokens, by default what the model was trained with, at most 32,768. `threads` by default
-        the physical cores this process may use, at most `most_threads()`. `gpu_layers` by default all, where the build can use a GPU.
+        the physical cores this process may use, at most `most_threads()`. `gpu_layers` by default all, where the
+        build can use a GPU.
         Raises InvalidWeights, EngineMissing, UsageError, EngineFailed.
         """
         library()  # imports in the caller's thread: the first to know that the engine is missing
@@ -224,7 +225,7 @@ def _choose_threads(asked: int | None) -> int:
 
 
 def most_threads() -> int:
-    """The most threads worth asking for. Far more abort the process inside OpenMP; ggml's own limit is 512."""
+    """The most threads worth asking for. Far more abort the process (OpenMP); ggml's limit is 512."""
     return min(512, max(64, 4 * (os.cpu_count() or 1)))
 
 
