@@ -14,10 +14,10 @@ from parsers.emitter import Emitter
 from parsers.events import Reason
 from parsers.grammars.call import NAME, Call
 from parsers.grammars.faults import Fault
+from parsers.grammars.frames import CLOSERS
 from parsers.grammars.json_calls import JsonCall
 from parsers.grammars.pythonic import PythonicCall
 from parsers.grammars.skipping import QUOTES, Passed, pass_literal
-from parsers.grammars.values import CLOSERS
 from parsers.source import Reading, Source
 from parsers.spans import Span
 from parsers.tools import Tool

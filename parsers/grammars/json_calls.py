@@ -12,8 +12,8 @@ from types import MappingProxyType
 from parsers.events import Reason
 from parsers.grammars.call import NAME, Call
 from parsers.grammars.faults import Fault
+from parsers.grammars.frames import Frame
 from parsers.grammars.skipping import QUOTES
-from parsers.grammars.values import Frame
 from parsers.source import Reading
 
 ARGUMENTS = ("arguments", "parameters")

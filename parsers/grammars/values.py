@@ -16,8 +16,10 @@ from typing import Any
 from parsers.emitter import Emitter
 from parsers.events import Reason
 from parsers.grammars.faults import Fault
+from parsers.grammars.following import SIGNS, WORD, Following
+from parsers.grammars.frames import CLOSERS, Frame
 from parsers.grammars.plain import plain_items, plain_members
-from parsers.grammars.skipping import QUOTES, Passed, opening_quote, pass_literal
+from parsers.grammars.skipping import QUOTES, opening_quote
 from parsers.grammars.strings import PREFIXES, String
 from parsers.grammars.words import CONSTANTS, literal
 from parsers.source import Source
@@ -26,61 +28,22 @@ from parsers.spans import Span
 MAX_DEPTH = 128
 """Open brackets in one value. JSON readers stop at about 200, and messages wrap values once more."""
 
-CLOSERS = {"[": "]", "(": ")", "{": "}"}
-WORD = re.compile(r"[^\s,()\[\]{}:'\"=<*`]*")
 
-SIGNS = ("+", "-")
-
-_PREFIX_LETTERS = frozenset("".join(PREFIXES) + "".join(PREFIXES).upper())
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 
 
-class Frame:
-    """One open bracket. `keys` is True for a mapping, False for a sequence, None while undecided."""
-
-    __slots__ = ("closer", "items", "key", "keys", "mapping", "placeholder", "written")
-
-    def __init__(self, opener: str) -> None:
-        self.closer = CLOSERS[opener]
-        self.keys: bool | None = False if opener == "[" else None
-        self.items: list[Any] = []
-        self.mapping: dict[str, Any] = {}
-        self.written: dict[str, str] = {}  # bare numbers of the mapping, as they were written
-        self.key: str | None = None  # the key whose value is being read
-        self.placeholder: int | None = None  # where the held JSON waits for a decision
-
-    @property
-    def expects_key(self) -> bool:
-        """A mapping between two items, or a brace that may be one."""
-        return self.closer == "}" and self.keys is not False and self.key is None
-
-    @property
-    def groups(self) -> bool:
-        """A parenthesis that has not shown yet whether it is a tuple."""
-        return self.closer == ")" and self.keys is None
-
-
-class Values:
+class Values(Following):
     """Reads literals and writes them as JSON. Subclasses say what may follow a value at their level."""
 
     json_escapes = False
 
     def __init__(self, source: Source, emit: Emitter, span: Span) -> None:
-        self.source = source
+        super().__init__(source, span)
         self.emit = emit
-        self.span = span
-        self.frames: list[Frame] = []
         self.repaired = False
         self._held: list[str] | None = None  # JSON text that an undecided frame or a key holds back
         self.word: str | None = None  # the last atom, if it was written without quotes
         self.written: dict[str, str] = {}  # the bare numbers of the mapping read last, as they were written
-        self._adjacent_until = -1  # closing quotes up to this offset belong to a chain of adjacent literals
-
-    # -- for subclasses -------------------------------------------------------------------------------
-
-    def follows(self, inner: bool) -> Generator[None, None, bool]:
-        """Whether what comes next fits behind a complete value outside all brackets of that value."""
-        raise NotImplementedError
 
     # -- JSON text ------------------------------------------------------------------------------------
 
@@ -289,92 +252,19 @@ class Values:
                 source,
                 self.span,
                 (start, prefix, quote),
-                self._fits_after,
+                self.fits_after,
                 self.write,
                 json=self.json_escapes,
             )
             parts.append((yield from string.read()))
             self.repaired |= string.repaired
-            if source.offset >= self._adjacent_until:
+            if source.offset >= self.adjacent_until:
                 break
             yield from source.space()
             start = source.offset
             prefix = (yield from source.run(WORD)).lower()
         self.write('"')
         return "".join(parts)
-
-    # -- what may follow a closing quote; reads ahead, the caller goes back ---------------------------
-
-    def _fits_after(self, inner: bool) -> Generator[None, None, bool]:
-        if self.source.offset <= self._adjacent_until:
-            return True
-        char = self.source.ready() or (yield from self.source.space())
-        if not char:
-            return True  # the output ends here: nothing can contradict
-        if not inner and (char in QUOTES or char in _PREFIX_LETTERS):
-            start = self.source.offset
-            if (yield from self._adjacent()):
-                return True
-            self.source.rewind(start)
-        return (yield from self._fits(inner))
-
-    def _adjacent(self) -> Generator[None, None, bool]:
-        """Whether more literals follow, each complete, the last up to a quote that fits."""
-        source = self.source
-        while True:
-            word = yield from source.run(WORD)
-            if (yield from source.char()) not in QUOTES or (word and word.lower() not in PREFIXES):
-                return False
-            passed = yield from pass_literal(source, self.span)
-            after = source.offset
-            if passed is Passed.OUTPUT_ENDED or (passed is Passed.CLOSED and (yield from self._fits(False))):
-                self._adjacent_until = after
-                return True
-            if passed is Passed.CUT:
-                return False
-            source.rewind(after)
-            yield from source.space()
-
-    def _fits(self, inner: bool) -> Generator[None, None, bool]:
-        """Whether what follows fits the innermost bracket, or closes it and fits the next one out."""
-        source = self.source
-        grouped = True  # only grouping parentheses so far: `{('a'): 1}`
-        for frame in reversed(self.frames):
-            char = source.ready() or (yield from source.space())
-            if not char:
-                return True
-            if grouped and frame.expects_key:
-                if char == ":":
-                    return True
-                if frame.keys:
-                    return False
-            if char == ",":
-                source.pos += 1
-                return (yield from self._starts_item(frame))
-            if char != frame.closer:
-                return False
-            grouped = grouped and frame.groups
-            source.pos += 1
-        return (yield from self.follows(inner))
-
-    def _starts_item(self, frame: Frame) -> Generator[None, None, bool]:
-        source = self.source
-        char = source.ready() or (yield from source.space())
-        if char in ("", frame.closer, *QUOTES) or (char in CLOSERS and not frame.keys):
-            return True
-        word = yield from source.run(WORD)
-        if word in SIGNS:
-            yield from source.space()
-            word += yield from source.run(WORD)
-        if not (follower := (yield from source.char())):
-            return True
-        if follower in QUOTES:
-            return word.lower() in PREFIXES
-        try:
-            literal(word or "?")
-        except Fault as fault:
-            return fault.reason is not Reason.NOT_A_LITERAL  # too large a number is one all the same
-        return True
 
 
 def json_text(value: Any) -> str:
