@@ -1,12 +1,12 @@
 """The jinja2 environment for chat templates, which are foreign code: they come with the weights.
 
-Knows jinja2 only. Contract: a template sees the values it is given and nothing else, and cannot reach Python's
-internals. Whatever goes wrong is a one-line TemplateFailed.
+Knows jinja2 only. Contract: a template sees the values it is given and nothing else, and cannot reach
+Python's internals. Whatever goes wrong is a one-line TemplateFailed.
 
-One budget per rendering pays for everything that takes time or memory: passes of loops, calls, filters, tests,
-comparisons, operators, literals, slices and what is written, each by the size of what it scans or makes. One
-value may not exceed `budget.size`, methods are allow-listed, what can multiply text is predicted before it
-runs, and every payment looks at the clock. All limits grow with the content that the caller passes in.
+One budget per rendering pays for everything that takes time or memory: passes of loops, calls, filters,
+tests, comparisons, operators, literals, slices and what is written, each by the size of what it scans or
+makes. One value may not exceed `budget.size`, methods are allow-listed, what can multiply text is predicted
+before it runs, and every payment looks at the clock. All limits grow with the content that is passed in.
 
 What this is not: a limit by the operating system. Sizes are estimates, so a hostile template can still take
 some hundred megabytes (a few times what it is charged for) and `MAX_SECONDS` plus one bounded operation.
@@ -21,8 +21,9 @@ from __future__ import annotations
 import functools
 import json
 import operator
+import re
 import time
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from contextvars import ContextVar
 from datetime import datetime
 from itertools import chain
@@ -47,27 +48,37 @@ MAX_SECONDS = 5.0  # plus one per million units of content
 _MAX_WIDTH = 1_000
 _MAX_BITS = 4_096
 _MAX_DEPTH = 300
-_PASS, _CALL, _FILTER, _TEST, _OBJECT = 8, 40, 8, 4, 500
+_PASS, _CALL, _FILTER, _TEST, _OBJECT = 8, 100, 8, 4, 500
+_NESTED_WIDTH = re.compile(r":[^{}]*\{")
 _ITEM, _REFERENCE = 16, 4  # of a container: a new object in it, or one that existed before
 _LEAVE_OUT = (
     *("batch", "center", "filesizeformat", "pprint", "random", "slice", "striptags", "urlize"),
     *("wordwrap", "xmlattr"),
 )
-_TEXT_METHODS = """capitalize casefold center count endswith find index isalnum isalpha isascii isdecimal isdigit
-    islower isnumeric isspace istitle isupper join ljust lower lstrip partition removeprefix removesuffix replace
-    rfind rindex rjust rpartition rsplit rstrip split splitlines startswith strip swapcase title upper zfill"""
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 _METHODS: dict[type, frozenset[str]] = {
-    str: frozenset(_TEXT_METHODS.split()),
-    list: frozenset("append clear copy count extend index insert pop remove reverse sort".split()),
-    dict: frozenset("clear copy get items keys pop popitem setdefault update values".split()),
-    tuple: frozenset({"count", "index"}),
+    str: _names(
+        """capitalize casefold center count endswith find format index isalnum isalpha isascii isdecimal
+        isdigit islower isnumeric isspace istitle isupper join ljust lower lstrip partition removeprefix
+        removesuffix replace rfind rindex rjust rpartition rsplit rstrip split splitlines startswith strip
+        swapcase title upper zfill"""
+    ),
+    list: _names("append clear copy count extend index insert pop remove reverse sort"),
+    dict: _names("clear copy get items keys pop popitem setdefault update values"),
+    tuple: _names("count index"),
 }
-_SHALLOW = frozenset(  # filters that look at the items of a container at most
-    "attr count d default first items last length list map reject rejectattr reverse select selectattr".split()
+# Filters that look at the items of a container at most, and the tests that compare.
+_SHALLOW = _names(
+    "attr count d default first items last length list map reject rejectattr reverse select selectattr"
 )
-_COMPARING = frozenset("== != > >= < <= eq equalto ne gt greaterthan ge lt lessthan le in".split())
+_COMPARING = _names("== != > >= < <= eq equalto ne gt greaterthan ge lt lessthan le in")
 _WRITING = frozenset({"lower", "upper", "filter", "test"})  # tests that write or hash their value
-_COMPARE = {
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "eq": operator.eq,
     "ne": operator.ne,
     "gt": operator.gt,
@@ -398,9 +409,12 @@ def _charge_comparison(name: str, left: Any, right: Any) -> None:
             budget.spend(len(right) * (1 + len(left) // 16) if isinstance(left, str) else len(right))
             if isinstance(left, containers):
                 budget.weigh(right)
-    elif isinstance(left, containers) and isinstance(right, containers):
-        if name not in {"eq", "ne"} or len(left) == len(right):
-            budget.weigh(left)
+    elif (
+        isinstance(left, containers)
+        and isinstance(right, containers)
+        and (name not in {"eq", "ne"} or len(left) == len(right))
+    ):
+        budget.weigh(left)
 
 
 def _charge_filter(name: str, function: Any) -> Any:
@@ -508,10 +522,11 @@ def _check_format(pattern: str, arguments: tuple[Any, ...]) -> None:
     for character in pattern:
         digits = digits + 1 if character.isdigit() else 0
         if digits > 3 or character == "*":
-            raise SecurityError(
-                "the template formats with a width of more than 999 characters, or a variable"
-            )
-    budget.check(len(pattern) + pattern.count("%") * (budget.weigh(arguments) + _MAX_WIDTH))
+            raise SecurityError("the template formats with a width above 999, or one that it computes")
+    if _NESTED_WIDTH.search(pattern):
+        raise SecurityError("the template formats with a width that it computes")
+    fields = pattern.count("%") + pattern.count("{")
+    budget.check(len(pattern) + fields * (budget.weigh(arguments) + _MAX_WIDTH))
 
 
 def _check_bits(bits: int) -> None:

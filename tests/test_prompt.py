@@ -30,6 +30,32 @@ def forged(segments: tuple[Segment, ...]) -> list[str]:
     return [found for segment in segments if segment.special for found in re.findall(pattern, segment.text)]
 
 
+GROW = "{{% set n = namespace(x='aa') %}}{{% for i in range(60) %}}{{% set n.x = {} %}}{{% endfor %}}"
+# Values of depth 200 that share their halves: small to hold, endless to write, compare or hash.
+SHARED = (
+    "{% set n = namespace(x=[1], y=[1], t=(1,)) %}{% for i in range(200) %}"
+    "{% set n.x = [n.x, n.x] %}{% set n.y = [n.y, n.y] %}{% set n.t = (n.t, n.t) %}{% endfor %}"
+)
+USES = [
+    "{{ n.x }}",
+    "{{ n }}",
+    "{{ n.x ~ '' }}",
+    "{{ n.x | tojson }}",
+    "{{ [n.x] | map('string') | list }}",
+    "{{ [n.x].count(n.y) }}",
+    "{{ n.x == n.y }}",
+    "{{ n.x is eq n.y }}",
+    "{{ [n.x] | select('equalto', n.y) | list }}",
+    "{{ n.x in [n.y] }}",
+    "{{ {n.t: 1} }}",
+    "{{ {}[n.t] }}",
+    "{{ {}.get(n.t) }}",
+    "{{ dict([(n.t, 1)]) }}",
+    "{{ raise_exception(n.x) }}",
+    "{% for i in [1, 2] %}{{ loop.changed(n.x if i == 1 else n.y) }}{% endfor %}",
+]
+
+
 def test_plain_conversation_is_one_run() -> None:
     rendered = ChatTemplate(CHATML, "<s>", "</s>", SPECIAL).render([{"role": "user", "content": "hi 🦜 < b"}])
     text = "<s><|im_start|>user\nhi 🦜 < b<|im_end|>\n<|im_start|>assistant\n"
@@ -172,6 +198,34 @@ def test_what_templates_use(source: str, text: str) -> None:
         "{{ '{0.__class__}'.format(1).x.y }}",
         "{{ range(10**9) | list }}",
         "{% include 'x' %}",
+        GROW.format("'%s%s' % (n.x, n.x)"),
+        GROW.format("[n.x] | string | replace('a', '\\\\')"),
+        GROW.format("n.x | tojson | tojson"),
+        GROW.format("[n.x, n.x] | join"),
+        GROW.format("'{0}{0}'.format(n.x)"),
+        "{{ [[1]] | sum(start=[]) }}",
+        "{{ ('a' * 100000).translate({97: 'b' * 100000}) }}",
+        "{{ ('{0}' * 100000).format('a' * 100000) }}",
+        "{{ ('%(a)s' * 1000) % {'a': 'a' * 100000} }}",
+        "{% set l = [] %}{% for i in range(2000) %}{% set _ = l.append('a' * 900000 ~ i) %}{% endfor %}",
+        "{% set l = [] %}{% for i in range(2000) %}{% set _ = l.append(('a ' * 9000).split()) %}{% endfor %}",
+        "{% set b = 'a' * 90000 %}{% set l = [] %}{% for i in range(2000) %}{% set _ = l.append(b[1:]) %}"
+        "{% endfor %}",
+        "{% set b = 'a' * 90000 %}{% macro f() %}{% for i in range(90000) %}{{ b }}{% endfor %}{% endmacro %}"
+        "{{ f() | length }}",
+        "{% set x %}{% for i in range(99999) %}" + "x" * 5000 + "{% endfor %}{% endset %}",
+        "{{ strftime_now('%9999999d' ~ 'x' * 900000) }}",
+        "{% set s = 'ab' * 400000 %}{% for i in range(99999) %}{% set x = s | reverse | upper | title %}"
+        "{% endfor %}",
+        "{{ (5).to_bytes(10**10, 'big') }}",
+        "{{ dict.get({}, 1) }}",
+        "{{ ('f' * 900000) | int(base=16) }}",
+        "{{ ([1] * 9000) | tojson(separators=('x' * 90000, 'y')) }}",
+        "{{ {'a': 1} | tojson(indent=9999) }}",
+        "{% for x in range(3) recursive %}{{ loop(range(90000)) if loop.depth < 4 }}{% endfor %}",
+        "{{ ['a' * 900000] * 60000 == [] or 'a' * 900000 in ['b' * 900000] * 60000 }}",
+        "{% set l = [] %}{% set _ = l.append(l) %}{{ l }}",
+        *(SHARED + use for use in USES),
     ],
 )
 def test_hostile_template_is_refused_soon(source: str) -> None:
@@ -180,6 +234,44 @@ def test_hostile_template_is_refused_soon(source: str) -> None:
         render(source)
     assert "\n" not in str(refused.value)
     assert time.monotonic() - started < 4
+
+
+def test_the_clock_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = ChatTemplate("{% for a in range(9) %}{{ a }}{% endfor %}", "", "", SPECIAL)
+    ticks = iter(range(0, 1000, 2))
+    monkeypatch.setattr(time, "monotonic", lambda: next(ticks))
+    with pytest.raises(TemplateFailed, match="too long"):
+        template.render([])
+
+
+QWEN_STYLE = """{% if tools %}{{ '# Tools' }}{% for tool in tools %}{{ '\n' + (tool | tojson) }}{% endfor %}{% endif %}
+{%- set ns = namespace(last=messages | length - 1) %}
+{%- for m in messages[::-1] %}{% set index = (messages | length - 1) - loop.index0 %}
+{%- if m.role == 'user' and not (m.content.startswith('<r>') and m.content.endswith('</r>')) and ns.last > index %}
+{%- set ns.last = index %}{% endif %}{% endfor %}
+{%- for m in messages %}{% if m.role in ['user', 'assistant'] and m.content is string %}
+{%- set content = m.content %}{% if '</think>' in content %}{% set content = content.split('</think>')[-1].lstrip('\n') %}
+{%- endif %}{{ '<|im_start|>' + m.role + '\n' + content | trim ~ '<|im_end|>' }}{% endif %}{% endfor %}"""
+
+
+@pytest.mark.parametrize(("count", "size"), [(20, 200_000), (2_000, 400), (1, 9_000_000)])
+def test_a_huge_conversation_renders(count: int, size: int) -> None:
+    messages = [{"role": "user", "content": "a b\n" * (size // 4)} for _ in range(count)]
+    text = render(QWEN_STYLE, messages, [{"name": "f" * 100_000}])
+    assert len(text) > count * (size - 4) + 100_000
+
+
+def test_the_kept_tools_of_kimi_and_the_slices_of_llama() -> None:
+    source = (
+        "{% set kept = [] %}{% for m in messages %}{% if m.role != 'tool' %}{% set _ = kept.append(m) %}"
+        "{% endif %}{% endfor %}{% set messages = kept[1:] %}{% macro show(c) -%}{% if c is string %}{{ c }}"
+        "{% else %}{% for p in c | selectattr('type', 'equalto', 'text') %}{{ p.text }}{% endfor %}{% endif %}"
+        "{%- endmacro %}{% for m in messages %}{{ show(m['content']) }}{{ m.items() | length }}{% endfor %}"
+        "{{ 1 < 2 < 3 }}{{ 'a' not in 'b' }}{{ kept | map(attribute='role') | unique | join(',') }}"
+    )
+    parts = [{"type": "text", "text": "y"}, {"type": "image", "text": "z"}]
+    messages = [{"role": role, "content": "x"} for role in ("system", "user", "tool")]
+    assert render(source, [*messages, {"role": "user", "content": parts}]) == "x2y2TrueTruesystem,user"
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def read_header(path: Path) -> Header:
     """Read and check the header of the file at `path`. Raises InvalidWeights."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for a writer
-            raise _Broken("not a regular file")
+            raise _Broken("cannot be read: not a regular file")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 from pathlib import Path
@@ -50,6 +51,19 @@ def test_header_of_a_small_file(tmp_path: Path) -> None:
     file = tmp_path / "small.gguf"
     file.write_bytes(small((ARCHITECTURE, integer(b"llama.block_count", 2)), (TENSOR,), data=b"\0" * 128))
     assert read_header(file).metadata == {"general.architecture": "llama", "llama.block_count": 2}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.gguf"
+    os.mkfifo(pipe)
+    writer = os.open(pipe, os.O_RDWR)  # so that a reader that opens it does not wait
+    try:
+        for path in (pipe, tmp_path):
+            with pytest.raises(InvalidWeights, match="not a regular file"):
+                read_header(path)
+    finally:
+        os.close(writer)
 
 
 BROKEN = {

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from localagent.errors import ContextOverflow, EngineMissing, TemplateFailed, UsageError
+from localagent.catalog import SamplingDefaults
+from localagent.errors import ContextOverflow, EngineFailed, EngineMissing, TemplateFailed, UsageError
 from localagent.hosts.llamacpp import LlamaCppHost
+from localagent.hosts.llamacpp import engine as engine_module
+from localagent.hosts.llamacpp import host as host_module
 from localagent.hosts.llamacpp import library as engine_library
+from localagent.hosts.llamacpp.engine import _Run, chunk_size
+from localagent.hosts.llamacpp.host import most_threads
 from localagent.hosts.llamacpp.library import library
+from localagent.hosts.llamacpp.sampling import Sampler
+from localagent.hosts.owner import OwnerThread, _Call
 from localagent.hosts.protocol import Prompt, Sampling, Token
 
 IM_START, IM_END = 1, 2
@@ -322,11 +334,127 @@ def test_repetition_penalty_sees_the_prompt(host: LlamaCppHost) -> None:
         ("min_p", -0.1),
         ("min_p", 1.0),
         ("repetition_penalty", 0.0),
+        ("max_tokens", 2.5),
+        ("max_tokens", True),
+        ("max_tokens", "9"),
+        ("temperature", None),
+        ("temperature", "hot"),
+        ("temperature", True),
+        ("top_k", 1.5),
+        ("top_p", "x"),
+        ("min_p", [0.1]),
+        ("repetition_penalty", "x\ny"),
+        ("seed", "x"),
+        ("seed", 1.5),
     ],
 )
-def test_sampling_is_checked(option: str, value: float) -> None:
-    with pytest.raises(UsageError, match=f"^{option} is "):
+def test_sampling_is_checked(option: str, value: object) -> None:
+    with pytest.raises(UsageError, match=rf"^{option} is .*: it must be [^\n]+\Z"):
         Sampling(**{option: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
+def test_the_catalogue_takes_the_min_p_that_sampling_takes(value: float) -> None:
+    try:
+        Sampling(min_p=value)
+    except UsageError:
+        with pytest.raises(ValidationError):
+            SamplingDefaults(min_p=value)
+    else:
+        assert SamplingDefaults(min_p=value).to_sampling().min_p == value
+
+
+@pytest.mark.parametrize("threads", [0, -1, 513, 100_000, 9_999_999_999, 2.0, "2", True])
+def test_threads_are_capped(gguf: Path, threads: Any) -> None:
+    with pytest.raises(UsageError, match=rf"from 1 to {most_threads()} "):
+        LlamaCppHost.load(gguf, threads=threads)
+
+
+@pytest.mark.parametrize(("cores", "most"), [(None, 64), (2, 64), (32, 128), (999, 512)])
+def test_most_threads(monkeypatch: pytest.MonkeyPatch, cores: int | None, most: int) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert most_threads() == most
+
+
+def test_an_interrupted_load_frees_the_engine(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, leaving, freed = threading.Event(), threading.Event(), threading.Event()
+
+    class SlowEngine:
+        def __init__(self, *_: object) -> None:
+            started.set()
+            assert leaving.wait(10)
+
+        def close(self) -> None:
+            freed.set()
+
+    def interrupted(owner: OwnerThread, function: Callable[[], object]) -> None:
+        owner._submit(_Call(function, SimpleQueue()))  # as `run` does, until Ctrl-C breaks its wait
+        assert started.wait(10)
+        raise KeyboardInterrupt
+
+    close = OwnerThread.close
+
+    def close_and_tell(owner: OwnerThread) -> None:
+        owner.stop()
+        leaving.set()
+        close(owner)
+
+    monkeypatch.setattr(host_module, "Engine", SlowEngine)
+    monkeypatch.setattr(OwnerThread, "close", close_and_tell)
+    monkeypatch.setattr(OwnerThread, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        LlamaCppHost.load(gguf)
+    assert freed.is_set()
+
+
+def test_a_refused_sampling_option_frees_the_chain(host: LlamaCppHost) -> None:
+    class Refusing:
+        freed = 0
+
+        def __getattr__(self, _: str) -> Callable[..., object]:
+            return lambda *_: 1
+
+        def llama_sampler_init_top_k(self, _: int) -> None:
+            return None
+
+        def llama_sampler_free(self, _: object) -> None:
+            self.freed += 1
+
+    native = Refusing()
+    with pytest.raises(EngineFailed, match="refused"):
+        Sampler(native, None, 10, Sampling(temperature=1.0, top_k=5))
+    assert native.freed == 1
+
+
+@pytest.mark.parametrize(
+    ("tokens", "seconds", "size"),
+    [(64, 0.0, 512), (64, 0.001, 512), (64, 0.064, 256), (64, 0.25, 64), (512, 2.0, 64), (64, 9.0, 16)],
+)
+def test_chunks_take_a_quarter_of_a_second(tokens: int, seconds: float, size: int) -> None:
+    assert chunk_size(tokens, seconds, 512) == size
+    assert chunk_size(tokens, seconds, 8) == 8
+
+
+@pytest.mark.parametrize(
+    ("length", "speed", "chunks"),
+    [(64, 10, [64]), (600, 1000, [64, 256, 256, 24]), (100, 10, [64, 16, 16, 4])],
+)
+def test_prefill_follows_the_measured_speed(
+    gguf: Path, monkeypatch: pytest.MonkeyPatch, length: int, speed: int, chunks: list[int]
+) -> None:
+    """`speed` in tokens per second of a clock that only decoding moves."""
+    clock = [0.0]
+    sizes: list[int] = []
+
+    def decode(batch: Any) -> None:
+        sizes.append(batch.n_tokens)
+        clock[0] += batch.n_tokens / speed
+
+    with LlamaCppHost.load(gguf, context=700) as loaded:
+        monkeypatch.setattr(engine_module, "perf_counter", lambda: clock[0])
+        monkeypatch.setattr(loaded._engine, "_decode", decode)
+        loaded._run(lambda: loaded._engine._prefill((5,) * length, lambda: False, _Run(length)))
+    assert sizes == chunks
 
 
 @pytest.mark.parametrize("options", [{"context": 0}, {"context": 8193}, {"threads": -1}, {"batch": 0}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -129,6 +130,69 @@ def test_a_dropped_stream_is_cancelled(owner: OwnerThread) -> None:
     gc.collect()
     assert counter.ended.wait(5)
     assert owner.run(lambda: 1) == 1
+
+
+def test_the_collector_on_the_owner_thread_closes_a_stream(owner: OwnerThread) -> None:
+    """As an abandoned turn does: a suspended generator in a cycle, whose `finally` closes its stream."""
+    counter = Counter()
+
+    def turn() -> Iterator[int]:
+        stream = owner.stream(counter)
+        try:
+            yield from stream
+        finally:
+            stream.close()
+
+    def abandon() -> None:
+        turning = turn()
+        next(turning)
+        cycle: list[object] = [turning]
+        cycle.append(cycle)
+
+    gc.disable()  # so that no other thread collects it first
+    try:
+        abandon()
+        collected = threading.Thread(target=lambda: owner.run(gc.collect), daemon=True)
+        collected.start()
+        collected.join(10)
+    finally:
+        gc.enable()
+    stuck = collected.is_alive()
+    if stuck:
+        owner._worker.inbox.put(None)
+        counter.count = 0
+    assert not stuck
+    assert counter.ended.wait(5)
+
+
+def test_after_a_fork_the_child_is_refused(owner: OwnerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = owner.stream(Counter())
+    next(stream)
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: -1)
+        for ask in (lambda: owner.run(fail), lambda: owner.stream(Counter()), lambda: next(stream)):
+            with pytest.raises(OwnerClosed, match="another process"):
+                ask()
+        stream.close()
+        owner.close()
+    assert owner.run(lambda: 1) == 1, "the child ended nothing"
+    stream.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_does_not_hang() -> None:
+    program = (
+        "import os\nfrom localagent.hosts.owner import OwnerClosed, OwnerThread\n"
+        "owner = OwnerThread('x')\n"
+        "if os.fork() == 0:\n"
+        "    try: owner.run(int)\n"
+        "    except OwnerClosed: os._exit(7)\n"
+        "assert os.waitstatus_to_exitcode(os.wait()[1]) == 7\n"
+        "owner.close()\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_queued_stream_can_be_closed(owner: OwnerThread) -> None:

@@ -180,7 +180,7 @@ def chunk_size(tokens: int, seconds: float, most: int) -> int:
     """
     wanted = tokens / seconds * _CHUNK_SECONDS if seconds > 0 else most
     size = _LEAST_CHUNK
-    while size < most and 2 * size <= wanted:
+    while size < most and 2 * size <= 1.5 * wanted:  # the nearest one
         size *= 2
     return min(size, most)
 

@@ -51,8 +51,8 @@ class LlamaCppHost:
         """Load the GGUF file at `path`.
 
         `context` in tokens, by default what the model was trained with, at most 32,768. `threads` by default
-        the physical cores this process may use, at most `most_threads()`. `gpu_layers` by default all, where the
-        build can use a GPU.
+        the physical cores this process may use, at most `most_threads()`. `gpu_layers` by default all, where
+        the build can use a GPU.
         Raises InvalidWeights, EngineMissing, UsageError, EngineFailed.
         """
         library()  # imports in the caller's thread: the first to know that the engine is missing
