@@ -21,10 +21,9 @@ from pydantic import ValidationError
 from localagent.catalog import SamplingDefaults
 from localagent.errors import ContextOverflow, EngineFailed, EngineMissing, TemplateFailed, UsageError
 from localagent.hosts.llamacpp import LlamaCppHost
-from localagent.hosts.llamacpp import engine as engine_module
 from localagent.hosts.llamacpp import host as host_module
 from localagent.hosts.llamacpp import library as engine_library
-from localagent.hosts.llamacpp.engine import _Run, chunk_size
+from localagent.hosts.llamacpp.engine import _Run
 from localagent.hosts.llamacpp.host import most_threads
 from localagent.hosts.llamacpp.library import library
 from localagent.hosts.llamacpp.sampling import Sampler
@@ -207,11 +206,12 @@ def test_cancelled_between_two_chunks(host: LlamaCppHost, monkeypatch: pytest.Mo
     chunks: list[int] = []
     decode = host._engine._decode
 
-    def counted(batch: object) -> None:
-        decode(batch)
+    def counted(batch: object) -> bool:
+        done = decode(batch)
         chunks.append(1)
         if len(chunks) == 3:
             cancel.set()
+        return done
 
     monkeypatch.setattr(host._engine, "_decode", counted)
     generation = host.generate(Prompt((5,) * 1000, ""), Sampling(), cancel)
@@ -219,6 +219,22 @@ def test_cancelled_between_two_chunks(host: LlamaCppHost, monkeypatch: pytest.Mo
     assert len(chunks) == 3
     assert generation.finish is not None
     assert (generation.finish.stop_reason, generation.finish.generated) == ("cancelled", 0)
+
+
+def test_cancelled_within_a_chunk(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine asks while it computes, stops when told, and works on as if nothing had been."""
+    with LlamaCppHost.load(gguf, context=2048, batch=512) as loaded:
+        before = [token.id for token in loaded.generate(loaded.render(ASK), Sampling(max_tokens=5))]
+        asked: list[int] = []
+
+        def cancelled() -> bool:
+            asked.append(1)
+            return len(asked) > 20
+
+        run = _Run(512)
+        assert not loaded._run(lambda: loaded._engine._prefill((5,) * 512, cancelled, run))
+        assert 20 < len(asked) < 40
+        assert [token.id for token in loaded.generate(loaded.render(ASK), Sampling(max_tokens=5))] == before
 
 
 def test_cancelled_while_decoding(host: LlamaCppHost) -> None:
@@ -424,37 +440,6 @@ def test_a_refused_sampling_option_frees_the_chain(host: LlamaCppHost) -> None:
     with pytest.raises(EngineFailed, match="refused"):
         Sampler(native, None, 10, Sampling(temperature=1.0, top_k=5))
     assert native.freed == 1
-
-
-@pytest.mark.parametrize(
-    ("tokens", "seconds", "size"),
-    [(64, 0.0, 512), (64, 0.001, 512), (64, 0.064, 256), (64, 0.25, 64), (512, 2.0, 64), (64, 9.0, 16)],
-)
-def test_chunks_take_a_quarter_of_a_second(tokens: int, seconds: float, size: int) -> None:
-    assert chunk_size(tokens, seconds, 512) == size
-    assert chunk_size(tokens, seconds, 8) == 8
-
-
-@pytest.mark.parametrize(
-    ("length", "speed", "chunks"),
-    [(64, 10, [64]), (600, 1000, [64, 256, 256, 24]), (100, 10, [64, 16, 16, 4])],
-)
-def test_prefill_follows_the_measured_speed(
-    gguf: Path, monkeypatch: pytest.MonkeyPatch, length: int, speed: int, chunks: list[int]
-) -> None:
-    """`speed` in tokens per second of a clock that only decoding moves."""
-    clock = [0.0]
-    sizes: list[int] = []
-
-    def decode(batch: Any) -> None:
-        sizes.append(batch.n_tokens)
-        clock[0] += batch.n_tokens / speed
-
-    with LlamaCppHost.load(gguf, context=700) as loaded:
-        monkeypatch.setattr(engine_module, "perf_counter", lambda: clock[0])
-        monkeypatch.setattr(loaded._engine, "_decode", decode)
-        loaded._run(lambda: loaded._engine._prefill((5,) * length, lambda: False, _Run(length)))
-    assert sizes == chunks
 
 
 @pytest.mark.parametrize("options", [{"context": 0}, {"context": 8193}, {"threads": -1}, {"batch": 0}])

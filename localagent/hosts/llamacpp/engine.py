@@ -23,9 +23,7 @@ from localagent.hosts.llamacpp.vocabulary import Vocabulary
 from localagent.hosts.protocol import Finish, Sampling, StopReason, Timings, Token
 from localagent.hosts.utf8 import TokenText
 
-_CHUNK_SECONDS = 0.25
-_FIRST_CHUNK = 64  # its speed is measured; shorter prompts are always one chunk
-_LEAST_CHUNK = 16
+_ABORTED = 2  # what llama_decode returns when the abort callback said so
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,24 +85,25 @@ class Engine:
             return run.finish(run.stop_reason)
 
     def _prefill(self, ids: Sequence[int], cancelled: Callable[[], bool], run: _Run) -> bool:
-        """Decode the prompt in chunks of about `_CHUNK_SECONDS`; False when cancelled in between."""
+        """Decode the prompt in chunks; False when cancelled in between, or on the CPU within one."""
         # Reusing a cached prefix would begin here: keep what matches instead of clearing, and count it.
         started = perf_counter()
-        self._native.llama_memory_clear(self._memory, False)
+        native = self._native
+        native.llama_memory_clear(self._memory, False)
+        # A chunk takes seconds on a slow CPU; chunks of measured length would be no way out, since the sums,
+        # and with them the tokens, depend on how the prompt is cut.
+        abort = native.ggml_abort_callback(lambda _: cancelled())
+        native.llama_set_abort_callback(self._context, abort, None)
         try:
-            begin, size, before = 0, min(_FIRST_CHUNK, self.batch), started
-            while begin < len(ids):
-                if cancelled():
-                    return False
-                chunk = ids[begin : begin + size]
+            for begin in range(0, len(ids), self.batch):
+                chunk = ids[begin : begin + self.batch]
                 tokens = (ctypes.c_int32 * len(chunk))(*chunk)
-                self._decode(self._native.llama_batch_get_one(tokens, len(chunk)))
-                self._native.llama_synchronize(self._context)
-                now = perf_counter()
-                size = chunk_size(len(chunk), now - before, self.batch)
-                begin, before = begin + len(chunk), now
+                if cancelled() or not self._decode(native.llama_batch_get_one(tokens, len(chunk))):
+                    return False
+            native.llama_synchronize(self._context)
             return not cancelled()
         finally:
+            native.llama_set_abort_callback(self._context, native.ggml_abort_callback(), None)
             run.prefill = perf_counter() - started
 
     def _decode_loop(
@@ -136,11 +135,13 @@ class Engine:
                 return
             one[0] = token
 
-    def _decode(self, batch: Any) -> None:
+    def _decode(self, batch: Any) -> bool:
+        """Compute one batch; False when the abort callback ended it. Raises EngineFailed."""
         forget()
-        code = self._native.llama_decode(self._context, batch)
-        if code != 0:
+        code: int = self._native.llama_decode(self._context, batch)
+        if code not in (0, _ABORTED):
             raise EngineFailed(f"llama.cpp gave up computing (code {code}): {reason('no reason given')}")
+        return code == 0
 
     def _load_model(self, path: Path, options: Options) -> Any:
         native = self._native
@@ -170,19 +171,6 @@ class Engine:
                 f"{reason('too little memory?')}"
             )
         return context
-
-
-def chunk_size(tokens: int, seconds: float, most: int) -> int:
-    """The next prefill chunk, after one of `tokens` took `seconds`: a power of two, at most `most`.
-
-    llama.cpp cannot be stopped inside a chunk (its abort callback works on the CPU only), so the longest
-    chunk is what a cancellation waits for. Powers of two keep the sums, and so the tokens, much the same.
-    """
-    wanted = tokens / seconds * _CHUNK_SECONDS if seconds > 0 else most
-    size = _LEAST_CHUNK
-    while size < most and 2 * size <= 1.5 * wanted:  # the nearest one
-        size *= 2
-    return min(size, most)
 
 
 @dataclass(slots=True)
