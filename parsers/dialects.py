@@ -41,7 +41,7 @@ class Dialect:
     calls: Span | None
     ends: tuple[str, ...]
     grammar: GrammarFactory | None = None
-    bare: GrammarFactory | None = None
+    bare: type[BareList] | None = None
     renderers: Mapping[str, Render] = field(default_factory=dict)
 
     @property

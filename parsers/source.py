@@ -145,14 +145,6 @@ class Source:
         spelled = flag is not False or marker in self._spelled
         return spelled and limit == len(self.text) and marker.startswith(self.text[self.pos :])
 
-    def begins_at(self, index: int, openings: tuple[str, ...], longest: int) -> bool | None:
-        """Whether one of `openings` stands at window index `index`, None while more input may make one."""
-        if self.text.startswith(openings, index):
-            return True
-        rest = self.text[index : index + longest]
-        undecided = not self.ended and index + len(rest) == len(self.text)
-        return None if undecided and any(opening.startswith(rest) for opening in openings) else False
-
     def is_special(self, index: int) -> bool:
         """Whether the host flagged the character at `index` as part of a special token."""
         return self._flag_at(index)[0] is True

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from parsers.dialects import Dialect
 from parsers.emitter import Emitter
 from parsers.events import Event, Finish, Reason
-from parsers.grammars.bare import MAX_REFUSED, bare_openings
+from parsers.grammars.bare import MAX_REREAD, BareOpenings
 from parsers.source import Reading, Source
 from parsers.tools import declared
 
@@ -45,13 +45,11 @@ class StreamParser:
             raise ValueError(f"inside={inside!r}: dialect {dialect.name} has no such stretch")
         self.dialect = dialect
         self._tools = {} if strict else declared(tools)
-        bare = dialect.bare is not None and dialect.calls is not None
-        self._openings = tuple(bare_openings(self._tools)) if bare else ()
-        self._longest = max(map(len, self._openings), default=0)
-        self._refused = 0
+        self._bare = BareOpenings(self._tools) if self._tools and dialect.bare else None
+        self._reread = 0  # characters of bare lists that turned out to be content
         self._source = Source(dialect.markers, atomic)
         self._emit = Emitter()
-        firsts = {text[0] for text in (*dialect.markers, *self._openings)}
+        firsts = {marker[0] for marker in dialect.markers} | ({_BARE} if self._bare else set())
         self._first = re.compile(f"[{re.escape(''.join(sorted(firsts)))}]")
         self._closed = False
         self._reader = self._read(inside)
@@ -117,14 +115,13 @@ class StreamParser:
         dialect, source, emit = self.dialect, self._source, self._emit
         assert dialect.bare is not None and dialect.calls is not None
         start = source.offset
-        yield from dialect.bare(source, emit, dialect.calls, dialect.ends, self._tools).read()
-        if source.offset > start:
-            return
-        source.pos += len(_BARE)
-        emit.text(_BARE, source.offset)
-        self._refused += 1
-        if self._refused == MAX_REFUSED:
-            self._openings = ()
+        bare = dialect.bare(source, emit, dialect.calls, dialect.ends, self._tools)
+        if self._reread <= MAX_REREAD * (start + 256):
+            yield from bare.read()
+        if source.offset == start:
+            self._reread += max(0, bare.reached - start)
+            source.pos += len(_BARE)
+            emit.text(_BARE, source.offset)
 
     def _reasoning(self) -> Reading:
         """Reasoning up to its closing marker. A call in it is a draft, unless the reasoning never closes."""
@@ -174,9 +171,9 @@ class StreamParser:
     def _marker_at(self, index: int, active: Collection[str], bare: bool) -> str | None:
         """As `Source.marker_at`; for the beginning of a bare list its bracket."""
         source = self._source
-        if not (bare and self._openings and source.text.startswith(_BARE, index)):
+        if not (bare and self._bare and source.text.startswith(_BARE, index)):
             return source.marker_at(index, active)
-        begins = source.begins_at(index, self._openings, self._longest)
-        if begins is None:
+        begins = self._bare.at(source.text, index)
+        if begins is None and not source.ended:
             return None
         return _BARE if begins else source.marker_at(index, active)

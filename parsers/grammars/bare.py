@@ -6,21 +6,26 @@ so its events wait until the list is closed; anything else about it, and it is c
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from parsers.emitter import Emitter
 from parsers.events import Reason
 from parsers.grammars.block import Block
+from parsers.grammars.call import Call
 from parsers.grammars.faults import Fault
 from parsers.source import Reading, Source
 from parsers.spans import Span
 from parsers.tools import Tool
 
-MAX_REFUSED = 64
-"""Beginnings of bare lists that may turn out to be content in one turn; later ones are content unseen.
+_OPENING = re.compile(r"\[([\w.\-]*)(\(?)")
 
-Each refused one is read twice, so without a bound a hostile output could cost the square of its length.
+MAX_REREAD = 16
+"""How often, on average, a character may be read in lists that turn out to be content.
+
+A refused list is read again, and may hold further ones; without a bound a hostile output could cost the
+square of its length. Past the bound, and until more output has come, beginnings of bare lists are content.
 """
 
 
@@ -36,6 +41,9 @@ class BareList(Block):
         self._bracketed = True
         self._outer = emit
 
+    reached = 0
+    """How far a list was read that is content."""
+
     def read(self) -> Reading:
         """Read the list as calls, or leave `source.pos` where it was."""
         source = self.source
@@ -49,6 +57,7 @@ class BareList(Block):
             self.emit.markup(source.offset)
             self._outer.adopt(self._trial)
         else:
+            self.reached = source.offset
             source.rewind(self._start)
         source.keep_from(None)
 
@@ -56,6 +65,10 @@ class BareList(Block):
         if char == "{":
             raise Fault(Reason.NOT_A_CALL)  # JSON outside a block is content
         return super()._element(char)
+
+    def _reject(self, call: Call, start: int, fault: Fault) -> Reading:
+        raise fault  # one fault decides that it is content: nothing is looked for behind it
+        yield
 
 
 class _Trial(Emitter):
@@ -82,6 +95,19 @@ class _Trial(Emitter):
         raise Fault(Reason.NOT_A_CALL)
 
 
-def bare_openings(tools: Mapping[str, Tool]) -> Generator[str, None, None]:
-    """The texts with which a bare list of these tools can begin."""
-    return (f"[{name}(" for name in tools)
+class BareOpenings:
+    """Where a bare list of the declared tools may begin: `[`, a name, `(`."""
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        self._names = frozenset(tools)
+        self._prefixes = frozenset(name[:length] for name in tools for length in range(len(name) + 1))
+
+    def at(self, text: str, index: int) -> bool | None:
+        """Whether one stands at `index`; None while more text may make one."""
+        found = _OPENING.match(text, index)
+        if found is None:
+            return False
+        name, opened = found.groups()
+        if opened:
+            return name in self._names
+        return None if found.end() == len(text) and name in self._prefixes else False

@@ -265,14 +265,11 @@ class Block:
         return (yield from self.source.marker()) in markers
 
     def _at_terminator(self) -> Generator[None, None, bool]:
-        """Whether a marker comes next that ends a block: its own two, the turn's end, a special token."""
+        """Whether a marker comes next that ends a block: one of its own two, or the turn's end."""
         source = self.source
         if (yield from source.char()) == "":
             return False
-        marker = yield from source.marker()
-        return marker in (self.span.open, self.span.close, *self._ends) or (
-            marker != "" and source.is_special(source.pos)
-        )
+        return (yield from source.marker()) in (self.span.open, self.span.close, *self._ends)
 
     # -- resynchronising ------------------------------------------------------------------------------
 

@@ -10,11 +10,15 @@ from typing import Any
 from parsers.emitter import Emitter
 from parsers.events import Reason
 from parsers.grammars.faults import Fault
+from parsers.grammars.following import PREFIX_LETTERS
 from parsers.grammars.skipping import QUOTES
 from parsers.grammars.values import Values, json_text
 from parsers.source import Reading, Source
 from parsers.spans import Span
 from parsers.tools import Tool
+
+_NUMBER_STARTS = frozenset("0123456789+-.")
+_STRING_STARTS = frozenset((*QUOTES, *PREFIX_LETTERS))
 
 NAME = re.compile(r"[\w.\-]*")
 """Tool names: letters, digits, `_`, `.` and `-`."""
@@ -72,7 +76,8 @@ class Call(Values):
     def read_argument(self, key: str, closer: str) -> Reading:
         """Read the value behind `key` and look for what must follow it: a comma or `closer`, left unread."""
         wrapper = None
-        if self.tool is not None and self.tool.wraps(key) and not self._separator:
+        opens = yield from self.source.space()
+        if opens == "{" and self.tool is not None and self.tool.wraps(key) and not self._separator:
             wrapper = self.hold()
         self.write_key(key)
         value = yield from self._typed_value(key)
@@ -80,7 +85,7 @@ class Call(Values):
             raise Fault(Reason.SYNTAX)
         if wrapper is None:
             self.argument(key, value)
-        elif isinstance(value, dict) and (yield from self._is_last(closer)):
+        elif isinstance(value, dict) and (yield from self.is_last(closer)):
             self.settle(wrapper, "")
             self._separator = ""
             self.repaired = True
@@ -101,8 +106,11 @@ class Call(Values):
     def _typed_value(self, key: str) -> Generator[None, None, Any]:
         """One value, in its declared type where only that can tell; written only when that is decided."""
         kind = None if self.tool is None else self.tool.type_of(key)
-        quoted = (yield from self.source.space()) in QUOTES
-        if self.tool is None or kind is None or (kind == "string" and quoted):
+        if self.tool is None or kind is None:
+            return (yield from self.value())
+        char = yield from self.source.space()
+        # Only a bare number can become a string, and only a string anything else.
+        if char not in (_NUMBER_STARTS if kind == "string" else _STRING_STARTS):
             return (yield from self.value())
         place = self.hold()
         value = yield from self.value()
@@ -111,7 +119,7 @@ class Call(Values):
         self.settle(place, None if typed is value else json_text(typed))
         return typed
 
-    def _is_last(self, closer: str) -> Generator[None, None, bool]:
+    def is_last(self, closer: str) -> Generator[None, None, bool]:
         """Whether only `closer`, or a comma and `closer`, comes next."""
         source = self.source
         start = source.offset

@@ -20,7 +20,8 @@ from parsers.spans import Span
 WORD = re.compile(r"[^\s,()\[\]{}:'\"=<*`]*")
 SIGNS = ("+", "-")
 
-_PREFIX_LETTERS = frozenset("".join(PREFIXES) + "".join(PREFIXES).upper())
+PREFIX_LETTERS = frozenset("rufRUF")
+"""With which a further literal may begin; bytes cannot be joined to text."""
 
 
 class Following:
@@ -49,7 +50,7 @@ class Following:
         char = self.source.ready() or (yield from self.source.space())
         if not char:
             return True  # the output ends here: nothing can contradict
-        if not inner and (char in QUOTES or char in _PREFIX_LETTERS):
+        if not inner and (char in QUOTES or char in PREFIX_LETTERS):
             start = self.source.offset
             if (yield from self._adjacent()):
                 return True
@@ -61,7 +62,8 @@ class Following:
         source = self.source
         while True:
             word = yield from source.run(WORD)
-            if (yield from source.char()) not in QUOTES or (word and word.lower() not in PREFIXES):
+            text = not word or (word.lower() in PREFIXES and word[0] in PREFIX_LETTERS)
+            if (yield from source.char()) not in QUOTES or not text:
                 return False
             passed = yield from pass_literal(source, self.span)
             after = source.offset

@@ -90,6 +90,11 @@ class PythonicCall(Call):
         if (yield from source.space()) not in (",", ")"):
             raise Fault(Reason.SYNTAX)
         self.settle(place, "")
+        ((key, inner),) = items.items() if len(items) == 1 else ((None, None),)
+        wraps = self.tool is not None and key is not None and self.tool.wraps(key)
+        if wraps and isinstance(inner, dict) and not self.arguments and (yield from self.is_last(")")):
+            self.repaired = True
+            items = inner
         self.merge(items, self.written)
 
     def follows(self, inner: bool) -> Generator[None, None, bool]:

@@ -217,9 +217,9 @@ class Values(Following):
         if word in SIGNS:
             yield from source.space()
             word += yield from source.run(WORD)
+        self.word = source.since(start)
         if not (source.ready() or (yield from source.char())) and source.ended:
             raise Fault(Reason.TRUNCATED)  # the next character might have belonged to it
-        self.word = word
         value: Any
         if not self.frames and _IDENTIFIER.fullmatch(word) and word not in CONSTANTS:
             value = yield from self._bare_word(word)

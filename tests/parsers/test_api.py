@@ -64,3 +64,37 @@ def test_a_name_is_known_before_the_arguments_and_those_as_they_arrive():
     first, end = parser.feed("=")
     assert (first.json, end.key, end.value) == ('"', "text", "Hello")
     assert [event.json for event in parser.feed("[1, ")] == [', "n": [1']
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "[ping(); ",
+        "[ping(), other(",
+        "[ping(), other(x='it's",
+        "[get(city=f(",
+        "[ping(a b c",
+        "see [ping(0",
+        "[ping] ",
+    ],
+)
+def test_a_bare_list_that_is_none_does_not_hold_the_text_back(start):
+    tools = [{"function": {"name": "ping"}}, {"function": {"name": "get"}}]
+    parser = StreamParser(LFM2, tools)
+    prose = " and so on, as people write, in words without an end."
+    fed, end = start, 0
+    for event in parser.feed(start):
+        end = event.end
+    for char in prose:
+        fed += char
+        for event in parser.feed(char):
+            end = event.end
+    assert len(fed) - end <= 8
+
+
+@pytest.mark.parametrize("value", ["'", "r'", "[1, '", "['", "5, b='", "True, b='"])
+def test_declared_types_do_not_hold_strings_back(value):
+    tools = [{"name": "f", "parameters": {"properties": {"a": {"type": "string"}, "b": {"type": "string"}}}}]
+    parser = StreamParser(LFM2, tools)
+    parser.feed(f"{START}[f(a={value}")
+    assert [event.json for event in parser.feed("word")] == ["word"]
