@@ -19,7 +19,7 @@ from parsers.source import Reading, Source
 from parsers.spans import Span
 from parsers.tools import Tool
 
-_OPENING = re.compile(r"\[([\w.\-]*)(\(?)")
+_NAME_OPENED = re.compile(r"([\w.\-]*)(\(?)")
 
 MAX_REREAD = 16
 """How often, on average, a character may be read in lists that turn out to be content.
@@ -103,10 +103,9 @@ class BareOpenings:
         self._prefixes = frozenset(name[:length] for name in tools for length in range(len(name) + 1))
 
     def at(self, text: str, index: int) -> bool | None:
-        """Whether one stands at `index`; None while more text may make one."""
-        found = _OPENING.match(text, index)
-        if found is None:
-            return False
+        """Whether one begins with the `[` at `index`; None while more text may make one."""
+        found = _NAME_OPENED.match(text, index + 1)
+        assert found is not None  # it matches the empty string
         name, opened = found.groups()
         if opened:
             return name in self._names
