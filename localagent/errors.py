@@ -2,7 +2,7 @@
 
     LocalAgentError
     ├── UsageError                  the request itself is wrong (exit code 2)
-    │   ├── UnknownModel            no such name, path or repository id
+    │   ├── UnknownModel            no such name or path
     │   ├── UnknownDialect          no such parser dialect
     │   └── ContextOverflow         the prompt does not fit the context window
     ├── CatalogError                models.toml cannot be read
@@ -35,7 +35,7 @@ class UsageError(LocalAgentError):
 
 
 class UnknownModel(UsageError):
-    """The model is neither in the catalogue, nor a path, nor a repository id."""
+    """The model is neither in the catalogue nor a path."""
 
 
 class UnknownDialect(UsageError):

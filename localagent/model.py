@@ -170,6 +170,10 @@ def _locate(
         raise UnknownModel(f"no such file: {model}")
     elif not model.strip():
         raise UnknownModel("the model's name is empty: `localagent models list` shows all models")
+    elif "/" in model:
+        raise UnknownModel(
+            f"{model!r} is no file, and repository ids are not loaded: fetch its GGUF file, give its path"
+        )
     else:
         spec = catalog.get(model)
     return spec, WeightStore().pull(spec, backend or "llamacpp", progress, offline=offline)

@@ -163,6 +163,8 @@ def test_loading_what_is_not_there(tmp_path):
         load("smolm2-135m")
     with pytest.raises(UnknownModel, match="no such file"):
         load(tmp_path / "nothing.gguf")
+    with pytest.raises(UnknownModel, match="repository ids are not loaded"):
+        load("LiquidAI/LFM2-350M-GGUF")
     with pytest.raises(UnknownDialect, match="lfm2, plain"):
         load(dialect="klingon")
 

@@ -77,6 +77,10 @@ def test_every_prefix_of_a_row(dialect, row):
         check_run(raw, events)
 
 
+# With flags a marker in a string ends it, and a cut marker is text: these two readings differ by policy 4 and 28.
+FLAGS_DECIDE = {"der-end-marker-in-string", "der-start-marker-in-string", "der-trunc-end-marker"}
+
+
 def recorded():
     if not SHARED.exists():
         return []
@@ -96,8 +100,11 @@ def test_recorded_output(row):
         events = read("lfm2", run, row.get("finish", "stop"), **options)
         check_run(raw, events)
         assert merged(events) == first
-    check_run(raw, read("lfm2", runs[-1], row.get("finish", "stop"), **options))
     found = outcome(first)
+    flagged = read("lfm2", runs[-1], row.get("finish", "stop"), **options)
+    check_run(raw, flagged)
+    if row["id"] not in FLAGS_DECIDE:
+        assert {**outcome(flagged), "malformed": []} == {**found, "malformed": []}
     assert (found["content"], found["reasoning"]) == (expected["content"], expected["reasoning"])
     assert found["calls"] == [[call["name"], call["arguments"]] for call in expected["tool_calls"]]
     assert bool(found["malformed"]) == expected["malformed"]

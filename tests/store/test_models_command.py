@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -52,7 +53,15 @@ def on_a_terminal(home: Path, *arguments: str, answer: str | None = None) -> tup
     """(exit code, all that was printed) of a command on a pseudo-terminal."""
     environment = {**os.environ, "LOCALAGENT_HOME": str(home), "TERM": "xterm"}
     command = str(COMMAND), ["models", *arguments]
-    child = pexpect.spawn(*command, env=environment, dimensions=(24, 120), encoding="utf-8", timeout=60)
+    child = pexpect.spawn(
+        *command,
+        env=environment,
+        dimensions=(24, 120),
+        encoding="utf-8",
+        timeout=60,
+        # whoever runs the tests in the background has had Ctrl-C ignored, and so would the child
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     output = ""
     try:
         if answer is not None:
