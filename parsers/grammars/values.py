@@ -52,7 +52,8 @@ class Values(Following):
         if self._held is not None:
             self._held.append(piece)
         else:
-            self.emit.json(piece, self.source.offset if end is None else end)
+            source = self.source
+            self.emit.json(piece, source.base + source.pos if end is None else end)
 
     def hold(self) -> int:
         """Begin holding JSON text back; returns the place to `settle`."""
@@ -214,10 +215,11 @@ class Values(Following):
             return (yield from self._strings(start, word.lower()))
         if not word:
             raise Fault(Reason.SYNTAX)
+        self.word = word
         if word in SIGNS:
             yield from source.space()
             word += yield from source.run(WORD)
-        self.word = source.since(start)
+            self.word = source.since(start)
         if not (source.ready() or (yield from source.char())) and source.ended:
             raise Fault(Reason.TRUNCATED)  # the next character might have belonged to it
         value: Any
