@@ -10,8 +10,6 @@ names the entry and the field. Importing this module reads nothing.
 from __future__ import annotations
 
 import difflib
-import platform
-import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -24,6 +22,8 @@ from localagent.errors import CatalogError, UnknownModel
 from localagent.hosts.protocol import Sampling
 
 Backend = Literal["llamacpp", "mlx"]
+HOSTED: tuple[Backend, ...] = ("llamacpp",)
+"""The backends that models can be loaded on, in order of preference."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Size = Annotated[int, Field(gt=0)]
@@ -156,11 +156,8 @@ class ModelSpec(_Entry):
         return tuple(self.sources)
 
     def preferred_backend(self) -> Backend:
-        """The backend to use on this machine when none is asked for: MLX on Apple Silicon if there is one."""
-        order: tuple[Backend, ...] = ("llamacpp", "mlx")
-        if sys.platform == "darwin" and platform.machine() == "arm64":
-            order = ("mlx", "llamacpp")
-        return next(backend for backend in order if backend in self.sources)
+        """The backend to use when none is asked for: the first one that there is a host for."""
+        return next((backend for backend in HOSTED if backend in self.sources), self.backends[0])
 
 
 class Catalog:

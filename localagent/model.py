@@ -140,7 +140,7 @@ def load(
     """
     chosen = None if dialect is None else find_dialect(dialect)
     spec, path = _locate(model, backend, offline, progress)
-    if path.is_dir() or backend == "mlx":
+    if path.is_dir():
         raise EngineMissing(f"{path} is no GGUF file: this version has no host for MLX folders")
     from localagent.hosts.llamacpp import LlamaCppHost
 
@@ -156,7 +156,7 @@ def _locate(
     model: str | Path | None, backend: Backend | None, offline: bool | None, progress: Progress | None
 ) -> tuple[ModelSpec | None, Path]:
     """The catalogue entry, if it is one, and the weights on disk."""
-    from localagent.catalog import load_catalog
+    from localagent.catalog import HOSTED, load_catalog
     from localagent.store import WeightStore
 
     catalog = load_catalog()
@@ -176,7 +176,12 @@ def _locate(
         )
     else:
         spec = catalog.get(model)
-    return spec, WeightStore().pull(spec, backend or "llamacpp", progress, offline=offline)
+    chosen = backend or spec.preferred_backend()
+    if chosen not in HOSTED:
+        raise EngineMissing(
+            f"this version has no {chosen} host: {spec.name} loads with {' or '.join(HOSTED)}"
+        )
+    return spec, WeightStore().pull(spec, chosen, progress, offline=offline)
 
 
 def _existing(model: str | Path) -> Path | None:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from localagent.dialects import detect_dialect
-from localagent.errors import ContextOverflow, UnknownDialect, UnknownModel, UsageError
+from localagent.errors import ContextOverflow, EngineMissing, UnknownDialect, UnknownModel, UsageError
 from localagent.hosts.protocol import Prompt, Sampling, Token
 from localagent.hosts.replay import ReplayHost
 from localagent.messages import (
@@ -165,6 +165,10 @@ def test_loading_what_is_not_there(tmp_path):
         load(tmp_path / "nothing.gguf")
     with pytest.raises(UnknownModel, match="repository ids are not loaded"):
         load("LiquidAI/LFM2-350M-GGUF")
+    with pytest.raises(EngineMissing, match="no mlx host"):
+        load("lfm2-350m", backend="mlx")
+    with pytest.raises(EngineMissing, match="no host for MLX folders"):
+        load(tmp_path)
     with pytest.raises(UnknownDialect, match="lfm2, plain"):
         load(dialect="klingon")
 

@@ -26,9 +26,7 @@ app = typer.Typer(
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 OneBackend = Annotated[
     Literal["llamacpp", "mlx"] | None,
-    typer.Option(
-        "--backend", help="Only this backend's weights. Default: MLX on Apple Silicon, else llama.cpp."
-    ),
+    typer.Option("--backend", help="Only this backend's weights. Default: those that this version loads."),
 ]
 ModelName = Annotated[str, typer.Argument(metavar="NAME", help="A name from `localagent models list`.")]
 NameOrDefault = Annotated[
