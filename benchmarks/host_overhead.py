@@ -28,7 +28,7 @@ from localagent.messages import UserMessage
 from localagent.model import Model
 from localagent.store import WeightStore
 from localagent.turn import Done
-from localagent.wire.chat_template import to_chat_template
+from localagent.wire.chat_template import to_wire
 from parsers import DIALECTS
 
 CONTEXT = 2_048
@@ -107,7 +107,7 @@ def measure(path: Path, tokens: int, rounds: int, threads: int) -> dict[str, lis
     host = LlamaCppHost.load(path, context=CONTEXT, threads=threads)
     bare = BareLoop(path, threads)
     model = Model(host, DIALECTS["lfm2"])
-    prompt = host.render(to_chat_template([UserMessage(content=QUESTION)], model.dialect))
+    prompt = host.render(to_wire([UserMessage(content=QUESTION)], model.dialect))
     lanes: dict[str, Callable[[], Run]] = {
         "bare": lambda: bare.run(prompt.ids, tokens),
         "host": lambda: run_host(host, prompt, tokens),

@@ -4,6 +4,11 @@
     ├── UsageError                  the request itself is wrong (exit code 2)
     │   ├── UnknownModel            no such name or path
     │   ├── UnknownDialect          no such parser dialect
+    │   ├── InvalidMessage          JSON, or a provider's payload, that is no message
+    │   ├── InvalidMedia            an image or a recording that is none, or is too large
+    │   ├── UnpairedResult          a tool result that answers no call
+    │   ├── Unsupported             a wire, or the model behind it, cannot carry a part or a message
+    │   ├── UnknownSession          no session, or no entry in it, of that name
     │   └── ContextOverflow         the prompt does not fit the context window
     ├── CatalogError                models.toml cannot be read
     ├── ModelMissing                known model, weights not on this machine
@@ -13,6 +18,7 @@
     ├── InvalidWeights              the file exists but is no model that can be loaded
     ├── EngineMissing               the extra with the inference engine is not installed
     ├── TemplateFailed              the model's chat template refused the messages
+    ├── SaveFailed                  a log or a session could not be written; what was there is kept
     └── EngineFailed                the engine gave up while computing
 
 A message is one line that says what is wrong, where, and what to do. The command line prints it as it
@@ -40,6 +46,26 @@ class UnknownModel(UsageError):
 
 class UnknownDialect(UsageError):
     """No parser dialect of that name."""
+
+
+class InvalidMessage(UsageError, ValueError):
+    """Not a message of the model, or not a payload of the wire; the message says where."""
+
+
+class InvalidMedia(UsageError, ValueError):
+    """Media that cannot be read, are not what they should be, or are too large."""
+
+
+class UnpairedResult(UsageError):
+    """A tool result without a call that it answers."""
+
+
+class Unsupported(UsageError):
+    """A part, a message or a media type that the receiving side cannot carry, by name."""
+
+
+class UnknownSession(UsageError):
+    """No session, or no entry of a session, has that id."""
 
 
 class ContextOverflow(UsageError):
@@ -87,6 +113,10 @@ class EngineMissing(LocalAgentError):
 
 class TemplateFailed(LocalAgentError):
     """The chat template raised an error or is missing."""
+
+
+class SaveFailed(LocalAgentError):
+    """A line could not be appended to a log or a session. What was written before is untouched."""
 
 
 class EngineFailed(LocalAgentError):

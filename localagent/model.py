@@ -17,7 +17,8 @@ from pydantic import BaseModel
 from localagent.dialects import detect_dialect, find_dialect
 from localagent.errors import EngineMissing, UnknownModel, UsageError
 from localagent.hosts.protocol import Host, Sampling
-from localagent.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from localagent.messages import AssistantMessage, Message, SystemMessage, UserMessage
+from localagent.messages.messages import BaseMessage
 from localagent.turn import Done, ToolSchema, TurnEvent, run_turn
 from parsers import Dialect
 
@@ -65,6 +66,8 @@ class Model:
         **sampling: Unpack[SamplingOptions],
     ) -> Iterator[TurnEvent]:
         """Run one turn: parser events as they arrive, then Done with the whole message.
+
+        What the model cannot be sent, such as an image, comes first as a RequestWarning.
 
         `messages`: a conversation, or the user's words. `system` goes in front. `cancel`, when set, ends
         the generation at the next token. Raises UsageError, ContextOverflow, TemplateFailed, EngineFailed.
@@ -115,7 +118,7 @@ def as_conversation(messages: Conversation, system: str | None = None) -> list[M
     else:
         conversation = list(messages)
     for message in conversation:
-        if not isinstance(message, SystemMessage | UserMessage | AssistantMessage | ToolMessage):
+        if not isinstance(message, BaseMessage):
             raise UsageError(f"{message!r:.60} is no message: see localagent.messages")
     if system:
         conversation.insert(0, SystemMessage(content=system))

@@ -26,9 +26,11 @@ from localagent.messages import (
     TextPart,
     Timings,
     ToolCallPart,
+    ToolMessage,
     Usage,
 )
-from localagent.wire.chat_template import to_chat_template
+from localagent.request import Request, RequestWarning, build_request
+from localagent.wire import chat_template
 from parsers import CallPart, Collector, Dialect, Event, MalformedPart, Part, StreamParser
 from parsers import ReasoningPart as ParsedReasoning
 from parsers import TextPart as ParsedText
@@ -45,21 +47,28 @@ class Done:
     token_ids: tuple[int, ...]
 
 
-TurnEvent = Event | Done
+TurnEvent = Event | RequestWarning | Done
 
 
-def render_turn(
-    host: Host, dialect: Dialect, messages: Sequence[Message], tools: Sequence[ToolSchema] | None
-) -> Prompt:
+def render_turn(host: Host, dialect: Dialect, request: Request, tools: Sequence[ToolSchema] | None) -> Prompt:
     """The prompt for the next turn. Raises UsageError, TemplateFailed."""
-    if not messages:
+    if not request.messages:
         raise UsageError("a conversation needs at least one message")
     if tools and dialect.calls is None:
         raise UsageError(f"{host.name} reads no tools: its dialect {dialect.name!r} has no tool calls")
-    prompt = host.render(to_chat_template(messages, dialect), tools or None)
+    prompt = host.render(_turns(host, dialect, request), tools or None)
     opener = dialect.reasoning.open if dialect.reasoning else None
     opened = opener is not None and prompt.text.rstrip().endswith(opener)
     return dataclasses.replace(prompt, inside=prompt.inside if opened else None)
+
+
+def _turns(host: Host, dialect: Dialect, request: Request) -> list[dict[str, Any]]:
+    """The conversation for the template, which is asked what it shows only where that decides something."""
+    tools_used = any(isinstance(message, ToolMessage) for message in request.messages)
+    if dialect.calls is not None or not tools_used:
+        return chat_template.to_wire(request.messages, dialect)
+    support = chat_template.probe(lambda turns: host.render(turns).text)
+    return chat_template.to_wire(request.messages, dialect, support)
 
 
 def run_turn(
@@ -71,13 +80,16 @@ def run_turn(
     cancel: threading.Event | None = None,
     name: str | None = None,
 ) -> Iterator[TurnEvent]:
-    """Run one turn: parser events as they arrive, then Done.
+    """Run one turn: warnings about the request, parser events as they arrive, then Done.
 
     `cancel` ends the generation at the next token; the turn then still ends in Done. Closing the iterator
     does so without. `name` is how the message names the model, by default as the weights do.
     Raises UsageError, TemplateFailed, ContextOverflow, EngineFailed.
     """
-    prompt = render_turn(host, dialect, messages, tools)
+    target = dataclasses.replace(chat_template.TARGET, name=name or host.name)
+    request = build_request(messages, target)
+    prompt = render_turn(host, dialect, request, tools)
+    yield from request.warnings
     atomic = host.special_tokens.intersection(dialect.markers)
     parser = StreamParser(dialect, tools=tools, inside=prompt.inside, atomic=atomic)
     collector = Collector()
@@ -132,7 +144,11 @@ def _part(part: Part) -> AssistantPart:
             )
         case MalformedPart():
             return MalformedToolCallPart(
-                raw=part.raw, reason=part.reason, name=part.name, partial=part.partial
+                id=f"call_{secrets.token_hex(8)}",
+                raw=part.raw,
+                reason=part.reason,
+                name=part.name,
+                partial=part.partial,
             )
         case _:
             assert_never(part)

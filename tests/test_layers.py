@@ -14,14 +14,16 @@ ROOT = Path(__file__).parents[1]
 # Each layer may import the ones before it, and itself.
 LAYERS = [
     {"errors"},
-    {"dialects", "messages", "sandbox"},
-    {"prompt", "tools"},
+    {"dialects", "jsonl", "messages", "sandbox"},
+    {"pairing", "prompt", "tools"},
+    {"request"},
     {"wire", "hosts"},
     {"catalog"},
     {"store"},
     {"turn"},
     {"model"},
-    {"agent", "session", "log"},
+    {"log", "session"},
+    {"agent"},
     {"server", "cli", "__main__"},
 ]
 ENGINES = {

@@ -6,6 +6,7 @@ import sys
 
 from localagent.cli.terminal import printable
 from localagent.messages import AssistantMessage
+from localagent.request import RequestWarning
 from parsers import CallEnd, Event, Malformed, Reasoning, Text
 
 _DIM, _RED, _CYAN, _RESET = "\x1b[2m", "\x1b[31m", "\x1b[36m", "\x1b[0m"
@@ -20,7 +21,7 @@ class StreamView:
         self._line_open = False  # something stands on the last line of either stream
         self._thinking = False
 
-    def show(self, event: Event) -> None:
+    def show(self, event: Event | RequestWarning) -> None:
         """Show the next event."""
         match event:
             case Text(text=text):
@@ -39,6 +40,8 @@ class StreamView:
                 self._note(f"call {name}({', '.join(f'{k}={v!r}' for k, v in arguments.items())})", _CYAN)
             case Malformed(reason=reason, raw=raw):
                 self._note(f"malformed call ({reason}): {raw}", _RED)
+            case RequestWarning(text=text):
+                self._note(f"warning: {text}", _RED)
             case _:
                 pass
 

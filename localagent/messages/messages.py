@@ -1,66 +1,147 @@
-"""Messages: who said what. Frozen, with an exact JSON form; order of parts is the order of writing."""
+"""Messages: who said what. Frozen, with an exact JSON form; order of parts is the order of writing.
+
+`system`, `user`, `assistant` and `tool` are for models. The others are for sessions: `request.build_request`
+turns them into what a model can be sent, or leaves them out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 
+from localagent.messages.calls import MalformedToolCallPart, ToolCallPart, ToolResultPart
 from localagent.messages.parts import (
-    AssistantPart,
-    MalformedToolCallPart,
+    AudioPart,
+    ImagePart,
     ReasoningPart,
     TextPart,
-    ToolCallPart,
-    ToolResultPart,
+    UnknownPart,
+    is_empty,
+    kind_of,
 )
 from localagent.messages.usage import Timings, Usage
+from localagent.messages.values import Json, Text
 
-StopReason = Literal["stop", "length", "cancelled"]
+StopReason = Literal["stop", "length", "tool_calls", "content_filter", "cancelled", "error"]
+M = TypeVar("M", bound="BaseMessage")
+M_co = TypeVar("M_co", bound="BaseMessage", covariant=True)
+
+_KINDS = frozenset({"text", "reasoning", "image", "audio", "tool_call", "malformed_tool_call", "tool_result"})
 
 
-def _as_parts(content: Any) -> Any:
-    """A plain string is one text part."""
-    return (TextPart(text=content),) if isinstance(content, str) else content
+def _tag(part: Any) -> Any:
+    """A known kind, or "unknown" for any other; what is not even a kind stays, and is refused."""
+    kind = kind_of(part)
+    return "unknown" if isinstance(kind, str) and kind not in _KINDS else kind
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+_TextTag = Annotated[TextPart, Tag("text")]
+_ReasoningTag = Annotated[ReasoningPart, Tag("reasoning")]
+_ImageTag = Annotated[ImagePart, Tag("image")]
+_AudioTag = Annotated[AudioPart, Tag("audio")]
+_CallTag = Annotated[ToolCallPart, Tag("tool_call")]
+_MalformedTag = Annotated[MalformedToolCallPart, Tag("malformed_tool_call")]
+_ResultTag = Annotated[ToolResultPart, Tag("tool_result")]
+_UnknownTag = Annotated[UnknownPart, Tag("unknown")]
 
-    id: str | None = None
+SystemPart = Annotated[_TextTag | _UnknownTag, Discriminator(_tag)]
+UserPart = Annotated[_TextTag | _ImageTag | _AudioTag | _ResultTag | _UnknownTag, Discriminator(_tag)]
+AssistantPart = Annotated[
+    _TextTag | _ReasoningTag | _CallTag | _MalformedTag | _ImageTag | _AudioTag | _UnknownTag,
+    Discriminator(_tag),
+]
+ToolPart = Annotated[_ResultTag | _UnknownTag, Discriminator(_tag)]
+AnyPart = Annotated[
+    _TextTag | _ReasoningTag | _CallTag | _MalformedTag | _ImageTag | _AudioTag | _ResultTag | _UnknownTag,
+    Discriminator(_tag),
+]
+
+
+class _Factory(Protocol[M_co]):
+    def __call__(self, text: str, **fields: Any) -> M_co: ...
+
+
+class TextAccess(Generic[M]):
+    """`message.text` is the text of a message; `UserMessage.text("hi")` makes a message of text."""
+
+    @overload
+    def __get__(self, message: None, owner: type[M]) -> _Factory[M]: ...
+    @overload
+    def __get__(self, message: BaseMessage, owner: type[M]) -> str: ...
+    def __get__(self, message: BaseMessage | None, owner: type[M]) -> _Factory[M] | str:
+        if message is not None:
+            return "".join(part.text for part in message.content if isinstance(part, TextPart))
+
+        def make(text: str, **fields: Any) -> M:
+            return owner(content=text, **fields)
+
+        return make
+
+
+class BaseMessage(BaseModel):
+    """What all messages have in common. Only `content` is ever sent to a model."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, ignored_types=(TextAccess,)
+    )
+
+    role: str
+    content: tuple[AnyPart, ...]
+    id: Text | None = None
     timestamp: AwareDatetime | None = None
+    source: Text | None = Field(None, exclude_if=is_empty)
+    """Who made the message up, such as "compaction"; None for what a person, a model or a tool said."""
+    agent_name: Text | None = Field(None, exclude_if=is_empty)
+    mode: Literal["user", "tool"] | None = Field(None, exclude_if=is_empty)
+    """Whether it came from a person or from tools and the program."""
+    payload: Json = Field(None, exclude_if=lambda value: value is None)
+    """Whatever the application keeps with the message."""
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _as_parts(cls, content: Any) -> Any:
+        """A plain string is one text part, also in a list."""
+        if isinstance(content, str):
+            return (TextPart(text=content),)
+        if isinstance(content, list | tuple) and any(isinstance(item, str) for item in content):
+            return tuple(TextPart(text=item) if isinstance(item, str) else item for item in content)
+        return content
+
+    @property
+    def images(self) -> tuple[ImagePart, ...]:
+        """The images, in order."""
+        return tuple(part for part in self.content if isinstance(part, ImagePart))
 
 
-class SystemMessage(_Message):
+class SystemMessage(BaseMessage):
     """Instructions that hold for the whole conversation."""
 
     role: Literal["system"] = "system"
-    content: tuple[TextPart, ...]
-
-    _parts = field_validator("content", mode="before")(_as_parts)
-
-    @property
-    def text(self) -> str:
-        """The text parts, joined."""
-        return "".join(part.text for part in self.content)
+    content: tuple[SystemPart, ...]
+    text: ClassVar[TextAccess[SystemMessage]] = TextAccess()
 
 
-class UserMessage(_Message):
-    """What the user said."""
+class UserMessage(BaseMessage):
+    """What the user said or showed. Tool results in it belong to the assistant turn before it."""
 
     role: Literal["user"] = "user"
-    content: tuple[TextPart, ...]
+    content: tuple[UserPart, ...]
+    text: ClassVar[TextAccess[UserMessage]] = TextAccess()
 
-    _parts = field_validator("content", mode="before")(_as_parts)
+    @classmethod
+    def with_images(cls, text: str, images: Iterable[object], **fields: Any) -> UserMessage:
+        """Text and then images, of whatever `ImagePart.of` takes. Raises InvalidMedia."""
+        return cls(content=(TextPart(text=text), *map(ImagePart.of, images)), **fields)
 
-    @property
-    def text(self) -> str:
-        """The text parts, joined."""
-        return "".join(part.text for part in self.content)
+    @classmethod
+    def with_audio(cls, text: str, audio: Iterable[object], **fields: Any) -> UserMessage:
+        """Text and then recordings, of whatever `AudioPart.of` takes. Raises InvalidMedia."""
+        return cls(content=(TextPart(text=text), *map(AudioPart.of, audio)), **fields)
 
 
-class AssistantMessage(_Message):
+class AssistantMessage(BaseMessage):
     """What the model wrote, in the order in which it wrote it."""
 
     role: Literal["assistant"] = "assistant"
@@ -68,16 +149,12 @@ class AssistantMessage(_Message):
     usage: Usage = Usage()
     timings: Timings = Timings()
     stop_reason: StopReason = "stop"
-    model: str | None = None
-    raw: str | None = None
+    error: Text | None = Field(None, exclude_if=is_empty)
+    """Why the turn failed, when `stop_reason` is "error"."""
+    model: Text | None = None
+    raw: Text | None = None
     """The model's output byte for byte, markers included."""
-
-    _parts = field_validator("content", mode="before")(_as_parts)
-
-    @property
-    def text(self) -> str:
-        """The text parts, joined with nothing between them."""
-        return "".join(part.text for part in self.content if isinstance(part, TextPart))
+    text: ClassVar[TextAccess[AssistantMessage]] = TextAccess()
 
     @property
     def reasoning(self) -> str:
@@ -100,34 +177,82 @@ class AssistantMessage(_Message):
         return tuple(part.raw for part in self.malformed_tool_calls)
 
 
-class ToolMessage(_Message):
+class ToolMessage(BaseMessage):
     """The results of the calls of one assistant turn, in the order of the calls."""
 
     role: Literal["tool"] = "tool"
-    content: tuple[ToolResultPart, ...] = Field(min_length=1)
+    content: tuple[ToolPart, ...] = Field(min_length=1)
+
+    @property
+    def results(self) -> tuple[ToolResultPart, ...]:
+        """The results."""
+        return tuple(part for part in self.content if isinstance(part, ToolResultPart))
+
+    @property
+    def text(self) -> str:
+        """The text of the results, a line each."""
+        return "\n".join(result.text for result in self.results)
 
     @classmethod
-    def from_results(cls, results: Iterable[ToolResultPart]) -> ToolMessage:
-        """One message for a batch of results."""
-        return cls(content=tuple(results))
+    def from_results(cls, results: Iterable[ToolResultPart], **fields: Any) -> ToolMessage:
+        """One message for a batch of results; see `ToolCallPart.result`."""
+        return cls(content=tuple(results), **fields)
 
     @classmethod
-    def from_result(cls, call: ToolCallPart, content: str, *, is_error: bool = False) -> ToolMessage:
-        """One message for the result of one call."""
-        result = ToolResultPart(call_id=call.id, name=call.name, content=content, is_error=is_error)
-        return cls(content=(result,))
+    def from_result(cls, result: ToolResultPart, **fields: Any) -> ToolMessage:
+        """One message for one result; see `ToolCallPart.result`."""
+        return cls(content=(result,), **fields)
 
 
-Message = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+class CustomMessage(BaseMessage):
+    """What an application keeps in a session; never sent to a model. `custom_type` says what it is."""
 
-_MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
+    role: Literal["custom"] = "custom"
+    custom_type: Text
+    content: tuple[AnyPart, ...] = ()
+    text: ClassVar[TextAccess[CustomMessage]] = TextAccess()
 
 
-def dump_messages(messages: Sequence[Message]) -> str:
-    """A conversation as a JSON list."""
-    return _MESSAGES.dump_json(list(messages)).decode()
+class BranchSummaryMessage(BaseMessage):
+    """What happened on another branch of the conversation, which ended in the session entry `branch`."""
+
+    role: Literal["branch_summary"] = "branch_summary"
+    content: tuple[SystemPart, ...]
+    branch: Text | None = None
+    text: ClassVar[TextAccess[BranchSummaryMessage]] = TextAccess()
 
 
-def load_messages(text: str | bytes) -> list[Message]:
-    """The inverse of `dump_messages`. Raises pydantic.ValidationError."""
-    return _MESSAGES.validate_json(text)
+class CompactionSummaryMessage(BaseMessage):
+    """What was said before; it stands for the messages that no longer fit."""
+
+    role: Literal["compaction_summary"] = "compaction_summary"
+    content: tuple[SystemPart, ...]
+    source: Text | None = "compaction"
+    text: ClassVar[TextAccess[CompactionSummaryMessage]] = TextAccess()
+
+
+class RescueMessage(BaseMessage):
+    """Text put in to get a model going again after output that nobody could use."""
+
+    role: Literal["rescue"] = "rescue"
+    content: tuple[SystemPart, ...]
+    text: ClassVar[TextAccess[RescueMessage]] = TextAccess()
+
+
+class FlushMessage(BaseMessage):
+    """The history begins anew here: nothing before it is sent, instructions included."""
+
+    role: Literal["flush"] = "flush"
+    content: tuple[SystemPart, ...] = ()
+    text: ClassVar[TextAccess[FlushMessage]] = TextAccess()
+
+
+ModelMessage = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+"""The messages that a model can be sent."""
+SessionMessage = (
+    CustomMessage | BranchSummaryMessage | CompactionSummaryMessage | RescueMessage | FlushMessage
+)
+"""The messages that only sessions hold."""
+Message = ModelMessage | SessionMessage
+AnyMessage = Annotated[Message, Field(discriminator="role")]
+"""For validation: any message, told by its role."""

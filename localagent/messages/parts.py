@@ -1,89 +1,203 @@
-"""What messages are made of. Every part is a frozen value with a `kind`; identity belongs to messages."""
+"""What messages are made of. Every part is a frozen value with a `kind`; identity belongs to messages.
+
+Here are the parts that people and models write; `calls` has those of tools. A part of a kind that this
+version does not know is an UnknownPart, which survives a load and a save.
+"""
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any, Literal
+import base64
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    WithJsonSchema,
+    model_validator,
+)
+
+from localagent.errors import InvalidMedia
+from localagent.messages import media
+from localagent.messages.values import JsonObject, Text, check_json, refuse
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+def is_empty(value: object) -> bool:
+    """Whether a field says nothing, so that the JSON form can do without it."""
+    return not value
 
 
-class TextPart(_Part):
+class Part(BaseModel):
+    """What all parts have in common."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    provider_metadata: JsonObject = Field(default_factory=dict, exclude_if=is_empty)
+    """What a provider wants back with the part, by provider: opaque, never read, never changed."""
+
+
+class TextPart(Part):
     """Content that is meant to be read."""
 
     kind: Literal["text"] = "text"
-    text: str
+    text: Text
 
 
-class ReasoningPart(_Part):
+class ReasoningPart(Part):
     """What the model thought before or between its answers, without the markers around it."""
 
     kind: Literal["reasoning"] = "reasoning"
-    text: str
+    text: Text = ""
+    signature: Text | None = Field(None, exclude_if=is_empty)
+    """The provider's proof that the text is the model's; goes back verbatim."""
+    encrypted: Text | None = Field(None, exclude_if=is_empty)
+    """Reasoning that only the provider can read; goes back verbatim."""
+    redacted: bool = Field(False, exclude_if=is_empty)
+    """The provider withheld the text; `encrypted` holds what stands for it."""
+
+    @property
+    def opaque(self) -> bool:
+        """Whether only the provider that wrote it can read it."""
+        return self.encrypted is not None and not self.text
 
 
-class ToolCallPart(_Part):
-    """A complete call. `arguments_text` is the JSON text of `arguments` as it was streamed."""
+def _decode(value: Any) -> Any:
+    return media.decode_base64(value) if isinstance(value, str) else value
 
-    kind: Literal["tool_call"] = "tool_call"
-    id: str
-    name: str
-    arguments: dict[str, JsonValue] = Field(default_factory=dict)
-    arguments_text: str = ""
-    """Filled from `arguments` when empty; otherwise it must hold the same object."""
-    repaired: bool = False
-    """The call's own text was accepted by a repair."""
+
+Base64 = Annotated[
+    bytes,
+    BeforeValidator(_decode),
+    PlainSerializer(lambda data: base64.b64encode(data).decode(), return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
+]
+
+
+class MediaPart(Part):
+    """A file, from exactly one of three sources. In JSON `data` is base64, which Python may give as well."""
+
+    _noun: ClassVar[str] = "a file"
+
+    url: Text | None = Field(None, exclude_if=is_empty)
+    """An address; one that begins with "data:" is read at once and becomes `data`."""
+    data: Base64 | None = Field(None, exclude_if=is_empty)
+    file_id: Text | None = Field(None, exclude_if=is_empty)
+    """The name that a provider gave an uploaded file."""
+    media_type: Text | None = Field(None, exclude_if=is_empty)
+    """The bytes decide where they tell; otherwise what was said, or what the URL's extension says."""
 
     @model_validator(mode="before")
     @classmethod
-    def _write_arguments(cls, data: Any) -> Any:
-        if isinstance(data, dict) and not data.get("arguments_text"):
-            return {**data, "arguments_text": json.dumps(data.get("arguments", {}), ensure_ascii=False)}
-        return data
+    def _read_data_url(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        given = [name for name in ("url", "data", "file_id") if value.get(name)]
+        if len(given) != 1:
+            got = " and ".join(given) or "none"
+            refuse("media_sources", f"{cls._noun} has exactly one of url, data, file_id; this has {got}")
+        url = value.get("url")
+        if isinstance(url, str) and url[:5].lower() == "data:":
+            data, declared = media.decode_data_url(url)
+            rest = {name: item for name, item in value.items() if name != "url"}
+            return {**rest, "data": data, "media_type": value.get("media_type") or declared}
+        return value
 
     @model_validator(mode="after")
-    def _compare_arguments(self) -> ToolCallPart:
-        try:
-            same = json.loads(self.arguments_text) == self.arguments
-        except ValueError:
-            same = False
-        if not same:
-            raise ValueError("arguments_text is not the JSON text of arguments")
+    def _find_media_type(self) -> Self:
+        if self.data is not None:
+            media.check_size(len(self.data))
+            known = media.sniff(self.data) or self.media_type or self._default_type()
+        else:
+            known = self.media_type or (media.type_of_url(self.url) if self.url else None)
+        if known != self.media_type:
+            self.__dict__["media_type"] = known  # frozen for everybody but its own validation
         return self
 
-    @property
-    def described_arguments(self) -> str:
-        """The arguments on one readable line, for approval prompts and logs."""
-        return ", ".join(
-            f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in self.arguments.items()
-        )
+    @classmethod
+    def _default_type(cls) -> str | None:
+        return None
+
+    @classmethod
+    def from_file(cls, path: str | Path, media_type: str | None = None) -> Self:
+        """The content of a file. Raises InvalidMedia when it cannot be read or has over 20 MB."""
+        declared = media_type or media.type_of_url(Path(path).name)
+        return cls(data=media.read_file(path), media_type=declared)
+
+    @classmethod
+    def from_url(cls, url: str, media_type: str | None = None) -> Self:
+        """A reference to a URL, or the content of a data URL."""
+        return cls(url=url, media_type=media_type)
+
+    @classmethod
+    def from_base64(cls, text: str, media_type: str | None = None) -> Self:
+        """The content that base64 spells. Raises InvalidMedia when it spells nothing or over 20 MB."""
+        return cls(data=media.decode_base64(text), media_type=media_type)
+
+    @classmethod
+    def of(cls, source: object) -> Self:
+        """Whatever a caller has: a part, bytes, a Path, a URL, a data URL, "file:PATH", base64, a PIL image.
+
+        Raises InvalidMedia for anything else. Reads files: not for sources that others name.
+        """
+        match source:
+            case cls():
+                return source
+            case bytes() | bytearray() | memoryview():
+                return cls(data=bytes(source))
+            case Path():
+                return cls.from_file(source)
+            case str() if source.startswith("file:"):
+                return cls.from_file(source.removeprefix("file:").removeprefix("//"))
+            case str() if media.is_url(source):
+                return cls(url=source)
+            case str():
+                try:
+                    return cls.from_base64(source)
+                except InvalidMedia as error:
+                    raise InvalidMedia(
+                        f"{source[:40]!r} is no URL and no base64 ({error}): pass a file as a Path"
+                    ) from None
+        if media.is_pil_image(source):
+            return cls(data=media.encode_pil_image(source))
+        raise InvalidMedia(f"{cls._noun} cannot be made of {type(source).__name__}")
 
 
-class MalformedToolCallPart(_Part):
-    """Output that was meant as a call and is none. `partial`: the arguments complete before it broke."""
+class ImagePart(MediaPart):
+    """An image, or by its media type a PDF or another file."""
 
-    kind: Literal["malformed_tool_call"] = "malformed_tool_call"
-    raw: str
-    reason: str
-    name: str | None = None
-    partial: dict[str, JsonValue] = Field(default_factory=dict)
+    _noun = "an image"
+    kind: Literal["image"] = "image"
 
 
-class ToolResultPart(_Part):
-    """What a tool answered to the call with id `call_id`."""
+class AudioPart(MediaPart):
+    """A recording. Bytes that tell nothing are taken for audio/mpeg."""
 
-    kind: Literal["tool_result"] = "tool_result"
-    call_id: str
-    name: str
-    content: str
-    is_error: bool = False
+    _noun = "audio"
+    kind: Literal["audio"] = "audio"
+
+    @classmethod
+    def _default_type(cls) -> str:
+        return "audio/mpeg"
 
 
-UserPart = TextPart
-AssistantPart = Annotated[
-    TextPart | ReasoningPart | ToolCallPart | MalformedToolCallPart, Field(discriminator="kind")
-]
+class UnknownPart(BaseModel):
+    """A part of a kind that this version does not know, kept as it is. Wires refuse it by name."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    kind: Text
+    __pydantic_extra__: dict[str, JsonValue]
+
+    @model_validator(mode="after")
+    def _is_json(self) -> Self:
+        check_json(self.__pydantic_extra__)
+        return self
+
+
+def kind_of(part: Any) -> Any:
+    """The discriminator of a part, given as a value or as JSON."""
+    return part.get("kind") if isinstance(part, dict) else getattr(part, "kind", None)

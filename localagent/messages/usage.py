@@ -1,8 +1,35 @@
-"""What a turn cost, in tokens and seconds."""
+"""What a turn cost, in tokens, money and seconds."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, model_validator
+
+
+class UsageCost(BaseModel):
+    """Money for one turn, in the currency of whoever set the prices. `total` is the sum unless given."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    input: NonNegativeFloat = 0.0
+    output: NonNegativeFloat = 0.0
+    cache_read: NonNegativeFloat = 0.0
+    cache_write: NonNegativeFloat = 0.0
+    total: NonNegativeFloat = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _add_up(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not data or "total" in data:
+            return data
+        numbers = [value for value in data.values() if isinstance(value, int | float)]
+        return {**data, "total": sum(numbers)}
+
+    def __add__(self, other: UsageCost) -> UsageCost:
+        return UsageCost(
+            **{name: getattr(self, name) + getattr(other, name) for name in UsageCost.model_fields}
+        )
 
 
 class Usage(BaseModel):
@@ -14,17 +41,27 @@ class Usage(BaseModel):
     output: NonNegativeInt = 0
     cache_read: NonNegativeInt = 0
     cache_write: NonNegativeInt = 0
+    cost: UsageCost = UsageCost()
 
     @property
     def total(self) -> int:
         """Prompt and output together."""
         return self.input + self.output
 
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+            cost=self.cost + other.cost,
+        )
+
 
 class Timings(BaseModel):
     """Wall-clock seconds of one turn: reading the prompt, and generating."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     prefill: NonNegativeFloat = 0.0
     decode: NonNegativeFloat = 0.0

@@ -1,92 +1,242 @@
 """Messages in the shape that Hugging Face chat templates read: dicts with `role` and string `content`.
 
-What this shape cannot carry, and what becomes of it:
-- tool calls go into the content as the model itself writes them, since LFM2's own templates drop
-  `tool_calls` from the history without a word;
-- a malformed call goes back as the text the model wrote, for the model to correct itself;
-- ids, usage, timings and the raw output stay behind.
+Tool calls go into the content as the model itself writes them, wherever the dialect can: LFM2's own templates
+drop `tool_calls` from the history without a word, and others do not escape strings. Only the markers around a
+block of calls are meant as control tokens (`Trusted`); what stands between them comes from users and tools as
+well, and is content like all other text. For a dialect without calls the template is asked what it shows.
 
-Only the markers around a block of calls are meant as control tokens (`Trusted`); what stands between them
-comes from users and tools as well, and is content like all other text.
+What this shape cannot carry, and what becomes of it:
+- several reasoning parts, or reasoning after text: one `reasoning_content` in front;
+- call ids, where nothing answers the call; `arguments_text` that is not in json.dumps' notation;
+- several text parts next to each other in a system or user message, or a result: joined;
+- images, audio and unknown parts: refused by name;
+- everything that `request.build_request` leaves out or turns into something else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, assert_never
 
+from localagent.errors import InvalidMessage, TemplateFailed, Unsupported
 from localagent.messages import (
     AssistantMessage,
-    MalformedToolCallPart,
-    Message,
+    ModelMessage,
     ReasoningPart,
     SystemMessage,
     TextPart,
     ToolCallPart,
     ToolMessage,
+    ToolResultPart,
     UserMessage,
 )
 from localagent.prompt import Mixed, Trusted
-from parsers import Dialect
+from localagent.request import Target
+from parsers import CallPart, Dialect, StreamParser, collect
+
+TARGET = Target("the chat template", system="slot", vision=False, orphan_results=True)
 
 
-def to_chat_template(messages: Sequence[Message], dialect: Dialect) -> list[dict[str, Any]]:
-    """The conversation as template variables. System messages become one, in front.
+@dataclass(frozen=True, slots=True)
+class TemplateSupport:
+    """What a chat template shows of a history, found out by rendering one."""
 
-    Raises ValueError where a call cannot be written in the dialect.
+    tool_calls: bool = False
+    tool_results: bool = True
+
+
+def probe(render: Callable[[list[dict[str, Any]]], str]) -> TemplateSupport:
+    """Render a small conversation and look what came back. A TemplateFailed of `render` means nothing."""
+    call = {"name": "probe_name", "arguments": {"probe_key": "probe_value"}}
+    asked = {"role": "user", "content": "go"}
+    called = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "call00000", "type": "function", "function": call}],
+    }
+    result = {"role": "tool", "name": "probe_name", "tool_call_id": "call00000", "content": "probe_result"}
+    answered = {"role": "assistant", "content": "done"}
+
+    def shows(turns: list[dict[str, Any]], *texts: str) -> bool:
+        try:
+            rendered = render(turns)
+        except TemplateFailed:
+            return False
+        return all(text in rendered for text in texts)
+
+    calls = shows([asked, called, result, answered, asked], "probe_name", "probe_key", "probe_value")
+    plain = {"role": "assistant", "content": "probing"}
+    history = [asked, called if calls else plain, result, answered, asked]
+    return TemplateSupport(calls, shows(history, "probe_result"))
+
+
+def to_wire(
+    messages: Sequence[ModelMessage], dialect: Dialect, support: TemplateSupport | None = None
+) -> list[dict[str, Any]]:
+    """The conversation as template variables. Raises Unsupported.
+
+    `support`: what `probe` said of the template; it matters only where `dialect` cannot write calls.
     """
-    system = "\n\n".join(message.text for message in messages if isinstance(message, SystemMessage))
-    turns: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    support = support or TemplateSupport()
+    turns: list[dict[str, Any]] = []
     for message in messages:
         match message:
-            case SystemMessage():
-                pass
-            case UserMessage():
-                turns.append({"role": "user", "content": message.text})
+            case SystemMessage() | UserMessage():
+                turns.append({"role": message.role, "content": "".join(_texts(message.content))})
             case AssistantMessage():
-                turns.append(_assistant(message, dialect))
+                turns.append(_assistant(message, dialect, support))
             case ToolMessage():
-                turns += (
-                    {"role": "tool", "name": part.name, "tool_call_id": part.call_id, "content": part.content}
-                    for part in message.content
-                )
+                turns += (_result(part, support) for part in message.content)
             case _:
                 assert_never(message)
     return turns
 
 
-def _assistant(message: AssistantMessage, dialect: Dialect) -> dict[str, Any]:
-    turn: dict[str, Any] = {"role": "assistant", "content": Mixed(_content(message, dialect))}
-    if message.tool_calls and message.reasoning:
+def _texts(parts: Iterable[Any]) -> Iterator[str]:
+    for part in parts:
+        if not isinstance(part, TextPart):
+            raise Unsupported(f"a chat template cannot carry a part of kind {part.kind!r}")
+        yield part.text
+
+
+def _result(part: Any, support: TemplateSupport) -> dict[str, Any]:
+    if not isinstance(part, ToolResultPart):
+        raise Unsupported(f"a chat template cannot carry a part of kind {part.kind!r}")
+    content = "".join(_texts(part.parts))
+    if not support.tool_results:
+        return {"role": "user", "content": f"Result of {part.name}:\n{content}"}
+    return {"role": "tool", "name": part.name, "tool_call_id": part.call_id, "content": content}
+
+
+def _assistant(message: AssistantMessage, dialect: Dialect, support: TemplateSupport) -> dict[str, Any]:
+    turn: dict[str, Any] = {"role": "assistant"}
+    calls = message.tool_calls
+    if calls and dialect.calls is None:
+        if not support.tool_calls:
+            raise Unsupported(
+                f"the history holds calls of {calls[0].name!r}, which neither this model's template nor the "
+                f"dialect {dialect.name!r} can write"
+            )
+        turn["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in calls
+        ]
+    if message.reasoning:
         turn["reasoning_content"] = turn["thinking"] = message.reasoning
+    turn["content"] = Mixed(_content(message, dialect))
     return turn
 
 
-def _content(message: AssistantMessage, dialect: Dialect) -> Iterable[str]:
+def _content(message: AssistantMessage, dialect: Dialect) -> Iterator[str]:
     """Neighbouring calls share one block, as the model wrote them."""
     block: list[ToolCallPart] = []
     for part in (*message.content, None):
         if isinstance(part, ToolCallPart):
             block.append(part)
             continue
-        if block:
+        if block and dialect.calls is not None:
             yield from _written(block, dialect)
-            block = []
+        block = []
         match part:
             case TextPart(text=text):
                 yield text
-            case MalformedToolCallPart(raw=raw):
-                yield raw
-            case ReasoningPart() | None:
+            case ReasoningPart(opaque=False) | None:
                 pass
             case _:
-                assert_never(part)
+                raise Unsupported(f"a chat template cannot carry a part of kind {part.kind!r}")
 
 
-def _written(calls: Iterable[ToolCallPart], dialect: Dialect) -> Iterable[str]:
+def _written(calls: Iterable[ToolCallPart], dialect: Dialect) -> Iterator[str]:
     """A block of calls as the model writes it: marker, payload, marker."""
-    text = dialect.render([(call.name, call.arguments) for call in calls])
-    assert dialect.calls is not None  # or `render` would have refused
+    try:
+        text = dialect.render([(call.name, call.arguments) for call in calls])
+    except ValueError as error:
+        raise Unsupported(f"the dialect {dialect.name!r} cannot write a call: {error}") from error
+    assert dialect.calls is not None  # or nobody would have asked
     yield Trusted(dialect.calls.open)
     yield text.removeprefix(dialect.calls.open).removesuffix(dialect.calls.close)
     yield Trusted(dialect.calls.close)
+
+
+# -- and back -----------------------------------------------------------------------------------------
+
+
+def from_wire(turns: Sequence[Mapping[str, Any]], dialect: Dialect) -> list[ModelMessage]:
+    """The messages that template variables spell: what `to_wire` made, or anybody else's.
+
+    Calls are read from `tool_calls`, and from `Mixed` content, where markers are known to be meant. In a plain
+    string they are text. Raises InvalidMessage.
+    """
+    messages: list[ModelMessage] = []
+    for at, turn in enumerate(turns):
+        content = turn.get("content") or ""
+        match turn.get("role"):
+            case "system":
+                messages.append(SystemMessage.text(str(content)))
+            case "user":
+                messages.append(UserMessage.text(str(content)))
+            case "assistant":
+                messages.append(_read_assistant(turn, content, dialect))
+            case "tool":
+                _read_result(messages, turn, str(content))
+            case role:
+                raise InvalidMessage(f"messages[{at}]: {role!r} is no role of a chat template")
+    return messages
+
+
+def _read_assistant(turn: Mapping[str, Any], content: str | Mixed, dialect: Dialect) -> AssistantMessage:
+    thought = turn.get("reasoning_content") or turn.get("thinking")
+    parts: list[Any] = [ReasoningPart(text=thought)] if thought else []
+    parts += _read_pieces(content if isinstance(content, Mixed) else [content] if content else [], dialect)
+    for call in turn.get("tool_calls") or ():
+        function = call.get("function", call)
+        arguments = function.get("arguments") or {}
+        key = "arguments_text" if isinstance(arguments, str) else "arguments"
+        parts.append(ToolCallPart(id=call.get("id") or "", name=function["name"], **{key: arguments}))
+    return AssistantMessage(content=tuple(parts))
+
+
+def _read_pieces(pieces: Iterable[str], dialect: Dialect) -> Iterator[TextPart | ToolCallPart]:
+    """Text pieces as they are; a block of calls, from marker to marker, through the parser."""
+    rest = iter(pieces)
+    for piece in rest:
+        if not isinstance(piece, Trusted):
+            yield TextPart(text=piece)
+            continue
+        parser = StreamParser(dialect, atomic=frozenset(dialect.markers))
+        events = parser.feed(piece, True)
+        for inner in rest:
+            events += parser.feed(inner, isinstance(inner, Trusted))
+            if isinstance(inner, Trusted):
+                break
+        for part in collect([*events, *parser.close()]):
+            if not isinstance(part, CallPart):
+                raise InvalidMessage(f"a block of calls that is none: {part}")
+            yield ToolCallPart(id="", name=part.name, arguments=part.arguments)
+
+
+def _read_result(messages: list[ModelMessage], turn: Mapping[str, Any], content: str) -> None:
+    """Results of one turn share a message; a call without an id takes that of its result."""
+    call_id = turn.get("tool_call_id") or ""
+    result = ToolResultPart(call_id=call_id, name=turn.get("name") or "", content=content)
+    before = messages[-1] if messages else None
+    done = before.content if isinstance(before, ToolMessage) else ()
+    if isinstance(before, ToolMessage):
+        messages.pop()
+    caller = messages[-1] if messages else None
+    if isinstance(caller, AssistantMessage):
+        messages[-1] = _with_id(caller, len(done), call_id)
+    messages.append(ToolMessage(content=(*done, result)))
+
+
+def _with_id(message: AssistantMessage, number: int, call_id: str) -> AssistantMessage:
+    calls = [at for at, part in enumerate(message.content) if isinstance(part, ToolCallPart)]
+    if number >= len(calls):
+        return message
+    content: list[Any] = list(message.content)
+    call = content[calls[number]]
+    if call.id or not call_id:
+        return message
+    content[calls[number]] = call.model_copy(update={"id": call_id})
+    return message.model_copy(update={"content": tuple(content)})

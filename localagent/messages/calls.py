@@ -1,0 +1,149 @@
+"""The parts of tools: calls, calls that went wrong, and results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Discriminator, Field, JsonValue, Tag, model_validator
+
+from localagent.messages.parts import AudioPart, ImagePart, Part, TextPart, UnknownPart, is_empty, kind_of
+from localagent.messages.values import JsonObject, Text, parse_object, refuse, same_json
+
+_RESULT_KINDS = frozenset({"text", "image", "audio"})
+_OTHER_KINDS = frozenset({"reasoning", "tool_call", "malformed_tool_call", "tool_result"})
+
+
+def _result_kind(part: Any) -> Any:
+    kind = kind_of(part)
+    return kind if kind in _RESULT_KINDS or kind in _OTHER_KINDS or not isinstance(kind, str) else "unknown"
+
+
+ResultPart = Annotated[
+    Annotated[TextPart, Tag("text")]
+    | Annotated[ImagePart, Tag("image")]
+    | Annotated[AudioPart, Tag("audio")]
+    | Annotated[UnknownPart, Tag("unknown")],
+    Discriminator(_result_kind),
+]
+
+
+class ToolCallPart(Part):
+    """A complete call. `arguments_text` is the JSON text of `arguments` as it was written."""
+
+    kind: Literal["tool_call"] = "tool_call"
+    id: Text
+    name: Text
+    arguments: JsonObject = Field(default_factory=dict)
+    arguments_text: Text = ""
+    """Filled from `arguments` when empty; otherwise both must be the same object."""
+    tool_kind: Text | None = Field(None, exclude_if=is_empty)
+    """What sort of tool it is, as a hint for user interfaces: "read", "edit", "execute" and the like."""
+    repaired: bool = False
+    """The call's own text was accepted by a repair."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_text(cls, data: Any) -> Any:
+        """Text alone says what the arguments are."""
+        text = data.get("arguments_text") if isinstance(data, dict) else None
+        if text and isinstance(text, str) and "arguments" not in data:
+            return {**data, "arguments": cls._parsed(text)}
+        return data
+
+    @staticmethod
+    def _parsed(text: str) -> dict[str, Any]:
+        try:
+            return parse_object(text)
+        except ValueError as error:
+            refuse("arguments_text", f"arguments_text is not the JSON text of an object: {error}")
+
+    @model_validator(mode="after")
+    def _compare_arguments(self) -> Self:
+        if not self.arguments_text:
+            self.__dict__["arguments_text"] = json.dumps(self.arguments, ensure_ascii=False)
+            return self
+        if not same_json(self._parsed(self.arguments_text), self.arguments):
+            refuse("arguments_text", "arguments_text is not the JSON text of arguments: another object")
+        return self
+
+    @property
+    def described_arguments(self) -> str:
+        """The arguments on one readable line, for approval prompts and logs.
+
+        Nothing is left out, and what a terminal would not show is escaped.
+        """
+        return ", ".join(f"{_shown_key(key)}={_shown(value)}" for key, value in self.arguments.items())
+
+    def result(
+        self, content: str | Sequence[ResultPart] | JsonValue, *, is_error: bool = False
+    ) -> ToolResultPart:
+        """The result of this call: text, parts, or a JSON value, which is written as JSON text."""
+        if not isinstance(content, str) and not _are_parts(content):
+            content = json.dumps(content, ensure_ascii=False, allow_nan=False)
+        return ToolResultPart(call_id=self.id, name=self.name, content=content, is_error=is_error)
+
+
+class MalformedToolCallPart(Part):
+    """Output that was meant as a call and is none."""
+
+    kind: Literal["malformed_tool_call"] = "malformed_tool_call"
+    raw: Text
+    """What the model wrote, byte for byte."""
+    reason: Text
+    """Why it is no call, in one word of the parser's; see `parsers.Reason`."""
+    name: Text | None = None
+    partial: JsonObject = Field(default_factory=dict)
+    """The arguments that were complete before it broke."""
+    id: Text = Field("", exclude_if=is_empty)
+    """What an answer to it names as its `call_id`."""
+
+    def result(self, content: str) -> ToolResultPart:
+        """The answer to it: an error result, from which the model can learn what was wrong."""
+        return ToolResultPart(call_id=self.id, name=self.name or "", content=content, is_error=True)
+
+
+class ToolResultPart(Part):
+    """What a tool answered to the call with id `call_id`. An empty id means: by position."""
+
+    kind: Literal["tool_result"] = "tool_result"
+    call_id: Text
+    name: Text = ""
+    content: Text | tuple[ResultPart, ...]
+    is_error: bool = False
+    metadata: JsonObject = Field(default_factory=dict, exclude_if=is_empty)
+    """For hooks and logs; never sent to a model."""
+    terminate: bool = Field(False, exclude_if=is_empty)
+    """Skip the turn that would follow; never sent to a model."""
+
+    @property
+    def text(self) -> str:
+        """The text of the result, joined with nothing between."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content if isinstance(part, TextPart))
+
+    @property
+    def parts(self) -> tuple[ResultPart, ...]:
+        """The content as parts."""
+        return (TextPart(text=self.content),) if isinstance(self.content, str) else self.content
+
+
+def _are_parts(content: Any) -> bool:
+    return (
+        isinstance(content, Sequence)
+        and bool(content)
+        and all(isinstance(item, TextPart | ImagePart | AudioPart | UnknownPart) for item in content)
+    )
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def _shown_key(key: str) -> str:
+    return key if key.isidentifier() and key.isprintable() else _shown(key)

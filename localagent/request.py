@@ -1,0 +1,321 @@
+"""The request builder: a stored conversation to the messages that are sent. The one place with its rules.
+
+1. Author order is never changed; a part of unknown kind is refused by name.
+2. System messages become one, in front, where the wire has a slot for it; elsewhere they stay.
+3. Reasoning goes back on turns that made tool calls and is left out of plain ones, unless the target asks
+   otherwise; what is signed or encrypted goes back as it is.
+4. N calls have N results, in the order of the calls, directly behind them. Results are paired by position
+   where the ids agree, then by id. A call without a result gets an error result; a result without a call is
+   an error.
+5. A flush cuts what came before it; summaries and rescues become user messages; custom messages never go out;
+   a malformed call goes back as the text the model wrote, followed by an error result, unless a rescue
+   answers it.
+6. What is local stays: everything but role and content, and of results `metadata` and `terminate`.
+7. A model without vision gets no images, with one warning; any other media that it cannot take are an error.
+8. Provider metadata is not touched.
+
+Storage keeps everything: the messages that come in are never changed, and `Request.left_out` names each part
+that does not go out. Wires turn `Request.messages` into payloads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, assert_never
+
+from localagent.errors import UnpairedResult, Unsupported
+from localagent.messages import (
+    AssistantMessage,
+    AudioPart,
+    BranchSummaryMessage,
+    CompactionSummaryMessage,
+    CustomMessage,
+    FlushMessage,
+    ImagePart,
+    MalformedToolCallPart,
+    Message,
+    ModelMessage,
+    ReasoningPart,
+    RescueMessage,
+    SystemMessage,
+    TextPart,
+    ToolCallPart,
+    ToolMessage,
+    ToolResultPart,
+    UnknownPart,
+    UserMessage,
+)
+from localagent.pairing import Asked, Batch, describe_unpaired
+
+ReasoningForm = Literal["plain", "signed", "opaque"]
+"""Text alone, text with its provider's signature, or what only the provider can read."""
+Why = Literal["flushed", "custom", "plain_turn", "reasoning_form", "no_vision", "empty"]
+
+BRANCH = "Summary of another branch of this conversation:\n\n"
+COMPACTION = "Summary of the conversation so far:\n\n"
+MISSING = "No result: this call was not run, or its result was lost."
+UNREADABLE = (
+    "This tool call could not be read ({}) and was not run. Write it again, complete and well formed."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the receiving side can carry: the wire, and the model behind it."""
+
+    name: str
+    system: Literal["slot", "inline"] = "inline"
+    reasoning: Literal["calls", "all", "none"] = "calls"
+    """On which assistant turns reasoning goes back: those with tool calls, all, none."""
+    reasoning_forms: frozenset[ReasoningForm] = frozenset({"plain", "signed"})
+    vision: bool = True
+    media_types: frozenset[str] = frozenset()
+    """The media types that can be sent; a URL or file id without a known type is left to the wire."""
+    orphan_results: bool = False
+    """A result may stand without a call, and so answer a malformed one. Elsewhere a user message does."""
+    unique_call_ids: bool = False
+    """Ids of calls may not be repeated in a conversation: repeated ones get a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A part that does not go out, or a whole message when `part` is None. `message` counts from 0."""
+
+    message: int
+    why: Why
+    part: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestWarning:
+    """Something about a request that a person should hear of."""
+
+    kind: Literal["images_removed"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What goes out, and an account of what does not."""
+
+    messages: tuple[ModelMessage, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    warnings: tuple[RequestWarning, ...] = ()
+
+
+def build_request(messages: Sequence[Message], target: Target) -> Request:
+    """The messages to send. Raises Unsupported, UnpairedResult; both name the message, counted from 0."""
+    builder = _Builder(target)
+    start = max((at for at, m in enumerate(messages) if isinstance(m, FlushMessage)), default=-1) + 1
+    builder.left_out += (LeftOut(at, "flushed") for at in range(start))
+    for at in range(start, len(messages)):
+        builder.add(at, messages[at])
+    return builder.finish()
+
+
+class _Builder:
+    """A request while it is built. `_sent` holds a gap for results until the batch of calls is complete."""
+
+    def __init__(self, target: Target) -> None:
+        self.left_out: list[LeftOut] = []
+        self._target = target
+        self._sent: list[ModelMessage | None] = []
+        self._systems: list[SystemMessage] = []
+        self._batch: Batch | None = None
+        self._images = 0
+        self._ids: set[str] = set()
+
+    def add(self, at: int, message: Message) -> None:
+        """Take the next message."""
+        match message:
+            case SystemMessage():
+                self._add_system(at, message)
+            case UserMessage():
+                self._add_user(at, message)
+            case AssistantMessage():
+                self._add_assistant(at, message)
+            case ToolMessage():
+                self._add_results(at, message.content)
+            case CustomMessage() | FlushMessage():
+                self.left_out.append(LeftOut(at, "custom"))
+            case BranchSummaryMessage() | CompactionSummaryMessage() | RescueMessage():
+                self._add_synthetic(at, message)
+            case _:
+                assert_never(message)
+
+    def finish(self) -> Request:
+        """The request, once all messages are in."""
+        self._close_batch()
+        sent = tuple(message for message in self._sent if message is not None)
+        if self._systems:
+            sent = (_one_system(self._systems), *sent)
+        warnings: tuple[RequestWarning, ...] = ()
+        if self._images:
+            warnings = (
+                RequestWarning(
+                    "images_removed",
+                    f"{self._target.name} sees no images: {self._images} left out of the request",
+                ),
+            )
+        return Request(sent, tuple(self.left_out), warnings)
+
+    # -- one kind of message each ---------------------------------------------------------------------
+
+    def _add_system(self, at: int, message: SystemMessage) -> None:
+        content = self._carried(at, message.content)
+        kept = SystemMessage.model_construct(content=content)
+        if self._target.system == "inline":
+            self._sent.append(kept)
+        elif kept.text:
+            self._systems.append(kept)
+
+    def _add_user(self, at: int, message: UserMessage) -> None:
+        results = tuple(part for part in message.content if isinstance(part, ToolResultPart))
+        if results:
+            self._add_results(at, results)
+            if len(results) == len(message.content):
+                return
+        others = (part for part in message.content if not isinstance(part, ToolResultPart))
+        self._sent.append(UserMessage.model_construct(content=self._carried(at, others)))
+
+    def _add_synthetic(
+        self, at: int, message: BranchSummaryMessage | CompactionSummaryMessage | RescueMessage
+    ) -> None:
+        if isinstance(message, RescueMessage) and self._batch:
+            self._batch.rescued = True
+        opening = {"branch_summary": BRANCH, "compaction_summary": COMPACTION}.get(message.role)
+        content = self._carried(at, message.content)
+        if opening:
+            content = (TextPart(text=opening), *content)
+        joined = TextPart(text="".join(part.text for part in content))
+        self._sent.append(UserMessage.model_construct(content=(joined,)))
+
+    def _add_assistant(self, at: int, message: AssistantMessage) -> None:
+        self._close_batch()
+        calling = any(isinstance(part, ToolCallPart | MalformedToolCallPart) for part in message.content)
+        content: list[Any] = []
+        asked: list[Asked] = []
+        sent: list[Asked] = []
+        for part in message.content:
+            match part:
+                case ReasoningPart():
+                    if (why := self._unwanted(part, calling)) is None:
+                        content.append(part)
+                    else:
+                        self.left_out.append(LeftOut(at, why, part))
+                case ToolCallPart():
+                    asked.append(part)
+                    sent.append(self._with_own_id(part))
+                    content.append(sent[-1])
+                case MalformedToolCallPart():
+                    asked.append(part)
+                    sent.append(part)
+                    content.append(TextPart(text=part.raw))
+                case _:
+                    content += self._carried(at, (part,))
+        if not content:
+            self.left_out.append(LeftOut(at, "empty"))
+            return
+        self._sent.append(AssistantMessage.model_construct(content=tuple(content)))
+        if asked:
+            self._batch = Batch(at, len(self._sent), asked, sent)
+            self._sent += (None, None)
+
+    def _add_results(self, at: int, content: Iterable[Any]) -> None:
+        for part in content:
+            if isinstance(part, UnknownPart):
+                raise self._unsupported(at, part)
+            if self._batch is None:
+                raise UnpairedResult(f"message {at}: {describe_unpaired(part)}")
+            self._batch.results.append((at, part))
+
+    # -- parts ----------------------------------------------------------------------------------------
+
+    def _carried(self, at: int, parts: Iterable[Any]) -> tuple[Any, ...]:
+        """The parts without what the target cannot see. Raises Unsupported."""
+        kept: list[Any] = []
+        for part in parts:
+            match part:
+                case TextPart():
+                    kept.append(part)
+                case ImagePart() if not self._target.vision and _is_picture(part):
+                    self._images += 1
+                    self.left_out.append(LeftOut(at, "no_vision", part))
+                case ImagePart() | AudioPart():
+                    if part.media_type is not None and part.media_type not in self._target.media_types:
+                        raise Unsupported(f"message {at}: {self._target.name} takes no {part.media_type}")
+                    kept.append(part)
+                case _:
+                    raise self._unsupported(at, part)
+        return tuple(kept)
+
+    def _unwanted(self, part: ReasoningPart, calling: bool) -> Why | None:
+        """Why this reasoning does not go back, or None."""
+        wanted = self._target.reasoning
+        if wanted == "none" or (wanted == "calls" and not calling):
+            return "plain_turn"
+        form: ReasoningForm = "opaque" if part.opaque else "signed" if part.signature else "plain"
+        return None if form in self._target.reasoning_forms else "reasoning_form"
+
+    def _with_own_id(self, call: ToolCallPart) -> ToolCallPart:
+        if not self._target.unique_call_ids:
+            return call
+        fresh, number = call.id or "call", 1
+        while fresh in self._ids:
+            number += 1
+            fresh = f"{call.id or 'call'}_{number}"
+        self._ids.add(fresh)
+        return call if fresh == call.id else call.model_copy(update={"id": fresh})
+
+    def _unsupported(self, at: int, part: Any) -> Unsupported:
+        return Unsupported(f"message {at}: {self._target.name} cannot carry a part of kind {part.kind!r}")
+
+    # -- calls and results ----------------------------------------------------------------------------
+
+    def _close_batch(self) -> None:
+        """Put the results of the last calls behind them. Raises UnpairedResult."""
+        batch, self._batch = self._batch, None
+        if batch is None:
+            return
+        answers: list[ToolResultPart] = []
+        told: list[str] = []
+        for part, sent, (at, result) in batch.paired():
+            if isinstance(part, ToolCallPart):
+                answer = result or part.result(MISSING, is_error=True)
+            elif result is None and batch.rescued:
+                continue
+            else:
+                answer = result or part.result(UNREADABLE.format(part.reason))
+            if isinstance(part, ToolCallPart) or self._target.orphan_results:
+                answers.append(self._outgoing(at, answer, part.name or "", sent.id))
+            else:
+                told.append(answer.text)
+        if answers:
+            self._sent[batch.gap] = ToolMessage.model_construct(content=tuple(answers))
+        if told:
+            self._sent[batch.gap + 1] = UserMessage.text("\n\n".join(told))
+
+    def _outgoing(self, at: int, result: ToolResultPart, name: str, call_id: str) -> ToolResultPart:
+        content = result.content
+        if not isinstance(content, str):
+            content = self._carried(at, content)
+        return ToolResultPart.model_construct(
+            call_id=call_id,
+            name=result.name or name,
+            content=content,
+            is_error=result.is_error,
+            provider_metadata=result.provider_metadata,
+        )
+
+
+def _is_picture(part: ImagePart) -> bool:
+    return part.media_type is None or part.media_type.startswith("image/")
+
+
+def _one_system(messages: Sequence[SystemMessage]) -> SystemMessage:
+    """One message, with blank lines between; parts stay apart where a provider's data hang on them."""
+    parts = tuple(part for message in messages for part in message.content)
+    if any(isinstance(part, TextPart) and part.provider_metadata for part in parts):
+        return SystemMessage.model_construct(content=parts)
+    return SystemMessage.text("\n\n".join(message.text for message in messages))
