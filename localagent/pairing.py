@@ -24,32 +24,38 @@ def pair(asked: Sequence[Asked], results: Sequence[ToolResultPart]) -> list[Tool
     calls = [at for at, part in enumerate(asked) if isinstance(part, ToolCallPart)]
     places = calls if len(results) <= len(calls) else range(len(asked))
     slots: list[ToolResultPart | None] = [None] * len(asked)
-    rest: list[ToolResultPart] = []
+    named: list[ToolResultPart] = []
+    nameless: list[tuple[int, ToolResultPart]] = []
     for position, result in enumerate(results):
-        at = places[position] if position < len(places) else None
-        if at is not None and _fits(asked[at], result) and _named(asked[at], result):
+        at = places[position] if position < len(places) else -1
+        if at >= 0 and asked[at].id == result.call_id and _same_tool(asked[at], result):
             slots[at] = result
+        elif result.call_id:
+            named.append(result)
         else:
-            rest.append(result)
-    for result in rest:
+            nameless.append((at, result))
+    for result in named:
         slots[_free_slot(asked, slots, result)] = result
+    for at, result in nameless:
+        free = at >= 0 and slots[at] is None
+        slots[at if free else _free_slot(asked, slots, result)] = result
     return slots
 
 
 def _free_slot(asked: Sequence[Asked], slots: Sequence[ToolResultPart | None], result: ToolResultPart) -> int:
-    fitting = [at for at, part in enumerate(asked) if slots[at] is None and _fits(part, result)]
+    """The first unanswered call with the result's id, rather one of the result's tool."""
+    fitting = [
+        at
+        for at, part in enumerate(asked)
+        if slots[at] is None and (not result.call_id or result.call_id == part.id)
+    ]
     if not fitting:
         raise UnpairedResult(describe_unpaired(result))
-    return next((at for at in fitting if _named(asked[at], result)), fitting[0])
+    return next((at for at in fitting if _same_tool(asked[at], result)), fitting[0])
 
 
-def _fits(part: Asked, result: ToolResultPart) -> bool:
-    if not result.call_id:
-        return True
-    return result.call_id == part.id
-
-
-def _named(part: Asked, result: ToolResultPart) -> bool:
+def _same_tool(part: Asked, result: ToolResultPart) -> bool:
+    """Unless both have names, and they differ."""
     return not (part.name and result.name) or part.name == result.name
 
 

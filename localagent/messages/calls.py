@@ -8,7 +8,16 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, JsonValue, Tag, model_validator
 
-from localagent.messages.parts import AudioPart, ImagePart, Part, TextPart, UnknownPart, is_empty, kind_of
+from localagent.messages.parts import (
+    AudioPart,
+    ImagePart,
+    Part,
+    TextPart,
+    UnknownPart,
+    is_absent,
+    is_empty,
+    kind_of,
+)
 from localagent.messages.values import JsonObject, Text, parse_object, refuse, same_json
 
 _RESULT_KINDS = frozenset({"text", "image", "audio"})
@@ -38,7 +47,7 @@ class ToolCallPart(Part):
     arguments: JsonObject = Field(default_factory=dict)
     arguments_text: Text = ""
     """Filled from `arguments` when empty; otherwise both must be the same object."""
-    tool_kind: Text | None = Field(None, exclude_if=is_empty)
+    tool_kind: Text | None = Field(None, exclude_if=is_absent)
     """What sort of tool it is, as a hint for user interfaces: "read", "edit", "execute" and the like."""
     repaired: bool = False
     """The call's own text was accepted by a repair."""

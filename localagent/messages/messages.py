@@ -18,7 +18,7 @@ from localagent.messages.parts import (
     ReasoningPart,
     TextPart,
     UnknownPart,
-    is_empty,
+    is_absent,
     kind_of,
 )
 from localagent.messages.usage import Timings, Usage
@@ -91,12 +91,12 @@ class BaseMessage(BaseModel):
     content: tuple[AnyPart, ...]
     id: Text | None = None
     timestamp: AwareDatetime | None = None
-    source: Text | None = Field(None, exclude_if=is_empty)
+    source: Text | None = Field(None, exclude_if=is_absent)
     """Who made the message up, such as "compaction"; None for what a person, a model or a tool said."""
-    agent_name: Text | None = Field(None, exclude_if=is_empty)
-    mode: Literal["user", "tool"] | None = Field(None, exclude_if=is_empty)
+    agent_name: Text | None = Field(None, exclude_if=is_absent)
+    mode: Literal["user", "tool"] | None = Field(None, exclude_if=is_absent)
     """Whether it came from a person or from tools and the program."""
-    payload: Json = Field(None, exclude_if=lambda value: value is None)
+    payload: Json = Field(None, exclude_if=is_absent)
     """Whatever the application keeps with the message."""
 
     @field_validator("content", mode="before")
@@ -149,7 +149,7 @@ class AssistantMessage(BaseMessage):
     usage: Usage = Usage()
     timings: Timings = Timings()
     stop_reason: StopReason = "stop"
-    error: Text | None = Field(None, exclude_if=is_empty)
+    error: Text | None = Field(None, exclude_if=is_absent)
     """Why the turn failed, when `stop_reason` is "error"."""
     model: Text | None = None
     raw: Text | None = None
@@ -227,7 +227,7 @@ class CompactionSummaryMessage(BaseMessage):
 
     role: Literal["compaction_summary"] = "compaction_summary"
     content: tuple[SystemPart, ...]
-    source: Text | None = "compaction"
+    source: Text | None = "compaction"  # always written: its default is not None
     text: ClassVar[TextAccess[CompactionSummaryMessage]] = TextAccess()
 
 

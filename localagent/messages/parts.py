@@ -26,8 +26,13 @@ from localagent.messages import media
 from localagent.messages.values import JsonObject, Text, check_json, refuse
 
 
+def is_absent(value: object) -> bool:
+    """Whether an optional field is not given, so that the JSON form can do without it."""
+    return value is None
+
+
 def is_empty(value: object) -> bool:
-    """Whether a field says nothing, so that the JSON form can do without it."""
+    """The same for fields that are false or empty unless given."""
     return not value
 
 
@@ -52,9 +57,9 @@ class ReasoningPart(Part):
 
     kind: Literal["reasoning"] = "reasoning"
     text: Text = ""
-    signature: Text | None = Field(None, exclude_if=is_empty)
+    signature: Text | None = Field(None, exclude_if=is_absent)
     """The provider's proof that the text is the model's; goes back verbatim."""
-    encrypted: Text | None = Field(None, exclude_if=is_empty)
+    encrypted: Text | None = Field(None, exclude_if=is_absent)
     """Reasoning that only the provider can read; goes back verbatim."""
     redacted: bool = Field(False, exclude_if=is_empty)
     """The provider withheld the text; `encrypted` holds what stands for it."""
@@ -82,12 +87,12 @@ class MediaPart(Part):
 
     _noun: ClassVar[str] = "a file"
 
-    url: Text | None = Field(None, exclude_if=is_empty)
+    url: Text | None = Field(None, exclude_if=is_absent)
     """An address; one that begins with "data:" is read at once and becomes `data`."""
-    data: Base64 | None = Field(None, exclude_if=is_empty)
-    file_id: Text | None = Field(None, exclude_if=is_empty)
+    data: Base64 | None = Field(None, exclude_if=is_absent)
+    file_id: Text | None = Field(None, exclude_if=is_absent)
     """The name that a provider gave an uploaded file."""
-    media_type: Text | None = Field(None, exclude_if=is_empty)
+    media_type: Text | None = Field(None, exclude_if=is_absent)
     """The bytes decide where they tell; otherwise what was said, or what the URL's extension says."""
 
     @model_validator(mode="before")
@@ -95,7 +100,7 @@ class MediaPart(Part):
     def _read_data_url(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        given = [name for name in ("url", "data", "file_id") if value.get(name)]
+        given = [name for name in ("url", "data", "file_id") if value.get(name) is not None]
         if len(given) != 1:
             got = " and ".join(given) or "none"
             refuse("media_sources", f"{cls._noun} has exactly one of url, data, file_id; this has {got}")

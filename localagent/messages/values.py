@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from typing import Annotated, Any, NoReturn
 
 from pydantic import AfterValidator, JsonValue
@@ -46,11 +47,12 @@ def check_json(value: Any, depth: int = 0) -> Any:
         case dict() | list():
             if depth == MAX_DEPTH:
                 refuse("too_deep", f"JSON nested more than {MAX_DEPTH} deep")
+            items: Iterable[Any] = value
             if isinstance(value, dict):
+                items = value.values()
                 for key in value:
                     _check_text(key)
-                value = value.values()
-            for item in value:
+            for item in items:
                 check_json(item, depth + 1)
     return value
 

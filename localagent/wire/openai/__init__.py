@@ -1,0 +1,31 @@
+"""The messages of OpenAI's chat completions API, which most servers and clients speak.
+
+`to_wire` writes a conversation, `from_wire` reads one, `read_response` reads what the API answers. What this
+wire cannot express:
+- the order of text and calls within a turn: reasoning, then text, then calls;
+- names of results, `is_error` and the borders between tool messages of one turn (a failure is told in the
+  text of its result); results with images or other parts than text: refused by name;
+- a media type that the URL's extension does not tell;
+- assistant turns with images or audio, media by URL other than images, bytes of unknown type, unknown parts,
+  malformed calls: refused by name;
+- the role "developer" is read as a system message, and comes back as "system".
+
+Reasoning is read from `reasoning_content` and `reasoning`, and written as `reasoning_content`. Signed and
+encrypted reasoning, and reasoning in several parts, stands in `reasoning_details`, the form that routers in
+front of signing providers use, verbatim and in order. What else stands in a part goes into
+`provider_metadata["openai"]`, and back; what else stands in a message is kept in its `payload`, and stays.
+"""
+
+from localagent.request import Target
+from localagent.wire.openai.reading import from_wire, read_response
+from localagent.wire.openai.writing import to_wire
+
+TARGET = Target(
+    "the OpenAI wire",
+    reasoning_forms=frozenset({"plain", "signed", "opaque"}),
+    media_types=frozenset(
+        {"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf", "audio/wav", "audio/mpeg"}
+    ),
+)
+
+__all__ = ["TARGET", "from_wire", "read_response", "to_wire"]

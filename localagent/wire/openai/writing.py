@@ -1,0 +1,144 @@
+"""Messages to OpenAI's JSON."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+from localagent.errors import Unsupported
+from localagent.messages import (
+    AssistantMessage,
+    AudioPart,
+    ImagePart,
+    ModelMessage,
+    ReasoningPart,
+    SystemMessage,
+    TextPart,
+    ToolCallPart,
+    ToolMessage,
+    ToolResultPart,
+    UserMessage,
+)
+
+AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3"}
+
+
+def to_wire(messages: Sequence[ModelMessage]) -> list[dict[str, Any]]:
+    """The value of `messages` in a request. Raises Unsupported for what the wire cannot carry."""
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        match message:
+            case SystemMessage() | UserMessage():
+                turns.append({"role": message.role, "content": _content(message.content)})
+            case AssistantMessage():
+                turns.append(_assistant(message))
+            case ToolMessage():
+                turns += map(_result, message.content)
+            case _:
+                assert_never(message)
+    return turns
+
+
+def _content(parts: Sequence[Any]) -> str | list[dict[str, Any]]:
+    """One text part is a plain string, as every server takes it."""
+    if len(parts) == 1 and isinstance(parts[0], TextPart) and not parts[0].provider_metadata:
+        return parts[0].text
+    return [_with_extra(_part(part), part) for part in parts]
+
+
+def _part(part: Any) -> dict[str, Any]:
+    match part:
+        case TextPart(text=text) if "refusal" in _extra(part):
+            return {"type": "refusal", "refusal": text}
+        case TextPart(text=text):
+            return {"type": "text", "text": text}
+        case ImagePart(url=str(url)) if _is_picture(part):
+            return {"type": "image_url", "image_url": {"url": url}}
+        case ImagePart(data=bytes()) if part.media_type and _is_picture(part):
+            return {"type": "image_url", "image_url": {"url": _data_url(part)}}
+        case ImagePart(data=bytes(), media_type="application/pdf"):
+            return {"type": "file", "file": {"filename": "file.pdf", "file_data": _data_url(part)}}
+        case ImagePart(file_id=str(file_id)):
+            return {"type": "file", "file": {"file_id": file_id}}
+        case AudioPart(data=bytes(data), media_type=kind) if kind in AUDIO_FORMATS:
+            sound = {"data": base64.b64encode(data).decode(), "format": AUDIO_FORMATS[kind]}
+            return {"type": "input_audio", "input_audio": sound}
+        case ImagePart() | AudioPart():
+            source = "a URL" if part.url else "a file id" if part.file_id else "bytes"
+            what = part.media_type or "media of unknown type"
+            raise Unsupported(f"the OpenAI wire cannot carry {what} as {part.kind} from {source}")
+    raise Unsupported(f"the OpenAI wire cannot carry a part of kind {part.kind!r} here")
+
+
+def _assistant(message: AssistantMessage) -> dict[str, Any]:
+    reasoning = [part for part in message.content if isinstance(part, ReasoningPart)]
+    calls = [part for part in message.content if isinstance(part, ToolCallPart)]
+    others = [part for part in message.content if not isinstance(part, ReasoningPart | ToolCallPart)]
+    for part in others:
+        if not isinstance(part, TextPart):
+            raise Unsupported(f"the OpenAI wire cannot carry a part of kind {part.kind!r} from an assistant")
+    turn: dict[str, Any] = {"role": "assistant", "content": _content(others) if others else ""}
+    if message.reasoning:
+        turn["reasoning_content"] = message.reasoning
+    if len(reasoning) > 1 or any(part.signature or part.opaque or _extra(part) for part in reasoning):
+        turn["reasoning_details"] = [_with_extra(_detail(part), part) for part in reasoning]
+    if calls:
+        turn["tool_calls"] = [_with_extra(_call(call), call) for call in calls]
+    return turn
+
+
+def _detail(part: ReasoningPart) -> dict[str, Any]:
+    if _extra(part).get("type") == "reasoning.summary":
+        detail: dict[str, Any] = {"summary": part.text}
+    elif part.redacted:
+        detail = {"type": "reasoning.redacted", **({"text": part.text} if part.text else {})}
+    elif part.opaque:
+        detail = {"type": "reasoning.encrypted"}
+    else:
+        detail = {"type": "reasoning.text", "text": part.text}
+    given = {"signature": part.signature, "data": part.encrypted}
+    return detail | {name: value for name, value in given.items() if value is not None}
+
+
+def _call(call: ToolCallPart) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments_text}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _result(part: Any) -> dict[str, Any]:
+    if not isinstance(part, ToolResultPart):
+        raise Unsupported(f"the OpenAI wire cannot carry a part of kind {part.kind!r} in a tool message")
+    content = part.content
+    if isinstance(content, str):
+        return {"role": "tool", "tool_call_id": part.call_id, "content": content}
+    for item in content:
+        if not isinstance(item, TextPart):
+            raise Unsupported(
+                f"the OpenAI wire cannot carry a part of kind {item.kind!r} in the result of {part.name!r}: "
+                "it takes text"
+            )
+    parts = [_with_extra(_part(item), item) for item in content]
+    return {"role": "tool", "tool_call_id": part.call_id, "content": parts}
+
+
+def _is_picture(part: ImagePart) -> bool:
+    return part.media_type is None or part.media_type.startswith("image/")
+
+
+def _data_url(part: ImagePart) -> str:
+    return f"data:{part.media_type};base64,{base64.b64encode(part.data or b'').decode()}"
+
+
+def _extra(part: Any) -> dict[str, Any]:
+    extra = part.provider_metadata.get("openai")
+    return extra if isinstance(extra, dict) else {}
+
+
+def _with_extra(block: dict[str, Any], part: Any) -> dict[str, Any]:
+    """The block with what the provider once said beside it; objects inside are joined."""
+    joined = dict(block)
+    for key, value in _extra(part).items():
+        inner = block.get(key)
+        joined[key] = {**inner, **value} if isinstance(inner, dict) and isinstance(value, dict) else value
+    return joined

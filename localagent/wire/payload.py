@@ -1,0 +1,111 @@
+"""Reading a provider's JSON: every field checked, every complaint with its place.
+
+Knows nothing of any provider. What a reader does not take is left in `rest`, so that nothing goes unnoticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pydantic import ValidationError
+
+from localagent.errors import InvalidMedia, InvalidMessage
+from localagent.messages import explain
+
+
+@contextmanager
+def at(where: str) -> Iterator[None]:
+    """What the message model refuses inside becomes an InvalidMessage that says where."""
+    try:
+        yield
+    except ValidationError as error:
+        raise InvalidMessage(explain(error, where)) from None
+    except InvalidMedia as error:
+        raise InvalidMessage(f"{where}: {error}") from None
+
+
+class Fields:
+    """One JSON object of a payload. Raises InvalidMessage for whatever is not as it should be."""
+
+    def __init__(self, value: object, where: str) -> None:
+        if not isinstance(value, Mapping):
+            raise InvalidMessage(f"{where}: {_noun(value)} where an object belongs")
+        if not all(isinstance(key, str) for key in value):
+            raise InvalidMessage(f"{where}: an object with other keys than strings")
+        self.where = where
+        self._left: dict[str, Any] = dict(value)
+
+    def wrong(self, message: str, name: str | None = None) -> InvalidMessage:
+        """The error to raise for the object, or for its field `name`."""
+        return InvalidMessage(f"{self.where}{'.' + name if name else ''}: {message}")
+
+    def take(self, name: str) -> Any:
+        """A field's value as it is; None when there is none."""
+        return self._left.pop(name, None)
+
+    def text(self, name: str) -> str:
+        """A field that must be a string."""
+        value = self.take(name)
+        if not isinstance(value, str):
+            raise self.wrong("missing" if value is None else f"{_noun(value)} where a string belongs", name)
+        return value
+
+    def maybe_text(self, name: str) -> str | None:
+        """A string, or None when there is none."""
+        value = self.take(name)
+        if value is not None and not isinstance(value, str):
+            raise self.wrong(f"{_noun(value)} where a string belongs", name)
+        return value
+
+    def count(self, name: str) -> int:
+        """A whole number, at least 0; 0 when there is none."""
+        value = self.take(name)
+        if value is None:
+            return 0
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise self.wrong(f"{value!r:.40} where a count belongs", name)
+        return value
+
+    def object(self, name: str) -> Fields:
+        """A field that must be an object."""
+        return Fields(self.take(name), f"{self.where}.{name}")
+
+    def maybe_object(self, name: str) -> Fields | None:
+        """An object, or None when there is none."""
+        value = self.take(name)
+        return None if value is None else Fields(value, f"{self.where}.{name}")
+
+    def objects(self, name: str) -> Iterator[Fields]:
+        """The objects of a list; none when there is no list."""
+        value = self.take(name)
+        return iter(()) if value is None else objects(value, f"{self.where}.{name}")
+
+    def rest(self) -> dict[str, Any]:
+        """What nobody took, without fields that say nothing."""
+        return {name: value for name, value in self._left.items() if value is not None}
+
+
+def objects(value: object, where: str) -> Iterator[Fields]:
+    """The objects of a list."""
+    if not isinstance(value, list | tuple):
+        raise InvalidMessage(f"{where}: {_noun(value)} where a list belongs")
+    return (Fields(item, f"{where}[{number}]") for number, item in enumerate(value))
+
+
+def _noun(value: object) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case list() | tuple():
+            return "a list"
+        case Mapping():
+            return "an object"
+    return type(value).__name__

@@ -1,0 +1,161 @@
+"""Media: what they are, where they come from, and what is too much."""
+
+from __future__ import annotations
+
+import base64
+import io
+import sys
+import time
+
+import pytest
+from PIL import Image
+from pydantic import ValidationError
+
+from localagent.errors import InvalidMedia, InvalidMessage
+from localagent.messages import AudioPart, ImagePart, UserMessage, load_messages
+from localagent.messages.media import MAX_BYTES
+from tests.messages.strategies import MAGIC, SOUNDS
+from tests.test_layers import run_python
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4z8DwHwAFAAH/iZk9HQAAAABJRU5ErkJggg=="
+)
+
+
+@pytest.mark.parametrize(("head", "media_type"), list(MAGIC.items()))
+def test_images_are_told_by_their_first_bytes(head, media_type):
+    assert ImagePart(data=head + b"..").media_type == media_type
+    assert ImagePart(data=head, media_type="image/x-wrong").media_type == media_type
+
+
+@pytest.mark.parametrize(("head", "media_type"), list(SOUNDS.items()))
+def test_sounds_are_told_by_their_first_bytes(head, media_type):
+    assert AudioPart(data=head + b"..").media_type == media_type
+
+
+def test_bytes_that_tell_nothing():
+    assert AudioPart(data=b"...").media_type == "audio/mpeg"
+    assert AudioPart(data=b"...", media_type="audio/aac").media_type == "audio/aac"
+    assert ImagePart(data=b"...").media_type is None
+    assert ImagePart(data=b"...", media_type="image/svg+xml").media_type == "image/svg+xml"
+    assert ImagePart(data=b"RIFF").media_type is None
+
+
+@pytest.mark.parametrize(
+    ("url", "media_type"),
+    [
+        ("https://a.b/c.JPG?size=3", "image/jpeg"),
+        ("https://a.b/c.webp", "image/webp"),
+        ("gs://bucket/report.pdf", "application/pdf"),
+        ("https://a.b/c", None),
+        ("http://[", None),
+    ],
+)
+def test_urls_are_told_by_their_extension(url, media_type):
+    assert ImagePart(url=url).media_type == media_type
+
+
+def test_one_image_in_every_form(tmp_path):
+    file = tmp_path / "dot.png"
+    file.write_bytes(PNG)
+    packed = base64.b64encode(PNG).decode()
+    expected = ImagePart(data=PNG)
+    for source in (
+        PNG,
+        bytearray(PNG),
+        file,
+        f"file:{file}",
+        f"file://{file}",
+        packed,
+        packed.rstrip("="),
+        packed.replace("+", "-").replace("/", "_"),
+        "\n".join(packed[at : at + 20] for at in range(0, len(packed), 20)),
+        f"data:image/png;base64,{packed}",
+        f"DATA:image/jpeg;charset=x;base64,{packed}",
+        "data:image/png," + "".join(f"%{byte:02x}" for byte in PNG),
+        expected,
+    ):
+        assert ImagePart.of(source) == expected
+    assert ImagePart.from_file(file) == ImagePart.from_base64(packed) == expected
+    assert ImagePart.from_url("https://a.b/c").url == "https://a.b/c"
+    assert ImagePart.model_validate({"data": packed}) == expected
+
+
+def test_pil_images_are_accepted():
+    picture = Image.new("RGB", (2, 2), "red")
+    part = ImagePart.of(picture)
+    assert part.media_type == "image/png"
+    assert Image.open(io.BytesIO(part.data)).getpixel((0, 0)) == (255, 0, 0)
+    for form, media_type in [
+        ("JPEG", "image/jpeg"),
+        ("GIF", "image/gif"),
+        ("WEBP", "image/webp"),
+        ("BMP", "image/png"),
+    ]:
+        buffer = io.BytesIO()
+        picture.save(buffer, form)
+        buffer.seek(0)
+        assert UserMessage.with_images("?", [Image.open(buffer)]).images[0].media_type == media_type
+    assert ImagePart.of(Image.new("CMYK", (1, 1))).media_type == "image/png"
+
+
+def test_pil_is_not_imported_by_the_message_model():
+    assert run_python("-c", "import sys, localagent.messages; print('PIL' in sys.modules)") == "False\n"
+    assert "PIL" in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (ImagePart, "exactly one of url, data, file_id; this has none"),
+        (lambda: ImagePart(data=PNG, file_id="f"), "this has data and file_id"),
+        (lambda: ImagePart(url="data:image/png;base64,iVBO", data=PNG), "this has url and data"),
+        (lambda: AudioPart(url="https://a.b", data=b"x"), "audio has exactly one"),
+        (lambda: ImagePart(data="!!"), "not base64"),
+        (lambda: ImagePart(url="data:nonsense"), "not a data URL: 'data:nonsense'"),
+        (lambda: ImagePart(data=b"x" * (MAX_BYTES + 1)), "20.0 MB of media: a message holds at most 20 MB"),
+        (lambda: ImagePart(url="data:;base64," + "A" * 50_000_000), r"37\.5 MB of media"),
+        (lambda: UserMessage(content=[{"kind": "image", "data": "A" * 50_000_000}]), r"37\.5 MB of media"),
+    ],
+)
+def test_what_is_no_media_part_is_refused(make, says):
+    with pytest.raises(ValidationError, match=says) as caught:
+        make()
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("cat.png", "'cat.png' is no URL and no base64 .* pass a file as a Path"),
+        ("file:/nowhere/cat.png", "cannot read /nowhere/cat.png: No such file"),
+        ("file:~nosuchuser/cat.png", "cannot read '~nosuchuser/cat.png'"),
+        ("file:a\0b", "cannot read"),
+        ("file:/", "cannot read /: Is a directory"),
+        (3, "an image cannot be made of int"),
+        ("A" * 50_000_000, r"37\.5 MB of media"),
+    ],
+)
+def test_what_is_no_source_is_refused(source, says):
+    with pytest.raises(InvalidMedia, match=says) as caught:
+        ImagePart.of(source)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path):
+    file = tmp_path / "big.png"
+    with file.open("wb") as handle:
+        handle.truncate(1 << 40)
+    with pytest.raises(InvalidMedia, match=r"1,099,511.6 MB of media"):
+        ImagePart.from_file(file)
+
+
+def test_fifty_megabytes_of_base64_are_refused_before_they_are_decoded():
+    text = '[{"role":"user","content":[{"kind":"image","data":"' + "A" * 50_000_000 + '"}]}]'
+    started = time.perf_counter()
+    with pytest.raises(
+        InvalidMessage, match=r"messages\[0\]\.user\.content\[0\]\.image\.data: 37\.5 MB of media"
+    ):
+        load_messages(text)
+    assert time.perf_counter() - started < 10

@@ -1,0 +1,232 @@
+"""Messages: conveniences, factories, the exact JSON form, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+import pytest
+from hypothesis import given
+from pydantic import ValidationError
+
+from localagent.errors import InvalidMessage
+from localagent.messages import (
+    AssistantMessage,
+    CompactionSummaryMessage,
+    CustomMessage,
+    ImagePart,
+    MalformedToolCallPart,
+    ReasoningPart,
+    SystemMessage,
+    TextPart,
+    ToolCallPart,
+    ToolMessage,
+    ToolResultPart,
+    UnknownPart,
+    Usage,
+    UsageCost,
+    UserMessage,
+    dump_messages,
+    json_schema,
+    load_message,
+    load_messages,
+)
+from localagent.messages.values import same_json
+from tests.messages import strategies
+
+
+@given(strategies.conversations)
+def test_json_form_round_trips_exactly(conversation):
+    again = load_messages(dump_messages(conversation))
+    assert again == conversation
+    assert dump_messages(again) == dump_messages(conversation)  # to `==` 1 is True
+
+
+@given(strategies.messages)
+def test_every_message_loads_by_its_own_class_too(message):
+    assert type(message).model_validate_json(message.model_dump_json()) == message
+    assert load_message(message.model_dump_json()) == message
+
+
+@given(strategies.calls)
+def test_arguments_and_their_text_are_equal(call):
+    assert same_json(json.loads(call.arguments_text), call.arguments)
+    assert ToolCallPart(id="", name="f", arguments_text=call.arguments_text).arguments == call.arguments
+
+
+def test_the_json_form_is_small_and_begins_with_what_matters():
+    assert UserMessage.text("hi").model_dump_json() == (
+        '{"role":"user","content":[{"kind":"text","text":"hi"}],"id":null,"timestamp":null}'
+    )
+
+
+def test_there_is_a_json_schema():
+    schema = json_schema()
+    definitions = schema["$defs"]
+    assert definitions["ToolCallPart"]["properties"]["kind"]["const"] == "tool_call"
+    assert definitions["ImagePart"]["properties"]["data"]["anyOf"][0] == {
+        "type": "string",
+        "contentEncoding": "base64",
+    }
+    assert set(schema["items"]["discriminator"]["mapping"]) == {
+        "system", "user", "assistant", "tool", "custom", "branch_summary", "compaction_summary", "rescue", "flush",
+    }  # fmt: skip
+
+
+def test_conveniences():
+    call = ToolCallPart(id="c1", name="get_weather", arguments={"city": "Zürich", "days": 3})
+    image = ImagePart(url="https://a.b/c.png")
+    message = AssistantMessage(
+        content=(
+            ReasoningPart(text="hm"),
+            "Let me ",
+            call,
+            TextPart(text="look."),
+            MalformedToolCallPart(raw="g('x')", reason="positional_argument", name="g"),
+            image,
+        )
+    )
+    assert message.text == "Let me look."
+    assert message.reasoning == "hm"
+    assert message.images == (image,)
+    assert message.tool_calls == (call,)
+    assert message.malformed_tool_call_blocks == ("g('x')",)
+    assert call.described_arguments == 'city="Zürich", days=3'
+    result = call.result({"temp": 4, "sky": None})
+    assert (result.call_id, result.name, result.text) == ("c1", "get_weather", '{"temp": 4, "sky": null}')
+    assert ToolMessage.from_result(result).results == (result,)
+    assert ToolMessage.from_results([result, call.result("x", is_error=True)]).text == result.text + "\nx"
+    assert call.result([TextPart(text="see "), image]).parts == (TextPart(text="see "), image)
+    assert call.result([]).text == "[]"
+
+
+def test_factories():
+    assert SystemMessage.text("Be brief.") == SystemMessage(content="Be brief.")
+    assert SystemMessage.text("Be brief.").text == "Be brief."
+    assert UserMessage.text("hi", agent_name="a", mode="user", payload={"image_id": 7}).payload == {
+        "image_id": 7
+    }
+    assert AssistantMessage.text("yes").text == "yes"
+    assert CompactionSummaryMessage.text("They met.").source == "compaction"
+    assert CustomMessage(custom_type="note", payload=[1]).text == ""
+    shown = UserMessage.with_images("this", [b"GIF89a", "https://a.b/c.png"])
+    assert [part.kind for part in shown.content] == ["text", "image", "image"]
+    assert UserMessage.with_audio("hear", [b"OggS"]).content[1].media_type == "audio/ogg"
+
+
+def test_usage_adds_up():
+    turn = Usage(input=3, output=4, cache_read=1, cost=UsageCost(input=0.5, output=0.25))
+    assert turn.total == 7
+    assert turn.cost.total == 0.75
+    twice = turn + turn
+    assert (twice.input, twice.cache_read, twice.cost.total) == (6, 2, 1.5)
+    assert UsageCost(input=1, total=3).total == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ({}, ""),
+        ({"a b": [1, None], "c": {"d": True}}, '"a b"=[1, null], c={"d": true}'),
+        ({"path": "a\nb\x1b[2J"}, 'path="a\\nb\\u001b[2J"'),
+        ({"evil": "\u202ecod.exe", "\u202e": 1}, 'evil="\\u202ecod.exe", "\\u202e"=1'),
+    ],
+)
+def test_described_arguments_hide_nothing(arguments, shown):
+    assert ToolCallPart(id="", name="f", arguments=arguments).described_arguments == shown
+
+
+def test_messages_are_values():
+    message = UserMessage(content="hi")
+    assert message == UserMessage(content=(TextPart(text="hi"),))
+    with pytest.raises(ValidationError):
+        message.content = ()
+    given_arguments = {"a": [1]}
+    call = ToolCallPart(id="c", name="f", arguments=given_arguments)
+    given_arguments["a"].append(2)
+    assert call.arguments == {"a": [1]}
+
+
+def test_unknown_parts_are_kept():
+    text = '{"kind":"smell","strength":[1,null,{"x":true}]}'
+    for role in ("system", "user", "assistant", "tool", "custom"):
+        extra = ',"custom_type":"t"' if role == "custom" else ""
+        message = load_message(f'{{"role":"{role}","content":[{text}]{extra}}}')
+        (part,) = message.content
+        assert isinstance(part, UnknownPart)
+        assert part.strength == [1, None, {"x": True}]
+        assert text in message.model_dump_json()
+        assert load_message(message.model_dump_json()) == message
+    result = ToolResultPart(call_id="c", content=({"kind": "smell"},))
+    assert ToolResultPart.model_validate_json(result.model_dump_json()) == result
+
+
+def nested(depth: int):
+    value = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: UserMessage(content="x", colour="red"), "colour"),
+        (lambda: UserMessage(content=[{"kind": "tool_call", "id": "", "name": "f"}]), "tool_call"),
+        (lambda: UserMessage(content=[{"text": "x"}]), "discriminator"),
+        (lambda: AssistantMessage(content=[{"kind": 3}]), "content"),
+        (lambda: ToolMessage(content=()), "at least 1"),
+        (lambda: ToolCallPart(id="c", name="f", arguments=[1]), "arguments"),
+        (lambda: ToolCallPart(id="c", name="f", arguments={"a": 1}, arguments_text='{"a": 2}'), "another object"),
+        (lambda: ToolCallPart(id="c", name="f", arguments={"a": 1}, arguments_text='{"a": true}'), "another object"),
+        (lambda: ToolCallPart(id="c", name="f", arguments={"a": 1}, arguments_text='{"a": 1.0}'), "another object"),
+        (lambda: ToolCallPart(id="c", name="f", arguments={"a": 1}, arguments_text='{"a": 1, "a": 1}'), "repeated"),
+        (lambda: ToolCallPart(id="c", name="f", arguments_text="{"), "not the JSON text"),
+        (lambda: ToolCallPart(id="c", name="f", arguments_text="[1]"), "a JSON list, not an object"),
+        (lambda: ToolCallPart(id="c", name="f", arguments_text='{"a": NaN}'), "NaN is not JSON"),
+        (lambda: ToolCallPart(id="c", name="f", arguments_text='{"a": 1e999}'), "inf is not JSON"),
+        (lambda: ToolCallPart(id="c", name="f", arguments={"a": float("nan")}), "nan is not JSON"),
+        (lambda: ToolCallPart(id="c", name="f", arguments={"a": nested(128)}), "nested more than 128"),
+        (lambda: ToolCallPart(id="c", name="f", arguments_text="[" * 100_000), "nested more than 128"),
+        (lambda: ToolCallPart(id="c", name="f", arguments={"\ud800": 1}), "lone surrogate U\\+D800"),
+        (lambda: TextPart(text="ab\udfff"), "lone surrogate U\\+DFFF at character 2"),
+        (lambda: UserMessage(content="x", payload={"a": object()}), "payload"),
+        (lambda: UnknownPart(kind="smell", x=float("inf")), "inf is not JSON"),
+        (lambda: UserMessage(content="x", timestamp=datetime(2026, 1, 1)), "timezone"),
+    ],
+)  # fmt: skip
+def test_what_is_no_message_is_refused(make, says):
+    with pytest.raises(ValidationError, match=says):
+        make()
+
+
+def test_arguments_at_the_depth_limit_survive_a_file():
+    message = AssistantMessage(content=(ToolCallPart(id="c", name="f", arguments={"a": nested(127)}),))
+    assert load_messages(dump_messages([message])) == [message]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[{"role": "wizard", "content": []}]', "messages[0]: 'wizard' is no role here; there are 'system', 'user'"),
+        ('[{"content": []}]', "messages[0]: Unable to extract tag"),
+        ('[{"role": "user"}]', "messages[0].user.content: Field required"),
+        ("[", "messages: Invalid JSON"),
+        ("{}", "messages: Input should be a valid array"),
+        ('[{"role": "user", "content": [{"kind": "reasoning"}]}]', "'reasoning' is no kind of part here"),
+        ('[{"role": "user", "content": [{"kind": "text", "text": 3, "x": 1}]}]', "(and 1 more)"),
+        (
+            '[{"role": "user", "content": [{"kind": "image", "url": "https://a.b", "file_id": "f"}]}]',
+            "messages[0].user.content[0].image: an image has exactly one of url, data, file_id; this has url and file_id",
+        ),
+        (
+            '[{"role": "assistant", "content": [{"kind": "tool_call", "id": "", "name": "f", "arguments": "{}"}]}]',
+            "messages[0].assistant.content[0].tool_call.arguments: Input should be an object",
+        ),
+    ],
+)  # fmt: skip
+def test_loading_says_in_one_line_what_is_wrong_and_where(text, says):
+    with pytest.raises(InvalidMessage) as caught:
+        load_messages(text)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
