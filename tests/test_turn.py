@@ -7,23 +7,32 @@ import threading
 import pytest
 
 from localagent.dialects import detect_dialect
-from localagent.errors import ContextOverflow, EngineMissing, UnknownDialect, UnknownModel, UsageError
+from localagent.errors import (
+    ContextOverflow,
+    EngineMissing,
+    UnknownDialect,
+    UnknownModel,
+    Unsupported,
+    UsageError,
+)
 from localagent.hosts.protocol import Prompt, Sampling, Token
 from localagent.hosts.replay import ReplayHost
 from localagent.messages import (
     AssistantMessage,
-    ReasoningPart,
+    CompactionSummaryMessage,
+    CustomMessage,
+    FlushMessage,
+    MalformedToolCallPart,
     SystemMessage,
-    TextPart,
     ToolCallPart,
     ToolMessage,
     UserMessage,
 )
 from localagent.model import Model, load
-from localagent.prompt import Trusted
+from localagent.request import RequestWarning
 from localagent.turn import Done, run_turn
 from localagent.wire.chat_template import to_wire
-from parsers import DIALECTS, CallEnd, StreamParser, Text, collect
+from parsers import DIALECTS, CallEnd, Text, collect
 
 LFM2 = DIALECTS["lfm2"]
 START, END = LFM2.calls.open, LFM2.calls.close
@@ -231,34 +240,48 @@ def test_a_prompt_may_open_the_reasoning():
     assert (message.reasoning, message.text) == ("so", "Yes.")
 
 
-def test_history_shows_calls_as_the_model_writes_them():
-    call = ToolCallPart(id="c1", name="f", arguments={"a": f"say {END}"})
+def test_an_image_is_left_out_with_one_warning():
+    host = ReplayHost([recording("I see nothing.")], SPECIAL)
+    shown = UserMessage.with_images("What is this?", [b"GIF89a", b"GIF89a"])
+    warning, *_, last = Model(host, LFM2).stream([shown])
+    assert warning == RequestWarning("images_removed", "replay sees no images: 2 left out of the request")
+    assert last.message.text == "I see nothing."
+    assert host.rendered == [[{"role": "user", "content": "What is this?"}]]
+
+
+def test_a_whole_session_history_can_be_sent():
+    host = ReplayHost([recording("Yes.")], SPECIAL)
+    broken = MalformedToolCallPart(raw="[f(", reason="truncated", name="f")
     history = [
-        SystemMessage(content="One."),
-        UserMessage(content="go"),
-        AssistantMessage(content=(ReasoningPart(text="hm"), TextPart(text="Let me. "), call)),
+        UserMessage.text("old"),
+        FlushMessage(),
+        CompactionSummaryMessage.text("They met."),
+        CustomMessage(custom_type="note"),
+        AssistantMessage(content=(broken,)),
+        UserMessage.text("go on"),
+    ]
+    Model(host, LFM2).respond(history)
+    (turns,) = host.rendered
+    assert [turn["role"] for turn in turns] == ["user", "assistant", "tool", "user"]
+    assert "truncated" in turns[2]["content"]
+    with pytest.raises(UsageError, match="at least one message"):
+        Model(host, LFM2).respond([UserMessage.text("old"), FlushMessage()])
+    with pytest.raises(Unsupported, match="message 0: replay takes no audio/ogg"):
+        Model(host, LFM2).respond([UserMessage.with_audio("?", [b"OggS"])])
+
+
+def test_calls_reach_a_model_whose_dialect_has_none_by_its_template(model):
+    """SmolLM2 has no calls: its template is asked what it shows, and what it drops is refused."""
+    call = ToolCallPart(id="c1", name="f", arguments={"a": 1})
+    history = [
+        UserMessage.text("go"),
+        AssistantMessage(content=(call,)),
         ToolMessage.from_result(call.result("42")),
-        SystemMessage(content="Two."),
     ]
-    system, user, assistant, tool = to_wire(history, LFM2)
-    assert system["content"] == "One.\n\nTwo."
-    assert user["content"] == "go"
-    text, opener, payload, closer = assistant["content"]
-    assert text == "Let me. "
-    assert [isinstance(piece, Trusted) for piece in (text, opener, payload, closer)] == [
-        False,
-        True,
-        False,
-        True,
-    ]
-    assert END not in payload
-    block = opener + payload + closer
-    parser = StreamParser(LFM2)
-    assert [(part.name, part.arguments) for part in collect([*parser.feed(block), *parser.close()])] == [
-        ("f", call.arguments)
-    ]
-    assert assistant["reasoning_content"] == "hm"
-    assert (tool["role"], tool["content"]) == ("tool", "42")
+    with pytest.raises(
+        Unsupported, match="calls of 'f', which neither this model's template nor the dialect"
+    ):
+        model.respond(history)
 
 
 def test_closing_a_stream_stops_the_generation():

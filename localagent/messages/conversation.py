@@ -46,7 +46,7 @@ def explain(error: ValidationError, root: str) -> str:
     where = root
     for step in first["loc"]:
         where += f"[{step}]" if isinstance(step, int) else f".{step}"
-    said = first["msg"].removeprefix("Value error, ")
+    said = first["msg"].removeprefix("Value error, ").replace("a valid dictionary", "an object")
     if first["type"] == "union_tag_invalid":
         found = first["ctx"]
         name = "role" if "role" in found["discriminator"] else "kind of part"

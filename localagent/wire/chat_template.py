@@ -33,6 +33,7 @@ from localagent.messages import (
 )
 from localagent.prompt import Mixed, Trusted
 from localagent.request import Target
+from localagent.wire.payload import Fields, at, objects
 from parsers import CallPart, Dialect, StreamParser, collect
 
 TARGET = Target("the chat template", system="slot", vision=False, orphan_results=True)
@@ -165,35 +166,41 @@ def _written(calls: Iterable[ToolCallPart], dialect: Dialect) -> Iterator[str]:
 def from_wire(turns: Sequence[Mapping[str, Any]], dialect: Dialect) -> list[ModelMessage]:
     """The messages that template variables spell: what `to_wire` made, or anybody else's.
 
-    Calls are read from `tool_calls`, and from `Mixed` content, where markers are known to be meant. In a plain
-    string they are text. Raises InvalidMessage.
+    Calls are read from `tool_calls`, and from `Mixed` content, where markers are known to be meant. In a
+    plain string they are text. Raises InvalidMessage.
     """
     messages: list[ModelMessage] = []
-    for at, turn in enumerate(turns):
-        content = turn.get("content") or ""
-        match turn.get("role"):
-            case "system":
-                messages.append(SystemMessage.text(str(content)))
-            case "user":
-                messages.append(UserMessage.text(str(content)))
-            case "assistant":
-                messages.append(_read_assistant(turn, content, dialect))
-            case "tool":
-                _read_result(messages, turn, str(content))
-            case role:
-                raise InvalidMessage(f"messages[{at}]: {role!r} is no role of a chat template")
+    for turn in objects(turns, "messages"):
+        with at(turn.where):
+            content = turn.take("content") or ""
+            if not isinstance(content, str | Mixed):
+                raise turn.wrong("no string", "content")
+            match turn.text("role"):
+                case "system":
+                    messages.append(SystemMessage.text(str(content)))
+                case "user":
+                    messages.append(UserMessage.text(str(content)))
+                case "assistant":
+                    messages.append(_read_assistant(turn, content, dialect))
+                case "tool":
+                    _read_result(messages, turn, str(content))
+                case role:
+                    raise turn.wrong(f"{role!r} is no role of a chat template")
     return messages
 
 
-def _read_assistant(turn: Mapping[str, Any], content: str | Mixed, dialect: Dialect) -> AssistantMessage:
-    thought = turn.get("reasoning_content") or turn.get("thinking")
+def _read_assistant(turn: Fields, content: str | Mixed, dialect: Dialect) -> AssistantMessage:
+    thoughts = (turn.maybe_text("reasoning_content"), turn.maybe_text("thinking"))
+    thought = thoughts[0] or thoughts[1]
     parts: list[Any] = [ReasoningPart(text=thought)] if thought else []
     parts += _read_pieces(content if isinstance(content, Mixed) else [content] if content else [], dialect)
-    for call in turn.get("tool_calls") or ():
-        function = call.get("function", call)
-        arguments = function.get("arguments") or {}
+    for call in turn.objects("tool_calls"):
+        function = call.object("function")
+        arguments = function.take("arguments") or {}
         key = "arguments_text" if isinstance(arguments, str) else "arguments"
-        parts.append(ToolCallPart(id=call.get("id") or "", name=function["name"], **{key: arguments}))
+        name = function.text("name")
+        with at(function.where):
+            parts.append(ToolCallPart(id=call.maybe_text("id") or "", name=name, **{key: arguments}))
     return AssistantMessage(content=tuple(parts))
 
 
@@ -216,10 +223,10 @@ def _read_pieces(pieces: Iterable[str], dialect: Dialect) -> Iterator[TextPart |
             yield ToolCallPart(id="", name=part.name, arguments=part.arguments)
 
 
-def _read_result(messages: list[ModelMessage], turn: Mapping[str, Any], content: str) -> None:
+def _read_result(messages: list[ModelMessage], turn: Fields, content: str) -> None:
     """Results of one turn share a message; a call without an id takes that of its result."""
-    call_id = turn.get("tool_call_id") or ""
-    result = ToolResultPart(call_id=call_id, name=turn.get("name") or "", content=content)
+    call_id = turn.maybe_text("tool_call_id") or ""
+    result = ToolResultPart(call_id=call_id, name=turn.maybe_text("name") or "", content=content)
     before = messages[-1] if messages else None
     done = before.content if isinstance(before, ToolMessage) else ()
     if isinstance(before, ToolMessage):

@@ -1,0 +1,208 @@
+"""Chat templates: what they are given, what they show, and the way back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localagent.errors import InvalidMessage, LocalAgentError, Unsupported
+from localagent.messages import (
+    AssistantMessage,
+    ImagePart,
+    MalformedToolCallPart,
+    ReasoningPart,
+    SystemMessage,
+    TextPart,
+    ToolCallPart,
+    ToolMessage,
+    UserMessage,
+)
+from localagent.prompt import ChatTemplate, Mixed, Trusted
+from localagent.request import build_request
+from localagent.wire import chat_template
+from localagent.wire.chat_template import TemplateSupport, from_wire, probe, to_wire
+from parsers import DIALECTS, StreamParser, collect
+from tests.messages import strategies
+from tests.messages.strategies import lists_of, text
+
+LFM2, PLAIN = DIALECTS["lfm2"], DIALECTS["plain"]
+START, END = LFM2.calls.open, LFM2.calls.close
+
+
+def test_history_shows_calls_as_the_model_writes_them():
+    call = ToolCallPart(id="c1", name="f", arguments={"a": f"say {END}"})
+    history = [
+        SystemMessage(content="One."),
+        UserMessage(content="go"),
+        AssistantMessage(content=(ReasoningPart(text="hm"), TextPart(text="Let me. "), call)),
+        ToolMessage.from_result(call.result("42")),
+        SystemMessage(content="Two."),
+    ]
+    system, user, assistant, tool = to_wire(build_request(history, chat_template.TARGET).messages, LFM2)
+    assert system["content"] == "One.\n\nTwo."
+    assert user["content"] == "go"
+    said, opener, payload, closer = assistant["content"]
+    assert said == "Let me. "
+    assert [isinstance(piece, Trusted) for piece in (said, opener, payload, closer)] == [
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert END not in payload
+    parser = StreamParser(LFM2)
+    parts = collect([*parser.feed(opener + payload + closer), *parser.close()])
+    assert [(part.name, part.arguments) for part in parts] == [("f", call.arguments)]
+    assert assistant["reasoning_content"] == assistant["thinking"] == "hm"
+    assert tool == {"role": "tool", "name": "f", "tool_call_id": "c1", "content": "42"}
+
+
+# -- what templates show --------------------------------------------------------------------------------
+
+PLAIN_TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+WITH_CALLS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
+)
+NO_TOOLS = (
+    "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
+    "{{ m.role }}: {{ m.content }}\n{% endfor %}"
+)
+SKIPS_TOOLS = "{% for m in messages if m.role != 'tool' %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+
+
+def rendering(source: str):
+    template = ChatTemplate(source, "<s>", "</s>", ())
+    return lambda turns: template.render(turns).text
+
+
+@pytest.mark.parametrize(
+    ("source", "support"),
+    [
+        (WITH_CALLS, TemplateSupport(tool_calls=True, tool_results=True)),
+        (PLAIN_TURNS, TemplateSupport(tool_calls=False, tool_results=True)),
+        (NO_TOOLS, TemplateSupport(tool_calls=False, tool_results=False)),
+        (SKIPS_TOOLS, TemplateSupport(tool_calls=False, tool_results=False)),
+        ("nothing", TemplateSupport(tool_calls=False, tool_results=False)),
+    ],
+    ids=["calls", "no calls", "refuses tools", "skips tools", "shows nothing"],
+)
+def test_a_template_is_asked_what_it_shows(source, support):
+    assert probe(rendering(source)) == support
+
+
+def test_the_real_template_of_a_model_without_tools(model):
+    support = probe(lambda turns: model.host.render(turns).text)
+    assert support == TemplateSupport(tool_calls=False, tool_results=True)
+
+
+CALL = ToolCallPart(id="c1", name="f", arguments={"a": [1, None]})
+ACTED = [AssistantMessage(content=("Let me. ", CALL)), ToolMessage.from_result(CALL.result("42"))]
+
+
+def test_a_dialect_without_calls_leaves_them_to_a_template_that_shows_them():
+    turns = to_wire(ACTED, PLAIN, probe(rendering(WITH_CALLS)))
+    assert turns[0]["tool_calls"] == [
+        {"id": "c1", "type": "function", "function": {"name": "f", "arguments": {"a": [1, None]}}}
+    ]
+    assert '<tool_call>{"name": "f", "arguments": {"a": [1, null]}}</tool_call>' in rendering(WITH_CALLS)(
+        turns
+    )
+    assert from_wire(turns, PLAIN) == ACTED
+    with pytest.raises(Unsupported, match="calls of 'f', which neither this model's template"):
+        to_wire(ACTED, PLAIN, probe(rendering(PLAIN_TURNS)))
+
+
+def test_results_that_a_template_drops_become_user_turns():
+    turns = to_wire(ACTED, LFM2, probe(rendering(NO_TOOLS)))
+    assert turns[1] == {"role": "user", "content": "Result of f:\n42"}
+    assert "42" in rendering(NO_TOOLS)(turns)
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        (UserMessage.with_images("?", [b"GIF89a"]), "'image'"),
+        (SystemMessage(content=({"kind": "smell"},)), "'smell'"),
+        (
+            AssistantMessage(content=(MalformedToolCallPart(raw="[", reason="truncated"),)),
+            "'malformed_tool_call'",
+        ),
+        (AssistantMessage(content=(ReasoningPart(encrypted="blob"),)), "'reasoning'"),
+        (ToolMessage(content=({"kind": "smell"},)), "'smell'"),
+        (ToolMessage.from_result(CALL.result([ImagePart(file_id="f")])), "'image'"),
+    ],
+)
+def test_what_a_template_cannot_carry_is_refused_by_name(message, says):
+    with pytest.raises(Unsupported, match=says):
+        to_wire([message], LFM2)
+
+
+# -- and back -------------------------------------------------------------------------------------------
+
+words = text.filter(bool)
+texts = st.builds(TextPart, text=words)
+
+
+@st.composite
+def expressible(draw):
+    """Conversations that a chat template is given whole, calls with their results."""
+    history = []
+    for kind in draw(st.lists(st.sampled_from(["system", "user", "assistant"]), max_size=4)):
+        if kind == "assistant":
+            thought = draw(st.just(()) | words.map(lambda said: (ReasoningPart(text=said),)))
+            asked = st.builds(
+                ToolCallPart,
+                id=strategies.name,
+                name=st.sampled_from(["f", "g.h"]),
+                arguments=strategies.json_objects,
+            )
+            message = AssistantMessage(content=(*thought, *draw(lists_of(texts, asked))))
+            history.append(message)
+            if message.tool_calls:
+                history.append(
+                    ToolMessage.from_results(call.result(draw(text)) for call in message.tool_calls)
+                )
+        else:
+            make = SystemMessage if kind == "system" else UserMessage
+            history.append(make.text(draw(text)))
+    return history
+
+
+@given(expressible())
+def test_what_a_template_can_be_given_comes_back_the_same(history):
+    assert from_wire(to_wire(history, LFM2), LFM2) == history
+
+
+def test_markers_in_a_plain_string_are_text():
+    written = f"{START}[f()]{END}"
+    assert from_wire([{"role": "assistant", "content": written}], LFM2) == [AssistantMessage.text(written)]
+
+
+@pytest.mark.parametrize(
+    ("turn", "says"),
+    [
+        ({"role": "wizard"}, "messages[0]: 'wizard' is no role of a chat template"),
+        ("x", "messages[0]: a string where an object belongs"),
+        ({"role": "user", "content": ["x"]}, "messages[0].content: no string"),
+        ({"role": "assistant", "content": Mixed([Trusted(START), "[f(", Trusted(END)])}, "a block of calls that is none"),
+        ({"role": "assistant", "tool_calls": [{"function": {}}]}, "messages[0].tool_calls[0].function.name: missing"),
+        ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}, "not the JSON text of an object"),
+        ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": [1]}}]}, "arguments: Input should be an object"),
+        ({"role": "assistant", "reasoning_content": 3}, "messages[0].reasoning_content: a number where a string belongs"),
+    ],
+)  # fmt: skip
+def test_bad_turns_are_refused_with_their_place(turn, says):
+    with pytest.raises(InvalidMessage) as caught:
+        from_wire([turn], LFM2)
+    assert says in str(caught.value)
+
+
+@given(st.lists(strategies.messages, max_size=4), st.sampled_from([LFM2, PLAIN]))
+def test_any_conversation_is_written_or_refused(history, dialect):
+    try:
+        turns = to_wire(build_request(history, chat_template.TARGET).messages, dialect)
+    except LocalAgentError:
+        return
+    rendering(WITH_CALLS)(turns)
