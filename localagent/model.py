@@ -17,8 +17,7 @@ from pydantic import BaseModel
 from localagent.dialects import detect_dialect, find_dialect
 from localagent.errors import EngineMissing, UnknownModel, UsageError
 from localagent.hosts.protocol import Host, Sampling
-from localagent.messages import AssistantMessage, Message, SystemMessage, UserMessage
-from localagent.messages.messages import BaseMessage
+from localagent.messages import AssistantMessage, BaseMessage, Message, SystemMessage, UserMessage
 from localagent.turn import Done, ToolSchema, TurnEvent, run_turn
 from parsers import Dialect
 
