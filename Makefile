@@ -3,7 +3,7 @@
 #   make test    all tests, those on real weights included
 #   make check   style and types
 #   make fuzz    coverage-guided fuzzing of the parser for FUZZ_SECONDS (60)
-#   make bench   what the runtime costs above the bare engine, and what parsing costs
+#   make bench   what the runtime costs above the bare engine, and what parsing and messages cost
 #   make clean   remove the environment; models stay where they are
 
 PYTHON ?= python3
@@ -77,6 +77,7 @@ fuzz: dev
 bench: weights
 	@$(BIN)/python benchmarks/host_overhead.py
 	@$(BIN)/python benchmarks/parse_throughput.py
+	@$(BIN)/python benchmarks/messages.py
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
