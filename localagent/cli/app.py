@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from localagent.cli import models
+from localagent.cli import models, sessions
 
 app = typer.Typer(
     help="Language models on the machine in front of you, with tool calls that work.",
@@ -18,6 +18,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(models.app, name="models")
+app.add_typer(sessions.app, name="sessions")
 
 ModelOption = Annotated[
     str | None,
@@ -99,19 +100,29 @@ def chat(
     context: ContextOption = None,
     threads: ThreadsOption = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print tokens and speed after each answer.")] = False,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume", "-r", metavar="ID", help="Go on with a session; `last` is the one that changed last."
+        ),
+    ] = None,
+    no_save: Annotated[bool, typer.Option("--no-save", help="Do not keep the conversation.")] = False,
 ) -> None:
     """Talk with a model. Ctrl-C stops an answer, /exit leaves, /help tells the rest.
+
+    What is said is kept on this machine; see `localagent sessions`.
 
     \b
     Examples:
       localagent chat
       localagent chat --model lfm2.5-1.2b-instruct --system "Answer in one sentence."
+      localagent chat --resume last
     """
     from localagent.cli.chat import Chat
 
     Chat.open(
         model, system, {"max_tokens": max_tokens, "temperature": temperature, "seed": seed},
-        context=context, threads=threads, stats=stats,
+        context=context, threads=threads, stats=stats, resume=resume, save=not no_save,
     ).run()  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """`localagent chat`: a conversation in the terminal.
 
 Ctrl-C stops the answer, and what was written of it stays in the conversation; at the prompt it clears the
-line. Ctrl-D and /exit leave. Works with a pipe instead of a terminal, one line per turn.
+line. Ctrl-D and /exit leave. Works with a pipe instead of a terminal, one line per turn. Every answered turn
+is kept in a session.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
+from localagent.cli.conversation import Conversation
 from localagent.cli.loading import open_model
 from localagent.cli.run import read_text
 from localagent.cli.view import StreamView, print_stats
 from localagent.errors import ContextOverflow, LocalAgentError
-from localagent.messages import AssistantMessage, SystemMessage, UserMessage
+from localagent.messages import AssistantMessage, UserMessage
 from localagent.model import Model
 from localagent.turn import Done
 
@@ -38,12 +40,13 @@ Alt-Enter         a new line in what you type"""
 class Chat:
     """One conversation with one model."""
 
-    def __init__(self, model: Model, system: str | None, sampling: dict[str, Any], *, stats: bool) -> None:
+    def __init__(
+        self, model: Model, conversation: Conversation, sampling: dict[str, Any], *, stats: bool
+    ) -> None:
         self._model = model
+        self._conversation = conversation
         self._sampling = sampling
         self._stats = stats
-        self._system = system
-        self._messages: list[UserMessage | AssistantMessage] = []
         self._interrupts = Interrupts()
         self._commands: dict[str, Callable[[str], bool]] = {
             "/help": self._help,
@@ -64,10 +67,13 @@ class Chat:
         context: int | None,
         threads: int | None,
         stats: bool,
+        resume: str | None,
+        save: bool,
     ) -> Chat:
-        """Load the model first. Raises LocalAgentError."""
+        """Find the session, then load the model. Raises LocalAgentError."""
         given = {key: value for key, value in sampling.items() if value is not None}
-        return cls(open_model(model, context=context, threads=threads), system, given, stats=stats)
+        conversation = Conversation.open(say, system=system, resume=resume, save=save)
+        return cls(open_model(model, context=context, threads=threads), conversation, given, stats=stats)
 
     def run(self) -> None:
         """Talk until the user leaves."""
@@ -84,16 +90,16 @@ class Chat:
 
     def _answer(self, text: str) -> None:
         """One turn; a refused one leaves the conversation as it was."""
-        asked = [*self._messages, UserMessage(content=text)]
-        system = [SystemMessage(content=self._system)] if self._system else []
+        asked = UserMessage(content=text)
         view = StreamView()
         self._interrupts.cancel = cancel = threading.Event()
         try:
-            for event in self._model.stream([*system, *asked], cancel=cancel, **self._sampling):
+            messages = [*self._conversation.messages, asked]
+            for event in self._model.stream(messages, cancel=cancel, **self._sampling):
                 if isinstance(event, Done):
                     view.end()
                     if event.message.content:  # stopped before the first word: as if it had not been asked
-                        self._messages = [*asked, event.message]
+                        self._conversation.add(asked, event.message)
                     self._remark(event.message)
                 else:
                     view.show(event)
@@ -129,19 +135,22 @@ class Chat:
 
     def _set_system(self, text: str) -> bool:
         if not text:
-            say(self._system or "(no instructions)")
+            say(self._conversation.system or "(no instructions)")
             return True
-        self._system = text
-        return self._clear("")
+        return self._restart(text)
 
     def _clear(self, _: str) -> bool:
-        self._messages = []
+        return self._restart(self._conversation.system)
+
+    def _restart(self, system: str | None) -> bool:
+        self._conversation.restart(system)
         say("(a new conversation)")
         return True
 
     def _history(self, _: str) -> bool:
-        for message in self._messages:
-            say(f"{message.role}: {message.text}")
+        for message in self._conversation.messages:
+            if message.role != "system":
+                say(f"{message.role}: {message.text}")
         return True
 
 

@@ -16,7 +16,8 @@ class Command:
     """Runs `localagent` in a process of its own."""
 
     def __init__(self, home: Path) -> None:
-        self.environment = {**os.environ, "XDG_STATE_HOME": str(home), "TERM": "xterm", "NO_COLOR": "1"}
+        folders = {"XDG_STATE_HOME": str(home), "XDG_DATA_HOME": str(home)}  # the weights stay where they are
+        self.environment = {**os.environ, **folders, "TERM": "xterm", "NO_COLOR": "1"}
 
     def __call__(
         self, *arguments: str, stdin: bytes = b"", **environment: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -11,6 +12,7 @@ if sys.platform == "win32":
 
 import pexpect
 
+from localagent.session import SessionStore
 from tests.cli.conftest import COMMAND
 
 READY = "\x1b[?2004h"  # line editing switches bracketed paste on
@@ -125,3 +127,66 @@ def test_a_refused_turn_leaves_the_conversation(localagent):
 def test_a_path_is_no_command(localagent):
     done = localagent("chat", "--max-tokens", "2", stdin=b"/etc/passwd\n/history\n")
     assert b"user: /etc/passwd" in done.stderr
+
+
+@pytest.fixture
+def store(tmp_path):
+    return SessionStore(tmp_path / "localagent" / "sessions")
+
+
+def test_what_is_said_is_kept_and_resumed(localagent, store):
+    lines = b"Hi.\n/clear\nAnd you?\n"
+    done = localagent("chat", "--max-tokens", "4", "--system", "Be curt.", stdin=lines)
+    session = store.open("last")
+    kept = f"(kept in {session.file}; go on with: localagent chat --resume {session.id})"
+    assert done.stderr.decode().count(kept) == 1
+    assert [entry.message.role for entry in session.entries] == [
+        "system", "user", "assistant", "flush", "system", "user", "assistant",
+    ]  # fmt: skip
+    assert [message.text for message in session.context()][:2] == ["Be curt.", "And you?"]
+    assert session.context()[2].usage.output > 0
+    lines = b"/system\n/history\nMore.\n"
+    notes = localagent("chat", "--max-tokens", "4", "-r", session.id[:9], stdin=lines).stderr.decode()
+    assert notes.startswith(f"(going on with {session.id}: Hi.; /history shows it)\n")
+    assert "\nBe curt.\nuser: And you?\nassistant: " in notes
+    again = store.open("last")
+    assert [message.role for message in again.context()] == ["system", *["user", "assistant"] * 2]
+    assert (again.entries[:7], again.problems) == (session.entries, ())
+
+
+def test_a_removed_session_does_not_end_the_chat(localagent, store):
+    chat = subprocess.Popen(
+        [COMMAND, "chat", "--max-tokens", "4"], env=localagent.environment,
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, bufsize=1,
+    )  # fmt: skip
+    chat.stdin.write("Hi.\n/history\n")
+    while not (line := chat.stderr.readline()).startswith("assistant: "):  # now the turn is kept
+        assert line
+    session = store.open("last")
+    store.remove(session.id)
+    _, notes = chat.communicate("More.\nAnd more.\n/clear\nAgain.\n/history\n", timeout=60)
+    assert chat.returncode == 0
+    assert notes.count(f"localagent: no session {session.id} in ") == 1
+    assert notes.count("; this conversation goes on and is no longer kept\n") == 1
+    assert notes.count("user: Again.") == 1
+    assert list(store.root.iterdir()) == []
+
+
+def test_nothing_answered_nothing_kept(localagent, store):
+    localagent("chat", "--context", "80", "--max-tokens", "4", stdin=b"/help\n/clear\n" + b"word " * 200)
+    localagent("chat", "--no-save", "--max-tokens", "4", stdin=b"Hi.\n")
+    assert not store.root.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--resume", "nope"], "no session 'nope' in "),
+        (["--resume", ""], "no session '' in "),
+        (["--resume", "last"], "there are no sessions in "),
+        (["--resume", "last", "--system", "Be curt."], "leave out --system"),
+        (["--resume"], "requires an argument"),
+    ],
+)
+def test_what_cannot_be_resumed(localagent, arguments, says):
+    localagent.refuse("chat", *arguments, code=2, says=says, stdin=b"Hi.\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import sys
-import time
 
 import pytest
 from PIL import Image
@@ -151,11 +150,10 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path):
         ImagePart.from_file(file)
 
 
-def test_fifty_megabytes_of_base64_are_refused_before_they_are_decoded():
+def test_fifty_megabytes_of_base64_are_refused_before_they_are_decoded(monkeypatch):
+    monkeypatch.setattr(base64, "b64decode", None)
     text = '[{"role":"user","content":[{"kind":"image","data":"' + "A" * 50_000_000 + '"}]}]'
-    started = time.perf_counter()
     with pytest.raises(
         InvalidMessage, match=r"messages\[0\]\.user\.content\[0\]\.image\.data: 37\.5 MB of media"
     ):
         load_messages(text)
-    assert time.perf_counter() - started < 10

@@ -300,6 +300,19 @@ def test_an_answer_to_a_malformed_call_that_is_there_is_used():
     assert [m.text for m in sent(turn, answers)[1:]] == ["1", "Close the bracket."]
 
 
+def test_answers_without_ids_count_malformed_calls_when_there_are_enough():
+    nameless = BROKEN.model_copy(update={"id": ""})
+    turn = AssistantMessage(content=(nameless, call("c1")))
+    bare = [ToolResultPart(call_id="", content=text) for text in ("Close it.", "1")]
+    assert [part.text for part in sent(turn, ToolMessage.from_results(bare), target=LOCAL)[1].content] == [
+        "Close it.",
+        "1",
+    ]
+    only_call = sent(turn, ToolMessage.from_results(bare[1:]), target=LOCAL)[1].content
+    assert [part.is_error for part in only_call] == [True, False]
+    assert only_call[1].text == "1"
+
+
 def test_a_rescue_answers_a_malformed_call():
     rescued = [AssistantMessage(content=(BROKEN,)), RescueMessage.text("Again, please.")]
     for target in (LOCAL, EVERYTHING):
