@@ -313,7 +313,7 @@ def test_a_bad_payload_is_refused_with_its_place(payload, says):
     [
         [],
         [{"role": "user", "content": "x"}],
-        [*assistant(name="f", arguments="{}"), {"role": "user", "content": "x"}],
+        [*assistant(name="f", arguments="{}"), {"role": "assistant", "content": "x"}],
     ],
 )
 def test_a_result_without_a_call_is_refused(before):

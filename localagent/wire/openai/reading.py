@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from localagent.errors import UnpairedResult
 from localagent.messages import (
     AssistantMessage,
     AudioPart,
@@ -21,7 +19,9 @@ from localagent.messages import (
     Usage,
     UserMessage,
 )
-from localagent.pairing import pair
+from localagent.wire.extras import collect, keep
+from localagent.wire.folded import Waiting
+from localagent.wire.openai.writing import NAMELESS
 from localagent.wire.payload import Fields, at, objects
 
 _AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
@@ -36,25 +36,34 @@ _STOP_REASONS: dict[str | None, StopReason] = {
 def from_wire(payload: object) -> list[ModelMessage]:
     """The messages of a request's `messages`. Raises InvalidMessage, UnpairedResult."""
     messages: list[ModelMessage] = []
+    waiting = Waiting()
     for turn in objects(payload, "messages"):
         with at(turn.where):
-            match turn.text("role"):
-                case "system" | "developer":
-                    message: ModelMessage = SystemMessage(content=_parts(turn))
-                case "user":
-                    message = UserMessage(content=_parts(turn), agent_name=turn.maybe_text("name"))
-                case "assistant":
-                    message = AssistantMessage(content=_assistant(turn), agent_name=turn.maybe_text("name"))
-                case "tool":
-                    _read_result(messages, turn)
-                    continue
-                case "function":
-                    raise turn.wrong("the role 'function' is gone from the API: use 'tool'", "role")
-                case role:
-                    raise turn.wrong(f"{role!r} is no role: system, developer, user, assistant, tool", "role")
-            rest = turn.rest()
-            messages.append(message.model_copy(update={"payload": {"openai": rest}}) if rest else message)
+            message = keep(_turn(turn, waiting), turn, "openai")
+        before = messages[-1] if messages else None
+        if isinstance(message, ToolMessage) and isinstance(before, ToolMessage):
+            messages[-1] = before.model_copy(update={"content": (*before.content, *message.content)})
+        else:
+            messages.append(message)
     return messages
+
+
+def _turn(turn: Fields, waiting: Waiting) -> ModelMessage:
+    match turn.text("role"):
+        case "system" | "developer":
+            return SystemMessage(content=_parts(turn), agent_name=turn.maybe_text("name"))
+        case "user":
+            return UserMessage(content=_parts(turn), agent_name=turn.maybe_text("name"))
+        case "assistant":
+            message = AssistantMessage(content=_assistant(turn), agent_name=turn.maybe_text("name"))
+            waiting.call(message)
+            return message
+        case "tool":
+            return _result(turn, waiting)
+        case "function":
+            raise turn.wrong("the role 'function' is gone from the API: use 'tool'", "role")
+        case role:
+            raise turn.wrong(f"{role!r:.60} is no role: system, developer, user, assistant, tool", "role")
 
 
 def read_response(payload: object) -> AssistantMessage:
@@ -97,7 +106,7 @@ def _parts(turn: Fields) -> list[Any]:
 def _part(block: Fields) -> Any:
     match kind := block.text("type"):
         case "text":
-            return TextPart(text=block.text("text"), provider_metadata=_metadata(block))
+            return TextPart(text=block.text("text"), provider_metadata=collect(block, "openai"))
         case "refusal":
             text = block.text("refusal")
             return TextPart(text=text, provider_metadata={"openai": {"refusal": text, **block.rest()}})
@@ -105,14 +114,14 @@ def _part(block: Fields) -> Any:
             inner = block.object("image_url")
             url = inner.text("url")
             with at(f"{inner.where}.url"):
-                return ImagePart(url=url, provider_metadata=_metadata(block, image_url=inner))
+                return ImagePart(url=url, provider_metadata=collect(block, "openai", image_url=inner))
         case "input_audio":
             inner = block.object("input_audio")
             data, form = inner.text("data"), inner.text("format")
             if form not in _AUDIO_TYPES:
                 raise inner.wrong(f"{form!r} is no format: {', '.join(_AUDIO_TYPES)}", "format")
             with at(f"{inner.where}.data"):
-                metadata = _metadata(block, input_audio=inner)
+                metadata = collect(block, "openai", input_audio=inner)
                 return AudioPart(data=data, media_type=_AUDIO_TYPES[form], provider_metadata=metadata)
         case "file":
             return _file(block, block.object("file"))
@@ -126,22 +135,10 @@ def _file(block: Fields, inner: Fields) -> ImagePart:
         source["url" if data.startswith("data:") else "data"] = data
     name = inner.maybe_text("filename")
     with at(inner.where):
-        metadata = _metadata(
-            block, file=inner, **({"filename": name} if name not in (None, "file.pdf") else {})
-        )
+        metadata = collect(block, "openai", file=inner)
+        if name not in (None, NAMELESS):
+            metadata.setdefault("openai", {}).setdefault("file", {})["filename"] = name
         return ImagePart(**source, provider_metadata=metadata)
-
-
-def _metadata(block: Fields, **inner: Any) -> dict[str, Any]:
-    """What nobody read: of the block, and of the object in it."""
-    rest = block.rest()
-    name, fields = next(
-        ((key, value) for key, value in inner.items() if isinstance(value, Fields)), ("", None)
-    )
-    if fields is not None:
-        kept = fields.rest() | {key: value for key, value in inner.items() if key != name}
-        rest |= {name: kept} if kept else {}
-    return {"openai": rest} if rest else {}
 
 
 # -- assistant turns and results --------------------------------------------------------------------------
@@ -199,26 +196,13 @@ def _call(call: Fields) -> ToolCallPart:
             id=call.maybe_text("id") or "",
             name=name,
             arguments_text=arguments.strip() and arguments,  # some models write nothing for no arguments
-            provider_metadata=_metadata(call, function=function),
+            provider_metadata=collect(call, "openai", function=function),
         )
 
 
-def _read_result(messages: list[ModelMessage], turn: Fields) -> None:
-    """Results of one assistant turn share a message, as long as no other message comes between."""
-    turn_id = turn.text("tool_call_id")
-    content = turn.take("content")
+def _result(turn: Fields, waiting: Waiting) -> ToolMessage:
+    call_id, content = turn.text("tool_call_id"), turn.take("content")
     if not isinstance(content, str):
         content = tuple(_part(block) for block in objects(content, f"{turn.where}.content"))
-    result = ToolResultPart(call_id=turn_id, name=turn.maybe_text("name") or "", content=content)
-    done = messages.pop().content if messages and isinstance(messages[-1], ToolMessage) else ()
-    caller = messages[-1] if messages else None
-    calls: Sequence[ToolCallPart] = caller.tool_calls if isinstance(caller, AssistantMessage) else ()
-    results = [*(part for part in done if isinstance(part, ToolResultPart)), result]
-    try:
-        slots = pair(calls, results)
-    except UnpairedResult as error:
-        raise UnpairedResult(f"{turn.where}: {error}") from None
-    if not result.name:
-        name = next(call.name for call, slot in zip(calls, slots, strict=True) if slot is result)
-        results[-1] = result.model_copy(update={"name": name})
-    messages.append(ToolMessage(content=tuple(results)))
+    result = ToolResultPart(call_id=call_id, name=turn.maybe_text("name") or "", content=content)
+    return waiting.answer([result], turn.where)

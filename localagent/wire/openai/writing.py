@@ -20,8 +20,12 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
+from localagent.wire.extras import attach
 
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3"}
+NAMELESS = "file.pdf"
+"""The API wants a name for a file; this one is not read back."""
+_OBJECTS = frozenset({"image_url", "input_audio", "file", "function"})
 
 
 def to_wire(messages: Sequence[ModelMessage]) -> list[dict[str, Any]]:
@@ -44,7 +48,7 @@ def _content(parts: Sequence[Any]) -> str | list[dict[str, Any]]:
     """One text part is a plain string, as every server takes it."""
     if len(parts) == 1 and isinstance(parts[0], TextPart) and not parts[0].provider_metadata:
         return parts[0].text
-    return [_with_extra(_part(part), part) for part in parts]
+    return [_attach(_part(part), part) for part in parts]
 
 
 def _part(part: Any) -> dict[str, Any]:
@@ -58,7 +62,9 @@ def _part(part: Any) -> dict[str, Any]:
         case ImagePart(data=bytes()) if part.media_type and _is_picture(part):
             return {"type": "image_url", "image_url": {"url": _data_url(part)}}
         case ImagePart(data=bytes(), media_type="application/pdf"):
-            return {"type": "file", "file": {"filename": "file.pdf", "file_data": _data_url(part)}}
+            named = _extra(part).get("file")
+            name = {} if isinstance(named, dict) and "filename" in named else {"filename": NAMELESS}
+            return {"type": "file", "file": {**name, "file_data": _data_url(part)}}
         case ImagePart(file_id=str(file_id)):
             return {"type": "file", "file": {"file_id": file_id}}
         case AudioPart(data=bytes(data), media_type=kind) if kind in AUDIO_FORMATS:
@@ -82,15 +88,15 @@ def _assistant(message: AssistantMessage) -> dict[str, Any]:
     if message.reasoning:
         turn["reasoning_content"] = message.reasoning
     if len(reasoning) > 1 or any(part.signature or part.opaque or _extra(part) for part in reasoning):
-        turn["reasoning_details"] = [_with_extra(_detail(part), part) for part in reasoning]
+        turn["reasoning_details"] = [_attach(_detail(part), part) for part in reasoning]
     if calls:
-        turn["tool_calls"] = [_with_extra(_call(call), call) for call in calls]
+        turn["tool_calls"] = [_attach(_call(call), call) for call in calls]
     return turn
 
 
 def _detail(part: ReasoningPart) -> dict[str, Any]:
     if _extra(part).get("type") == "reasoning.summary":
-        detail: dict[str, Any] = {"summary": part.text}
+        detail: dict[str, Any] = {"type": "reasoning.summary", "summary": part.text}
     elif part.redacted:
         detail = {"type": "reasoning.redacted", **({"text": part.text} if part.text else {})}
     elif part.opaque:
@@ -118,7 +124,7 @@ def _result(part: Any) -> dict[str, Any]:
                 f"the OpenAI wire cannot carry a part of kind {item.kind!r} in the result of {part.name!r}: "
                 "it takes text"
             )
-    parts = [_with_extra(_part(item), item) for item in content]
+    parts = [_attach(_part(item), item) for item in content]
     return {"role": "tool", "tool_call_id": part.call_id, "content": parts}
 
 
@@ -135,10 +141,5 @@ def _extra(part: Any) -> dict[str, Any]:
     return extra if isinstance(extra, dict) else {}
 
 
-def _with_extra(block: dict[str, Any], part: Any) -> dict[str, Any]:
-    """The block with what the provider once said beside it; objects inside are joined."""
-    joined = dict(block)
-    for key, value in _extra(part).items():
-        inner = block.get(key)
-        joined[key] = {**inner, **value} if isinstance(inner, dict) and isinstance(value, dict) else value
-    return joined
+def _attach(block: dict[str, Any], part: Any) -> dict[str, Any]:
+    return attach(block, part, "openai", nested=_OBJECTS)
