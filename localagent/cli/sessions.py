@@ -1,0 +1,275 @@
+"""`localagent sessions`: list, show, remove and export conversations.
+
+Knows the session store and how to show conversations on a terminal. Decides nothing about what is sent to a
+model: that is the sessions' and the request builder's. Results go to stdout; what could not be read, warnings
+and questions to stderr. A LocalAgentError passes through to `main`, which prints it. Only typer and the
+standard library are imported at the top, for a fast `--help`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from localagent.cli.asking import agrees
+from localagent.cli.progress import size_text
+from localagent.cli.terminal import printable
+
+if TYPE_CHECKING:
+    from localagent.cli.transcript import Passage
+    from localagent.messages import Message
+    from localagent.session import Session, SessionInfo
+
+app = typer.Typer(help="Conversations that were kept: list, show, remove, export.", no_args_is_help=True)
+
+Format = Literal["markdown", "text", "json", "jsonl", "openai", "anthropic", "gemini"]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+SessionName = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="An id, or the beginning of one; `last` is the one that changed last."),
+]
+EntryOption = Annotated[
+    str | None,
+    typer.Option("--entry", metavar="ENTRY", help="The branch that ends in this entry; see `show --tree`."),
+]
+
+
+@app.command("list")
+def list_sessions(as_json: AsJson = False) -> None:
+    """Show all sessions, the last changed first.
+
+    They lie in $LOCALAGENT_HOME/sessions, or in the user's data folder.
+
+    \b
+    Examples:
+      localagent sessions list
+      localagent sessions list --json | jq -r '.[].id'
+    """
+    from localagent.session import SessionStore
+
+    store = SessionStore()
+    infos = store.list()
+    if as_json:
+        typer.echo(json.dumps([_row(info) for info in infos], indent=2))
+    elif infos:
+        _print_table(infos)
+    else:
+        typer.echo(f"no sessions in {printable(str(store.root))}", err=True)
+
+
+@app.command()
+def show(
+    name: SessionName,
+    entry: EntryOption = None,
+    tree: Annotated[bool, typer.Option("--tree", help="Draw all branches, a line per entry.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show a conversation.
+
+    The current branch with all that was said, flushed and summarised parts included.
+
+    \b
+    Examples:
+      localagent sessions show last
+      localagent sessions show 20261121-1030 --tree
+      localagent sessions show last --entry 4f2a1b2c
+    """
+    from localagent.cli.transcript import as_text, draw_tree, tell_entry
+
+    session = _open(name, entry)
+    if as_json:
+        typer.echo(json.dumps(_details(session), indent=2))
+        return
+    count, ends = len(session.entries), len(session.leaves)
+    entries = f"{count:,} {'entry' if count == 1 else 'entries'}"
+    branches = f" on {ends:,} branches" if ends > 1 else ""
+    _say(f"{session.id}: {session.title or 'no title'}")
+    _say(f"{entries}{branches}, kept in {session.file}\n")
+    if tree:
+        for line in draw_tree(session):
+            _say(line)
+    else:
+        typer.echo(
+            as_text(map(tell_entry, session.path()), _paint if sys.stdout.isatty() else _plain), nl=False
+        )
+
+
+@app.command("rm")
+def remove(
+    names: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids, or the beginnings of ids.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove sessions for good.
+
+    \b
+    Examples:
+      localagent sessions rm 20261121-103000-4f2a
+      localagent sessions rm last --yes
+    """
+    from localagent.session import SessionStore, glance
+
+    store = SessionStore()
+    infos = {path: glance(path) for path in map(store.find, names)}
+    titles = ", ".join(f"{info.id} ({info.title or 'no title'})" for info in infos.values())
+    if not (yes or agrees(f"Remove {titles} from {store.root}?")):
+        typer.echo("not removed", err=True)
+        raise typer.Exit(1)
+    for info in infos.values():
+        store.remove(info.id)
+        _say(f"removed {info.id}: {size_text(info.size)}")
+
+
+@app.command()
+def export(
+    name: SessionName,
+    form: Annotated[Format, typer.Option("--format", "-f", help="What to write.")] = "markdown",
+    entry: EntryOption = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file in place of standard output.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+) -> None:
+    """Write a conversation in another format.
+
+    It is what a model would be told: without what was flushed, with summaries for what they stand for.
+    `json` is the list of messages, `jsonl` the same with a message a line; both can be loaded again with
+    nothing lost. `openai`, `anthropic` and `gemini` are the messages of a request to such an API.
+
+    \b
+    Examples:
+      localagent sessions export last > conversation.md
+      localagent sessions export last --format openai --output request.json
+    """
+    session = _open(name, entry)
+    _write(_exported(session.context(), form), output, force)
+
+
+def _open(name: str, entry: str | None) -> Session:
+    """The session with the head where it was asked for. What could not be read is said on stderr."""
+    from localagent.session import SessionStore
+
+    session = SessionStore().open(name)
+    for problem in session.problems:
+        typer.echo(f"{session.id}, {printable(str(problem))}", err=True)
+    if entry is not None:
+        session.branch(entry)
+    return session
+
+
+def _exported(messages: list[Message], form: Format) -> str:
+    from localagent.cli.transcript import as_markdown, as_text, tell
+    from localagent.messages import dump_messages
+
+    match form:
+        case "markdown":
+            return as_markdown(map(tell, messages))
+        case "text":
+            return as_text(map(tell, messages))
+        case "json":
+            return dump_messages(messages) + "\n"
+        case "jsonl":
+            return "".join(message.model_dump_json() + "\n" for message in messages)
+        case _:
+            return _payload(messages, form)
+
+
+def _payload(messages: list[Message], wire: str) -> str:
+    """The messages of a request, as that wire spells them. Raises Unsupported, UnpairedResult."""
+    from localagent.request import build_request
+
+    module = import_module(f"localagent.wire.{wire}")
+    request = build_request(messages, module.TARGET)
+    for warning in request.warnings:
+        typer.echo(f"warning: {printable(warning.text)}", err=True)
+    return json.dumps(module.to_wire(request.messages), indent=2, ensure_ascii=False) + "\n"
+
+
+def _write(text: str, output: Path | None, force: bool) -> None:
+    from localagent.errors import UsageError
+
+    if output is None:
+        if sys.stdout.isatty():
+            sys.stdout.write(printable(text))
+        else:  # what is piped stays as it was written, in UTF-8 whatever the terminal speaks
+            sys.stdout.buffer.write(text.encode())
+        return
+    try:
+        with output.open("wb" if force else "xb") as file:
+            file.write(text.encode())
+    except FileExistsError:
+        raise UsageError(f"{output} is there already: say --force to overwrite it") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot write {output}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _row(info: SessionInfo) -> dict[str, Any]:
+    return {
+        "id": info.id,
+        "title": info.title,
+        "created": info.created and info.created.isoformat(),
+        "changed": info.changed.isoformat(),
+        "size": info.size,
+        "path": str(info.path),
+        "problem": info.problem,
+    }
+
+
+def _details(session: Session) -> dict[str, Any]:
+    return {
+        "id": session.id,
+        "title": session.title,
+        "path": str(session.file),
+        "head": session.head,
+        "leaves": [entry.id for entry in session.leaves],
+        "entries": [entry.model_dump(mode="json") for entry in session.entries],
+        "problems": [str(problem) for problem in session.problems],
+    }
+
+
+def _print_table(infos: list[SessionInfo]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    # A pipe has no width: give every row one line.
+    console = console if console.is_terminal else Console(highlight=False, width=200)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("session", "changed", "size", "title"):
+        table.add_column(column, no_wrap=True, justify="right" if column == "size" else "left")
+    for info in infos:
+        problem = f" ({info.problem})" if info.problem else ""
+        cells = (
+            info.id,
+            f"{info.changed.astimezone():%Y-%m-%d %H:%M}",
+            size_text(info.size),
+            f"{info.title or 'nothing said yet'}{problem}",
+        )
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    console.print(table)
+    console.print("Go on with one: localagent chat --resume ID", style="dim", markup=False)
+
+
+_COLOURS = {"reasoning": "\x1b[2m", "call": "\x1b[36m", "problem": "\x1b[31m", "note": "\x1b[2m"}
+
+
+def _paint(passage: Passage) -> str:
+    """A passage in its colour, every line by itself: what stands between is indentation."""
+    colour = _COLOURS.get(passage.manner)
+    lines = _plain(passage).split("\n")
+    return "\n".join(f"{colour}{line}\x1b[0m" for line in lines) if colour else "\n".join(lines)
+
+
+def _plain(passage: Passage) -> str:
+    from localagent.cli.transcript import in_words
+
+    return printable(in_words(passage))
+
+
+def _say(line: str) -> None:
+    typer.echo(printable(line))

@@ -1,0 +1,25 @@
+"""Sessions: conversations that outlive the program, as trees of entries in files that only grow."""
+
+from localagent.session.entries import (
+    BranchSummaryEntry,
+    CompactionEntry,
+    Entry,
+    Header,
+    MessageEntry,
+    UnknownEntry,
+)
+from localagent.session.session import Session
+from localagent.session.store import SessionInfo, SessionStore, glance
+
+__all__ = [
+    "BranchSummaryEntry",
+    "CompactionEntry",
+    "Entry",
+    "Header",
+    "MessageEntry",
+    "Session",
+    "SessionInfo",
+    "SessionStore",
+    "UnknownEntry",
+    "glance",
+]

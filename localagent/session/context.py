@@ -1,0 +1,117 @@
+"""What a model is to be told: the path of entries that leads to the head, as messages. Pure.
+
+The last flush on the path cuts everything before it, and is itself left out. Of the compactions after it the
+last counts: its summary stands for what came before the first kept entry, earlier summaries included, while
+system messages stay in front. Summaries of branches stay where they are. What an unknown entry said is
+unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localagent.errors import UsageError
+from localagent.messages import (
+    AssistantMessage,
+    BranchSummaryMessage,
+    CompactionSummaryMessage,
+    FlushMessage,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    ToolResultPart,
+    UserMessage,
+)
+from localagent.session.entries import BranchSummaryEntry, CompactionEntry, Entry, MessageEntry
+
+
+def build_context(path: Sequence[Entry]) -> list[Message]:
+    """The messages of a path, oldest first."""
+    compaction, dropped, kept = _cut(path)
+    if compaction is None:
+        return [message for _, message in kept]
+    summary = CompactionSummaryMessage(
+        content=compaction.summary, id=compaction.id, timestamp=compaction.timestamp
+    )
+    systems = [message for _, message in dropped if isinstance(message, SystemMessage)]
+    return [*systems, summary, *(message for _, message in kept)]
+
+
+def check_first_kept(path: Sequence[Entry], first_kept: str | None) -> None:
+    """Whether the path may be compacted so. Raises UsageError."""
+    _, _, inside = _cut(path)
+    at = len(inside)
+    if first_kept is not None:
+        at = next((at for at, (entry, _) in enumerate(inside) if entry.id == first_kept), -1)
+    if at < 0:
+        raise UsageError(
+            f"cannot keep from {first_kept!r} on: it is no message of the present context; "
+            "choose one from the path, behind the last flush and the last compaction's first kept entry"
+        )
+    messages = [message for _, message in inside]
+    if _separates(messages[:at], messages[at:]):
+        raise UsageError(
+            f"cannot keep from {first_kept or 'here'} on: that would separate tool results from their calls; "
+            "choose the message with the calls, or one behind the answer to their results"
+        )
+
+
+_Spoken = list[tuple[Entry, Message]]
+
+
+def _cut(path: Sequence[Entry]) -> tuple[CompactionEntry | None, _Spoken, _Spoken]:
+    """The compaction that counts, what it stands for, and what is kept."""
+    flush = max((at for at, entry in enumerate(path) if _is_flush(entry)), default=-1)
+    path = path[flush + 1 :]
+    found = [at for at, entry in enumerate(path) if isinstance(entry, CompactionEntry)]
+    if not found:
+        return None, [], _spoken(path)
+    compaction = path[found[-1]]
+    assert isinstance(compaction, CompactionEntry)
+    start = found[-1]
+    if compaction.first_kept is not None:
+        # A first kept entry that cannot be read comes before all that can be: nothing is taken away.
+        start = next((at for at, entry in enumerate(path) if entry.id == compaction.first_kept), 0)
+    return compaction, _spoken(path[:start]), _spoken(path[start:])
+
+
+def _is_flush(entry: Entry) -> bool:
+    return isinstance(entry, MessageEntry) and isinstance(entry.message, FlushMessage)
+
+
+def _spoken(entries: Sequence[Entry]) -> _Spoken:
+    """The messages of entries that have one."""
+    found: _Spoken = []
+    for entry in entries:
+        match entry:
+            case MessageEntry():
+                found.append((entry, entry.message))
+            case BranchSummaryEntry():
+                summary = BranchSummaryMessage(
+                    content=entry.summary, branch=entry.branch, id=entry.id, timestamp=entry.timestamp
+                )
+                found.append((entry, summary))
+            case _:
+                pass
+    return found
+
+
+def _separates(dropped: Sequence[Message], kept: Sequence[Message]) -> bool:
+    """Whether results, those to come included, would be left without their calls."""
+    for message in kept:
+        if isinstance(message, AssistantMessage):
+            return False  # from here on, results belong to calls that are kept
+        if _results(message):
+            return True
+    answered = 0
+    for message in reversed(dropped):
+        if isinstance(message, AssistantMessage):
+            return answered < len(message.tool_calls)
+        answered += _results(message)
+    return False
+
+
+def _results(message: Message) -> int:
+    if not isinstance(message, ToolMessage | UserMessage):
+        return 0
+    return sum(isinstance(part, ToolResultPart) for part in message.content)

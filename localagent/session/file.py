@@ -1,0 +1,163 @@
+"""The file of a session: made, read, and appended to by one process at a time.
+
+Knows locks, and whether the file is still the one that was opened. Does not know what entries mean to each
+other. A sidecar `FILE.lock` is held while a line is appended; the system frees it when its process ends.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from localagent.errors import InvalidMessage, SaveFailed, UnknownSession, UsageError
+from localagent.jsonl import (
+    Line,
+    LineProblem,
+    LineReader,
+    append_line,
+    cannot_save,
+    open_lines,
+    sync_folder,
+)
+from localagent.messages import explain
+from localagent.session.entries import OPENING, Damaged, Entry, Header, dump_line, load_line
+
+SUFFIX = ".jsonl"
+PATIENCE = 10.0
+"""Seconds to wait for another process that appends to the same session."""
+
+Item = Line[Header | Entry | Damaged] | LineProblem
+
+
+class SessionFile:
+    """A session's file as this process knows it: what was read, and what is there since."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._reader = LineReader(path, load_line)
+        self._identity: tuple[int, int] | None = None
+
+    @property
+    def id(self) -> str:
+        """The name of the session."""
+        return self.path.name.removesuffix(SUFFIX)
+
+    @property
+    def torn(self) -> LineProblem | None:
+        """The last line, if it is torn."""
+        return self._reader.torn
+
+    def read(self) -> list[Item]:
+        """The lines since the last call. Raises UnknownSession when the file is gone, and UsageError."""
+        try:
+            state = self.path.stat()
+            if not self.path.is_file():
+                raise UnknownSession(f"{self.path} is no session: it is no file")
+            identity = (state.st_dev, state.st_ino)
+            if self._identity not in (None, identity) or state.st_size < self._reader.offset:
+                raise UnknownSession(f"session {self.id} was replaced by another file: open it again")
+            self._identity = identity
+            return self._reader.read()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise self._gone() from error
+        except (OSError, ValueError) as error:  # a NUL in the path
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(f"cannot read {self.path}: {reason}") from error
+
+    def begins_like_one(self) -> bool:
+        """Whether it is the file of a session that was stopped at its very beginning, as far as that got."""
+        with self.path.open("rb") as file:
+            return OPENING.startswith(file.read(len(OPENING)))
+
+    @contextmanager
+    def alone(self) -> Iterator[Callable[[bytes], None]]:
+        """What appends a line, while nobody else may. Raises UnknownSession, SaveFailed."""
+        with exclusive(self.path, self._gone):
+            try:
+                descriptor = open_lines(self.path, create=False)
+            except FileNotFoundError as error:  # removed while we waited
+                raise self._gone() from error
+            except OSError as error:
+                raise cannot_save(self.path, error) from error
+            try:
+                yield lambda line: append_line(descriptor, line, self.path, sync=True)
+            finally:
+                os.close(descriptor)
+
+    def _gone(self) -> UnknownSession:
+        return UnknownSession(f"no session {self.id} in {self.path.parent}")
+
+
+def create_file(folder: Path, title: str | None) -> Path:
+    """A new file with its first line, named for the time. Raises SaveFailed, InvalidMessage."""
+    now = datetime.now(UTC)
+    while True:
+        name = f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        path = folder / f"{name}{SUFFIX}"
+        try:
+            line = dump_line(Header(id=name, created=now, title=title))
+            descriptor = open_lines(path, create=True)
+            break
+        except ValidationError as error:
+            raise InvalidMessage(explain(error, "session")) from None
+        except FileExistsError as error:
+            if not folder.is_dir():
+                raise cannot_save(folder, NotADirectoryError("it is no folder")) from error
+        except OSError as error:
+            raise cannot_save(path, error) from error
+    try:
+        append_line(descriptor, line, path, sync=True)
+        with suppress(OSError):  # not every file system lets folders be synced
+            sync_folder(folder)
+    except SaveFailed:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+    return path
+
+
+def remove_file(path: Path) -> None:
+    """Delete a session. Whoever waits to append finds no file then, and makes none. Raises SaveFailed."""
+    with exclusive(path, lambda: UnknownSession(f"no session in {path}")):
+        try:
+            path.unlink(missing_ok=True)
+            _lock_path(path).unlink(missing_ok=True)
+        except OSError as error:
+            raise cannot_save(path, error) from error
+
+
+@contextmanager
+def exclusive(path: Path, gone: Callable[[], UnknownSession]) -> Iterator[None]:
+    """Alone with a session on this machine. Raises what `gone` makes when there is no file, SaveFailed."""
+    from filelock import FileLock, Timeout
+
+    if not path.exists():
+        raise gone()  # no lock is left beside a file that is gone
+    lock = FileLock(_lock_path(path), mode=0o600)
+    try:
+        lock.acquire(timeout=PATIENCE, poll_interval=0.005)
+    except NotImplementedError as error:
+        raise SaveFailed(
+            f"cannot write to {path}: its file system has no locks; set LOCALAGENT_HOME to a folder elsewhere"
+        ) from error
+    except Timeout as error:
+        raise SaveFailed(
+            f"cannot write to {path}: another process has held it for {PATIENCE:g} seconds; stop that one"
+        ) from error
+    except OSError as error:
+        raise cannot_save(path, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _lock_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")

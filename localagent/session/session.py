@@ -1,0 +1,277 @@
+"""One session: a tree of entries in a file, and the head that grows.
+
+Knows the file, its lock and what is on it. Does not know where sessions lie, and talks to no model. Contract:
+an entry is on the disk when the call that made it returns. Several processes may have a session open: each
+has its own head, what they append becomes branches, and whoever appends has read what the others did before.
+A Session belongs to one thread at a time.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+
+from localagent.errors import InvalidMessage, UnknownSession, UsageError
+from localagent.jsonl import Line, LineProblem
+from localagent.messages import CustomMessage, FlushMessage, Message, RescueMessage, UserMessage, explain
+from localagent.session.context import build_context, check_first_kept
+from localagent.session.entries import (
+    VERSION,
+    BranchSummaryEntry,
+    CompactionEntry,
+    Damaged,
+    Entry,
+    Header,
+    KnownEntry,
+    MessageEntry,
+    dump_line,
+    load_line,
+)
+from localagent.session.file import Item, SessionFile, create_file
+from localagent.session.tree import Tree
+
+TITLE = 80
+"""Characters of a title that is taken from what the user said."""
+
+
+class Session:
+    """A conversation with all its branches. Make one with `create` or `open`."""
+
+    def __init__(self, file: SessionFile) -> None:
+        self.header: Header | None = None
+        """What the file says of itself; None when that was lost."""
+        self._file = file
+        self._head: str | None = None
+        self._tree = Tree()
+        self._problems: list[LineProblem] = []
+        self._load()
+        self._check()
+        self._head = next(reversed(self._tree.entries), None)
+
+    @classmethod
+    def create(cls, folder: Path | str, *, title: str | None = None) -> Session:
+        """A new session in a file of its own in `folder`. Raises SaveFailed, InvalidMessage."""
+        return cls.open(create_file(Path(folder).absolute(), None if title is None else one_line(title)))
+
+    @classmethod
+    def open(cls, path: Path | str) -> Session:
+        """The session in that file, with the head on its last entry.
+
+        Raises UnknownSession when there is none, UsageError when it cannot be read or is of a newer version.
+        """
+        return cls(SessionFile(Path(path).absolute()))
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """The name of the session: that of its file."""
+        return self._file.id
+
+    @property
+    def file(self) -> Path:
+        """Where it is kept."""
+        return self._file.path
+
+    @property
+    def title(self) -> str | None:
+        """The title it was given, else the first words of the user, else None."""
+        if self.header is not None and self.header.title:
+            return self.header.title
+        return next(filter(None, map(first_words, self._tree.entries.values())), None)
+
+    @property
+    def head(self) -> str | None:
+        """The entry that the next one will follow; None at the very beginning."""
+        return self._head
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries of all branches, in the order in which they were written."""
+        return tuple(self._tree.entries.values())
+
+    @property
+    def problems(self) -> tuple[LineProblem, ...]:
+        """What could not be read."""
+        return (*self._problems, self._file.torn) if self._file.torn else tuple(self._problems)
+
+    def entry(self, entry_id: str) -> Entry:
+        """The entry of that id. Raises UnknownSession."""
+        return self._tree.entries[self._known(entry_id)]
+
+    def path(self, entry_id: str | None = None) -> list[Entry]:
+        """The entries from the beginning to this one, by default the head. Raises UnknownSession."""
+        return self._tree.path(self._head if entry_id is None else self._known(entry_id))
+
+    def children(self, entry_id: str | None) -> tuple[Entry, ...]:
+        """The entries that follow this one; the beginnings for None. Raises UnknownSession."""
+        return self._tree.children(None if entry_id is None else self._known(entry_id))
+
+    @property
+    def leaves(self) -> tuple[Entry, ...]:
+        """The ends of all branches."""
+        return self._tree.leaves()
+
+    def context(self, entry_id: str | None = None) -> list[Message]:
+        """The messages that a model is to be told at this entry, by default the head; see `context.py`.
+
+        Custom messages are among them: the request builder leaves them out. Raises UnknownSession.
+        """
+        return build_context(self.path(entry_id))
+
+    def refresh(self) -> tuple[Entry, ...]:
+        """Read what other processes appended, and return it. The head stays. Raises UnknownSession."""
+        before = len(self._tree.entries)
+        self._load()
+        return self.entries[before:]
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    def append(self, message: Message) -> str:
+        """Add a message behind the head, and make it the head. Returns the id of its entry.
+
+        Raises SaveFailed, and UnknownSession when the session was removed; so do all that follow.
+        """
+        return self._append(
+            lambda entry_id, now: MessageEntry(id=entry_id, parent=self._head, timestamp=now, message=message)
+        )
+
+    def append_custom(self, custom_type: str, payload: JsonValue = None, **fields: Any) -> str:
+        """Add what an application keeps in the session; it is never sent to a model."""
+        with _invalid_is_one_line("message"):
+            message = CustomMessage(custom_type=custom_type, payload=payload, **fields)
+        return self.append(message)
+
+    def flush(self) -> str:
+        """Begin anew: what was said so far stays in the file and is no longer sent."""
+        return self.append(FlushMessage())
+
+    def rescue(self, text: str) -> str:
+        """Add text that is to get a model going again after output that nobody could use."""
+        with _invalid_is_one_line("message"):
+            message = RescueMessage(content=text)
+        return self.append(message)
+
+    def branch(self, entry_id: str | None, summary: str | None = None) -> str | None:
+        """Go back, or over to another branch: the next entry follows `entry_id`. Returns the new head.
+
+        With a `summary` of the branch that is left, an entry with it is written, and becomes the head.
+        Without, nothing is written. Raises UnknownSession, and UsageError when there is nothing to leave.
+        """
+        target = None if entry_id is None else self._known(entry_id)
+        if summary is None:
+            self._head = target
+            return target
+        left = self._head
+        if left is None:
+            raise UsageError("there is no branch to summarise: nothing was said yet")
+        return self._append(
+            lambda new_id, now: BranchSummaryEntry(
+                id=new_id, parent=target, timestamp=now, summary=summary, branch=left
+            )
+        )
+
+    def compact(self, summary: str, *, first_kept: str | None, tokens_before: int | None = None) -> str:
+        """Let `summary` stand for what came before the entry `first_kept`; None: for all of the context.
+
+        Raises UsageError when that entry is not in the context, or when results would lose their calls.
+        """
+        if first_kept is not None:
+            self._known(first_kept)
+        check_first_kept(self.path(), first_kept)
+        return self._append(
+            lambda entry_id, now: CompactionEntry(
+                id=entry_id, parent=self._head, timestamp=now, summary=summary,
+                first_kept=first_kept, tokens_before=tokens_before,
+            )
+        )  # fmt: skip
+
+    # -- the file -------------------------------------------------------------------------------------
+
+    def _append(self, make: Callable[[str, datetime], KnownEntry]) -> str:
+        with self._file.alone() as write:
+            self._load()  # so that ids are unique and entries stand in one order for everybody
+            entry_id = secrets.token_hex(4)
+            while entry_id in self._tree.entries:
+                entry_id = secrets.token_hex(4)
+            with _invalid_is_one_line("entry"):
+                line = dump_line(make(entry_id, datetime.now(UTC)))
+            if isinstance(found := load_line(line), Damaged):  # a message that was made without validation
+                raise InvalidMessage(found.reason)
+            write(line)
+            self._load()
+        self._head = entry_id
+        return entry_id
+
+    def _load(self) -> None:
+        """Read what was appended since the last time."""
+        for item in self._file.read():
+            self._take(item)
+
+    def _take(self, item: Item) -> None:
+        if isinstance(item, LineProblem):
+            self._problems.append(item)
+            return
+        match item.value:
+            case Header() as header:
+                if item.line == 1:
+                    self.header = header
+                else:
+                    self._problem(item, "a second beginning of a session: passed over")
+            case Damaged(entry=entry, reason=reason):
+                self._problem(item, f"{reason}: only its place is kept")
+                self._add(item, entry)
+            case entry:
+                self._add(item, entry)
+
+    def _add(self, line: Line[Any], entry: Entry) -> None:
+        if reason := self._tree.add(entry):
+            self._problem(line, reason)
+
+    def _problem(self, line: Line[Any], reason: str) -> None:
+        self._problems.append(LineProblem(line.line, line.offset, reason))
+
+    def _check(self) -> None:
+        """Whether it is a session at all, and what is to be said of its beginning."""
+        if self.header is not None:
+            if self.header.version != VERSION:
+                raise UsageError(
+                    f"{self.file} is a session of version {self.header.version!r:.40}, "
+                    f"and this localagent reads version {VERSION}: update localagent"
+                )
+        elif not self._tree.entries and not self._file.begins_like_one():
+            raise UnknownSession(f"{self.file} is no session")
+        elif not any(problem.line == 1 for problem in self.problems):
+            self._problems.insert(0, LineProblem(1, 0, "the line that says what the file is was lost"))
+
+    def _known(self, entry_id: str) -> str:
+        if not isinstance(entry_id, str) or entry_id not in self._tree.entries:
+            raise UnknownSession(f"session {self.id} has no entry {entry_id!r:.80}")
+        return entry_id
+
+
+def first_words(item: object) -> str | None:
+    """The beginning of what a user says in this entry, on one line, if it is text of a user."""
+    if isinstance(item, MessageEntry) and isinstance(item.message, UserMessage):
+        return one_line(item.message.text) or None
+    return None
+
+
+def one_line(text: str) -> str:
+    """Text as a title."""
+    line = " ".join(text.split())
+    return line if len(line) <= TITLE else f"{line[: TITLE - 3]}..."
+
+
+@contextmanager
+def _invalid_is_one_line(root: str) -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        raise InvalidMessage(explain(error, root)) from None

@@ -1,0 +1,143 @@
+"""The sessions on this machine: the folder they lie in, found by id.
+
+    ROOT/ID.jsonl        one session
+    ROOT/ID.jsonl.lock   held while somebody appends to it
+
+Knows names and beginnings of files; what is in them is the sessions' business. Contract: a file that is no
+session, or a broken one, never keeps the others from being listed. Holds no state but the path.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from localagent.errors import UnknownSession, UsageError
+from localagent.jsonl import home_folder
+from localagent.session.entries import VERSION, Header, load_line
+from localagent.session.file import SUFFIX, remove_file
+from localagent.session.session import Session, first_words
+
+GLANCE = 64 << 10
+"""Bytes of a file in which a list looks for the title."""
+
+
+def default_root() -> Path:
+    """`$LOCALAGENT_HOME/sessions`, else `sessions` in the user's data folder. Raises UsageError."""
+    if (folder := home_folder("sessions")) is not None:
+        return folder
+    from platformdirs import user_data_path
+
+    return user_data_path("localagent", appauthor=False) / "sessions"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """What a list shows of a session. `problem` says why, when its beginning cannot be read."""
+
+    id: str
+    path: Path
+    title: str | None
+    created: datetime | None
+    changed: datetime
+    size: int
+    """Bytes."""
+    problem: str | None = None
+
+
+class SessionStore:
+    """The sessions below `root`."""
+
+    def __init__(self, root: Path | str | None = None) -> None:
+        self.root = default_root() if root is None else Path(root).absolute()
+
+    def create(self, title: str | None = None) -> Session:
+        """A new session. Raises SaveFailed."""
+        return Session.create(self.root, title=title)
+
+    def list(self) -> list[SessionInfo]:
+        """All sessions, the last changed first. Raises UsageError when the folder cannot be read."""
+        found = []
+        for path in self._paths():
+            with suppress(FileNotFoundError):  # removed while we look
+                found.append((path.stat().st_mtime_ns, path.name, glance(path)))
+        return [info for _, _, info in sorted(found, key=lambda item: item[:2], reverse=True)]
+
+    def find(self, name: str) -> Path:
+        """The file of the session with this id, or the only one whose id begins so; "last": changed last.
+
+        Raises UnknownSession when there is none, UsageError when there are several.
+        """
+        paths = {path.name.removesuffix(SUFFIX): path for path in self._paths()}
+        if name == "last" and name not in paths:
+            return self._latest()
+        fitting = (
+            [name] if name in paths else sorted(each for each in paths if name and each.startswith(name))
+        )
+        if not fitting:
+            raise UnknownSession(f"no session {name!r:.80} in {self.root}: see `localagent sessions list`")
+        if len(fitting) > 1:
+            more = f" and {len(fitting) - 5:,} more" if len(fitting) > 5 else ""
+            raise UsageError(f"several sessions begin with {name}: {', '.join(fitting[:5])}{more}")
+        return paths[fitting[0]]
+
+    def _latest(self) -> Path:
+        for info in self.list():
+            return info.path
+        raise UnknownSession(f"there are no sessions in {self.root} yet")
+
+    def open(self, name: str) -> Session:
+        """The session of that id or prefix. Raises as `find` and `Session.open` do."""
+        return Session.open(self.find(name))
+
+    def remove(self, name: str) -> Path:
+        """Delete a session: the file that is gone. Raises as `find` does, and SaveFailed."""
+        path = self.find(name)
+        remove_file(path)
+        return path
+
+    def _paths(self) -> Iterator[Path]:
+        try:
+            with os.scandir(self.root) as entries:
+                for entry in entries:
+                    if entry.name.endswith(SUFFIX) and entry.is_file():
+                        yield Path(entry.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise UsageError(f"cannot read {self.root}: {error.strerror or error}") from error
+
+
+def glance(path: Path) -> SessionInfo:
+    """What the beginning of a session's file tells. Raises FileNotFoundError."""
+    state = path.stat()
+    title, created, problem = None, None, None
+    try:
+        with path.open("rb") as file:
+            start = file.read(GLANCE)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        start, problem = b"", f"cannot be read: {error.strerror or error}"
+    for number, line in enumerate(start.split(b"\n")):
+        try:
+            item = load_line(line)
+        except ValueError:
+            item = None
+        if isinstance(item, Header) and number == 0:
+            title, created = item.title, item.created
+            if item.version != VERSION:
+                problem = "of another version of localagent"
+        title = title or first_words(item)
+        if title is not None or problem is not None:
+            break
+    if created is None and problem is None:
+        problem = "its first line is lost"
+    return SessionInfo(
+        path.name.removesuffix(SUFFIX), path, title, created,
+        datetime.fromtimestamp(state.st_mtime, UTC), state.st_size, problem,
+    )  # fmt: skip

@@ -1,0 +1,49 @@
+"""The tree of a session's entries, in memory. Knows ids and parents; nothing of messages or files."""
+
+from __future__ import annotations
+
+from localagent.session.entries import Entry
+
+
+class Tree:
+    """Entries in the order of the file, and who follows whom. Entries are only ever added."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self._parents: dict[str, str | None] = {}
+        self._children: dict[str | None, list[str]] = {}
+
+    def add(self, entry: Entry) -> str | None:
+        """Add an entry that was read; returns what is wrong with it, or None.
+
+        A parent that is not there yet never will be: files only grow. So there are no circles.
+        """
+        if entry.id in self.entries:
+            return f"the id {entry.id!r} is taken by an earlier entry: passed over"
+        lost = entry.parent is not None and entry.parent not in self.entries
+        parent = None if lost else entry.parent
+        self.entries[entry.id] = entry
+        self._parents[entry.id] = parent
+        self._children.setdefault(parent, []).append(entry.id)
+        return f"its parent {entry.parent!r} could not be read: kept as a beginning" if lost else None
+
+    def path(self, entry_id: str | None) -> list[Entry]:
+        """The entries from a beginning to this one."""
+        found: list[Entry] = []
+        while entry_id is not None:
+            found.append(self.entries[entry_id])
+            entry_id = self._parents[entry_id]
+        found.reverse()
+        return found
+
+    def parent(self, entry_id: str) -> str | None:
+        """The entry before this one, if that could be read."""
+        return self._parents[entry_id]
+
+    def children(self, entry_id: str | None) -> tuple[Entry, ...]:
+        """The entries that follow this one; those that begin a conversation for None."""
+        return tuple(self.entries[child] for child in self._children.get(entry_id, ()))
+
+    def leaves(self) -> tuple[Entry, ...]:
+        """The entries that nothing follows."""
+        return tuple(entry for entry in self.entries.values() if entry.id not in self._children)

@@ -1,0 +1,49 @@
+"""Tool results inside user turns, as wires have them that know no tool role.
+
+A run of results becomes a ToolMessage, what stands around it becomes user messages. Calls wait for their
+results until the next assistant turn; which result answers which call is `pairing`'s to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from localagent.errors import UnpairedResult
+from localagent.messages import AssistantMessage, ToolCallPart, ToolMessage, ToolResultPart, UserMessage
+from localagent.pairing import pair
+
+
+class Waiting:
+    """The calls that have no result yet."""
+
+    def __init__(self) -> None:
+        self._calls: list[ToolCallPart] = []
+
+    def call(self, message: AssistantMessage) -> None:
+        """Begin anew with the calls of an assistant turn."""
+        self._calls = list(message.tool_calls)
+
+    def answer(self, results: Sequence[ToolResultPart], where: str) -> ToolMessage:
+        """The results, in their order, with the names of their calls where they have none.
+
+        Raises UnpairedResult.
+        """
+        try:
+            slots = pair(self._calls, results)
+        except UnpairedResult as error:
+            raise UnpairedResult(f"{where}: {error}") from None
+        names = {id(slot): call.name for call, slot in zip(self._calls, slots, strict=True)}
+        self._calls = [call for call, slot in zip(self._calls, slots, strict=True) if slot is None]
+        named = (part.model_copy(update={"name": part.name or names[id(part)]}) for part in results)
+        return ToolMessage(content=tuple(named))
+
+
+def unfold(parts: Sequence[Any], waiting: Waiting, where: str) -> Iterator[UserMessage | ToolMessage]:
+    """The messages that one user turn holds. Raises UnpairedResult."""
+    if not parts:
+        yield UserMessage(content=())
+    for are_results, group in groupby(parts, lambda part: isinstance(part, ToolResultPart)):
+        run = tuple(group)
+        yield waiting.answer(run, where) if are_results else UserMessage(content=run)

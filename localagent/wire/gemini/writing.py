@@ -1,0 +1,162 @@
+"""Messages to Gemini's JSON."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
+from typing import Any
+
+from localagent.errors import Unsupported
+from localagent.messages import (
+    AssistantMessage,
+    AudioPart,
+    ImagePart,
+    ModelMessage,
+    ReasoningPart,
+    SystemMessage,
+    TextPart,
+    ToolCallPart,
+    ToolMessage,
+    ToolResultPart,
+    UserMessage,
+)
+from localagent.wire.extras import attach
+
+OBJECTS = frozenset({"inlineData", "fileData", "functionCall", "functionResponse"})
+"""The parts, besides text, that messages have a form for."""
+OTHERS = frozenset({"executableCode", "codeExecutionResult", "toolCall", "toolResponse"})
+_RESERVED = OBJECTS | OTHERS | {"text"}
+
+Wired = dict[str, Any]
+
+
+def to_wire(messages: Sequence[ModelMessage]) -> dict[str, Any]:
+    """`systemInstruction`, where there is one, and `contents` of a request.
+
+    Raises Unsupported, which names the message.
+    """
+    payload: dict[str, Any] = {}
+    contents: list[dict[str, Any]] = []
+    for at, message in enumerate(messages):
+        try:
+            if at and isinstance(message, SystemMessage):
+                raise Unsupported(
+                    "a system message behind others; build_request lifts them to the front, as one"
+                )
+            parts = _parts_of(message)
+        except Unsupported as error:
+            raise Unsupported(f"message {at}: {error}") from None
+        if not parts:
+            continue
+        if isinstance(message, SystemMessage):
+            payload["systemInstruction"] = {"parts": parts}
+        else:
+            contents.append({"role": "model" if message.role == "assistant" else "user", "parts": parts})
+    payload["contents"] = contents
+    return payload
+
+
+def _parts_of(message: ModelMessage) -> list[Wired]:
+    match message:
+        case SystemMessage():
+            return _parts(message.content, _text)
+        case UserMessage():
+            return _parts(message.content, _shown)
+        case AssistantMessage():
+            return _parts(message.content, _said)
+        case ToolMessage():
+            return _parts(message.content, _result)
+        case _:
+            raise Unsupported(f"the Gemini wire cannot carry a message of role {message.role!r}")
+
+
+def _parts(parts: Iterable[Any], write: Callable[[Any], Wired]) -> list[Wired]:
+    written = (_attach(write(part), part) for part in parts)
+    # An empty text is sent only for what stands beside it: Gemini signs a turn with one.
+    return [part for part in written if part.get("text") != "" or part.keys() - {"text", "thought"}]
+
+
+def _attach(wired: Wired, part: Any) -> Wired:
+    reserved = _RESERVED | {"thought"} if isinstance(part, TextPart) else _RESERVED
+    return attach(wired, part, "google", nested=OBJECTS, reserved=reserved)
+
+
+def _text(part: Any) -> Wired:
+    match part:
+        case TextPart(text=text):
+            return {"text": text}
+    raise _refused(part)
+
+
+def _shown(part: Any) -> Wired:
+    return _media(part) if isinstance(part, ImagePart | AudioPart) else _text(part)
+
+
+def _said(part: Any) -> Wired:
+    match part:
+        case ReasoningPart():
+            return _thought(part)
+        case ToolCallPart(id=call_id, name=name, arguments=arguments):
+            call: Wired = {"id": call_id} if call_id else {}
+            return {"functionCall": {**call, "name": name, "args": deepcopy(arguments)}}
+    return _shown(part)
+
+
+def _thought(part: ReasoningPart) -> Wired:
+    if part.encrypted is not None or part.redacted:
+        what = "encrypted" if part.encrypted is not None else "redacted"
+        raise Unsupported(f"the Gemini wire cannot carry {what} reasoning: it has thoughts in text")
+    thought: Wired = {"text": part.text, "thought": True}
+    return {**thought, "thoughtSignature": part.signature} if part.signature else thought
+
+
+def _result(part: Any) -> Wired:
+    if not isinstance(part, ToolResultPart):
+        raise _refused(part)
+    if not part.name:
+        raise Unsupported(
+            f"the Gemini wire needs the name of the tool in the result with call id {part.call_id!r}; "
+            "build_request sets it"
+        )
+    content, media = (part.content, []) if isinstance(part.content, str) else _split(part.content)
+    answer: Wired = {"id": part.call_id} if part.call_id else {}
+    answer |= {"name": part.name, "response": {"error" if part.is_error else "result": content}}
+    return {"functionResponse": {**answer, "parts": media} if media else answer}
+
+
+def _split(content: Iterable[Any]) -> tuple[list[Any], list[Wired]]:
+    """Text and references in their order, and the media that they refer to."""
+    items: list[Any] = []
+    media: list[Wired] = []
+    for part in content:
+        if not isinstance(part, ImagePart | AudioPart):
+            items.append(_text(part)["text"])
+            continue
+        name = reference(len(media))
+        source = {key: {**inner, "displayName": name} for key, inner in _media(part).items()}
+        media.append(_attach(source, part))
+        items.append({"$ref": name})
+    return items, media
+
+
+def reference(number: int) -> str:
+    """The name of a medium in a result."""
+    return f"part_{number + 1}"
+
+
+def _media(part: ImagePart | AudioPart) -> Wired:
+    kind = part.media_type or None
+    if isinstance(part, AudioPart) and not (kind or "").startswith("audio/"):
+        said = f"is {kind}" if kind else "has no media type: give `media_type`"
+        raise Unsupported(f"the Gemini wire tells audio by its media type, and this {said}")
+    if part.data is None:
+        source = {"mimeType": kind} if kind else {}
+        return {"fileData": {**source, "fileUri": part.file_id if part.url is None else part.url}}
+    if kind is None:
+        raise Unsupported("bytes of unknown media type, which the Gemini wire needs: give `media_type`")
+    return {"inlineData": {"mimeType": kind, "data": base64.b64encode(part.data).decode()}}
+
+
+def _refused(part: Any) -> Unsupported:
+    return Unsupported(f"the Gemini wire cannot carry a part of kind {part.kind!r} here")

@@ -1,0 +1,176 @@
+"""What `localagent chat` keeps, without a model."""
+
+from __future__ import annotations
+
+import pytest
+
+from localagent.cli.conversation import Conversation
+from localagent.errors import UnknownSession, UsageError
+from localagent.messages import (
+    AssistantMessage,
+    FlushMessage,
+    SystemMessage,
+    UserMessage,
+)
+from localagent.session import SessionStore
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCALAGENT_HOME", str(tmp_path))
+    return SessionStore()
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+def talk(said, *words, system=None, resume=None, save=True):
+    conversation = Conversation.open(said.append, system=system, resume=resume, save=save)
+    for word in words:
+        conversation.add(UserMessage.text(word), AssistantMessage.text(word.upper()))
+    return conversation
+
+
+def texts(messages):
+    return [f"{message.role[0]}:{message.text}" for message in messages]
+
+
+def test_every_turn_is_kept_at_once(store, said):
+    conversation = talk(said, system="Be curt.")
+    assert texts(conversation.messages) == ["s:Be curt."]
+    assert not store.root.exists(), "nothing is made before something is said"
+    for count, word in enumerate(("hi", "and"), 1):
+        conversation.add(UserMessage.text(word), AssistantMessage.text(word.upper()))
+        session = store.open("last")
+        assert session.context() == conversation.messages
+        assert len(session.entries) == 1 + 2 * count
+    assert said == [f"(kept in {session.file}; go on with: localagent chat --resume {session.id})"]
+
+
+def test_clear_begins_anew_in_the_session_too(store, said):
+    conversation = talk(said, "hi", system="Be curt.")
+    conversation.restart("Be curt.")
+    assert texts(store.open("last").context()) == ["s:Be curt."]
+    conversation.restart("Be kind.")
+    conversation.add(UserMessage.text("you"), AssistantMessage.text("me"))
+    expected = ["s:Be kind.", "u:you", "a:me"]
+    assert texts(store.open("last").context()) == texts(conversation.messages) == expected
+    assert (len(store.list()), len(said)) == (1, 1)
+    resumed = talk(said, resume="last")
+    assert (texts(resumed.messages), resumed.system) == (expected, "Be kind.")
+    resumed.restart(None)
+    assert store.open("last").context() == []
+    assert talk(said, resume="last").system is None
+
+
+def test_clear_before_anything_was_said(store, said):
+    conversation = talk(said)
+    conversation.restart("Be kind.")
+    assert not store.root.exists()
+    conversation.add(UserMessage.text("you"), AssistantMessage.text("me"))
+    assert texts(store.open("last").context()) == ["s:Be kind.", "u:you", "a:me"]
+
+
+def test_going_on(store, said):
+    talk(said, "hi")
+    said.clear()
+    session = store.open("last")
+    talk(said, "more", resume=session.id[:8])
+    assert said == [f"(going on with {session.id}: hi; /history shows it)"]
+    again = store.open("last")
+    assert texts(again.context()) == ["u:hi", "a:HI", "u:more", "a:MORE"]
+    assert (again.entries[:2], again.problems) == (session.entries, ())
+
+
+def test_unsaved(store, said):
+    talk(said, "hi", save=False).restart("x")
+    assert not store.root.exists()
+    talk(said, "hi")
+    before = store.open("last").entries
+    conversation = talk(said, "more", resume="last", save=False)
+    assert texts(conversation.messages) == ["u:hi", "a:HI", "u:more", "a:MORE"]
+    conversation.restart(None)
+    assert store.open("last").entries == before
+
+
+def test_words_without_an_answer_are_not_sent(store, said):
+    session = store.create()
+    for message in (
+        UserMessage.text("hi"),
+        AssistantMessage.text("HI"),
+        UserMessage.text("are"),
+        UserMessage.text("you"),
+    ):
+        session.append(message)
+    talk(said, "more", resume="last")
+    assert "your last words in it had no answer" in said[1]
+    session.refresh()
+    assert texts(store.open("last").context()) == ["u:hi", "a:HI", "u:more", "a:MORE"]
+    assert [leaf.message.text for leaf in session.leaves] == ["you", "MORE"], "they are still there"
+
+
+def test_only_words_without_an_answer(store, said):
+    store.create().append(UserMessage.text("hi"))
+    conversation = talk(said, resume="last")
+    assert conversation.messages == []
+    conversation.restart("Be kind.")
+    conversation.add(UserMessage.text("you"), AssistantMessage.text("me"))
+    assert texts(store.open("last").context()) == ["s:Be kind.", "u:you", "a:me"]
+
+
+def test_a_session_of_an_agent(store, said):
+    session = store.create()
+    session.append(UserMessage.text("gone"))
+    session.append(FlushMessage())
+    session.append(SystemMessage.text("One."))
+    session.append(SystemMessage.text("Two."))
+    kept = session.append(UserMessage.text("hi"))
+    session.append(AssistantMessage.text("HI"))
+    session.compact("Greetings.", first_kept=kept)
+    conversation = talk(said, "more", resume="last")
+    assert conversation.system == "One.\n\nTwo."
+    expected = ["s:One.", "s:Two.", "c:Greetings.", "u:hi", "a:HI", "u:more", "a:MORE"]
+    assert texts(conversation.messages) == texts(store.open("last").context()) == expected
+
+
+def test_a_damaged_session(store, said):
+    talk(said, "hi")
+    session = store.open("last")
+    with session.file.open("ab") as file:
+        file.write(b"garbage\n{")
+    said.clear()
+    talk(said, "more", resume="last")
+    assert said[0] == f"(2 lines of {session.id} could not be read: see `localagent sessions show`)"
+    assert texts(store.open("last").context()) == ["u:hi", "a:HI", "u:more", "a:MORE"]
+
+
+def test_a_removed_session_is_said_once(store, said):
+    conversation = talk(said, "hi")
+    store.remove("last")
+    for word in ("more", "again"):
+        conversation.add(UserMessage.text(word), AssistantMessage.text(word.upper()))
+    conversation.restart("x")
+    (complaint,) = said[1:]
+    assert complaint.startswith("localagent: no session ")
+    assert complaint.endswith("; this conversation goes on and is no longer kept")
+    assert "\n" not in complaint
+    assert list(store.root.iterdir()) == []
+    assert texts(conversation.messages) == ["s:x"]
+
+
+def test_a_place_that_cannot_be_written_is_said_once(store, said):
+    store.root.touch()
+    conversation = talk(said, "hi", "more")
+    (complaint,) = said
+    assert complaint.startswith(f"localagent: cannot write to {store.root}")
+    assert len(conversation.messages) == 4
+
+
+def test_what_cannot_be_resumed(store, said):
+    with pytest.raises(UnknownSession, match="there are no sessions in "):
+        talk(said, resume="last")
+    with pytest.raises(UsageError, match="leave out --system"):
+        talk(said, resume="last", system="x")
+    assert said == []

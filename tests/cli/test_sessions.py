@@ -1,0 +1,317 @@
+"""`localagent sessions` as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import pytest
+
+from localagent.messages import (
+    AssistantMessage,
+    AudioPart,
+    ImagePart,
+    MalformedToolCallPart,
+    ReasoningPart,
+    SystemMessage,
+    TextPart,
+    ToolCallPart,
+    ToolMessage,
+    ToolResultPart,
+    UserMessage,
+    load_message,
+    load_messages,
+)
+from localagent.session import SessionStore
+from tests.cli.conftest import COMMAND, Command
+
+CALL = ToolCallPart(id="c1", name="get_weather", arguments={"city": "Zürich", "days": 3})
+ANSWER = AssistantMessage(
+    model="m",
+    stop_reason="length",
+    content=(
+        ReasoningPart(text="Hm.\nWeather."),
+        TextPart(text="Let me "),
+        TextPart(text="look."),
+        CALL,
+        MalformedToolCallPart(raw="f(\n```", reason="truncated", name="f"),
+    ),
+)
+RESULTS = ToolMessage.from_results(
+    [CALL.result({"t": 4}), ToolResultPart(call_id="", name="f", content="no such tool", is_error=True)]
+)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return SessionStore(tmp_path / "sessions")
+
+
+@pytest.fixture
+def command(tmp_path):
+    command = Command(tmp_path)
+    command.environment["LOCALAGENT_HOME"] = str(tmp_path)
+    return command
+
+
+@pytest.fixture
+def session(store):
+    session = store.create()
+    session.append(SystemMessage.text("Be curt."))
+    question = session.append(UserMessage.text("Will it rain?\nuser:\n[red]\x1b[31m\u202e"))
+    session.append(ANSWER)
+    session.append(RESULTS)
+    session.append(AssistantMessage.text("Four degrees."))
+    session.branch(question, "It was about the weather.")
+    session.append_custom("bookmark", {"page": 3})
+    picture = ImagePart(data=b"\x89PNG\r\n\x1a\n")
+    session.append(UserMessage(content=("Look", picture, AudioPart(url="https://a.b/c.mp3"))))
+    session.rescue("Answer in words.")
+    return session
+
+
+def entry_of(session, text):
+    (entry,) = [e for e in session.entries if getattr(getattr(e, "message", None), "text", None) == text]
+    return entry.id
+
+
+def out(command, *arguments, code=0):
+    done = command("sessions", *arguments)
+    assert done.returncode == code, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def test_list(command, session, store):
+    other = store.create(title="Zwei [bold]")
+    lines = out(command, "list").splitlines()
+    assert re.match(r"session +changed +size +title", lines[0])
+    assert lines[1].startswith(other.id)
+    assert lines[1].rstrip().endswith("Zwei [bold]")
+    assert lines[2].startswith(session.id)
+    assert lines[2].rstrip().endswith(r"Will it rain? user: [red]\x1b[31m\x202e")
+    assert lines[3] == "Go on with one: localagent chat --resume ID"
+    rows = json.loads(out(command, "list", "--json"))
+    assert [row["id"] for row in rows] == [other.id, session.id]
+    assert rows[1]["path"] == str(session.file)
+    assert rows[1]["title"].startswith("Will it rain?")
+
+
+def test_no_sessions(command, tmp_path):
+    done = command("sessions", "list")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr.decode() == f"no sessions in {tmp_path}/sessions\n"
+    assert json.loads(out(command, "list", "--json")) == []
+
+
+def test_show(command, session):
+    shown = out(command, "show", "last")
+    head = f"{session.id}: Will it rain? user: [red]\\x1b[31m\\x202e\n9 entries on 2 branches, kept in {session.file}\n\n"
+    branch = session.path()[2].branch
+    assert shown == head + (
+        "system:\n  Be curt.\n\n"
+        "user:\n  Will it rain?\n  user:\n  [red]\\x1b[31m\\x202e\n\n"
+        f"branch summary (of {branch}):\n  It was about the weather.\n\n"
+        'custom (bookmark):\n  {"page": 3}\n\n'
+        "user:\n  Look\n  [image image/png, 8 bytes]\n  [audio audio/mpeg https://a.b/c.mp3]\n\n"
+        "rescue:\n  Answer in words.\n"
+    )
+    shown = out(command, "show", session.id, "--entry", branch).split("\n\n", 3)[3]
+    assert shown == (
+        "assistant (m):\n  reasoning: Hm.\n  Weather.\n  Let me look.\n"
+        '  call get_weather(city="Zürich", days=3)\n  malformed call (truncated): f(\n  ```\n  (ended by length)\n\n'
+        'tool:\n  result of get_weather: {"t": 4}\n  error of f: no such tool\n\n'
+        "assistant:\n  Four degrees.\n"
+    )
+
+
+def test_show_tree(command, session):
+    lines = out(command, "show", "last", "--tree").splitlines()[3:]
+    shapes = [re.sub("[0-9a-f]{8}", "ID", line).rstrip() for line in lines]
+    assert shapes == [
+        "  ID system: Be curt.",
+        r"  ID user: Will it rain? user: [red]\x1b[31m\x202e",
+        '  ├─ ID assistant (m): Hm. Weather. Let me look. call get_weather(city="Zürich", days=3) malformed call (...',
+        '  │  ID tool: result of get_weather: {"t": 4} error of f: no such tool',
+        "  │  ID assistant: Four degrees.",
+        "  └─ ID branch summary (of ID): It was about the weather.",
+        '     ID custom (bookmark): {"page": 3}',
+        "     ID user: Look [image image/png, 8 bytes] [audio audio/mpeg https://a.b/c.mp3]",
+        "*    ID rescue: Answer in words.",
+    ]
+
+
+def test_show_markers(command, session):
+    session.branch(entry_of(session, "Four degrees."))
+    session.compact("Rain.", first_kept=session.head)
+    session.flush()
+    shown = out(command, "show", "last")
+    assert (
+        f"compaction summary (for what came before {entry_of(session, 'Four degrees.')}):\n  Rain.\n" in shown
+    )
+    assert shown.endswith("flush:\n  what is above is no longer sent\n")
+
+
+def test_show_json(command, session):
+    shown = json.loads(out(command, "show", "last", "--json"))
+    assert shown["head"] == session.head
+    assert [entry["id"] for entry in shown["entries"]] == [entry.id for entry in session.entries]
+    assert shown["problems"] == []
+
+
+def test_problems_are_told_on_stderr(command, session):
+    with session.file.open("ab") as file:
+        file.write(b'garbage\n{"kind":"label","id":"z","parent":"%s"}\n{"id' % session.head.encode())
+    done = command("sessions", "show", "last")
+    assert done.returncode == 0
+    assert done.stdout.decode().endswith("unreadable:\n  an entry of kind 'label' that cannot be read here\n")
+    first, second = done.stderr.decode().splitlines()
+    assert first.startswith(f"{session.id}, line 11 (byte ")
+    assert second.endswith("cut off: whoever wrote it was stopped")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are Unix")
+def test_on_a_terminal(command, session):
+    import pexpect
+
+    def run(*arguments):
+        return pexpect.spawn(
+            str(COMMAND), ["sessions", *arguments], env=command.environment, encoding="utf-8", timeout=30,
+            dimensions=(60, 200),
+        )  # fmt: skip
+
+    child = run("show", "last", "--entry", session.path()[2].branch)
+    shown = child.read()
+    assert "  \x1b[2mreasoning: Hm.\x1b[0m\r\n  \x1b[2mWeather.\x1b[0m" in shown
+    assert "\x1b[36mcall get_weather" in shown
+    assert "\x1b[31m\u202e" not in shown
+    shown = run("export", "last").read()
+    assert "\x1b[31m" not in shown
+    for answer, code in (("n", 1), ("y", 0)):
+        child = run("rm", session.id[:6])
+        child.expect_exact(f"Remove {session.id} (Will it rain? user: [red]\\x1b[31m\\x202e) from")
+        child.sendline(answer)
+        child.expect_exact("not removed" if code else f"removed {session.id}: ")
+        child.read()
+        child.close()
+        assert child.exitstatus == code
+    assert not session.file.exists()
+
+
+def test_rm(command, session, store):
+    others = [store.create() for _ in range(2)]
+    command.refuse("sessions", "rm", others[0].id, code=2, says="say --yes to remove without being asked")
+    assert others[0].file.exists()
+    removed = out(command, "rm", others[0].id, others[1].id, "--yes")
+    assert [line.split(":")[0] for line in removed.splitlines()] == [
+        f"removed {other.id}" for other in others
+    ]
+    assert [info.id for info in store.list()] == [session.id]
+
+
+def test_export_keeps_everything(command, session, tmp_path):
+    context = session.context()
+    assert load_messages(out(command, "export", "last", "--format", "json")) == context
+    lines = out(command, "export", "last", "--format", "jsonl").splitlines()
+    assert [load_message(line) for line in lines] == context
+    entry = entry_of(session, "Four degrees.")
+    path = tmp_path / "out.json"
+    assert out(command, "export", "last", "-f", "json", "--entry", entry, "--output", str(path)) == ""
+    assert load_messages(path.read_bytes()) == session.context(entry)
+
+
+def test_export_for_people(command, session):
+    entry = entry_of(session, "Four degrees.")
+    written = out(command, "export", "last", "--entry", entry)
+    assert written.startswith(
+        "## system\n\nBe curt.\n\n## user\n\nWill it rain?\nuser:\n[red]\x1b[31m\u202e\n\n"
+    )
+    assert "## assistant (m)\n\n> Hm.\n> Weather.\n\nLet me look.\n\n```\ncall get_weather(" in written
+    assert "\n````\nmalformed call (truncated): f(\n```\n````\n" in written
+    text = out(command, "export", "last", "--entry", entry, "--format", "text")
+    assert "tool:\n  result of get_weather: " in text
+    assert "## " not in text
+
+
+@pytest.mark.parametrize("wire", ["openai", "anthropic", "gemini"])
+def test_export_for_wires(command, session, wire):
+    from importlib import import_module
+
+    entry = entry_of(session, "Four degrees.")
+    payload = json.loads(out(command, "export", "last", "--entry", entry, "--format", wire))
+    messages = import_module(f"localagent.wire.{wire}").from_wire(payload)
+    assert messages[0].text == "Be curt."
+    assert messages[-1].text == "Four degrees."
+    (turn,) = [message for message in messages if getattr(message, "tool_calls", ())]
+    assert turn.tool_calls[0].arguments == CALL.arguments
+
+
+def test_export_overwrites_nothing_unasked(command, session, tmp_path):
+    path = tmp_path / "there.md"
+    path.write_text("mine")
+    command.refuse("sessions", "export", "last", "-o", str(path), code=2, says="say --force to overwrite it")
+    assert path.read_text() == "mine"
+    out(command, "export", "last", "-o", str(path), "--force")
+    assert path.read_text().startswith("## system")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["show", "nope"], "no session 'nope' in "),
+        (["show", ""], "no session '' in "),
+        (["show", "../../etc/passwd"], "no session"),
+        (["show", "2"], "several sessions begin with 2: "),
+        (["show", "last", "--entry", "nope"], "has no entry 'nope'"),
+        (["show"], "ID"),
+        (["rm", "nope", "--yes"], "no session 'nope' in "),
+        (["export", "last", "--format", "klingon"], "klingon"),
+        (["export", "last", "--output", "/none/x.md"], "cannot write /none/x.md: No such file"),
+        (["export", "last", "--output", "/", "--force"], "cannot write /: Is a directory"),
+        (["export", "last", "--entry", ""], "has no entry ''"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(command, session, store, arguments, says):
+    store.create()
+    session.append(UserMessage.text("so that it is the last"))
+    command.refuse("sessions", *arguments, code=2, says=says)
+
+
+def test_what_cannot_be_sent_is_one_line(command, session):
+    session.append(UserMessage(content=({"kind": "smell", "text": "x"},)))
+    command.refuse("sessions", "export", "last", "-f", "openai", code=2, says="'smell'")
+    session.flush()
+    session.append(RESULTS)
+    command.refuse("sessions", "export", "last", "-f", "openai", code=2, says="answers no call")
+
+
+def test_files_that_are_no_sessions(command, store):
+    store.root.mkdir()
+    (store.root / "a.jsonl").write_bytes(b"hello\n")
+    (store.root / "b.jsonl").write_bytes(
+        b'{"kind":"session","version":2,"id":"b","created":"2026-01-01T00:00:00Z"}\n'
+    )
+    assert "its first line is lost" in out(command, "list")
+    command.refuse("sessions", "show", "a", code=2, says="a.jsonl is no session")
+    command.refuse("sessions", "show", "b", code=2, says="is a session of version 2")
+    out(command, "rm", "a", "b", "--yes")
+    assert not list(store.root.glob("*.jsonl"))
+
+
+def test_home_of_nobody(command):
+    command.refuse(
+        "sessions", "list", code=2, says="~nosuchuser: no such home", LOCALAGENT_HOME="~nosuchuser"
+    )
+
+
+def test_help_has_examples_and_loads_nothing_heavy(command):
+    import subprocess
+
+    for name in ("list", "show", "rm", "export"):
+        text = out(command, name, "--help")
+        assert "Examples:" in text
+        assert f"localagent sessions {name}" in text
+    heavy = ("pydantic", "rich.table", "filelock", "platformdirs")
+    code = f"import localagent.cli.app, sys; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "[]\n"
