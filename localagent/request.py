@@ -50,8 +50,8 @@ from localagent.messages import (
 from localagent.pairing import Asked, Batch, describe_unpaired
 
 M = TypeVar("M", bound=BaseMessage)
-ReasoningForm = Literal["plain", "signed", "opaque"]
-"""Text alone, text with its provider's signature, or what only the provider can read."""
+ReasoningForm = Literal["plain", "signed", "encrypted", "redacted"]
+"""Text alone, text with its provider's signature, or one of two sorts of what only the provider can read."""
 Why = Literal["flushed", "custom", "plain_turn", "reasoning_form", "no_vision", "empty"]
 
 BRANCH = "Summary of another branch of this conversation:\n\n"
@@ -257,8 +257,7 @@ class _Builder:
         wanted = self._target.reasoning
         if wanted == "none" or (wanted == "calls" and not calling):
             return "plain_turn"
-        form: ReasoningForm = "opaque" if part.opaque else "signed" if part.signature else "plain"
-        return None if form in self._target.reasoning_forms else "reasoning_form"
+        return None if _form(part) in self._target.reasoning_forms else "reasoning_form"
 
     def _with_own_id(self, call: ToolCallPart) -> ToolCallPart:
         if not self._target.unique_call_ids:
@@ -318,6 +317,12 @@ def _sent(kind: type[M], content: tuple[Any, ...]) -> M:
     """A message that holds nothing but parts, which were validated when they came in."""
     bare = cast(M, _BARE[kind])  # a copy costs a third of what model_construct does
     return bare.model_copy(update={"content": content})
+
+
+def _form(part: ReasoningPart) -> ReasoningForm:
+    if part.opaque:
+        return "redacted" if part.redacted else "encrypted"
+    return "signed" if part.signature else "plain"
 
 
 def _is_picture(part: ImagePart) -> bool:

@@ -45,7 +45,7 @@ def explain(error: ValidationError, root: str) -> str:
     first, *others = error.errors(include_url=False, include_input=False)
     where = root
     for step in first["loc"]:
-        where += f"[{step}]" if isinstance(step, int) else f".{step}"
+        where += f"[{step}]" if isinstance(step, int) else f".{_shown(step)}"
     said = first["msg"].removeprefix("Value error, ").replace("a valid dictionary", "an object")
     if first["type"] == "union_tag_invalid":
         found = first["ctx"]
@@ -53,3 +53,8 @@ def explain(error: ValidationError, root: str) -> str:
         said = f"{found['tag']!r} is no {name} here; there are {found['expected_tags']}"
     more = f" (and {len(others)} more)" if others else ""
     return f"{where}: {said}{more}"
+
+
+def _shown(key: str) -> str:
+    """A key of somebody's JSON in an error: on one line, and not longer than one wants to read."""
+    return key if key.isprintable() and len(key) <= 60 else f"{key!r:.60}"

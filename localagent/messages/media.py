@@ -37,7 +37,15 @@ _DATA_URL = re.compile(r"data:([^,;]*)((?:;[^,;]*)*),", re.IGNORECASE)
 _SPACE = re.compile(r"\s+")
 # Python's own table; the system's differs from machine to machine, and reading it would be IO.
 _TYPES = mimetypes.MimeTypes(filenames=())
-_TYPES.add_type("image/webp", ".webp")
+for _suffix, _type in {
+    ".webp": "image/webp",
+    ".wav": "audio/wav",
+    ".flac": "audio/flac",
+    ".ogg": "audio/ogg",
+    ".aiff": "audio/aiff",
+    ".m4a": "audio/mp4",
+}.items():
+    _TYPES.add_type(_type, _suffix)
 
 
 def sniff(data: bytes) -> str | None:

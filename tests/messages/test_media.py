@@ -46,6 +46,8 @@ def test_bytes_that_tell_nothing():
         ("https://a.b/c.JPG?size=3", "image/jpeg"),
         ("https://a.b/c.webp", "image/webp"),
         ("gs://bucket/report.pdf", "application/pdf"),
+        ("https://a.b/c.wav", "audio/wav"),
+        ("https://a.b/c.flac", "audio/flac"),
         ("https://a.b/c", None),
         ("http://[", None),
     ],

@@ -211,6 +211,7 @@ def test_arguments_at_the_depth_limit_survive_a_file():
         ('[{"role": "wizard", "content": []}]', "messages[0]: 'wizard' is no role here; there are 'system', 'user'"),
         ('[{"content": []}]', "messages[0]: Unable to extract tag"),
         ('[{"role": "user"}]', "messages[0].user.content: Field required"),
+        ('[{"role": "user", "content": "x", "a\\n\\u001b": 1}]', "messages[0].user.'a\\n\\x1b': Extra inputs"),
         ("[", "messages: Invalid JSON"),
         ("{}", "messages: Input should be a valid array"),
         ('[{"role": "user", "content": [{"kind": "reasoning"}]}]', "'reasoning' is no kind of part here"),

@@ -33,7 +33,7 @@ from localagent.pairing import pair
 from localagent.request import MISSING, LeftOut, RequestWarning, Target, build_request
 from tests.messages import strategies
 
-EVERYTHING = Target("everything", reasoning="all", reasoning_forms=frozenset({"plain", "signed", "opaque"}),
+EVERYTHING = Target("everything", reasoning="all", reasoning_forms=frozenset({"plain", "signed", "encrypted", "redacted"}),
                     media_types=frozenset({"image/png", "image/jpeg", "application/pdf", "audio/ogg"}))  # fmt: skip
 SLOT = Target("slotted", system="slot")
 LOCAL = Target("local", system="slot", vision=False, orphan_results=True)
@@ -126,7 +126,7 @@ def test_signed_and_encrypted_reasoning_goes_back_verbatim_and_in_order():
         ReasoningPart(text="b", signature="sig-b"),
         call(),
     )
-    target = Target("provider", reasoning_forms=frozenset({"signed", "opaque"}))
+    target = Target("provider", reasoning_forms=frozenset({"signed", "redacted"}))
     assert sent(AssistantMessage(content=parts), target=target)[0].content == parts
 
 
@@ -396,7 +396,7 @@ targets = st.builds(
     name=st.just("any"),
     system=st.sampled_from(["slot", "inline"]),
     reasoning=st.sampled_from(["calls", "all", "none"]),
-    reasoning_forms=st.frozensets(st.sampled_from(["plain", "signed", "opaque"])),
+    reasoning_forms=st.frozensets(st.sampled_from(["plain", "signed", "encrypted", "redacted"])),
     vision=st.booleans(),
     media_types=st.just(frozenset([*strategies.MAGIC.values(), *strategies.SOUNDS.values()])),
     orphan_results=st.booleans(),

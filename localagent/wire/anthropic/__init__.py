@@ -28,7 +28,7 @@ TARGET = Target(
     "the Anthropic wire",
     system="slot",
     reasoning="calls",
-    reasoning_forms=frozenset({"signed", "opaque"}),
+    reasoning_forms=frozenset({"signed", "redacted"}),
     media_types=IMAGE_TYPES | DOCUMENT_TYPES,
     unique_call_ids=True,
 )

@@ -22,7 +22,7 @@ from localagent.wire.openai.writing import to_wire
 
 TARGET = Target(
     "the OpenAI wire",
-    reasoning_forms=frozenset({"plain", "signed", "opaque"}),
+    reasoning_forms=frozenset({"plain", "signed", "encrypted", "redacted"}),
     media_types=frozenset(
         {"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf", "audio/wav", "audio/mpeg"}
     ),
