@@ -6,7 +6,7 @@ does not say otherwise, and the id settles the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from localagent.errors import UnpairedResult
@@ -16,42 +16,65 @@ Asked = ToolCallPart | MalformedToolCallPart
 
 
 def pair(asked: Sequence[Asked], results: Sequence[ToolResultPart]) -> list[ToolResultPart | None]:
-    """For every call of one turn its result, or None. `results` may come in any order.
+    """For every call of one turn its result, or None.
 
-    A result with an empty id answers by position alone: among the calls, or among calls and malformed calls
-    when there are more results than calls. Raises UnpairedResult for a result that is left over.
+    Results in the order of the calls are taken in that order, some missing or not; an id or a name that is
+    given must fit. In any other order, what says most about its call goes first. An empty id fits the calls
+    without one; where all calls have one, it fits any, and a malformed call only when there are more results
+    than calls. Raises UnpairedResult for a result that fits no call: a result must not reach a call that it
+    does not answer.
     """
     calls = [at for at, part in enumerate(asked) if isinstance(part, ToolCallPart)]
-    places = calls if len(results) <= len(calls) else range(len(asked))
+    by_id = all(result.call_id for result in results)
+    places = list(range(len(asked))) if by_id or len(results) > len(calls) else calls
     slots: list[ToolResultPart | None] = [None] * len(asked)
-    named: list[ToolResultPart] = []
-    nameless: list[tuple[int, ToolResultPart]] = []
-    for position, result in enumerate(results):
-        at = places[position] if position < len(places) else -1
-        if at >= 0 and asked[at].id == result.call_id and _same_tool(asked[at], result):
+    fits = _fits if all(asked[at].id for at in calls) else _has_id
+    found = _in_order(asked, places, results, fits)
+    if found is not None:
+        for at, result in zip(found, results, strict=True):
             slots[at] = result
-        elif result.call_id:
-            named.append(result)
-        else:
-            nameless.append((at, result))
-    for result in named:
-        slots[_free_slot(asked, slots, result)] = result
-    for at, result in nameless:
-        free = at >= 0 and slots[at] is None
-        slots[at if free else _free_slot(asked, slots, result)] = result
+        return slots
+    for result in sorted(results, key=lambda result: (not result.call_id, not result.name)):
+        free = [at for at in (range(len(asked)) if result.call_id else places) if slots[at] is None]
+        fitting = [at for at in free if fits(asked[at], result)]
+        slots[_choose(asked, fitting, result)] = result
     return slots
 
 
-def _free_slot(asked: Sequence[Asked], slots: Sequence[ToolResultPart | None], result: ToolResultPart) -> int:
-    """The first unanswered call with the result's id, rather one of the result's tool."""
-    fitting = [
-        at
-        for at, part in enumerate(asked)
-        if slots[at] is None and (not result.call_id or result.call_id == part.id)
-    ]
-    if not fitting:
-        raise UnpairedResult(describe_unpaired(result))
-    return next((at for at in fitting if _same_tool(asked[at], result)), fitting[0])
+def _in_order(
+    asked: Sequence[Asked],
+    places: Sequence[int],
+    results: Sequence[ToolResultPart],
+    fits: Callable[[Asked, ToolResultPart], bool],
+) -> list[int] | None:
+    """The calls that the results answer if they come in the order of the calls, or None."""
+    found: list[int] = []
+    rest = iter(places)
+    for result in results:
+        at = next((at for at in rest if fits(asked[at], result) and _same_tool(asked[at], result)), None)
+        if at is None:
+            return None
+        found.append(at)
+    return found
+
+
+def _choose(asked: Sequence[Asked], fitting: Sequence[int], result: ToolResultPart) -> int:
+    """The first of the fitting calls of the same tool. An id that only one call has outweighs the name."""
+    for at in fitting:
+        if _same_tool(asked[at], result):
+            return at
+    alike = sum(part.id == result.call_id for part in asked)
+    if result.call_id and fitting and alike == 1:
+        return fitting[0]
+    raise UnpairedResult(describe_unpaired(result))
+
+
+def _has_id(part: Asked, result: ToolResultPart) -> bool:
+    return result.call_id == part.id
+
+
+def _fits(part: Asked, result: ToolResultPart) -> bool:
+    return not result.call_id or result.call_id == part.id
 
 
 def _same_tool(part: Asked, result: ToolResultPart) -> bool:
@@ -61,8 +84,8 @@ def _same_tool(part: Asked, result: ToolResultPart) -> bool:
 
 def describe_unpaired(result: ToolResultPart) -> str:
     """What to say of a result without a call."""
-    name = f" of {result.name!r}" if result.name else ""
-    return f"the tool result{name} with call id {result.call_id!r} answers no call of the turn before it"
+    name = f" of {result.name!r:.60}" if result.name else ""
+    return f"the tool result{name} with call id {result.call_id!r:.60} answers no call of the turn before it"
 
 
 @dataclass(slots=True)

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, assert_never, cast
+from typing import Any, Literal, TypeVar, cast
 
-from localagent.errors import UnpairedResult, Unsupported
+from localagent.errors import UnpairedResult, Unsupported, UsageError
 from localagent.messages import (
     AssistantMessage,
     AudioPart,
@@ -47,6 +47,7 @@ from localagent.messages import (
     UnknownPart,
     UserMessage,
 )
+from localagent.messages.values import quoted
 from localagent.pairing import Asked, Batch, describe_unpaired
 
 M = TypeVar("M", bound=BaseMessage)
@@ -57,6 +58,7 @@ Why = Literal["flushed", "custom", "plain_turn", "reasoning_form", "no_vision", 
 BRANCH = "Summary of another branch of this conversation:\n\n"
 COMPACTION = "Summary of the conversation so far:\n\n"
 MISSING = "No result: this call was not run, or its result was lost."
+FAILED = "The tool failed and said nothing."
 UNREADABLE = (
     "This tool call could not be read ({}) and was not run. Write it again, complete and well formed."
 )
@@ -76,8 +78,10 @@ class Target:
     """The media types that can be sent; a URL or file id without a known type is left to the wire."""
     orphan_results: bool = False
     """A result may stand without a call, and so answer a malformed one. Elsewhere a user message does."""
-    unique_call_ids: bool = False
-    """Ids of calls may not be repeated in a conversation: repeated ones get a number."""
+    call_ids: Literal["any", "given", "unique"] = "any"
+    """Whether calls need an id, and whether one may be repeated in a conversation; repeats get a number."""
+    provider: str | None = None
+    """Whose signatures and encryption can be read; foreign ones are left out. None: nobody looks at them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,7 @@ class _Builder:
             case BranchSummaryMessage() | CompactionSummaryMessage() | RescueMessage():
                 self._add_synthetic(at, message)
             case _:
-                assert_never(message)
+                raise UsageError(f"message {at} is no message, but {type(message).__name__}")
 
     def finish(self) -> Request:
         """The request, once all messages are in."""
@@ -171,6 +175,8 @@ class _Builder:
             self._sent.append(kept)
         elif kept.text:
             self._systems.append(kept)
+        else:
+            self.left_out.append(LeftOut(at, "empty"))
 
     def _add_user(self, at: int, message: UserMessage) -> None:
         results = tuple(part for part in message.content if isinstance(part, ToolResultPart))
@@ -246,7 +252,9 @@ class _Builder:
                     self.left_out.append(LeftOut(at, "no_vision", part))
                 case ImagePart() | AudioPart():
                     if part.media_type is not None and part.media_type not in self._target.media_types:
-                        raise Unsupported(f"message {at}: {self._target.name} takes no {part.media_type}")
+                        raise Unsupported(
+                            f"message {at}: {self._target.name} takes no {quoted(part.media_type)}"
+                        )
                     kept.append(part)
                 case _:
                     raise self._unsupported(at, part)
@@ -257,20 +265,23 @@ class _Builder:
         wanted = self._target.reasoning
         if wanted == "none" or (wanted == "calls" and not calling):
             return "plain_turn"
-        return None if _form(part) in self._target.reasoning_forms else "reasoning_form"
+        foreign = part.provider is not None and self._target.provider not in (None, part.provider)
+        return "reasoning_form" if foreign or _form(part) not in self._target.reasoning_forms else None
 
     def _with_own_id(self, call: ToolCallPart) -> ToolCallPart:
-        if not self._target.unique_call_ids:
+        repeated = call.id in self._ids if self._target.call_ids == "unique" else False
+        if self._target.call_ids == "any" or (call.id and not repeated):
+            self._ids.add(call.id)
             return call
         fresh, number = call.id or "call", 1
         while fresh in self._ids:
             number += 1
             fresh = f"{call.id or 'call'}_{number}"
         self._ids.add(fresh)
-        return call if fresh == call.id else call.model_copy(update={"id": fresh})
+        return call.model_copy(update={"id": fresh})
 
     def _unsupported(self, at: int, part: Any) -> Unsupported:
-        return Unsupported(f"message {at}: {self._target.name} cannot carry a part of kind {part.kind!r}")
+        return Unsupported(f"message {at}: {self._target.name} cannot carry a part of kind {part.kind!r:.60}")
 
     # -- calls and results ----------------------------------------------------------------------------
 
@@ -280,7 +291,7 @@ class _Builder:
         if batch is None:
             return
         answers: list[ToolResultPart] = []
-        told: list[str] = []
+        told: list[Any] = []
         for part, sent, (at, result) in batch.paired():
             if isinstance(part, ToolCallPart):
                 answer = result or part.result(MISSING, is_error=True)
@@ -291,16 +302,19 @@ class _Builder:
             if isinstance(part, ToolCallPart) or self._target.orphan_results:
                 answers.append(self._outgoing(at, answer, part.name or "", sent.id))
             else:
-                told.append(answer.text)
+                told += [TextPart(text="\n\n")] if told else []
+                told += self._carried(at, answer.parts)
         if answers:
             self._sent[batch.gap] = _sent(ToolMessage, tuple(answers))
         if told:
-            self._sent[batch.gap + 1] = UserMessage.text("\n\n".join(told))
+            self._sent[batch.gap + 1] = _sent(UserMessage, tuple(told))
 
     def _outgoing(self, at: int, result: ToolResultPart, name: str, call_id: str) -> ToolResultPart:
         content = result.content
         if not isinstance(content, str):
             content = self._carried(at, content)
+        if result.is_error and not content:
+            content = FAILED  # told nothing, a model takes it for success; and Anthropic refuses it
         changes = {"call_id": call_id, "name": result.name or name, "content": content}
         return result.model_copy(update={**changes, "metadata": {}, "terminate": False})
 
@@ -320,8 +334,10 @@ def _sent(kind: type[M], content: tuple[Any, ...]) -> M:
 
 
 def _form(part: ReasoningPart) -> ReasoningForm:
-    if part.opaque:
-        return "redacted" if part.redacted else "encrypted"
+    if part.opaque and part.redacted and part.signature is None:
+        return "redacted"
+    if part.encrypted is not None or part.redacted:
+        return "encrypted"
     return "signed" if part.signature else "plain"
 
 
@@ -331,7 +347,10 @@ def _is_picture(part: ImagePart) -> bool:
 
 def _one_system(messages: Sequence[SystemMessage]) -> SystemMessage:
     """One message, with blank lines between; parts stay apart where a provider's data hang on them."""
-    parts = tuple(part for message in messages for part in message.content)
-    if any(isinstance(part, TextPart) and part.provider_metadata for part in parts):
-        return _sent(SystemMessage, parts)
+    parts: list[Any] = list(messages[0].content)
+    for message in messages[1:]:
+        first, *others = cast(tuple[TextPart, ...], message.content)
+        parts += (first.model_copy(update={"text": f"\n\n{first.text}"}), *others)
+    if any(part.provider_metadata for part in parts):
+        return _sent(SystemMessage, tuple(parts))
     return SystemMessage.text("\n\n".join(message.text for message in messages))

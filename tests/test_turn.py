@@ -33,6 +33,7 @@ from localagent.request import RequestWarning
 from localagent.turn import Done, run_turn
 from localagent.wire.chat_template import to_wire
 from parsers import DIALECTS, CallEnd, Text, collect
+from parsers.grammars.values import MAX_DEPTH
 
 LFM2 = DIALECTS["lfm2"]
 START, END = LFM2.calls.open, LFM2.calls.close
@@ -282,6 +283,14 @@ def test_calls_reach_a_model_whose_dialect_has_none_by_its_template(model):
         Unsupported, match="calls of 'f', which neither this model's template nor the dialect"
     ):
         model.respond(history)
+
+
+def test_the_deepest_call_that_the_parser_takes_becomes_a_message():
+    for depth, calls in ((MAX_DEPTH, 1), (MAX_DEPTH + 1, 0)):
+        written = f"[f(a={'[' * depth}1{']' * depth})]"
+        message = Model(ReplayHost([recording(START, written, END)], SPECIAL), LFM2).respond("go")
+        assert len(message.tool_calls) == calls
+        assert AssistantMessage.model_validate_json(message.model_dump_json()) == message
 
 
 def test_closing_a_stream_stops_the_generation():

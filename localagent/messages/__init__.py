@@ -3,7 +3,6 @@
 from localagent.messages.calls import MalformedToolCallPart, ResultPart, ToolCallPart, ToolResultPart
 from localagent.messages.conversation import (
     dump_messages,
-    explain,
     json_schema,
     load_message,
     load_messages,
@@ -32,7 +31,7 @@ from localagent.messages.messages import (
 )
 from localagent.messages.parts import AudioPart, ImagePart, MediaPart, ReasoningPart, TextPart, UnknownPart
 from localagent.messages.usage import Timings, Usage, UsageCost
-from localagent.messages.values import parse_object
+from localagent.messages.values import explain, parse_object
 
 __all__ = [
     "AnyMessage",

@@ -6,35 +6,28 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, JsonValue, Tag, model_validator
+from pydantic import Discriminator, Field, JsonValue, Tag, field_validator, model_validator
 
+from localagent.errors import InvalidMessage
 from localagent.messages.parts import (
     AudioPart,
     ImagePart,
     Part,
     TextPart,
     UnknownPart,
+    as_parts,
     is_absent,
     is_empty,
-    kind_of,
+    tag_of,
 )
 from localagent.messages.values import JsonObject, Text, parse_object, refuse, same_json
-
-_RESULT_KINDS = frozenset({"text", "image", "audio"})
-_OTHER_KINDS = frozenset({"reasoning", "tool_call", "malformed_tool_call", "tool_result"})
-
-
-def _result_kind(part: Any) -> Any:
-    kind = kind_of(part)
-    return kind if kind in _RESULT_KINDS or kind in _OTHER_KINDS or not isinstance(kind, str) else "unknown"
-
 
 ResultPart = Annotated[
     Annotated[TextPart, Tag("text")]
     | Annotated[ImagePart, Tag("image")]
     | Annotated[AudioPart, Tag("audio")]
     | Annotated[UnknownPart, Tag("unknown")],
-    Discriminator(_result_kind),
+    Discriminator(tag_of),
 ]
 
 
@@ -88,9 +81,17 @@ class ToolCallPart(Part):
     def result(
         self, content: str | Sequence[ResultPart] | JsonValue, *, is_error: bool = False
     ) -> ToolResultPart:
-        """The result of this call: text, parts, or a JSON value, which is written as JSON text."""
+        """The result of this call: text, parts, or a JSON value, which is written as JSON text.
+
+        Raises InvalidMessage for anything else.
+        """
         if not isinstance(content, str) and not _are_parts(content):
-            content = json.dumps(content, ensure_ascii=False, allow_nan=False)
+            try:
+                content = json.dumps(content, ensure_ascii=False, allow_nan=False)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise InvalidMessage(
+                    f"the result of {self.name!r:.60} is neither text, nor parts, nor JSON: {error}"
+                ) from None
         return ToolResultPart(call_id=self.id, name=self.name, content=content, is_error=is_error)
 
 
@@ -125,6 +126,8 @@ class ToolResultPart(Part):
     """For hooks and logs; never sent to a model."""
     terminate: bool = Field(False, exclude_if=is_empty)
     """Skip the turn that would follow; never sent to a model."""
+
+    _parts = field_validator("content", mode="before")(as_parts)
 
     @property
     def text(self) -> str:

@@ -118,9 +118,9 @@ def read_file(path: str | Path) -> bytes:
         check_size(file.stat().st_size)
         return file.read_bytes()
     except OSError as error:
-        raise InvalidMedia(f"cannot read {path}: {error.strerror or error}") from error
+        raise InvalidMedia(f"cannot read {str(path)!r:.200}: {error.strerror or error}") from error
     except (RuntimeError, ValueError) as error:  # no such user, a NUL in it
-        raise InvalidMedia(f"cannot read {str(path)!r}: {error}") from error
+        raise InvalidMedia(f"cannot read {str(path)!r:.200}: {error}") from error
 
 
 def is_pil_image(value: Any) -> bool:
@@ -130,17 +130,28 @@ def is_pil_image(value: Any) -> bool:
 
 
 def encode_pil_image(image: Any) -> bytes:
-    """A PIL image as a file in its own format where that is one models read, otherwise as PNG."""
+    """A PIL image as a file in its own format where that is one models read, otherwise as PNG.
+
+    Raises InvalidMedia for an image that PIL cannot write, such as one that was cut off or closed.
+    """
     buffer = BytesIO()
-    match image.format:
-        case "JPEG":
-            image.save(buffer, "JPEG", quality="keep")  # as it was read, not compressed anew
-        case "WEBP":
-            image.save(buffer, "WEBP", lossless=True)
-        case "GIF":
-            image.save(buffer, "GIF", save_all=True)
-        case _:
-            mode = image.mode if image.mode in ("1", "L", "LA", "I", "P", "RGB", "RGBA") else "RGB"
-            image.convert(mode).save(buffer, "PNG")
+    try:
+        match image.format:
+            case "JPEG":
+                image.save(buffer, "JPEG", quality="keep")  # as it was read, not compressed anew
+            case "WEBP":
+                image.save(buffer, "WEBP", lossless=True)
+            case "GIF":
+                image.save(buffer, "GIF", save_all=True)
+            case _:
+                image.convert(_PNG_MODES.get(image.mode, image.mode)).save(buffer, "PNG")
+    except (OSError, ValueError) as error:
+        raise InvalidMedia(f"PIL cannot write the image: {error}") from error
     check_size(buffer.tell())
     return buffer.getvalue()
+
+
+_PNG_MODES = {"I": "I;16", "La": "LA", "RGBa": "RGBA", "RGBX": "RGB", "CMYK": "RGB"} | dict.fromkeys(
+    ("F", "HSV", "LAB", "PA", "YCbCr"), "RGB"
+)
+"""What to convert an image to before it can be a PNG; other modes can be one as they are."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 
 from localagent.messages.calls import MalformedToolCallPart, ToolCallPart, ToolResultPart
 from localagent.messages.parts import (
@@ -18,24 +18,17 @@ from localagent.messages.parts import (
     ReasoningPart,
     TextPart,
     UnknownPart,
+    as_parts,
     is_absent,
-    kind_of,
+    require_tag,
+    tag_of,
 )
 from localagent.messages.usage import Timings, Usage
-from localagent.messages.values import Json, Text
+from localagent.messages.values import Json, Moment, Text
 
 StopReason = Literal["stop", "length", "tool_calls", "content_filter", "cancelled", "error"]
 M = TypeVar("M", bound="BaseMessage")
 M_co = TypeVar("M_co", bound="BaseMessage", covariant=True)
-
-_KINDS = frozenset({"text", "reasoning", "image", "audio", "tool_call", "malformed_tool_call", "tool_result"})
-
-
-def _tag(part: Any) -> Any:
-    """A known kind, or "unknown" for any other; what is not even a kind stays, and is refused."""
-    kind = kind_of(part)
-    return "unknown" if isinstance(kind, str) and kind not in _KINDS else kind
-
 
 _TextTag = Annotated[TextPart, Tag("text")]
 _ReasoningTag = Annotated[ReasoningPart, Tag("reasoning")]
@@ -46,16 +39,16 @@ _MalformedTag = Annotated[MalformedToolCallPart, Tag("malformed_tool_call")]
 _ResultTag = Annotated[ToolResultPart, Tag("tool_result")]
 _UnknownTag = Annotated[UnknownPart, Tag("unknown")]
 
-SystemPart = Annotated[_TextTag | _UnknownTag, Discriminator(_tag)]
-UserPart = Annotated[_TextTag | _ImageTag | _AudioTag | _ResultTag | _UnknownTag, Discriminator(_tag)]
+SystemPart = Annotated[_TextTag | _UnknownTag, Discriminator(tag_of)]
+UserPart = Annotated[_TextTag | _ImageTag | _AudioTag | _ResultTag | _UnknownTag, Discriminator(tag_of)]
 AssistantPart = Annotated[
     _TextTag | _ReasoningTag | _CallTag | _MalformedTag | _ImageTag | _AudioTag | _UnknownTag,
-    Discriminator(_tag),
+    Discriminator(tag_of),
 ]
-ToolPart = Annotated[_ResultTag | _UnknownTag, Discriminator(_tag)]
+ToolPart = Annotated[_ResultTag | _UnknownTag, Discriminator(tag_of)]
 AnyPart = Annotated[
     _TextTag | _ReasoningTag | _CallTag | _MalformedTag | _ImageTag | _AudioTag | _ResultTag | _UnknownTag,
-    Discriminator(_tag),
+    Discriminator(tag_of),
 ]
 
 
@@ -84,13 +77,17 @@ class BaseMessage(BaseModel):
     """What all messages have in common. Only `content` is ever sent to a model."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, ignored_types=(TextAccess,)
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        ignored_types=(TextAccess,),
+        json_schema_extra=require_tag("role"),
     )
 
     role: str
     content: tuple[AnyPart, ...]
     id: Text | None = None
-    timestamp: AwareDatetime | None = None
+    timestamp: Moment | None = None
     source: Text | None = Field(None, exclude_if=is_absent)
     """Who made the message up, such as "compaction"; None for what a person, a model or a tool said."""
     agent_name: Text | None = Field(None, exclude_if=is_absent)
@@ -103,11 +100,7 @@ class BaseMessage(BaseModel):
     @classmethod
     def _as_parts(cls, content: Any) -> Any:
         """A plain string is one text part, also in a list."""
-        if isinstance(content, str):
-            return (TextPart(text=content),)
-        if isinstance(content, list | tuple) and any(isinstance(item, str) for item in content):
-            return tuple(TextPart(text=item) if isinstance(item, str) else item for item in content)
-        return content
+        return (TextPart(text=content),) if isinstance(content, str) else as_parts(content)
 
     @property
     def images(self) -> tuple[ImagePart, ...]:

@@ -7,6 +7,7 @@ version does not know is an UnknownPart, which survives a load and a save.
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -17,13 +18,18 @@ from pydantic import (
     Field,
     JsonValue,
     PlainSerializer,
+    ValidationError,
     WithJsonSchema,
     model_validator,
 )
+from pydantic.config import JsonDict
 
 from localagent.errors import InvalidMedia
 from localagent.messages import media
-from localagent.messages.values import JsonObject, Text, check_json, refuse
+from localagent.messages.values import JsonObject, Text, check_json, explain, refuse
+
+KINDS = frozenset({"text", "reasoning", "image", "audio", "tool_call", "malformed_tool_call", "tool_result"})
+"""The kinds of parts that this version knows."""
 
 
 def is_absent(value: object) -> bool:
@@ -36,10 +42,22 @@ def is_empty(value: object) -> bool:
     return not value
 
 
+def require_tag(tag: str) -> Callable[[JsonDict], None]:
+    """For JSON schemas: the discriminator has a default in Python and is always there in JSON."""
+
+    def require(schema: JsonDict) -> None:
+        required = schema.get("required")
+        schema["required"] = [tag, *(required if isinstance(required, list) else ())]
+
+    return require
+
+
 class Part(BaseModel):
     """What all parts have in common."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, json_schema_extra=require_tag("kind")
+    )
 
     provider_metadata: JsonObject = Field(default_factory=dict, exclude_if=is_empty)
     """What a provider wants back with the part, by provider: opaque, never read, never changed."""
@@ -63,6 +81,8 @@ class ReasoningPart(Part):
     """Reasoning that only the provider can read; goes back verbatim."""
     redacted: bool = Field(False, exclude_if=is_empty)
     """The provider withheld the text; `encrypted` holds what stands for it."""
+    provider: Text | None = Field(None, exclude_if=is_absent)
+    """Whose signature or encryption it is, as `provider_metadata` names providers; None: not known."""
 
     @property
     def opaque(self) -> bool:
@@ -87,10 +107,10 @@ class MediaPart(Part):
 
     _noun: ClassVar[str] = "a file"
 
-    url: Text | None = Field(None, exclude_if=is_absent)
+    url: Text | None = Field(None, min_length=1, exclude_if=is_absent)
     """An address; one that begins with "data:" is read at once and becomes `data`."""
     data: Base64 | None = Field(None, exclude_if=is_absent)
-    file_id: Text | None = Field(None, exclude_if=is_absent)
+    file_id: Text | None = Field(None, min_length=1, exclude_if=is_absent)
     """The name that a provider gave an uploaded file."""
     media_type: Text | None = Field(None, exclude_if=is_absent)
     """The bytes decide where they tell; otherwise what was said, or what the URL's extension says."""
@@ -130,17 +150,24 @@ class MediaPart(Part):
     def from_file(cls, path: str | Path, media_type: str | None = None) -> Self:
         """The content of a file. Raises InvalidMedia when it cannot be read or has over 20 MB."""
         declared = media_type or media.type_of_url(Path(path).name)
-        return cls(data=media.read_file(path), media_type=declared)
+        return cls._made(data=media.read_file(path), media_type=declared)
 
     @classmethod
     def from_url(cls, url: str, media_type: str | None = None) -> Self:
-        """A reference to a URL, or the content of a data URL."""
-        return cls(url=url, media_type=media_type)
+        """A reference to a URL, or the content of a data URL. Raises InvalidMedia."""
+        return cls._made(url=url, media_type=media_type)
 
     @classmethod
     def from_base64(cls, text: str, media_type: str | None = None) -> Self:
         """The content that base64 spells. Raises InvalidMedia when it spells nothing or over 20 MB."""
-        return cls(data=media.decode_base64(text), media_type=media_type)
+        return cls._made(data=media.decode_base64(text), media_type=media_type)
+
+    @classmethod
+    def _made(cls, **fields: Any) -> Self:
+        try:
+            return cls(**fields)
+        except ValidationError as error:
+            raise InvalidMedia(explain(error, cls._noun)) from None
 
     @classmethod
     def of(cls, source: object) -> Self:
@@ -152,13 +179,13 @@ class MediaPart(Part):
             case cls():
                 return source
             case bytes() | bytearray() | memoryview():
-                return cls(data=bytes(source))
+                return cls._made(data=bytes(source))
             case Path():
                 return cls.from_file(source)
             case str() if source.startswith("file:"):
                 return cls.from_file(source.removeprefix("file:").removeprefix("//"))
             case str() if media.is_url(source):
-                return cls(url=source)
+                return cls._made(url=source)
             case str():
                 try:
                     return cls.from_base64(source)
@@ -167,7 +194,7 @@ class MediaPart(Part):
                         f"{source[:40]!r} is no URL and no base64 ({error}): pass a file as a Path"
                     ) from None
         if media.is_pil_image(source):
-            return cls(data=media.encode_pil_image(source))
+            return cls._made(data=media.encode_pil_image(source))
         raise InvalidMedia(f"{cls._noun} cannot be made of {type(source).__name__}")
 
 
@@ -194,7 +221,7 @@ class UnknownPart(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    kind: Text
+    kind: Text = Field(json_schema_extra={"not": {"enum": [*sorted(KINDS)]}})
     __pydantic_extra__: dict[str, JsonValue]
 
     @model_validator(mode="after")
@@ -203,6 +230,17 @@ class UnknownPart(BaseModel):
         return self
 
 
-def kind_of(part: Any) -> Any:
-    """The discriminator of a part, given as a value or as JSON."""
-    return part.get("kind") if isinstance(part, dict) else getattr(part, "kind", None)
+def tag_of(part: Any) -> Any:
+    """The discriminator of a part, given as a value or as JSON: a known kind, or "unknown" for any other.
+
+    What is not even a kind stays, and is refused.
+    """
+    kind = part.get("kind") if isinstance(part, dict) else getattr(part, "kind", None)
+    return "unknown" if isinstance(kind, str) and kind not in KINDS else kind
+
+
+def as_parts(content: Any) -> Any:
+    """A list of parts, in which plain strings are text parts; anything else as it is."""
+    if isinstance(content, list | tuple) and any(isinstance(item, str) for item in content):
+        return tuple(TextPart(text=item) if isinstance(item, str) else item for item in content)
+    return content

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, model_validator
 
@@ -18,13 +18,11 @@ class UsageCost(BaseModel):
     cache_write: NonNegativeFloat = 0.0
     total: NonNegativeFloat = 0.0
 
-    @model_validator(mode="before")
-    @classmethod
-    def _add_up(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or not data or "total" in data:
-            return data
-        numbers = [value for value in data.values() if isinstance(value, int | float)]
-        return {**data, "total": sum(numbers)}
+    @model_validator(mode="after")
+    def _add_up(self) -> Self:
+        if "total" not in self.model_fields_set:
+            self.__dict__["total"] = self.input + self.output + self.cache_read + self.cache_write
+        return self
 
     def __add__(self, other: UsageCost) -> UsageCost:
         return UsageCost(

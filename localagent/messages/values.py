@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from typing import Annotated, Any, NoReturn
+from datetime import UTC, datetime
+from typing import Annotated, Any, NoReturn, cast
 
-from pydantic import AfterValidator, JsonValue
+from pydantic import AfterValidator, AwareDatetime, JsonValue, ValidationError
 from pydantic_core import PydanticCustomError
 
 MAX_DEPTH = 128
-"""Levels of lists and objects inside a JSON value, the same bound as the parser's."""
+"""Levels of lists and objects inside each argument, the same bound as the parser's."""
+_LONGEST_INTEGER = 14_280
+"""Bits, which are 4,298 digits: Python reads no integer of more than 4,300 from text."""
 
 
 def refuse(kind: str, message: str) -> NoReturn:
@@ -41,6 +44,8 @@ def check_json(value: Any, depth: int = 0) -> Any:
     match value:
         case str():
             _check_text(value)
+        case int() if value.bit_length() > _LONGEST_INTEGER:
+            refuse("too_long", "an integer of more than 4,298 digits")
         case float():
             if not math.isfinite(value):
                 refuse("not_finite", f"{value} is not JSON")
@@ -59,7 +64,7 @@ def check_json(value: Any, depth: int = 0) -> Any:
 
 def _check_object(value: dict[str, Any]) -> dict[str, Any]:
     if value:
-        check_json(value)
+        check_json(value, -1)  # the object itself is not counted
     return value
 
 
@@ -82,8 +87,7 @@ def parse_object(text: str) -> dict[str, Any]:
         raise ValueError(f"nested more than {MAX_DEPTH} deep") from None
     if not isinstance(value, dict):
         raise ValueError(f"a JSON {_NAMES[type(value)]}, not an object")
-    check_json(value)
-    return value
+    return cast(dict[str, Any], check_json(value, -1))
 
 
 _NAMES = {list: "list", str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
@@ -99,11 +103,41 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise ValueError(f"the key {key!r} is repeated")
+                raise ValueError(f"the key {key!r:.60} is repeated")
             seen.add(key)
     return found
 
 
+def _in_utc(moment: datetime) -> datetime:
+    """The same moment; offsets with seconds in them would not survive JSON."""
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        refuse("no_such_year", "outside the years that there are in UTC")
+
+
+def explain(error: ValidationError, root: str) -> str:
+    """The first finding of a failed validation, in one line; `root` names what was validated."""
+    first, *others = error.errors(include_url=False, include_input=False)
+    where = root
+    for step in first["loc"]:
+        where += f"[{step}]" if isinstance(step, int) else f".{quoted(step)}"
+    said = first["msg"].removeprefix("Value error, ").replace("a valid dictionary", "an object")
+    if first["type"] == "union_tag_invalid":
+        found = first["ctx"]
+        name = "role" if "role" in found["discriminator"] else "kind of part"
+        said = f"{found['tag']!r:.60} is no {name} here; there are {found['expected_tags']}"
+    more = f" (and {len(others)} more)" if others else ""
+    return f"{where}: {said}{more}"
+
+
+def quoted(text: str, limit: int = 60) -> str:
+    """Somebody else's text in an error: on one line, and not longer than one wants to read."""
+    return text if text.isprintable() and len(text) <= limit else f"{text!r:.{limit}}"
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+"""A point in time, in UTC."""
 Text = Annotated[str, AfterValidator(_check_text)]
 """A string that UTF-8 can write."""
 Json = Annotated[JsonValue, AfterValidator(check_json)]

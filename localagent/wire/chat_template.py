@@ -16,10 +16,11 @@ What this shape cannot carry, and what becomes of it:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from localagent.errors import InvalidMessage, TemplateFailed, Unsupported
+from localagent.errors import InvalidMessage, TemplateFailed, UnpairedResult, Unsupported
 from localagent.messages import (
     AssistantMessage,
     ModelMessage,
@@ -31,8 +32,10 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
+from localagent.pairing import pair
 from localagent.prompt import Mixed, Trusted
 from localagent.request import Target
+from localagent.wire.extras import keep
 from localagent.wire.payload import Fields, at, objects
 from parsers import CallPart, Dialect, StreamParser, collect
 
@@ -97,13 +100,13 @@ def to_wire(
 def _texts(parts: Iterable[Any]) -> Iterator[str]:
     for part in parts:
         if not isinstance(part, TextPart):
-            raise Unsupported(f"a chat template cannot carry a part of kind {part.kind!r}")
+            raise Unsupported(f"a chat template cannot carry a part of kind {part.kind!r:.60}")
         yield part.text
 
 
 def _result(part: Any, support: TemplateSupport) -> dict[str, Any]:
     if not isinstance(part, ToolResultPart):
-        raise Unsupported(f"a chat template cannot carry a part of kind {part.kind!r}")
+        raise Unsupported(f"a chat template cannot carry a part of kind {part.kind!r:.60}")
     content = "".join(_texts(part.parts))
     if not support.tool_results:
         return {"role": "user", "content": f"Result of {part.name}:\n{content}"}
@@ -120,7 +123,11 @@ def _assistant(message: AssistantMessage, dialect: Dialect, support: TemplateSup
                 f"dialect {dialect.name!r} can write"
             )
         turn["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": deepcopy(call.arguments)},
+            }
             for call in calls
         ]
     if message.reasoning:
@@ -145,7 +152,7 @@ def _content(message: AssistantMessage, dialect: Dialect) -> Iterator[str]:
             case ReasoningPart(opaque=False) | None:
                 pass
             case _:
-                raise Unsupported(f"a chat template cannot carry a part of kind {part.kind!r}")
+                raise Unsupported(f"a chat template cannot carry a part of kind {part.kind!r:.60}")
 
 
 def _written(calls: Iterable[ToolCallPart], dialect: Dialect) -> Iterator[str]:
@@ -172,21 +179,37 @@ def from_wire(turns: Sequence[Mapping[str, Any]], dialect: Dialect) -> list[Mode
     messages: list[ModelMessage] = []
     for turn in objects(turns, "messages"):
         with at(turn.where):
-            content = turn.take("content") or ""
-            if not isinstance(content, str | Mixed):
-                raise turn.wrong("no string", "content")
-            match turn.text("role"):
-                case "system":
-                    messages.append(SystemMessage.text(str(content)))
-                case "user":
-                    messages.append(UserMessage.text(str(content)))
-                case "assistant":
-                    messages.append(_read_assistant(turn, content, dialect))
-                case "tool":
-                    _read_result(messages, turn, str(content))
-                case role:
-                    raise turn.wrong(f"{role!r} is no role of a chat template")
+            message = _turn(turn, dialect)
+            before = messages[-1] if messages else None
+            if not isinstance(message, ToolMessage):
+                messages.append(keep(message, turn, "chat_template"))
+            elif isinstance(before, ToolMessage):  # results of one turn share a message
+                messages[-1] = ToolMessage(content=(*before.content, *message.content))
+            else:
+                messages.append(message)
+    for number, message in enumerate(messages):
+        if number and isinstance(message, ToolMessage):
+            messages[number - 1] = _with_ids(messages[number - 1], message)
     return messages
+
+
+def _turn(turn: Fields, dialect: Dialect) -> ModelMessage:
+    content = turn.take("content")
+    content = "" if content is None else content
+    if not isinstance(content, str | Mixed):
+        raise turn.wrong("no string", "content")
+    match turn.text("role"):
+        case "system":
+            return SystemMessage.text(str(content))
+        case "user":
+            return UserMessage.text(str(content))
+        case "assistant":
+            return _read_assistant(turn, content, dialect)
+        case "tool":
+            call_id, name = turn.maybe_text("tool_call_id") or "", turn.maybe_text("name") or ""
+            return ToolMessage.from_result(ToolResultPart(call_id=call_id, name=name, content=str(content)))
+        case role:
+            raise turn.wrong(f"{role!r:.60} is no role of a chat template")
 
 
 def _read_assistant(turn: Fields, content: str | Mixed, dialect: Dialect) -> AssistantMessage:
@@ -196,7 +219,8 @@ def _read_assistant(turn: Fields, content: str | Mixed, dialect: Dialect) -> Ass
     parts += _read_pieces(content if isinstance(content, Mixed) else [content] if content else [], dialect)
     for call in turn.objects("tool_calls"):
         function = call.object("function")
-        arguments = function.take("arguments") or {}
+        arguments = function.take("arguments")
+        arguments = {} if arguments is None else arguments
         key = "arguments_text" if isinstance(arguments, str) else "arguments"
         name = function.text("name")
         with at(function.where):
@@ -223,27 +247,19 @@ def _read_pieces(pieces: Iterable[str], dialect: Dialect) -> Iterator[TextPart |
             yield ToolCallPart(id="", name=part.name, arguments=part.arguments)
 
 
-def _read_result(messages: list[ModelMessage], turn: Fields, content: str) -> None:
-    """Results of one turn share a message; a call without an id takes that of its result."""
-    call_id = turn.maybe_text("tool_call_id") or ""
-    result = ToolResultPart(call_id=call_id, name=turn.maybe_text("name") or "", content=content)
-    before = messages[-1] if messages else None
-    done = before.content if isinstance(before, ToolMessage) else ()
-    if isinstance(before, ToolMessage):
-        messages.pop()
-    caller = messages[-1] if messages else None
-    if isinstance(caller, AssistantMessage):
-        messages[-1] = _with_id(caller, len(done), call_id)
-    messages.append(ToolMessage(content=(*done, result)))
-
-
-def _with_id(message: AssistantMessage, number: int, call_id: str) -> AssistantMessage:
-    calls = [at for at, part in enumerate(message.content) if isinstance(part, ToolCallPart)]
-    if number >= len(calls):
+def _with_ids(message: ModelMessage, answers: ToolMessage) -> ModelMessage:
+    """The turn with the ids that its results name, where its calls have none: native notation has no ids."""
+    if not isinstance(message, AssistantMessage) or any(call.id for call in message.tool_calls):
         return message
-    content: list[Any] = list(message.content)
-    call = content[calls[number]]
-    if call.id or not call_id:
-        return message
-    content[calls[number]] = call.model_copy(update={"id": call_id})
+    nameless = [result.model_copy(update={"call_id": ""}) for result in answers.results]
+    try:
+        slots = pair(message.tool_calls, nameless)
+    except UnpairedResult:
+        return message  # whoever sends this will hear of it
+    found = {id(slot): result.call_id for slot, result in zip(nameless, answers.results, strict=True)}
+    ids = iter(found.get(id(slot), "") for slot in slots)
+    content = (
+        part.model_copy(update={"id": next(ids)}) if isinstance(part, ToolCallPart) else part
+        for part in message.content
+    )
     return message.model_copy(update={"content": tuple(content)})

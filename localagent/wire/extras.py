@@ -6,12 +6,12 @@ a wire belongs to is looked at, so one provider's fields never reach another.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from copy import deepcopy
 from typing import Any, TypeVar
 
 from localagent.errors import Unsupported
-from localagent.messages import ModelMessage
+from localagent.messages import ModelMessage, ReasoningPart
 from localagent.wire.payload import Fields
 
 M = TypeVar("M", bound=ModelMessage)
@@ -37,6 +37,8 @@ def attach(
         raise Unsupported(f"the provider metadata {provider!r} of a part of kind {part.kind!r} is no object")
     joined = dict(block)
     for name, value in extra.items():
+        if value is None:
+            continue  # says nothing, and is not read back
         if name not in block:
             if name in reserved:
                 raise Unsupported(f"{name!r} in the provider metadata of a part of kind {part.kind!r}")
@@ -57,3 +59,13 @@ def keep(message: M, turn: Fields, provider: str) -> M:
     """The message with what nobody has taken from its turn in `payload`, which stays when messages go out."""
     rest = turn.rest()
     return type(message)(**{**dict(message), "payload": {provider: rest}}) if rest else message
+
+
+def sign(parts: Sequence[Any], provider: str) -> tuple[Any, ...]:
+    """The parts of an answer; reasoning that only this provider can check or read says whose it is."""
+    return tuple(
+        part.model_copy(update={"provider": provider})
+        if isinstance(part, ReasoningPart) and (part.signature, part.encrypted) != (None, None)
+        else part
+        for part in parts
+    )

@@ -100,6 +100,21 @@ def test_pil_images_are_accepted():
     assert ImagePart.of(Image.new("CMYK", (1, 1))).media_type == "image/png"
 
 
+def test_pil_images_keep_what_a_png_can_hold():
+    deep = Image.new("I;16", (1, 1), 30_000)
+    assert Image.open(io.BytesIO(ImagePart.of(deep).data)).getpixel((0, 0)) == 30_000
+    for mode in ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "CMYK", "YCbCr", "HSV", "I", "F"):
+        assert ImagePart.of(Image.new(mode, (1, 1))).media_type == "image/png"
+
+
+def test_pil_images_that_cannot_be_read_are_refused():
+    buffer = io.BytesIO()
+    Image.effect_noise((64, 64), 50).convert("RGB").save(buffer, "JPEG")
+    cut = Image.open(io.BytesIO(buffer.getvalue()[:-500]))
+    with pytest.raises(InvalidMedia, match="PIL cannot write the image"):
+        ImagePart.of(cut)
+
+
 def test_pil_is_not_imported_by_the_message_model():
     assert run_python("-c", "import sys, localagent.messages; print('PIL' in sys.modules)") == "False\n"
     assert "PIL" in sys.modules
@@ -113,6 +128,7 @@ def test_pil_is_not_imported_by_the_message_model():
         (lambda: ImagePart(url="data:image/png;base64,iVBO", data=PNG), "this has url and data"),
         (lambda: AudioPart(url="https://a.b", data=b"x"), "audio has exactly one"),
         (lambda: ImagePart(data="!!"), "not base64"),
+        (lambda: ImagePart(url=""), "at least 1 item"),
         (lambda: ImagePart(url="data:nonsense"), "not a data URL: 'data:nonsense'"),
         (lambda: ImagePart(data=b"x" * (MAX_BYTES + 1)), "20.0 MB of media: a message holds at most 20 MB"),
         (lambda: ImagePart(url="data:;base64," + "A" * 50_000_000), r"37\.5 MB of media"),
@@ -129,10 +145,12 @@ def test_what_is_no_media_part_is_refused(make, says):
     ("source", "says"),
     [
         ("cat.png", "'cat.png' is no URL and no base64 .* pass a file as a Path"),
-        ("file:/nowhere/cat.png", "cannot read /nowhere/cat.png: No such file"),
+        ("file:/nowhere/cat.png", "cannot read '/nowhere/cat.png': No such file"),
         ("file:~nosuchuser/cat.png", "cannot read '~nosuchuser/cat.png'"),
         ("file:a\0b", "cannot read"),
-        ("file:/", "cannot read /: Is a directory"),
+        (b"x" * (MAX_BYTES + 1), r"20\.0 MB of media"),
+        ("data:image/png;base64,!", "not base64"),
+        ("file:/", "cannot read '/': Is a directory"),
         (3, "an image cannot be made of int"),
         ("A" * 50_000_000, r"37\.5 MB of media"),
     ],

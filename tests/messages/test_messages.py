@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
+from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from localagent.errors import InvalidMessage
@@ -71,6 +72,28 @@ def test_there_is_a_json_schema():
     assert set(schema["items"]["discriminator"]["mapping"]) == {
         "system", "user", "assistant", "tool", "custom", "branch_summary", "compaction_summary", "rescue", "flush",
     }  # fmt: skip
+
+
+SCHEMA = Draft202012Validator(json_schema())
+
+
+@given(strategies.conversations)
+def test_what_is_dumped_is_valid_by_the_schema(conversation):
+    SCHEMA.validate(json.loads(dump_messages(conversation)))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [{"role": "wizard", "content": []}],
+        [{"content": []}],
+        [{"role": "user", "content": [{"text": "x"}]}],
+        [{"role": "user", "content": [{"kind": "text"}]}],
+        [{"role": "user", "content": [{"kind": "reasoning", "text": "x"}]}],
+    ],
+)
+def test_what_is_no_message_is_invalid_by_the_schema(wrong):
+    assert not SCHEMA.is_valid(wrong)
 
 
 def test_conveniences():
@@ -186,13 +209,15 @@ def nested(depth: int):
         (lambda: ToolCallPart(id="c", name="f", arguments_text='{"a": NaN}'), "NaN is not JSON"),
         (lambda: ToolCallPart(id="c", name="f", arguments_text='{"a": 1e999}'), "inf is not JSON"),
         (lambda: ToolCallPart(id="c", name="f", arguments={"a": float("nan")}), "nan is not JSON"),
-        (lambda: ToolCallPart(id="c", name="f", arguments={"a": nested(128)}), "nested more than 128"),
+        (lambda: ToolCallPart(id="c", name="f", arguments={"a": nested(129)}), "nested more than 128"),
         (lambda: ToolCallPart(id="c", name="f", arguments_text="[" * 100_000), "nested more than 128"),
         (lambda: ToolCallPart(id="c", name="f", arguments={"\ud800": 1}), "lone surrogate U\\+D800"),
         (lambda: TextPart(text="ab\udfff"), "lone surrogate U\\+DFFF at character 2"),
         (lambda: UserMessage(content="x", payload={"a": object()}), "payload"),
         (lambda: UnknownPart(kind="smell", x=float("inf")), "inf is not JSON"),
         (lambda: UserMessage(content="x", timestamp=datetime(2026, 1, 1)), "timezone"),
+        (lambda: UserMessage(content="x", timestamp=datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1)))), "years"),
+        (lambda: UserMessage(content="x", payload=10**4300), "more than 4,298 digits"),
     ],
 )  # fmt: skip
 def test_what_is_no_message_is_refused(make, says):
@@ -200,8 +225,21 @@ def test_what_is_no_message_is_refused(make, says):
         make()
 
 
+def test_moments_are_kept_whatever_their_offset():
+    moment = datetime(2026, 1, 1, tzinfo=timezone(timedelta(seconds=3725)))
+    message = UserMessage(content="x", timestamp=moment)
+    assert message.timestamp == moment
+    assert load_message(message.model_dump_json()) == message
+
+
+@pytest.mark.parametrize("value", [{1, 2}, float("nan"), nested(100_000), [TextPart(text="x"), 1], object()])
+def test_a_result_that_is_nothing_a_model_can_be_told_is_refused(value):
+    with pytest.raises(InvalidMessage, match="the result of 'f' is neither text, nor parts, nor JSON"):
+        ToolCallPart(id="c", name="f").result(value)
+
+
 def test_arguments_at_the_depth_limit_survive_a_file():
-    message = AssistantMessage(content=(ToolCallPart(id="c", name="f", arguments={"a": nested(127)}),))
+    message = AssistantMessage(content=(ToolCallPart(id="c", name="f", arguments={"a": nested(128)}),))
     assert load_messages(dump_messages([message])) == [message]
 
 
@@ -209,6 +247,7 @@ def test_arguments_at_the_depth_limit_survive_a_file():
     ("text", "says"),
     [
         ('[{"role": "wizard", "content": []}]', "messages[0]: 'wizard' is no role here; there are 'system', 'user'"),
+        ('[{"role": "' + "w" * 1_000_000 + '"}]', " is no role here"),
         ('[{"content": []}]', "messages[0]: Unable to extract tag"),
         ('[{"role": "user"}]', "messages[0].user.content: Field required"),
         ('[{"role": "user", "content": "x", "a\\n\\u001b": 1}]', "messages[0].user.'a\\n\\x1b': Extra inputs"),
@@ -231,3 +270,4 @@ def test_loading_says_in_one_line_what_is_wrong_and_where(text, says):
         load_messages(text)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from localagent.errors import UnpairedResult, Unsupported
+from localagent.errors import UnpairedResult, Unsupported, UsageError
 from localagent.messages import (
     AssistantMessage,
     AudioPart,
@@ -99,7 +100,7 @@ def test_system_messages_are_lifted_only_where_there_is_a_slot():
 def test_system_parts_with_provider_data_stay_apart():
     cached = TextPart(text="Long.", provider_metadata={"anthropic": {"cache_control": {"type": "ephemeral"}}})
     history = [SystemMessage(content=(cached,)), SystemMessage.text("Short.")]
-    assert sent(*history, target=SLOT) == [SystemMessage(content=(cached, "Short."))]
+    assert sent(*history, target=SLOT) == [SystemMessage(content=(cached, "\n\nShort."))]
 
 
 # -- rule 3: reasoning ----------------------------------------------------------------------------------
@@ -128,6 +129,37 @@ def test_signed_and_encrypted_reasoning_goes_back_verbatim_and_in_order():
     )
     target = Target("provider", reasoning_forms=frozenset({"signed", "redacted"}))
     assert sent(AssistantMessage(content=parts), target=target)[0].content == parts
+
+
+def test_signatures_do_not_cross_providers():
+    parts = tuple(
+        ReasoningPart(text="a", signature="s", provider=name) for name in (None, "google", "anthropic")
+    )
+    message = AssistantMessage(content=(*parts, call()))
+    target = dataclasses.replace(EVERYTHING, provider="anthropic")
+    request = build_request([message], target)
+    assert request.messages[0].content == (parts[0], parts[2], call())
+    assert request.left_out == (LeftOut(0, "reasoning_form", parts[1]),)
+    assert sent(message)[0] == message
+
+
+@pytest.mark.parametrize(
+    ("part", "form"),
+    [
+        (ReasoningPart(text="a"), "plain"),
+        (ReasoningPart(text="a", signature="s"), "signed"),
+        (ReasoningPart(encrypted="e"), "encrypted"),
+        (ReasoningPart(text="a", encrypted="e"), "encrypted"),
+        (ReasoningPart(signature="s", encrypted="e"), "encrypted"),
+        (ReasoningPart(text="a", redacted=True), "encrypted"),
+        (ReasoningPart(encrypted="e", redacted=True), "redacted"),
+    ],
+)
+def test_forms_of_reasoning(part, form):
+    message = AssistantMessage(content=(part, call()))
+    for each in ("plain", "signed", "encrypted", "redacted"):
+        target = Target("x", reasoning_forms=frozenset({each}))
+        assert (part in sent(message, target=target)[0].content) == (each == form)
 
 
 def test_reasoning_that_the_wire_cannot_carry_is_accounted_for():
@@ -192,6 +224,49 @@ def test_results_without_ids_pair_by_position():
     assert results_of(turn, bare) == [[("a", "f", "A", False), ("b", "g", "B", False)]]
 
 
+def test_names_settle_what_ids_do_not():
+    """Gemini and chat templates have calls without ids: a result must not reach another tool's call."""
+    f, g = call("", "f"), call("", "g")
+    turn = AssistantMessage(content=(f, g))
+    assert results_of(turn, ToolMessage.from_results([g.result("G"), f.result("F")])) == [
+        [("", "f", "F", False), ("", "g", "G", False)]
+    ]
+    assert results_of(turn, ToolMessage.from_result(g.result("G"))) == [
+        [("", "f", MISSING, True), ("", "g", "G", False)]
+    ]
+    with pytest.raises(UnpairedResult):
+        results_of(turn, ToolMessage.from_result(call("", "h").result("H")))
+
+
+def test_an_id_that_only_one_call_has_outweighs_the_name():
+    turn = AssistantMessage(content=(call("a", "get_weather"), call("b", "get_weather")))
+    renamed = [ToolResultPart(call_id=id, name="get-weather", content=id) for id in ("b", "a")]
+    assert [row[2] for row in results_of(turn, ToolMessage.from_results(renamed))[0]] == ["a", "b"]
+    same = AssistantMessage(content=(call("a", "f"), call("a", "g")))
+    with pytest.raises(UnpairedResult):
+        results_of(same, ToolMessage.from_result(ToolResultPart(call_id="a", name="h", content="?")))
+
+
+def test_no_result_reaches_a_call_that_it_does_not_answer():
+    """All turns of three calls with two ids and two names: results in any order, some of them missing."""
+    kinds = [(id, name) for id in ("", "a") for name in ("f", "g")]
+    for turn in itertools.product(kinds, repeat=3):
+        calls = [call(id, name) for id, name in turn]
+        for order in itertools.chain.from_iterable(itertools.permutations(range(3), n) for n in range(4)):
+            results = [calls[at].result(str(at)) for at in order]
+            slots = pair(calls, results)
+            assert sorted(slot.text for slot in slots if slot) == sorted(map(str, order))
+            for part, slot in zip(calls, slots, strict=True):
+                assert slot is None or (slot.call_id, slot.name) == (part.id, part.name)
+            ways = [
+                places
+                for places in itertools.combinations(range(3), len(order))
+                if all(turn[place] == turn[at] for place, at in zip(places, order, strict=True))
+            ]
+            if list(order) == sorted(order) and len(ways) == 1:  # in order, and nothing is left open
+                assert [slots[at].text for at in order] == [str(at) for at in order]
+
+
 def test_results_in_a_user_message_answer_the_turn_before():
     turn = AssistantMessage(content=(call(),))
     mixed = UserMessage(content=("And", call().result("1"), "hurry."))
@@ -233,7 +308,7 @@ def test_a_result_without_a_call_is_an_error(history):
 def test_ids_become_unique_where_the_wire_asks():
     turn = AssistantMessage(content=(call("call_0"), call("call_0"), call("")))
     answer = ToolMessage.from_results([call("call_0").result(text) for text in "AB"])
-    target = dataclasses.replace(EVERYTHING, unique_call_ids=True)
+    target = dataclasses.replace(EVERYTHING, call_ids="unique")
     messages = sent(turn, answer, turn, target=target)
     ids = [
         part.id for message in messages if isinstance(message, AssistantMessage) for part in message.content
@@ -319,6 +394,28 @@ def test_a_rescue_answers_a_malformed_call():
         assert [message.text for message in sent(*rescued, target=target)] == ["[f(a=", "Again, please."]
 
 
+def test_what_answers_a_malformed_call_goes_out_whole():
+    answer = ToolResultPart(call_id="m1", content=("Like this:", PNG), is_error=True)
+    turn = AssistantMessage(content=(BROKEN,))
+    assert sent(turn, ToolMessage.from_result(answer))[1] == UserMessage(content=("Like this:", PNG))
+
+
+def test_an_empty_system_message_is_accounted_for():
+    assert build_request([SystemMessage.text("")], SLOT).left_out == (LeftOut(0, "empty"),)
+
+
+def test_an_error_that_says_nothing_is_told():
+    turn = AssistantMessage(content=(call(),))
+    for silent in ("", ()):
+        result = ToolResultPart(call_id="c1", content=silent, is_error=True)
+        assert sent(turn, ToolMessage.from_result(result))[1].text == "The tool failed and said nothing."
+
+
+def test_what_is_no_message_is_an_error():
+    with pytest.raises(UsageError, match="message 1 is no message, but dict"):
+        sent(UserMessage.text("hi"), {"role": "user"})
+
+
 def test_an_empty_turn_is_left_out():
     request = build_request([UserMessage.text("a"), AssistantMessage(stop_reason="cancelled")], SLOT)
     assert request.messages == (UserMessage.text("a"),)
@@ -400,7 +497,7 @@ targets = st.builds(
     vision=st.booleans(),
     media_types=st.just(frozenset([*strategies.MAGIC.values(), *strategies.SOUNDS.values()])),
     orphan_results=st.booleans(),
-    unique_call_ids=st.booleans(),
+    call_ids=st.sampled_from(["any", "given", "unique"]),
 )
 
 

@@ -229,13 +229,30 @@ def test_a_removed_session_stays_removed(session):
     assert list(session.file.parent.iterdir()) == []
 
 
-def test_another_file_in_its_place_is_not_written_to(session):
-    other = session.file.with_name("other")
-    other.write_bytes(HEADER)
-    other.replace(session.file)
-    with pytest.raises(UnknownSession, match="was replaced by another file"):
-        session.append(UserMessage.text("x"))
-    assert session.file.read_bytes() == HEADER
+@pytest.mark.parametrize("how", ["replaced", "shortened"])
+def test_another_file_in_its_place_is_not_written_to(session, how):
+    before = session.file.read_bytes()
+    if how == "replaced":
+        other = session.file.with_name("other")
+        other.write_bytes(before)
+        other.replace(session.file)
+    else:
+        before = before[:200]
+        session.file.write_bytes(before)
+    for call in (session.flush, session.refresh):
+        with pytest.raises(UnknownSession, match="was replaced by another file: open it again"):
+            call()
+    assert session.file.read_bytes() == before
+
+
+def test_a_name_that_is_taken_is_not_taken_again(tmp_path, monkeypatch):
+    tokens = iter(["aaaa", "aaaa", "aaaa", "bbbb"])
+    monkeypatch.setattr(session_file.secrets, "token_hex", lambda _: next(tokens))
+    first = Session.create(tmp_path, title="first")
+    second = first.file.with_name(first.file.name.replace("aaaa", "bbbb"))
+    if Session.create(tmp_path, title="second").file != second:
+        pytest.skip("the clock ticked between the two")
+    assert Session.open(first.file).title == "first"
 
 
 def test_a_full_disk_leaves_the_session_as_it_was(session):

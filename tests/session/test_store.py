@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import localagent.session.store
 from localagent.errors import UnknownSession, UsageError
 from localagent.messages import ImagePart, SystemMessage, UserMessage
-from localagent.session import Session, SessionStore
+from localagent.session import Session, SessionStore, glance
 
 
 @pytest.fixture
@@ -67,6 +68,7 @@ def test_made_listed_found_removed(store):
 )
 def test_the_beginning_of_an_id_is_enough(store, name, found):
     for each in (
+        "x-20260101-100000",
         "20260101-100000-aaaa",
         "20260102-100000-aaaa",
         "20260102-100000-aaaab",
@@ -115,6 +117,17 @@ def test_broken_files_do_not_keep_others_from_being_listed(store):
         ("headless", "Hi", lost),
         ("forever", None, lost),
     ]
+
+
+def test_a_session_may_go_while_we_look(store, monkeypatch):
+    first, second = store.create(), store.create()
+
+    def glance_too_late(path):
+        first.file.unlink(missing_ok=True)
+        return glance(path)
+
+    monkeypatch.setattr(localagent.session.store, "glance", glance_too_late)
+    assert [info.id for info in store.list()] == [second.id]
 
 
 def test_a_list_reads_only_beginnings(store):

@@ -250,7 +250,11 @@ def test_a_conversation_with_tools():
         SystemMessage.text("You are concise."),
         UserMessage.text("What is the weather in Paris?"),
         AssistantMessage(
-            content=(ReasoningPart(text="hm", signature="sig"), TextPart(text="Let me check."), call)
+            content=(
+                ReasoningPart(text="hm", signature="sig"),
+                TextPart(text="Let me check."),
+                call,
+            )
         ),
         ToolMessage.from_result(call.result({"tempC": 18, "sky": "clear"})),
         UserMessage.text("And tomorrow?"),
@@ -660,8 +664,8 @@ def test_a_response(mode):
     message = read_response(official.model_dump(mode=mode))
     assert message == AssistantMessage(
         content=(
-            ReasoningPart(text="hm", signature="sig"),
-            ReasoningPart(encrypted="zzz", redacted=True),
+            ReasoningPart(text="hm", signature="sig", provider="anthropic"),
+            ReasoningPart(encrypted="zzz", redacted=True, provider="anthropic"),
             TextPart(text="Let me check.", provider_metadata={"anthropic": {"citations": [citation]}}),
             ToolCallPart(
                 id="toolu_1",

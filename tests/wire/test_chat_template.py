@@ -175,6 +175,13 @@ def test_what_a_template_can_be_given_comes_back_the_same(history):
     assert from_wire(to_wire(history, LFM2), LFM2) == history
 
 
+def test_ids_find_their_calls_by_name():
+    a, b = ToolCallPart(id="", name="f"), ToolCallPart(id="", name="g")
+    answers = [ToolCallPart(id="1", name="g").result("G"), ToolCallPart(id="2", name="f").result("F")]
+    turns = to_wire([AssistantMessage(content=(a, b)), ToolMessage.from_results(answers)], LFM2)
+    assert [call.id for call in from_wire(turns, LFM2)[0].tool_calls] == ["2", "1"]
+
+
 def test_markers_in_a_plain_string_are_text():
     written = f"{START}[f()]{END}"
     assert from_wire([{"role": "assistant", "content": written}], LFM2) == [AssistantMessage.text(written)]
@@ -190,6 +197,8 @@ def test_markers_in_a_plain_string_are_text():
         ({"role": "assistant", "tool_calls": [{"function": {}}]}, "messages[0].tool_calls[0].function.name: missing"),
         ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}, "not the JSON text of an object"),
         ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": [1]}}]}, "arguments: Input should be an object"),
+        ({"role": "user", "content": 0}, "messages[0].content: no string"),
+        ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": []}}]}, "arguments: Input should be an object"),
         ({"role": "assistant", "reasoning_content": 3}, "messages[0].reasoning_content: a number where a string belongs"),
     ],
 )  # fmt: skip

@@ -65,15 +65,15 @@ def expressible(draw):
     history = []
     for kind in draw(st.lists(st.sampled_from(["system", "user", "assistant"]), max_size=4)):
         if kind == "system":
-            history.append(SystemMessage(content=draw(lists_of(texts))))
+            history.append(SystemMessage(content=draw(lists_of(texts, min_size=1))))
         elif kind == "user":
-            history.append(UserMessage(content=draw(lists_of(texts, pictures, sounds))))
+            history.append(UserMessage(content=draw(lists_of(texts, pictures, sounds, min_size=1))))
         else:
             spoken = draw(st.lists(texts, max_size=2).filter(lambda parts: parts != [TextPart(text="")]))
             asked = draw(st.lists(calls, max_size=3))
             history.append(AssistantMessage(content=(*draw(reasoning), *spoken, *asked)))
             if asked and draw(st.booleans()):
-                content = text | st.lists(texts, max_size=2)
+                content = text | st.lists(texts, min_size=1, max_size=2)
                 answers = [call.result("x").model_copy(update={"content": answer if isinstance(answer, str) else tuple(answer)})
                            for call in asked for answer in [draw(content)]]  # fmt: skip
                 history.append(ToolMessage.from_results(answers))
@@ -240,6 +240,56 @@ def test_a_response_becomes_a_message():
         ).stop_reason
         == "length"
     )
+
+
+def answer(message, reason="stop"):
+    return openai.read_response({"choices": [{"message": message, "finish_reason": reason}]})
+
+
+def test_a_response_is_never_lost_for_bad_arguments():
+    good = {"id": "a", "function": {"name": "f", "arguments": "{}"}}
+    bad = {"id": "b", "function": {"name": "g", "arguments": '{"x": '}}
+    message = answer({"content": "So:", "tool_calls": [good, bad]}, "length")
+    assert [part.kind for part in message.content] == ["text", "tool_call", "malformed_tool_call"]
+    kept = message.malformed_tool_calls[0]
+    assert (kept.id, kept.name, kept.reason, kept.raw) == (
+        "b",
+        "g",
+        "truncated",
+        '{"name": "g", "arguments": {"x": }',
+    )
+    assert answer({"tool_calls": [bad]}).malformed_tool_calls[0].reason == "syntax"
+
+
+def test_what_a_response_may_say_instead():
+    with pytest.raises(InvalidMessage, match=r"response: the API answered with an error: 'too\\nmany'"):
+        openai.read_response({"error": {"message": "too\nmany"}})
+    strange = answer({"content": "x"}, "tired")
+    assert (strange.stop_reason, strange.text) == ("error", "x")
+    assert "'tired'" in strange.error
+
+
+def test_encrypted_reasoning_is_kept_beside_its_text():
+    hidden = {"type": "reasoning.encrypted", "data": "blob"}
+    message = answer({"content": "x", "reasoning": "hm", "reasoning_details": [hidden]})
+    assert message.content[:2] == (
+        ReasoningPart(text="hm"),
+        ReasoningPart(encrypted="blob", provider="openai"),
+    )
+    both = ReasoningPart(text="hm", encrypted="blob")
+    (turn,) = openai.to_wire([AssistantMessage(content=(both, "x"))])
+    assert openai.from_wire([turn])[0].content[0] == both
+
+
+def test_calls_get_ids_and_content_is_never_an_empty_list():
+    nameless = [ToolCallPart(id="", name="f"), ToolCallPart(id="", name="f"), ToolCallPart(id="x", name="f")]
+    request = build_request(
+        [AssistantMessage(content=tuple(nameless)), UserMessage(content=())], openai.TARGET
+    )
+    asked, *results, user = openai.to_wire(request.messages)
+    assert [call["id"] for call in asked["tool_calls"]] == ["call", "call_2", "x"]
+    assert [result["tool_call_id"] for result in results] == ["call", "call_2", "x"]
+    assert user["content"] == ""
 
 
 # -- what is refused ------------------------------------------------------------------------------------

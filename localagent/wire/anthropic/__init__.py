@@ -30,7 +30,8 @@ TARGET = Target(
     reasoning="calls",
     reasoning_forms=frozenset({"signed", "redacted"}),
     media_types=IMAGE_TYPES | DOCUMENT_TYPES,
-    unique_call_ids=True,
+    call_ids="unique",
+    provider="anthropic",
 )
 
 __all__ = ["TARGET", "from_wire", "read_response", "to_wire"]

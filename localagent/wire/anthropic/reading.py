@@ -17,7 +17,8 @@ from localagent.messages import (
     ToolResultPart,
     Usage,
 )
-from localagent.wire.extras import collect, keep
+from localagent.messages.values import quoted
+from localagent.wire.extras import collect, keep, sign
 from localagent.wire.folded import Waiting, unfold
 from localagent.wire.payload import Fields, at, objects
 
@@ -68,7 +69,9 @@ def read_response(payload: object) -> AssistantMessage:
     """The message that the API answered, with usage, stop reason and model. Raises InvalidMessage."""
     body = Fields(payload, "response")
     if (kind := body.text("type")) == "error":
-        raise body.wrong(f"the API answered with an error: {body.object('error').text('message')}")
+        raise body.wrong(
+            f"the API answered with an error: {quoted(body.object('error').text('message'), 300)}"
+        )
     if kind != "message":
         raise body.wrong(f"{kind!r:.60} is no message", "type")
     reason = body.maybe_text("stop_reason") or "end_turn"
@@ -78,7 +81,7 @@ def read_response(payload: object) -> AssistantMessage:
         error = f"the API stopped for a reason that is not known here: {reason}"
     with at("response"):
         return AssistantMessage(
-            content=tuple(_part(block, _ASSISTANT) for block in _content(body)),
+            content=sign([_part(block, _ASSISTANT) for block in _content(body)], "anthropic"),
             id=body.maybe_text("id"),
             model=body.maybe_text("model"),
             stop_reason=_STOP_REASONS.get(reason, "error"),

@@ -36,6 +36,7 @@ _VIDEO = "mp4 mpeg mov avi x-flv mpg webm wmv 3gpp"
 TARGET = Target(
     "the Gemini wire",
     system="slot",
+    provider="google",
     reasoning="calls",
     # Plain, because Gemini signs the call behind a thought more often than the thought.
     reasoning_forms=frozenset({"plain", "signed"}),

@@ -154,7 +154,7 @@ def _result(part: Fields) -> ToolResultPart:
         call_id=call_id,
         name=name,
         content=_joined(value, shown),
-        is_error="error" in said,
+        is_error=said.get("error", False) is not False,
         provider_metadata=_collect(part, functionResponse=answer),
     )
 

@@ -12,7 +12,8 @@ from localagent.messages import (
     ToolCallPart,
     Usage,
 )
-from localagent.wire.extras import keep
+from localagent.messages.values import quoted
+from localagent.wire.extras import keep, sign
 from localagent.wire.folded import Waiting, unfold
 from localagent.wire.gemini.parts import MODEL, SYSTEM, USER, fields_of, list_of, read_parts
 from localagent.wire.payload import Fields, at
@@ -68,7 +69,7 @@ def read_response(payload: object) -> AssistantMessage:
     body = fields_of(payload, "response")
     if (failed := body.take("error")) is not None:
         said = fields_of(failed, "response.error").text("message")
-        raise body.wrong(f"the API answered with an error: {said}")
+        raise body.wrong(f"the API answered with an error: {quoted(said, 300)}")
     candidates, feedback, used = (body.take(k) for k in ("candidates", "promptFeedback", "usageMetadata"))
     parts: list[Any] = []
     if candidates:
@@ -85,7 +86,7 @@ def read_response(payload: object) -> AssistantMessage:
         raise body.wrong("no candidate in it", "candidates")
     with at("response"):
         return AssistantMessage(
-            content=tuple(parts),
+            content=sign(parts, "google"),
             id=body.maybe_text("responseId"),
             model=body.maybe_text("modelVersion"),
             stop_reason=stop_reason,

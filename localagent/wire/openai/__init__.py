@@ -2,6 +2,7 @@
 
 `to_wire` writes a conversation, `from_wire` reads one, `read_response` reads what the API answers. What this
 wire cannot express:
+- a message without parts: it comes back with one empty text; assistant turns lose empty text;
 - the order of text and calls within a turn: reasoning, then text, then calls;
 - names of results, `is_error` and the borders between tool messages of one turn (a failure is told in the
   text of its result); results with images or other parts than text: refused by name;
@@ -22,6 +23,8 @@ from localagent.wire.openai.writing import to_wire
 
 TARGET = Target(
     "the OpenAI wire",
+    call_ids="given",
+    provider="openai",
     reasoning_forms=frozenset({"plain", "signed", "encrypted", "redacted"}),
     media_types=frozenset(
         {"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf", "audio/wav", "audio/mpeg"}

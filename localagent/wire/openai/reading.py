@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from localagent.messages import (
     AssistantMessage,
     AudioPart,
     ImagePart,
+    MalformedToolCallPart,
     ModelMessage,
     ReasoningPart,
     StopReason,
@@ -18,8 +20,10 @@ from localagent.messages import (
     ToolResultPart,
     Usage,
     UserMessage,
+    parse_object,
 )
-from localagent.wire.extras import collect, keep
+from localagent.messages.values import quoted
+from localagent.wire.extras import collect, keep, sign
 from localagent.wire.folded import Waiting
 from localagent.wire.openai.writing import NAMELESS
 from localagent.wire.payload import Fields, at, objects
@@ -30,6 +34,8 @@ _STOP_REASONS: dict[str | None, StopReason] = {
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
     "content_filter": "content_filter",
+    "stop": "stop",
+    None: "stop",
 }
 
 
@@ -39,7 +45,9 @@ def from_wire(payload: object) -> list[ModelMessage]:
     waiting = Waiting()
     for turn in objects(payload, "messages"):
         with at(turn.where):
-            message = keep(_turn(turn, waiting), turn, "openai")
+            message = _turn(turn, waiting)
+            if not isinstance(message, ToolMessage):  # what else a result has, its part keeps
+                message = keep(message, turn, "openai")
         before = messages[-1] if messages else None
         if isinstance(message, ToolMessage) and isinstance(before, ToolMessage):
             messages[-1] = before.model_copy(update={"content": (*before.content, *message.content)})
@@ -69,17 +77,23 @@ def _turn(turn: Fields, waiting: Waiting) -> ModelMessage:
 def read_response(payload: object) -> AssistantMessage:
     """The answer in a chat completion, with usage, stop reason and model. Raises InvalidMessage."""
     body = Fields(payload, "response")
+    if (failed := body.maybe_object("error")) is not None:
+        raise body.wrong(f"the API answered with an error: {quoted(failed.text('message'), 300)}")
     choice = next(body.objects("choices"), None)
     if choice is None:
         raise body.wrong("no choice in it", "choices")
     turn = choice.object("message")
-    used = body.maybe_object("usage")
+    used, reason = body.maybe_object("usage"), choice.maybe_text("finish_reason")
+    unknown = (
+        None if reason in _STOP_REASONS else f"the API stopped for a reason not known here: {reason!r:.60}"
+    )
     with at(turn.where):
         return AssistantMessage(
-            content=_assistant(turn),
+            content=sign(_assistant(turn, "truncated" if reason == "length" else "syntax"), "openai"),
             id=body.maybe_text("id"),
             model=body.maybe_text("model"),
-            stop_reason=_STOP_REASONS.get(choice.maybe_text("finish_reason"), "stop"),
+            stop_reason=_STOP_REASONS.get(reason, "error"),
+            error=unknown,
             usage=_usage(used) if used else Usage(),
         )
 
@@ -119,14 +133,14 @@ def _part(block: Fields) -> Any:
             inner = block.object("input_audio")
             data, form = inner.text("data"), inner.text("format")
             if form not in _AUDIO_TYPES:
-                raise inner.wrong(f"{form!r} is no format: {', '.join(_AUDIO_TYPES)}", "format")
+                raise inner.wrong(f"{form!r:.60} is no format: {', '.join(_AUDIO_TYPES)}", "format")
             with at(f"{inner.where}.data"):
                 metadata = collect(block, "openai", input_audio=inner)
                 return AudioPart(data=data, media_type=_AUDIO_TYPES[form], provider_metadata=metadata)
         case "file":
             return _file(block, block.object("file"))
         case _:
-            raise block.wrong(f"unknown part type {kind!r}", "type")
+            raise block.wrong(f"unknown part type {kind!r:.60}", "type")
 
 
 def _file(block: Fields, inner: Fields) -> ImagePart:
@@ -144,7 +158,8 @@ def _file(block: Fields, inner: Fields) -> ImagePart:
 # -- assistant turns and results --------------------------------------------------------------------------
 
 
-def _assistant(turn: Fields) -> list[Any]:
+def _assistant(turn: Fields, broken: str | None = None) -> list[Any]:
+    """`broken`: why a call whose arguments are no object is kept as malformed; None refuses it."""
     parts: list[Any] = _reasoning(turn)
     content = turn.take("content")
     if isinstance(content, str):
@@ -157,7 +172,7 @@ def _assistant(turn: Fields) -> list[Any]:
     for gone in ("function_call", "audio"):
         if turn.take(gone) is not None:
             raise turn.wrong("not read here: use tool_calls and text", gone)
-    return [*parts, *map(_call, turn.objects("tool_calls"))]
+    return [*parts, *(_call(call, broken) for call in turn.objects("tool_calls"))]
 
 
 def _reasoning(turn: Fields) -> list[ReasoningPart]:
@@ -166,13 +181,15 @@ def _reasoning(turn: Fields) -> list[ReasoningPart]:
     other = turn.maybe_text("reasoning")
     details = [_detail(detail) for detail in turn.objects("reasoning_details")]
     text = plain or other
-    return details or ([ReasoningPart(text=text)] if text else [])
+    if text and not any(detail.text for detail in details):
+        return [ReasoningPart(text=text), *details]
+    return details
 
 
 def _detail(detail: Fields) -> ReasoningPart:
     kind = detail.text("type")
     if kind not in ("reasoning.text", "reasoning.encrypted", "reasoning.redacted", "reasoning.summary"):
-        raise detail.wrong(f"unknown kind of reasoning {kind!r}", "type")
+        raise detail.wrong(f"unknown kind of reasoning {kind!r:.60}", "type")
     text = detail.text("summary") if kind == "reasoning.summary" else detail.maybe_text("text") or ""
     signature, data = detail.maybe_text("signature"), detail.maybe_text("data")
     rest = detail.rest() | ({"type": kind} if kind == "reasoning.summary" else {})
@@ -185,24 +202,32 @@ def _detail(detail: Fields) -> ReasoningPart:
     )
 
 
-def _call(call: Fields) -> ToolCallPart:
+def _call(call: Fields, broken: str | None) -> ToolCallPart | MalformedToolCallPart:
     kind = call.maybe_text("type") or "function"
     if kind != "function":
-        raise call.wrong(f"unknown type of call {kind!r}", "type")
-    function = call.object("function")
+        raise call.wrong(f"unknown type of call {kind!r:.60}", "type")
+    function, call_id = call.object("function"), call.maybe_text("id") or ""
     name, arguments = function.text("name"), function.text("arguments")
+    written = arguments if arguments.strip() else ""  # some models write nothing for no arguments
+    if broken is not None and written:
+        try:
+            parse_object(written)
+        except ValueError:
+            raw = f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {arguments}}}'
+            return MalformedToolCallPart(raw=raw, reason=broken, name=name, id=call_id)
     with at(f"{function.where}.arguments"):
-        return ToolCallPart(
-            id=call.maybe_text("id") or "",
-            name=name,
-            arguments_text=arguments.strip() and arguments,  # some models write nothing for no arguments
-            provider_metadata=collect(call, "openai", function=function),
-        )
+        metadata = collect(call, "openai", function=function)
+        return ToolCallPart(id=call_id, name=name, arguments_text=written, provider_metadata=metadata)
 
 
 def _result(turn: Fields, waiting: Waiting) -> ToolMessage:
     call_id, content = turn.text("tool_call_id"), turn.take("content")
     if not isinstance(content, str):
         content = tuple(_part(block) for block in objects(content, f"{turn.where}.content"))
-    result = ToolResultPart(call_id=call_id, name=turn.maybe_text("name") or "", content=content)
+    result = ToolResultPart(
+        call_id=call_id,
+        name=turn.maybe_text("name") or "",
+        content=content,
+        provider_metadata=collect(turn, "openai"),
+    )
     return waiting.answer([result], turn.where)

@@ -20,6 +20,7 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
+from localagent.messages.values import quoted
 from localagent.wire.extras import attach
 
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3"}
@@ -38,15 +39,17 @@ def to_wire(messages: Sequence[ModelMessage]) -> list[dict[str, Any]]:
             case AssistantMessage():
                 turns.append(_assistant(message))
             case ToolMessage():
-                turns += map(_result, message.content)
+                turns += (_attach(_result(part), part) for part in message.content)
             case _:
                 assert_never(message)
     return turns
 
 
 def _content(parts: Sequence[Any]) -> str | list[dict[str, Any]]:
-    """One text part is a plain string, as every server takes it."""
-    if len(parts) == 1 and isinstance(parts[0], TextPart) and not parts[0].provider_metadata:
+    """One text part is a plain string, as every server takes it; so is none, since lists may not be empty."""
+    if not parts:
+        return ""
+    if len(parts) == 1 and isinstance(parts[0], TextPart) and not _extra(parts[0]):
         return parts[0].text
     return [_attach(_part(part), part) for part in parts]
 
@@ -72,9 +75,9 @@ def _part(part: Any) -> dict[str, Any]:
             return {"type": "input_audio", "input_audio": sound}
         case ImagePart() | AudioPart():
             source = "a URL" if part.url else "a file id" if part.file_id else "bytes"
-            what = part.media_type or "media of unknown type"
+            what = quoted(part.media_type) if part.media_type else "media of unknown type"
             raise Unsupported(f"the OpenAI wire cannot carry {what} as {part.kind} from {source}")
-    raise Unsupported(f"the OpenAI wire cannot carry a part of kind {part.kind!r} here")
+    raise Unsupported(f"the OpenAI wire cannot carry a part of kind {part.kind!r:.60} here")
 
 
 def _assistant(message: AssistantMessage) -> dict[str, Any]:
@@ -83,15 +86,22 @@ def _assistant(message: AssistantMessage) -> dict[str, Any]:
     others = [part for part in message.content if not isinstance(part, ReasoningPart | ToolCallPart)]
     for part in others:
         if not isinstance(part, TextPart):
-            raise Unsupported(f"the OpenAI wire cannot carry a part of kind {part.kind!r} from an assistant")
-    turn: dict[str, Any] = {"role": "assistant", "content": _content(others) if others else ""}
+            raise Unsupported(
+                f"the OpenAI wire cannot carry a part of kind {part.kind!r:.60} from an assistant"
+            )
+    turn: dict[str, Any] = {"role": "assistant", "content": _content(others)}
     if message.reasoning:
         turn["reasoning_content"] = message.reasoning
-    if len(reasoning) > 1 or any(part.signature or part.opaque or _extra(part) for part in reasoning):
+    if len(reasoning) > 1 or any(map(_needs_details, reasoning)):
         turn["reasoning_details"] = [_attach(_detail(part), part) for part in reasoning]
     if calls:
         turn["tool_calls"] = [_attach(_call(call), call) for call in calls]
     return turn
+
+
+def _needs_details(part: ReasoningPart) -> bool:
+    """Whether it is more than its text."""
+    return part.redacted or bool(_extra(part)) or (part.signature, part.encrypted) != (None, None)
 
 
 def _detail(part: ReasoningPart) -> dict[str, Any]:
@@ -114,18 +124,18 @@ def _call(call: ToolCallPart) -> dict[str, Any]:
 
 def _result(part: Any) -> dict[str, Any]:
     if not isinstance(part, ToolResultPart):
-        raise Unsupported(f"the OpenAI wire cannot carry a part of kind {part.kind!r} in a tool message")
+        raise Unsupported(f"the OpenAI wire cannot carry a part of kind {part.kind!r:.60} in a tool message")
     content = part.content
     if isinstance(content, str):
         return {"role": "tool", "tool_call_id": part.call_id, "content": content}
     for item in content:
         if not isinstance(item, TextPart):
             raise Unsupported(
-                f"the OpenAI wire cannot carry a part of kind {item.kind!r} in the result of {part.name!r}: "
-                "it takes text"
+                f"the OpenAI wire cannot carry a part of kind {item.kind!r:.60} "
+                f"in the result of {part.name!r:.60}: it takes text"
             )
     parts = [_attach(_part(item), item) for item in content]
-    return {"role": "tool", "tool_call_id": part.call_id, "content": parts}
+    return {"role": "tool", "tool_call_id": part.call_id, "content": parts or ""}
 
 
 def _is_picture(part: ImagePart) -> bool:
