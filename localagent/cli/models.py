@@ -8,11 +8,11 @@ store's. Results go to stdout, progress, licences and questions to stderr. A Loc
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from localagent.cli.asking import agrees
 from localagent.cli.progress import Report, licence_text, size_text
 
 if TYPE_CHECKING:
@@ -182,27 +182,11 @@ def remove(
     chosen = _present(spec, store, backend)
     if not chosen:
         raise ModelMissing(f"no weights of {spec.name} in {store.root}: nothing to remove")
-    if not (yes or _agrees(f"Remove {spec.name} ({', '.join(chosen)}) from {store.root}?")):
+    if not (yes or agrees(f"Remove {spec.name} ({', '.join(chosen)}) from {store.root}?")):
         typer.echo("not removed", err=True)
         raise typer.Exit(1)
     freed = sum(store.remove(spec, each) for each in chosen)
     typer.echo(f"removed {spec.name} ({', '.join(chosen)}): {size_text(freed)} freed")
-
-
-def _agrees(question: str) -> bool:
-    """Ask on the terminal. Raises UsageError when nobody is there to answer."""
-    from localagent.errors import UsageError
-
-    # typer.confirm makes an end of input and Ctrl-C the same Abort.
-    answer = ""
-    if sys.stdin and sys.stdin.isatty():
-        typer.echo(f"{question} [y/N]: ", nl=False, err=True)
-        answer = sys.stdin.readline()
-        if not answer:  # Ctrl-D leaves the cursor behind the question
-            typer.echo(err=True)
-    if not answer:
-        raise UsageError("say --yes to remove without being asked")
-    return answer.strip().lower() in ("y", "yes")
 
 
 def _present(spec: ModelSpec, store: WeightStore, backend: Backend | None) -> list[Backend]:
