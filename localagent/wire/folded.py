@@ -1,18 +1,44 @@
-"""Tool results inside user turns, as wires have them that know no tool role.
+"""What wires share that have two roles: one slot for the system message, and tool results in user turns.
 
-A run of results becomes a ToolMessage, what stands around it becomes user messages. Calls wait for their
-results until the next assistant turn; which result answers which call is `pairing`'s to say.
+Reading, a run of results becomes a ToolMessage, what stands around it becomes user messages. Calls wait for
+their results until the next assistant turn; which result answers which call is `pairing`'s to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from localagent.errors import UnpairedResult
-from localagent.messages import AssistantMessage, ToolCallPart, ToolMessage, ToolResultPart, UserMessage
+from localagent.errors import UnpairedResult, Unsupported
+from localagent.messages import (
+    AssistantMessage,
+    ModelMessage,
+    SystemMessage,
+    ToolCallPart,
+    ToolMessage,
+    ToolResultPart,
+    UserMessage,
+)
 from localagent.pairing import pair
+
+
+def fold(
+    messages: Sequence[ModelMessage], write: Callable[[ModelMessage], list[dict[str, Any]]]
+) -> Iterator[tuple[ModelMessage, list[dict[str, Any]]]]:
+    """Every message with what `write` makes of it, except those of which it makes nothing.
+
+    Raises Unsupported, which names the message.
+    """
+    for at, message in enumerate(messages):
+        try:
+            if at and isinstance(message, SystemMessage):
+                raise Unsupported("a system message behind others; build_request lifts them, as one")
+            written = write(message)
+        except Unsupported as error:
+            raise Unsupported(f"message {at}: {error}") from None
+        if written:
+            yield message, written
 
 
 class Waiting:

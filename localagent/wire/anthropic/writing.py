@@ -23,6 +23,7 @@ from localagent.messages import (
     UserMessage,
 )
 from localagent.wire.extras import attach
+from localagent.wire.folded import fold
 
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 DOCUMENT_TYPES = frozenset({"application/pdf", "text/plain"})
@@ -39,17 +40,7 @@ def to_wire(messages: Sequence[ModelMessage]) -> dict[str, Any]:
     """
     payload: dict[str, Any] = {}
     turns: list[dict[str, Any]] = []
-    for at, message in enumerate(messages):
-        try:
-            if at and isinstance(message, SystemMessage):
-                raise Unsupported(
-                    "a system message behind others; build_request lifts them to the front, as one"
-                )
-            blocks = _blocks_of(message)
-        except Unsupported as error:
-            raise Unsupported(f"message {at}: {error}") from None
-        if not blocks:
-            continue
+    for message, blocks in fold(messages, _blocks_of):
         if isinstance(message, SystemMessage):
             plain = len(blocks) == 1 and blocks[0].keys() == {"type", "text"}
             payload["system"] = blocks[0]["text"] if plain else blocks

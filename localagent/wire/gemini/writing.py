@@ -22,6 +22,7 @@ from localagent.messages import (
     UserMessage,
 )
 from localagent.wire.extras import attach
+from localagent.wire.folded import fold
 
 OBJECTS = frozenset({"inlineData", "fileData", "functionCall", "functionResponse"})
 """The parts, besides text, that messages have a form for."""
@@ -38,17 +39,7 @@ def to_wire(messages: Sequence[ModelMessage]) -> dict[str, Any]:
     """
     payload: dict[str, Any] = {}
     contents: list[dict[str, Any]] = []
-    for at, message in enumerate(messages):
-        try:
-            if at and isinstance(message, SystemMessage):
-                raise Unsupported(
-                    "a system message behind others; build_request lifts them to the front, as one"
-                )
-            parts = _parts_of(message)
-        except Unsupported as error:
-            raise Unsupported(f"message {at}: {error}") from None
-        if not parts:
-            continue
+    for message, parts in fold(messages, _parts_of):
         if isinstance(message, SystemMessage):
             payload["systemInstruction"] = {"parts": parts}
         else:
