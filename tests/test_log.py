@@ -183,19 +183,14 @@ def test_kills_at_random_moments(tmp_path):
     assert json.loads(done.stdout)["kills"] == 120
 
 
-def test_ten_thousand_messages_load_in_no_time(tmp_path):
-    context = RunContext(iteration=1, model="m", metadata={"a": 1})
+def test_a_long_log_loads_whole(tmp_path):
+    context = RunContext(iteration=1, model="m", timings=Timings(prefill=0.1, decode=0.2))
     with MessageLog(tmp_path) as log:
-        for number in range(10_000):
+        for number in range(2_000):
             log.append(CONVERSATION[number % 4], "t", context)
-    best = min(_seconds(log.path) for _ in range(3))
-    assert best < 1, f"{best:.2f} s"
-
-
-def _seconds(path: Path) -> float:
-    start = time.perf_counter()
-    assert len(read_log(path).records) == 10_000
-    return time.perf_counter() - start
+    read = read_log(log.path)
+    assert [record.message for record in read.records] == [CONVERSATION[n % 4] for n in range(2_000)]
+    assert not read.problems
 
 
 @pytest.mark.parametrize(
