@@ -151,10 +151,11 @@ def _is_torn(descriptor: int, size: int) -> bool:
     return os.read(descriptor, 1) != b"\n"
 
 
-def cannot_save(path: Path, error: OSError) -> SaveFailed:
+def cannot_save(path: Path, error: OSError | ValueError) -> SaveFailed:
     """What to say when a file cannot be written."""
+    shown = path if str(path).isprintable() else repr(str(path))
     return SaveFailed(
-        f"cannot write to {path} ({error.strerror or error}): "
+        f"cannot write to {shown} ({getattr(error, 'strerror', None) or error}): "
         "free some space, or set LOCALAGENT_HOME to a folder that can be written"
     )
 

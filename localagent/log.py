@@ -88,8 +88,13 @@ class MessageLog:
                 logged_at=datetime.now(UTC), thread_id=thread_id, context=context, message=message
             )
             line = record.model_dump_json().encode()
+            _load(line)  # what was changed or made without validation may not be readable again
         except ValidationError as error:
             raise InvalidMessage(explain(error, "record")) from None
+        except ValueError as error:
+            raise InvalidMessage(f"record: {' '.join(str(error).split()):.300}") from None
+        if self._owner != os.getpid():
+            self._lock = threading.Lock()  # another thread may have held it when this process was forked
         with self._lock:
             if self._closed:
                 raise UsageError("the message log is closed: make a new one")
@@ -126,7 +131,7 @@ class MessageLog:
                 if self.folder.is_dir():
                     continue  # another log of this process, in the same millisecond
                 raise cannot_save(path, NotADirectoryError("a file is where the folder should be")) from None
-            except OSError as error:
+            except (OSError, ValueError) as error:  # a NUL in the path
                 raise cannot_save(path, error) from error
             self._path = path
             return path, self._descriptor
@@ -146,9 +151,12 @@ def read_log(path: Path | str) -> Log:
     """All that can be read of a log. Raises UsageError when there is no such file."""
     reader = LineReader(Path(path), _load)
     try:
+        if Path(path).exists() and not Path(path).is_file():
+            raise UsageError(f"cannot read {path}: it is no file")
         items = reader.read()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot read {str(path)!r}: {reason}") from error
     problems = [item for item in items if isinstance(item, LineProblem)]
     records = tuple(item.value for item in items if not isinstance(item, LineProblem))
     return Log(records, (*problems, reader.torn) if reader.torn else tuple(problems))

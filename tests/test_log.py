@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from localagent.errors import InvalidMessage, SaveFailed, UsageError
+from localagent.errors import InvalidMessage, LocalAgentError, SaveFailed, UsageError
 from localagent.log import LogRecord, MessageLog, RunContext, read_log
 from localagent.messages import (
     AssistantMessage,
@@ -183,6 +184,45 @@ def test_kills_at_random_moments(tmp_path):
     assert json.loads(done.stdout)["kills"] == 120
 
 
+def test_a_fork_while_a_thread_logs(tmp_path):
+    """The child has a copy of the lock that another thread of its parent held, and nobody to release it."""
+    with MessageLog(tmp_path) as log:
+        log.append(UserMessage.text("parent"))
+        with log._lock:
+            child = os.fork()
+            if child == 0:
+                log.append(UserMessage.text("child"))
+                os._exit(0)
+        for _ in range(100):
+            if os.waitpid(child, os.WNOHANG)[0]:
+                break
+            time.sleep(0.1)
+        else:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            pytest.fail("the child waits for ever")
+    words = sorted(record.message.text for path in tmp_path.iterdir() for record in read_log(path).records)
+    assert words == ["child", "parent"]
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="it is no file"):
+        read_log(tmp_path / "pipe")
+    for call in (lambda: read_log("a\0b"), lambda: MessageLog("a\0b").append(FlushMessage())):
+        with pytest.raises(LocalAgentError, match="null byte"):
+            call()
+
+
+def test_what_was_changed_after_validation_is_refused(tmp_path):
+    message = AssistantMessage(content=(ToolCallPart(id="c", name="f", arguments={"a": 1}),))
+    for bad in (object(), float("nan"), "\ud800"):
+        message.tool_calls[0].arguments["a"] = bad
+        with MessageLog(tmp_path) as log, pytest.raises(InvalidMessage, match="record"):
+            log.append(message)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_long_log_loads_whole(tmp_path):
     context = RunContext(iteration=1, model="m", timings=Timings(prefill=0.1, decode=0.2))
     with MessageLog(tmp_path) as log:
@@ -201,8 +241,8 @@ def test_a_long_log_loads_whole(tmp_path):
         (lambda log, _: log.append(UserMessage.text("hi"), "\ud800"), InvalidMessage, "surrogate"),
         (lambda _, folder: MessageLog(folder / "file").append(FlushMessage()), SaveFailed, "cannot write to .*file"),
         (lambda _, folder: MessageLog(folder / "file/x").append(FlushMessage()), SaveFailed, "cannot write to "),
-        (lambda _, folder: read_log(folder / "none"), UsageError, "cannot read .*none: No such file"),
-        (lambda _, folder: read_log(folder), UsageError, "Is a directory"),
+        (lambda _, folder: read_log(folder / "none"), UsageError, "cannot read .*none': No such file"),
+        (lambda _, folder: read_log(folder), UsageError, "it is no file"),
         (lambda _, __: RunContext(iteraton=3), ValidationError, "iteraton"),
         (lambda _, __: RunContext(iteration=-1), ValidationError, "iteration"),
         (lambda _, __: RunContext(metadata={"a": float("nan")}), ValidationError, "nan is not JSON"),

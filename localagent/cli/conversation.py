@@ -9,8 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from localagent.errors import LocalAgentError, UsageError
-from localagent.messages import AssistantMessage, Message, SystemMessage, UserMessage
-from localagent.session import MessageEntry, Session, SessionStore
+from localagent.messages import (
+    AssistantMessage,
+    CustomMessage,
+    Message,
+    RescueMessage,
+    SystemMessage,
+    ToolResultPart,
+    UserMessage,
+)
+from localagent.session import Entry, MessageEntry, Session, SessionStore
 
 
 class Conversation:
@@ -92,11 +100,23 @@ def _instructions(system: str | None) -> list[Message]:
 
 def _step_back(session: Session) -> bool:
     """Go back to before words without an answer: two turns of the user in a row confuse models."""
-    left = False
-    while path := session.path():
-        last = path[-1]
-        if not (isinstance(last, MessageEntry) and isinstance(last.message, UserMessage)):
-            break
-        session.branch(path[-2].id if len(path) > 1 else None)
-        left = True
-    return left
+    path = session.path()
+    start = len(path)
+    while start and _is_unanswered(path[start - 1]):
+        start -= 1
+    if not any(
+        isinstance(entry.message, UserMessage) for entry in path[start:] if isinstance(entry, MessageEntry)
+    ):
+        return False
+    session.branch(path[start - 1].id if start else None)
+    return True
+
+
+def _is_unanswered(entry: Entry) -> bool:
+    """Whether it is what a user said, or stands in such a row without a word of the model's or a tool's."""
+    if not isinstance(entry, MessageEntry):
+        return False
+    message = entry.message
+    if isinstance(message, UserMessage):
+        return not any(isinstance(part, ToolResultPart) for part in message.content)
+    return isinstance(message, CustomMessage | RescueMessage)

@@ -119,8 +119,8 @@ def remove(
     if not (yes or agrees(f"Remove {titles} from {store.root}?")):
         typer.echo("not removed", err=True)
         raise typer.Exit(1)
-    for info in infos.values():
-        store.remove(info.id)
+    for path, info in infos.items():
+        store.remove(path)
         _say(f"removed {info.id}: {size_text(info.size)}")
 
 
@@ -191,6 +191,7 @@ def _payload(messages: list[Message], wire: str) -> str:
 
 def _write(text: str, output: Path | None, force: bool) -> None:
     from localagent.errors import UsageError
+    from localagent.store.disk import write_atomically
 
     if output is None:
         if sys.stdout.isatty():
@@ -199,10 +200,12 @@ def _write(text: str, output: Path | None, force: bool) -> None:
             sys.stdout.buffer.write(text.encode())
         return
     try:
-        with output.open("wb" if force else "xb") as file:
-            file.write(text.encode())
-    except FileExistsError:
-        raise UsageError(f"{output} is there already: say --force to overwrite it") from None
+        if not force and output.exists():
+            raise UsageError(f"{output} is there already: say --force to overwrite it")
+        if output.exists() and not output.is_file():
+            output.write_bytes(text.encode())  # a device, a pipe
+        else:
+            write_atomically(output, text.encode())
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot write {output}: {getattr(error, 'strerror', None) or error}") from error
 
@@ -239,18 +242,24 @@ def _print_table(infos: list[SessionInfo]) -> None:
     console = Console(highlight=False)
     # A pipe has no width: give every row one line.
     console = console if console.is_terminal else Console(highlight=False, width=200)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("session", "changed", "size", "title"):
-        table.add_column(column, no_wrap=True, justify="right" if column == "size" else "left")
-    for info in infos:
-        problem = f" ({info.problem})" if info.problem else ""
-        cells = (
-            info.id,
+    rows = [
+        (
+            printable(info.id),
             f"{info.changed.astimezone():%Y-%m-%d %H:%M}",
             size_text(info.size),
-            f"{info.title or 'nothing said yet'}{problem}",
+            printable(f"{info.title or 'nothing said yet'}{f' ({info.problem})' if info.problem else ''}"),
         )
-        table.add_row(*(Text(printable(cell)) for cell in cells))
+        for info in infos
+    ]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, column in enumerate(("session", "changed", "size", "title")):
+        # Only the title gives way on a narrow terminal: ids are there to be typed.
+        width = None if column == "title" else max(len(row[number]) for row in rows)
+        table.add_column(
+            column, no_wrap=True, min_width=width, justify="right" if column == "size" else "left"
+        )
+    for row in rows:
+        table.add_row(*map(Text, row))
     console.print(table)
     console.print("Go on with one: localagent chat --resume ID", style="dim", markup=False)
 

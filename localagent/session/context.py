@@ -3,7 +3,7 @@
 The last flush on the path cuts everything before it, and is itself left out. Of the compactions after it the
 last counts: its summary stands for what came before the first kept entry, earlier summaries included, while
 system messages stay in front. Summaries of branches stay where they are. What an unknown entry said is
-unknown.
+unknown; results that a damaged line or a flush has parted from their calls are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
-from localagent.session.entries import BranchSummaryEntry, CompactionEntry, Entry, MessageEntry
+from localagent.session.entries import (
+    KINDS,
+    BranchSummaryEntry,
+    CompactionEntry,
+    Entry,
+    MessageEntry,
+    UnknownEntry,
+)
 
 
 def build_context(path: Sequence[Entry]) -> list[Message]:
@@ -62,38 +69,56 @@ _Spoken = list[tuple[Entry, Message]]
 def _cut(path: Sequence[Entry]) -> tuple[CompactionEntry | None, _Spoken, _Spoken]:
     """The compaction that counts, what it stands for, and what is kept."""
     flush = max((at for at, entry in enumerate(path) if _is_flush(entry)), default=-1)
+    whole = flush < 0 and not (path and path[0].parent is not None)  # else calls were cut off, or unread
     path = path[flush + 1 :]
     found = [at for at, entry in enumerate(path) if isinstance(entry, CompactionEntry)]
     if not found:
-        return None, [], _spoken(path)
+        return None, [], _spoken(path, whole=whole)
     compaction = path[found[-1]]
     assert isinstance(compaction, CompactionEntry)
     start = found[-1]
     if compaction.first_kept is not None:
         # A first kept entry that cannot be read comes before all that can be: nothing is taken away.
         start = next((at for at, entry in enumerate(path) if entry.id == compaction.first_kept), 0)
-    return compaction, _spoken(path[:start]), _spoken(path[start:])
+    kept = _spoken(path[start:], whole=whole or start > 0)
+    return compaction, _spoken(path[:start], whole=whole), kept
 
 
 def _is_flush(entry: Entry) -> bool:
     return isinstance(entry, MessageEntry) and isinstance(entry.message, FlushMessage)
 
 
-def _spoken(entries: Sequence[Entry]) -> _Spoken:
-    """The messages of entries that have one."""
+def _spoken(entries: Sequence[Entry], *, whole: bool = True) -> _Spoken:
+    """The messages of entries that have one, without results whose calls were lost.
+
+    `whole`: nothing is missing before the first entry.
+    """
     found: _Spoken = []
+    answerable = whole
     for entry in entries:
         match entry:
             case MessageEntry():
-                found.append((entry, entry.message))
+                answerable = answerable or isinstance(entry.message, AssistantMessage)
+                message = entry.message if answerable else _without_results(entry.message)
+                if message is not None:
+                    found.append((entry, message))
             case BranchSummaryEntry():
                 summary = BranchSummaryMessage(
                     content=entry.summary, branch=entry.branch, id=entry.id, timestamp=entry.timestamp
                 )
                 found.append((entry, summary))
+            case UnknownEntry(kind=kind):
+                answerable = answerable and kind not in KINDS  # what is damaged may have held the calls
             case _:
                 pass
     return found
+
+
+def _without_results(message: Message) -> Message | None:
+    if not _results(message):
+        return message
+    rest = tuple(part for part in message.content if not isinstance(part, ToolResultPart))
+    return message.model_copy(update={"content": rest}) if rest and isinstance(message, UserMessage) else None
 
 
 def _separates(dropped: Sequence[Message], kept: Sequence[Message]) -> bool:

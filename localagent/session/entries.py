@@ -88,7 +88,7 @@ class UnknownEntry(BaseModel):
 
 KnownEntry = MessageEntry | BranchSummaryEntry | CompactionEntry
 Entry = KnownEntry | UnknownEntry
-_KINDS = frozenset({"message", "branch_summary", "compaction"})
+KINDS = frozenset({"message", "branch_summary", "compaction"})
 _LINE: TypeAdapter[Header | KnownEntry] = TypeAdapter(
     Annotated[Header | KnownEntry, Field(discriminator="kind")]
 )
@@ -119,4 +119,4 @@ def load_line(data: bytes) -> Header | Entry | Damaged:
         entry = UnknownEntry.model_validate_json(data)
     except ValidationError as error:
         raise ValueError(explain(error, "entry")) from None
-    return Damaged(entry, reason) if entry.kind in _KINDS else entry
+    return Damaged(entry, reason) if entry.kind in KINDS else entry

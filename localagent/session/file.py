@@ -29,6 +29,8 @@ from localagent.messages import explain
 from localagent.session.entries import OPENING, Damaged, Entry, Header, dump_line, load_line
 
 SUFFIX = ".jsonl"
+WITNESS = 128
+"""Bytes by which a file is known again."""
 PATIENCE = 10.0
 """Seconds to wait for another process that appends to the same session."""
 
@@ -42,6 +44,7 @@ class SessionFile:
         self.path = path
         self._reader = LineReader(path, load_line)
         self._identity: tuple[int, int] | None = None
+        self._start = self._end = b""
 
     @property
     def id(self) -> str:
@@ -60,15 +63,32 @@ class SessionFile:
             if not self.path.is_file():
                 raise UnknownSession(f"{self.path} is no session: it is no file")
             identity = (state.st_dev, state.st_ino)
-            if self._identity not in (None, identity) or state.st_size < self._reader.offset:
+            if self._identity not in (None, identity) or not self._begins_as_before():
                 raise UnknownSession(f"session {self.id} was replaced by another file: open it again")
             self._identity = identity
-            return self._reader.read()
+            items = self._reader.read()
+            self._remember()
+            return items
         except (FileNotFoundError, NotADirectoryError) as error:
             raise self._gone() from error
         except (OSError, ValueError) as error:  # a NUL in the path
             reason = getattr(error, "strerror", None) or error
             raise UsageError(f"cannot read {self.path}: {reason}") from error
+
+    def _begins_as_before(self) -> bool:
+        """Whether what was read is still there: inodes are used again, and files are written anew."""
+        with self.path.open("rb") as file:
+            start = file.read(len(self._start))
+            file.seek(self._reader.offset - len(self._end))
+            return (start, file.read(len(self._end))) == (self._start, self._end)
+
+    def _remember(self) -> None:
+        """Keep the beginning of the file, which holds the session's id, and the end of what was read."""
+        offset = self._reader.offset
+        with self.path.open("rb") as file:
+            self._start = file.read(min(offset, WITNESS))
+            file.seek(max(0, offset - WITNESS))
+            self._end = file.read(min(offset, WITNESS))
 
     def begins_like_one(self) -> bool:
         """Whether it is the file of a session that was stopped at its very beginning, as far as that got."""
@@ -109,7 +129,7 @@ def create_file(folder: Path, title: str | None) -> Path:
         except FileExistsError as error:
             if not folder.is_dir():
                 raise cannot_save(folder, NotADirectoryError("it is no folder")) from error
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a NUL in the path
             raise cannot_save(path, error) from error
     try:
         append_line(descriptor, line, path, sync=True)
@@ -138,8 +158,11 @@ def exclusive(path: Path, gone: Callable[[], UnknownSession]) -> Iterator[None]:
     """Alone with a session on this machine. Raises what `gone` makes when there is no file, SaveFailed."""
     from filelock import FileLock, Timeout
 
-    if not path.exists():
-        raise gone()  # no lock is left beside a file that is gone
+    try:
+        if not path.exists():
+            raise gone()  # no lock is left beside a file that is gone
+    except OSError as error:
+        raise cannot_save(path, error) from error
     lock = FileLock(_lock_path(path), mode=0o600)
     try:
         lock.acquire(timeout=PATIENCE, poll_interval=0.005)
@@ -160,4 +183,5 @@ def exclusive(path: Path, gone: Callable[[], UnknownSession]) -> Iterator[None]:
 
 
 def _lock_path(path: Path) -> Path:
-    return path.with_name(f"{path.name}.lock")
+    file = path.resolve()  # one lock, whichever link leads to the file
+    return file.with_name(f"{file.name}.lock")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from localagent.errors import InvalidMessage, UnknownSession, UsageError
 from localagent.jsonl import Line, LineProblem
@@ -83,7 +84,7 @@ class Session:
     def title(self) -> str | None:
         """The title it was given, else the first words of the user, else None."""
         if self.header is not None and self.header.title:
-            return self.header.title
+            return one_line(self.header.title)
         return next(filter(None, map(first_words, self._tree.entries.values())), None)
 
     @property
@@ -275,3 +276,5 @@ def _invalid_is_one_line(root: str) -> Iterator[None]:
         yield
     except ValidationError as error:
         raise InvalidMessage(explain(error, root)) from None
+    except PydanticSerializationError as error:  # a dict in it was changed since it was validated
+        raise InvalidMessage(f"{root}: {' '.join(str(error).split()):.300}") from None

@@ -20,10 +20,12 @@ from localagent.errors import UnknownSession, UsageError
 from localagent.jsonl import home_folder
 from localagent.session.entries import VERSION, Header, load_line
 from localagent.session.file import SUFFIX, remove_file
-from localagent.session.session import Session, first_words
+from localagent.session.session import Session, first_words, one_line
 
 GLANCE = 64 << 10
 """Bytes of a file in which a list looks for the title."""
+LATEST = 32_503_680_000
+"""The year 3000: file systems know later times than Python."""
 
 
 def default_root() -> Path:
@@ -63,8 +65,12 @@ class SessionStore:
         """All sessions, the last changed first. Raises UsageError when the folder cannot be read."""
         found = []
         for path in self._paths():
-            with suppress(FileNotFoundError):  # removed while we look
+            try:
                 found.append((path.stat().st_mtime_ns, path.name, glance(path)))
+            except FileNotFoundError:
+                continue  # removed while we look
+            except OSError as error:
+                raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
         return [info for _, _, info in sorted(found, key=lambda item: item[:2], reverse=True)]
 
     def find(self, name: str) -> Path:
@@ -94,9 +100,9 @@ class SessionStore:
         """The session of that id or prefix. Raises as `find` and `Session.open` do."""
         return Session.open(self.find(name))
 
-    def remove(self, name: str) -> Path:
-        """Delete a session: the file that is gone. Raises as `find` does, and SaveFailed."""
-        path = self.find(name)
+    def remove(self, session: str | Path) -> Path:
+        """Delete a session, by id or by file; returns the file. Raises as `find` does, and SaveFailed."""
+        path = session if isinstance(session, Path) else self.find(session)
         remove_file(path)
         return path
 
@@ -104,12 +110,14 @@ class SessionStore:
         try:
             with os.scandir(self.root) as entries:
                 for entry in entries:
-                    if entry.name.endswith(SUFFIX) and entry.is_file():
-                        yield Path(entry.path)
+                    with suppress(OSError):  # a link that leads nowhere
+                        if entry.name.endswith(SUFFIX) and entry.is_file():
+                            yield Path(entry.path)
         except (FileNotFoundError, NotADirectoryError):
             return
-        except OSError as error:
-            raise UsageError(f"cannot read {self.root}: {error.strerror or error}") from error
+        except (OSError, ValueError) as error:  # a NUL in the path
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(f"cannot read {str(self.root)!r}: {reason}") from error
 
 
 def glance(path: Path) -> SessionInfo:
@@ -129,7 +137,7 @@ def glance(path: Path) -> SessionInfo:
         except ValueError:
             item = None
         if isinstance(item, Header) and number == 0:
-            title, created = item.title, item.created
+            title, created = item.title and one_line(item.title), item.created
             if item.version != VERSION:
                 problem = "of another version of localagent"
         title = title or first_words(item)
@@ -139,5 +147,5 @@ def glance(path: Path) -> SessionInfo:
         problem = "its first line is lost"
     return SessionInfo(
         path.name.removesuffix(SUFFIX), path, title, created,
-        datetime.fromtimestamp(state.st_mtime, UTC), state.st_size, problem,
+        datetime.fromtimestamp(min(max(state.st_mtime, 0), LATEST), UTC), state.st_size, problem,
     )  # fmt: skip

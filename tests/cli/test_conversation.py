@@ -8,8 +8,12 @@ from localagent.cli.conversation import Conversation
 from localagent.errors import UnknownSession, UsageError
 from localagent.messages import (
     AssistantMessage,
+    CustomMessage,
     FlushMessage,
+    RescueMessage,
     SystemMessage,
+    ToolCallPart,
+    ToolMessage,
     UserMessage,
 )
 from localagent.session import SessionStore
@@ -109,6 +113,30 @@ def test_words_without_an_answer_are_not_sent(store, said):
     session.refresh()
     assert texts(store.open("last").context()) == ["u:hi", "a:HI", "u:more", "a:MORE"]
     assert [leaf.message.text for leaf in session.leaves] == ["you", "MORE"], "they are still there"
+
+
+@pytest.mark.parametrize("last", [RescueMessage.text("Go on."), CustomMessage(custom_type="note")])
+def test_what_follows_words_without_an_answer_goes_with_them(store, said, last):
+    session = store.create()
+    for message in (UserMessage.text("hi"), AssistantMessage.text("HI"), UserMessage.text("you"), last):
+        session.append(message)
+    talk(said, "more", resume="last")
+    assert texts(store.open("last").context()) == ["u:hi", "a:HI", "u:more", "a:MORE"]
+
+
+@pytest.mark.parametrize("kind", [UserMessage, ToolMessage])
+def test_results_are_no_words_without_an_answer(store, said, kind):
+    call = ToolCallPart(id="c", name="f")
+    session = store.create()
+    for message in (
+        UserMessage.text("go"),
+        AssistantMessage(content=(call,)),
+        kind(content=(call.result("42"),)),
+    ):
+        session.append(message)
+    conversation = talk(said, resume="last")
+    assert len(conversation.messages) == 3
+    assert not any("no answer" in line for line in said)
 
 
 def test_only_words_without_an_answer(store, said):

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from localagent.errors import UnknownSession
 from localagent.messages import (
     AssistantMessage,
     AudioPart,
@@ -209,6 +210,42 @@ def test_rm(command, session, store):
     assert [info.id for info in store.list()] == [session.id]
 
 
+def test_rm_removes_what_it_asked_for(store):
+    """An id that begins like another's must not be looked up again once it is gone."""
+    one = store.create()
+    longer = one.file.with_name(one.file.name.replace(".jsonl", "0.jsonl"))
+    longer.write_bytes(one.file.read_bytes())
+    path = store.find(one.id)
+    path.unlink()
+    with pytest.raises(UnknownSession):
+        store.remove(path)
+    assert longer.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are Unix")
+def test_ids_are_whole_on_a_narrow_terminal(command, session, store):
+    import pexpect
+
+    session.append(UserMessage.text("x"))
+    store.create("A title that is much too long for so narrow a terminal, and then some more of it")
+    child = pexpect.spawn(
+        str(COMMAND), ["sessions", "list"], env=command.environment, encoding="utf-8", dimensions=(24, 60)
+    )
+    child.expect(pexpect.EOF)
+    for info in store.list():
+        assert info.id in child.before
+
+
+def test_an_export_replaces_a_file_whole_or_not_at_all(command, session, tmp_path):
+    target = tmp_path / "kept.md"
+    target.write_text("precious\n" * 10)
+    session.append(UserMessage.text("x" * 100_000))
+    script = f"ulimit -f 8; {{}} sessions export last --output {target} --force"
+    assert command.shell(script).returncode != 0
+    assert target.read_text() == "precious\n" * 10
+    out(command, "export", "last", "--output", "/dev/null", "--force")
+
+
 def test_export_keeps_everything(command, session, tmp_path):
     context = session.context()
     assert load_messages(out(command, "export", "last", "--format", "json")) == context
@@ -280,7 +317,7 @@ def test_bad_input_is_one_line(command, session, store, arguments, says):
 def test_what_cannot_be_sent_is_one_line(command, session):
     session.append(UserMessage(content=({"kind": "smell", "text": "x"},)))
     command.refuse("sessions", "export", "last", "-f", "openai", code=2, says="'smell'")
-    session.flush()
+    session.branch(None)
     session.append(RESULTS)
     command.refuse("sessions", "export", "last", "-f", "openai", code=2, says="answers no call")
 

@@ -15,8 +15,8 @@ import pytest
 from filelock import FileLock
 
 import localagent.session.file as session_file
-from localagent.errors import SaveFailed, UnknownSession, UsageError
-from localagent.messages import AssistantMessage, SystemMessage, UserMessage
+from localagent.errors import InvalidMessage, SaveFailed, UnknownSession, UsageError
+from localagent.messages import AssistantMessage, SystemMessage, ToolCallPart, ToolMessage, UserMessage
 from localagent.session import Session, UnknownEntry
 
 ROOT = Path(__file__).parents[2]
@@ -119,6 +119,39 @@ def test_a_damaged_entry_keeps_its_place(tmp_path, fields, says):
     assert problem.line == 3
     assert says in problem.reason
     assert problem.reason.endswith("only its place is kept")
+
+
+CALLS = AssistantMessage(content=(ToolCallPart(id="c", name="f"),))
+ANSWERS = ToolMessage.from_result(CALLS.tool_calls[0].result("42"))
+
+
+def test_results_whose_calls_were_lost_are_left_out(tmp_path):
+    """A damaged line must not make every later request fail, nor give a result to another call."""
+    whole = [
+        UserMessage.text("go"),
+        CALLS,
+        ANSWERS,
+        UserMessage(content=(*ANSWERS.results, "and?")),
+        UserMessage.text("well"),
+    ]
+    session = Session.create(tmp_path)
+    for message in whole:
+        session.append(message)
+    lines = session.file.read_bytes().splitlines(keepends=True)
+    for damage in (lines[2].replace(b'"assistant"', b'"wizard"'), b"\0" * 40 + b"\n"):
+        session.file.write_bytes(b"".join([*lines[:2], damage, *lines[3:]]))
+        again = Session.open(session.file)
+        assert again.problems
+        assert [message.text for message in again.context()][-2:] == ["and?", "well"]
+        assert not any(isinstance(message, ToolMessage) for message in again.context())
+
+
+def test_a_flush_between_call_and_result(session):
+    session.append(CALLS)
+    session.flush()
+    session.append(ANSWERS)
+    session.append(UserMessage.text("well"))
+    assert told(session) == ["well"]
 
 
 @pytest.mark.parametrize(
@@ -227,6 +260,43 @@ def test_a_removed_session_stays_removed(session):
         with pytest.raises(UnknownSession, match=f"no session {session.id} in "):
             call()
     assert list(session.file.parent.iterdir()) == []
+
+
+def test_another_session_in_the_same_inode_is_noticed(session):
+    """File systems use inodes again at once, so that the number alone proves nothing."""
+    other = Session.create(session.file.parent)
+    for _ in range(9):
+        other.append(UserMessage.text("other"))
+    content = other.file.read_bytes()
+    assert len(content) > session.file.stat().st_size
+    session.file.write_bytes(content)
+    for call in (session.flush, session.refresh):
+        with pytest.raises(UnknownSession, match="was replaced"):
+            call()
+    assert session.file.read_bytes() == content
+
+
+def test_one_lock_whichever_link_leads_to_it(session, tmp_path, monkeypatch):
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(session.file)
+    monkeypatch.setattr(session_file, "PATIENCE", 0.05)
+    with FileLock(f"{session.file}.lock"), pytest.raises(SaveFailed, match="another process"):
+        Session.open(link).flush()
+
+
+def test_what_was_changed_after_validation_is_refused(session):
+    message = AssistantMessage(content=(ToolCallPart(id="c", name="f", arguments={"a": 1}),))
+    message.tool_calls[0].arguments["a"] = object()
+    before = session.file.read_bytes()
+    with pytest.raises(InvalidMessage, match="entry: ") as raised:
+        session.append(message)
+    assert "\n" not in str(raised.value)
+    assert session.file.read_bytes() == before
+
+
+def test_a_title_is_one_line(tmp_path):
+    header = HEADER.replace(b"}", b', "title": "a\\nb"}')
+    assert opened(tmp_path, header).title == "a b"
 
 
 @pytest.mark.parametrize("how", ["replaced", "shortened"])

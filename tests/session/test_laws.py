@@ -93,7 +93,7 @@ def can_be_sent(session: Session) -> bool:
 
 def expected_context(path):
     """The rules once more, entry by entry, oldest first."""
-    found = []
+    found, cut = [], False
     for entry in path:
         match entry:
             case CompactionEntry():
@@ -107,8 +107,11 @@ def expected_context(path):
             case BranchSummaryEntry():
                 found.append((entry.id, entry.summary))
             case _ if isinstance(entry.message, FlushMessage):
-                found = []
+                found, cut = [], True
             case _:
+                cut = cut and not isinstance(entry.message, AssistantMessage)
+                if cut and any(part.kind == "tool_result" for part in entry.message.content):
+                    continue  # its calls are before the flush; these messages hold nothing else
                 found.append((entry.id, entry.message))
     return [message for _, message in found]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import localagent.session.store
-from localagent.errors import UnknownSession, UsageError
+from localagent.errors import LocalAgentError, UnknownSession, UsageError
 from localagent.messages import ImagePart, SystemMessage, UserMessage
 from localagent.session import Session, SessionStore, glance
 from localagent.session.entries import load_line
@@ -130,6 +130,29 @@ def test_a_session_may_go_while_we_look(store, monkeypatch):
 
     monkeypatch.setattr(localagent.session.store, "glance", glance_too_late)
     assert [info.id for info in store.list()] == [second.id]
+
+
+def test_links_that_lead_nowhere_hide_nothing(store):
+    ids = {store.create().id for _ in range(3)}
+    for name, target in [("a", "/etc/passwd/x"), ("b", "b.jsonl"), ("c", "nothing")]:
+        (store.root / f"{name}.jsonl").symlink_to(target)
+    assert {info.id for info in store.list()} == ids
+    assert store.find("last").stem in ids
+
+
+def test_times_that_python_does_not_know(store, monkeypatch):
+    session = store.create()
+    for moment in (253_402_300_800, -1e18, 1e18):
+        state = os.stat_result((*os.stat(session.file)[:8], moment, 0))  # noqa: PTH116
+        monkeypatch.setattr(Path, "stat", lambda self, state=state, **_: state)
+        assert glance(session.file).changed.year in (1970, 3000)
+
+
+def test_a_path_that_is_none():
+    for call in (SessionStore("a\0b").list, SessionStore("a\0b").create):
+        with pytest.raises(LocalAgentError, match="null byte") as raised:
+            call()
+        assert "\0" not in str(raised.value)
 
 
 def test_a_list_reads_only_beginnings(store, monkeypatch):
