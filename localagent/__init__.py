@@ -1,9 +1,10 @@
 """localagent: language models on the machine in front of you, with tool calls that work.
 
-from localagent import load
+from localagent import Agent, load, tool
 
 with load() as model:
     print(model.respond("Why is the sky blue?").text)
+    for event in Agent(model, tools=[tool(get_weather)]).run("Will it rain in Paris?"): ...
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from localagent.agent import Agent
     from localagent.errors import LocalAgentError
     from localagent.model import Model, load
+    from localagent.tools import tool
     from localagent.turn import Done
 
-__all__ = ["Done", "LocalAgentError", "Model", "load"]
+__all__ = ["Agent", "Done", "LocalAgentError", "Model", "load", "tool"]
 
 _HOMES = {
+    "Agent": "localagent.agent",
     "Done": "localagent.turn",
     "LocalAgentError": "localagent.errors",
     "Model": "localagent.model",
     "load": "localagent.model",
+    "tool": "localagent.tools",
 }
 
 

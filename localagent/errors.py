@@ -10,6 +10,7 @@
     │   ├── UnpairedResult          a tool result that answers no call
     │   ├── Unsupported             a wire, or the model behind it, cannot carry a part or a message
     │   ├── UnknownSession          no session, or no entry in it, of that name
+    │   ├── InvalidTool             a tool that cannot be built, or two of one name
     │   └── ContextOverflow         the prompt does not fit the context window
     ├── CatalogError                models.toml cannot be read
     ├── ModelMissing                known model, weights not on this machine
@@ -21,7 +22,10 @@
     ├── NotEnoughMemory             the model does not fit into this machine's memory
     ├── TemplateFailed              the model's chat template refused the messages
     ├── SaveFailed                  a log or a session could not be written; what was there is kept
-    └── EngineFailed                the engine gave up while computing
+    ├── EngineFailed                the engine gave up while computing
+    ├── McpFailed                   an MCP server that cannot be started, reached or understood
+    └── ToolError                   raised by a tool: the model is told, and can go on
+        └── InvalidArguments        the model's arguments do not fit the tool
 
 A message is one line that says what is wrong, where, and what to do. The command line prints it as it
 stands and exits with `exit_code`.
@@ -72,6 +76,10 @@ class Unsupported(UsageError):
 
 class UnknownSession(UsageError):
     """No session, or no entry of a session, has that id."""
+
+
+class InvalidTool(UsageError):
+    """A tool that cannot be built, with the parameter at fault, or two tools that a model cannot tell apart."""
 
 
 class ContextOverflow(UsageError):
@@ -131,3 +139,15 @@ class SaveFailed(LocalAgentError):
 
 class EngineFailed(LocalAgentError):
     """The inference engine reported a failure while running."""
+
+
+class McpFailed(LocalAgentError):
+    """An MCP server cannot be started or reached, or does not speak the protocol; the message names it."""
+
+
+class ToolError(LocalAgentError):
+    """Raised inside a tool: its text becomes the error result that the model reads."""
+
+
+class InvalidArguments(ToolError):
+    """The arguments of a call do not fit the tool; the text tells the model what to write instead."""

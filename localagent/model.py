@@ -20,7 +20,7 @@ from localagent.errors import UnknownModel, UsageError
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.protocol import Host, Sampling
 from localagent.messages import AssistantMessage, BaseMessage, Message, SystemMessage, UserMessage
-from localagent.turn import Done, ToolSchema, TurnEvent, run_turn
+from localagent.turn import Done, ToolSchema, TurnEvent, render_messages, run_turn
 from parsers import Dialect
 
 if TYPE_CHECKING:
@@ -97,6 +97,19 @@ class Model:
             if isinstance(event, Done):
                 return event.message
         raise AssertionError("a turn ends in Done")
+
+    def count_tokens(
+        self,
+        messages: Conversation,
+        *,
+        system: str | None = None,
+        tools: Sequence[ToolSchema] | None = None,
+    ) -> int:
+        """The tokens of the prompt that `stream` would give the model. Computes nothing but that.
+
+        Raises UsageError, TemplateFailed.
+        """
+        return len(render_messages(self.host, self.dialect, as_conversation(messages, system), tools).ids)
 
     def close(self) -> None:
         """Free the weights. Safe to call twice."""

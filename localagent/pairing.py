@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from localagent.errors import UnpairedResult
-from localagent.messages import MalformedToolCallPart, ToolCallPart, ToolResultPart
+from localagent.messages import (
+    AssistantMessage,
+    MalformedToolCallPart,
+    Message,
+    ToolCallPart,
+    ToolMessage,
+    ToolResultPart,
+    UserMessage,
+)
 
 Asked = ToolCallPart | MalformedToolCallPart
 
@@ -39,6 +47,22 @@ def pair(asked: Sequence[Asked], results: Sequence[ToolResultPart]) -> list[Tool
         fitting = [at for at in free if fits(asked[at], result)]
         slots[_choose(asked, fitting, result)] = result
     return slots
+
+
+def unanswered(messages: Sequence[Message]) -> list[ToolCallPart]:
+    """The calls of the last assistant turn that have no result yet.
+
+    Raises UnpairedResult.
+    """
+    results: list[ToolResultPart] = []
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage):
+            asked = [part for part in message.content if isinstance(part, Asked)]
+            pairs = zip(asked, pair(asked, results), strict=True)
+            return [part for part, result in pairs if result is None and isinstance(part, ToolCallPart)]
+        if isinstance(message, ToolMessage | UserMessage):
+            results[:0] = [part for part in message.content if isinstance(part, ToolResultPart)]
+    return []
 
 
 def _in_order(

@@ -9,7 +9,7 @@
    an error.
 5. A flush cuts what came before it; summaries and rescues become user messages; custom messages never go out;
    a malformed call goes back as the text the model wrote, followed by an error result, unless a rescue
-   answers it.
+   answers it or no call was lost.
 6. What is local stays: everything but role and content, and of results `metadata` and `terminate`.
 7. A model without vision gets no images, with one warning; any other media that it cannot take are an error.
 8. Provider metadata is not touched.
@@ -295,7 +295,7 @@ class _Builder:
         for part, sent, (at, result) in batch.paired():
             if isinstance(part, ToolCallPart):
                 answer = result or part.result(MISSING, is_error=True)
-            elif result is None and batch.rescued:
+            elif result is None and (batch.rescued or not part.lost_call):
                 continue
             else:
                 answer = result or part.result(UNREADABLE.format(part.reason))

@@ -112,6 +112,21 @@ def _support(host: Host) -> chat_template.TemplateSupport:
 _known_support: WeakKeyDictionary[Host, chat_template.TemplateSupport] = WeakKeyDictionary()
 
 
+def render_messages(
+    host: Host,
+    dialect: Dialect,
+    messages: Sequence[Message],
+    tools: Sequence[ToolSchema] | None = None,
+    name: str | None = None,
+) -> Prompt:
+    """The prompt that `run_turn` gives the model. Raises UsageError, TemplateFailed."""
+    return render_turn(host, dialect, _request(host, messages, name), tools)
+
+
+def _request(host: Host, messages: Sequence[Message], name: str | None) -> Request:
+    return build_request(messages, dataclasses.replace(chat_template.TARGET, name=name or host.name))
+
+
 def run_turn(
     host: Host,
     dialect: Dialect,
@@ -129,8 +144,7 @@ def run_turn(
     without. `name` is how the message names the model, by default as the weights do. Raises UsageError,
     TemplateFailed, ContextOverflow, EngineFailed.
     """
-    target = dataclasses.replace(chat_template.TARGET, name=name or host.name)
-    request = build_request(messages, target)
+    request = _request(host, messages, name)
     prompt = render_turn(host, dialect, request, tools)
     yield from request.warnings
     atomic = host.special_tokens.intersection((*dialect.markers, *dialect.cores.values()))

@@ -109,6 +109,11 @@ class MalformedToolCallPart(Part):
     id: Text = Field("", exclude_if=is_empty)
     """What an answer to it names as its `call_id`."""
 
+    @property
+    def lost_call(self) -> bool:
+        """Whether the model meant a call that was not read; else only a marker stood in the wrong place."""
+        return self.reason not in ("missing_end", "stray_end", "echo")
+
     def result(self, content: str) -> ToolResultPart:
         """The answer to it: an error result, from which the model can learn what was wrong."""
         return ToolResultPart(call_id=self.id, name=self.name or "", content=content, is_error=True)

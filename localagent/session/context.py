@@ -32,16 +32,16 @@ from localagent.session.entries import (
 )
 
 
-def build_context(path: Sequence[Entry]) -> list[Message]:
-    """The messages of a path, oldest first."""
+def build_context(path: Sequence[Entry]) -> list[tuple[Entry, Message]]:
+    """The messages of a path, oldest first, each with its entry."""
     compaction, dropped, kept = _cut(path)
     if compaction is None:
-        return [message for _, message in kept]
+        return kept
     summary = CompactionSummaryMessage(
         content=compaction.summary, id=compaction.id, timestamp=compaction.timestamp
     )
-    systems = [message for _, message in dropped if isinstance(message, SystemMessage)]
-    return [*systems, summary, *(message for _, message in kept)]
+    systems = [(entry, message) for entry, message in dropped if isinstance(message, SystemMessage)]
+    return [*systems, (compaction, summary), *kept]
 
 
 def check_first_kept(path: Sequence[Entry], first_kept: str | None) -> None:

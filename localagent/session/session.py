@@ -124,7 +124,11 @@ class Session:
 
         Custom messages are among them: the request builder leaves them out. Raises UnknownSession.
         """
-        return build_context(self.path(entry_id))
+        return [message for _, message in build_context(self.path(entry_id))]
+
+    def context_entries(self, entry_id: str | None = None) -> list[Entry]:
+        """The entries of these messages, one for each. Raises UnknownSession."""
+        return [entry for entry, _ in build_context(self.path(entry_id))]
 
     def refresh(self) -> tuple[Entry, ...]:
         """Read what other processes appended, and return it. The head stays. Raises UnknownSession."""

@@ -1,0 +1,58 @@
+"""The agent loop: a model, its tools, and everything between a request and its answer."""
+
+from localagent.agent.agent import Agent
+from localagent.agent.approvals import Allow, ApprovalRequest, Approvals, Approver, Decision, Deny, Edit, Rule
+from localagent.agent.events import (
+    AgentEvent,
+    ApprovalAsked,
+    ApprovalGiven,
+    CompactionEnded,
+    CompactionStarted,
+    HandedOver,
+    Retried,
+    RunDone,
+    RunFailed,
+    ToolEnded,
+    ToolProgress,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from localagent.agent.handover import HandOver, hand_over_to
+from localagent.agent.history import History, ListHistory, SessionHistory
+from localagent.agent.middleware import ModelRequest, middleware
+from localagent.agent.run import Run
+
+__all__ = [
+    "Agent",
+    "AgentEvent",
+    "Allow",
+    "ApprovalAsked",
+    "ApprovalGiven",
+    "ApprovalRequest",
+    "Approvals",
+    "Approver",
+    "CompactionEnded",
+    "CompactionStarted",
+    "Decision",
+    "Deny",
+    "Edit",
+    "HandOver",
+    "HandedOver",
+    "History",
+    "ListHistory",
+    "ModelRequest",
+    "Retried",
+    "Rule",
+    "Run",
+    "RunDone",
+    "RunFailed",
+    "SessionHistory",
+    "ToolEnded",
+    "ToolProgress",
+    "ToolStarted",
+    "TurnEnded",
+    "TurnStarted",
+    "hand_over_to",
+    "middleware",
+]

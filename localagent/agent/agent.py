@@ -1,0 +1,202 @@
+"""An agent: a model with tools, instructions and rules, and what a user holds of it.
+
+    agent = Agent(model, tools=[get_weather])
+    for event in agent.run("Will it rain in Paris?"): ...
+    async for event in agent.arun("Will it rain in Paris?"): ...
+
+An agent is configuration and holds no conversation: that is in a list or a session of the caller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any, Unpack
+
+from localagent.agent.approvals import Approvals, Approver
+from localagent.agent.events import AgentEvent, RunDone, RunFailed
+from localagent.agent.history import History, as_history
+from localagent.agent.middleware import Stack
+from localagent.agent.run import Run
+from localagent.agent.waiting import Cancel, Coroutines
+from localagent.errors import UsageError
+from localagent.messages import AssistantMessage, Message, UserMessage
+from localagent.model import Conversation, Model, SamplingOptions, as_conversation
+from localagent.session import Session
+from localagent.tools import Tool, ToolSet, as_tool
+
+Tools = Sequence[Tool | Callable[..., Any] | Any]
+"""Tools, functions that become tools, and sources: objects whose `tools()` says what there is now."""
+
+
+class Agent:
+    """A model that may call tools. Agents are cheap: make as many as there are tasks."""
+
+    def __init__(
+        self,
+        model: Model,
+        tools: Tools = (),
+        *,
+        name: str | None = None,
+        instructions: str | None = None,
+        approvals: Approvals | Approver | None = None,
+        middleware: Sequence[object] = (),
+        max_turns: int = 10,
+        max_rescues: int = 2,
+        tool_timeout: float | None = 120.0,
+        sequential: bool = False,
+        **sampling: Unpack[SamplingOptions],
+    ) -> None:
+        """`instructions` stand in front of every request and are not kept in the history.
+
+        `approvals`: rules and whoever is asked, or just the latter; see `approvals.Approvals`. By default
+        tools with side effects do not run, since there is nobody to ask. `middleware`: see `middleware.py`.
+        The model is asked at most `max_turns` times with tools, then once without; it is told at most
+        `max_rescues` times in a row what was wrong with its output. `tool_timeout`: seconds, for tools that
+        say nothing of their own. `sequential`: one call at a time. `sampling`: what `Model.stream` takes.
+
+        Raises UsageError, and InvalidTool for what is no tool or two tools of one name.
+        """
+        self.model = model
+        self.name = name
+        self.instructions = instructions
+        self.approvals = approvals if isinstance(approvals, Approvals) else Approvals(approver=approvals)
+        self.stack = Stack(middleware)
+        self.max_turns = _at_least("max_turns", max_turns, 1)
+        self.max_rescues = _at_least("max_rescues", max_rescues, 0)
+        self.tool_timeout = _seconds(tool_timeout)
+        self.sequential = sequential
+        self.sampling: dict[str, Any] = dict(sampling)
+        if callable(tools) or isinstance(tools, (str, bytes, Tool)):
+            raise UsageError("tools is a list: put the tool into brackets")
+        self._tools: list[Any] = [tool if _is_source(tool) else as_tool(tool) for tool in tools]
+        ToolSet(tool for tool in self._tools if isinstance(tool, Tool))
+
+    def toolset(self) -> ToolSet:
+        """The tools that there are now. Raises InvalidTool, and what the sources raise."""
+        found: list[Tool] = []
+        for item in self._tools:
+            found += [item] if isinstance(item, Tool) else item.tools()
+        return ToolSet(found)
+
+    def run(
+        self,
+        prompt: Conversation | None = None,
+        *,
+        history: History | Session | list[Message] | None = None,
+        cancel: threading.Event | None = None,
+        **sampling: Unpack[SamplingOptions],
+    ) -> Generator[AgentEvent, None, None]:
+        """Answer, calling tools on the way. The last event is RunDone, or RunFailed with the error.
+
+        `prompt`: the user's words, or messages. None goes on with the history where it stands, such as one of
+        a program that was killed. `history`: the conversation, which grows by what is said: a list of
+        messages, a session, or anything like `history.History`; without it the run begins a conversation of
+        its own. `cancel`, when set, ends the run at the next token, and gives up on running tools. Closing
+        the iterator does the same. Raises UsageError for arguments that make no sense.
+        """
+        return self._prepare(prompt, history, cancel, Coroutines(), dict(sampling)).events()
+
+    def arun(
+        self,
+        prompt: Conversation | None = None,
+        *,
+        history: History | Session | list[Message] | None = None,
+        cancel: threading.Event | None = None,
+        **sampling: Unpack[SamplingOptions],
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """The same run, step by step in a thread of its own; async tools and hooks run on the caller's loop.
+
+        Cancelling the task, or closing the iterator, ends the run as `cancel` does.
+        """
+        coroutines = Coroutines(asyncio.get_running_loop())
+        return _async_steps(self._prepare(prompt, history, cancel, coroutines, dict(sampling)))
+
+    def respond(
+        self,
+        prompt: Conversation | None = None,
+        *,
+        history: History | Session | list[Message] | None = None,
+        cancel: threading.Event | None = None,
+        **sampling: Unpack[SamplingOptions],
+    ) -> RunDone:
+        """Run to the end and return its last event. Raises what made the run fail."""
+        for event in self.run(prompt, history=history, cancel=cancel, **sampling):
+            if isinstance(event, RunDone):
+                return event
+            if isinstance(event, RunFailed):
+                raise event.error
+        raise AssertionError("a run ends in RunDone or RunFailed")
+
+    def _prepare(
+        self,
+        prompt: Conversation | None,
+        history: History | Session | list[Message] | None,
+        cancel: threading.Event | None,
+        coroutines: Coroutines,
+        sampling: dict[str, Any],
+    ) -> Run:
+        kept = as_history(history)
+        if prompt is None:
+            _check_open(kept.messages())
+            inputs: list[Message] = []
+        else:
+            inputs = [_stamped(message) for message in as_conversation(prompt)]
+        return Run(self, kept, inputs, Cancel(cancel), coroutines, sampling)
+
+
+async def _async_steps(run: Run) -> AsyncGenerator[AgentEvent, None]:
+    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+    steps = run.events()
+
+    def step() -> AgentEvent | None:
+        return context.run(next, steps, None)
+
+    thread = ThreadPoolExecutor(1, "localagent-run")
+    try:
+        while True:
+            event = await loop.run_in_executor(thread, step)
+            if event is None:
+                return
+            yield event
+    finally:
+        run.cancel.set()
+        await loop.run_in_executor(thread, context.run, steps.close)  # behind the step that may still run
+        thread.shutdown(wait=False)
+
+
+def _stamped(message: Message) -> Message:
+    """What the user says gets the time at which it was said."""
+    if isinstance(message, UserMessage) and message.timestamp is None:
+        return message.model_copy(update={"timestamp": datetime.now(UTC)})
+    return message
+
+
+def _check_open(messages: Sequence[Message]) -> None:
+    """Whether there is something to go on with. Raises UsageError."""
+    last = messages[-1] if messages else None
+    answered = isinstance(last, AssistantMessage) and not last.tool_calls and bool(last.text)
+    if last is None or answered:
+        what = "there is no conversation yet" if last is None else "the conversation has its answer"
+        raise UsageError(f"nothing to go on with: {what}; give a prompt")
+
+
+def _is_source(item: object) -> bool:
+    return not isinstance(item, Tool | type) and callable(getattr(item, "tools", None))
+
+
+def _at_least(name: str, value: int, least: int) -> int:
+    if type(value) is not int or value < least:
+        raise UsageError(f"{name} is {str(value)[:40]!r}: it must be a whole number, {least} or more")
+    return value
+
+
+def _seconds(value: float | None) -> float | None:
+    if value is not None and (isinstance(value, bool) or not 0 < value < math.inf):
+        raise UsageError(f"tool_timeout is {str(value)[:40]!r}: it must be seconds above 0, or None")
+    return value

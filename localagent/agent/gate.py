@@ -1,0 +1,131 @@
+"""The gate: every call of a turn is looked at once, together, before any of them runs.
+
+Knows tools and approvals. Runs nothing. Contract: what leaves the gate either has its result, because there
+is no such tool, the arguments do not fit or it was denied, or it may run as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from localagent.agent.approvals import (
+    Allow,
+    ApprovalRequest,
+    Approvals,
+    Decision,
+    Deny,
+    Edit,
+    check_decisions,
+)
+from localagent.agent.events import ApprovalAsked, ApprovalGiven
+from localagent.agent.waiting import Cancel, Cancelled, Coroutines
+from localagent.errors import InvalidArguments, InvalidMessage
+from localagent.messages import ToolCallPart, ToolResultPart
+from localagent.tools import Tool, ToolSet
+
+DENIED = "Denied{}. The call was not run."
+NOBODY = "this tool asks before it runs, and nobody is there to be asked"
+EDITED = "(The user changed the arguments to: {})\n"
+
+
+@dataclass(slots=True)
+class Slot:
+    """One call of a turn and what becomes of it."""
+
+    asked: ToolCallPart
+    """As the model wrote it."""
+    call: ToolCallPart
+    """As it runs."""
+    tool: Tool | None = None
+    result: ToolResultPart | None = None
+    started: bool = False
+    seconds: float = 0.0
+
+    @property
+    def edited(self) -> bool:
+        """Whether a person changed the arguments."""
+        return self.call is not self.asked
+
+    def refuse(self, text: str) -> None:
+        """Give the call an error result in place of running it."""
+        self.result = self.asked.result(text, is_error=True)
+
+
+def open_slots(calls: Sequence[ToolCallPart], tools: ToolSet) -> list[Slot]:
+    """A slot for every call; those that cannot be run have their result."""
+    slots = []
+    for call in calls:
+        slot = Slot(call, call, tools.find(call.name))
+        if slot.tool is None:
+            slot.refuse(tools.unknown(call.name))
+        else:
+            _check(slot, slot.tool)
+        slots.append(slot)
+    return slots
+
+
+def approve(
+    slots: Sequence[Slot], approvals: Approvals, coroutines: Coroutines, cancel: Cancel
+) -> Generator[ApprovalAsked | ApprovalGiven, None, None]:
+    """Decide about all open slots at once. Raises UsageError when the approver answers nonsense."""
+    asking: list[tuple[Slot, ApprovalRequest]] = []
+    for slot in () if cancel.is_set() else slots:
+        if slot.result is not None or slot.tool is None:
+            continue
+        ruled = approvals.decide(slot.tool, slot.call)
+        if ruled is None:
+            asking.append((slot, ApprovalRequest(slot.call, slot.tool)))
+        elif isinstance(ruled, Deny):
+            _apply(slot, ruled)
+            yield ApprovalGiven(slot.asked, ruled)
+    if not asking:
+        return
+    requests = tuple(request for _, request in asking)
+    yield ApprovalAsked(requests)
+    decisions = _ask(requests, approvals, coroutines, cancel)
+    for (slot, request), decision in zip(asking, decisions, strict=True):
+        approvals.remember(request.tool, decision)
+        _apply(slot, decision)
+        yield ApprovalGiven(slot.asked, decision)
+
+
+def _ask(
+    requests: Sequence[ApprovalRequest], approvals: Approvals, coroutines: Coroutines, cancel: Cancel
+) -> Sequence[Decision]:
+    if approvals.approver is None:
+        return [Deny(NOBODY)] * len(requests)
+    decisions = None
+    with suppress(Cancelled):
+        decisions = coroutines.settle(approvals.approver(requests), cancel)
+    if cancel.is_set():  # whatever was answered, nothing is to run any more
+        return [Deny("the run was stopped")] * len(requests)
+    return check_decisions(requests, decisions)
+
+
+def _apply(slot: Slot, decision: Decision) -> None:
+    match decision:
+        case Allow():
+            pass
+        case Deny(reason=reason):
+            slot.refuse(DENIED.format(f": {reason.rstrip('.')}" if reason else " by the user"))
+        case Edit(arguments=arguments):
+            assert slot.tool is not None
+            call = slot.asked
+            try:
+                slot.call = ToolCallPart.model_validate(
+                    {"id": call.id, "name": call.name, "tool_kind": call.tool_kind, "arguments": arguments}
+                )
+            except ValueError as error:
+                raise InvalidMessage(
+                    f"the changed arguments of {call.name!r:.60} are no JSON: {error}"
+                ) from None
+            _check(slot, slot.tool)
+
+
+def _check(slot: Slot, tool: Tool) -> None:
+    try:
+        tool.bind(slot.call.arguments)
+    except InvalidArguments as error:
+        slot.refuse(str(error))

@@ -1,0 +1,87 @@
+"""What a tool is: a name, a schema, and how to bind a model's arguments to something that runs.
+
+Knows messages. Does not know models, the agent loop or where a tool comes from: `function.tool` makes one of
+a Python function, `localagent.mcp` of what a server offers. Contract: `bind` checks the arguments and runs
+nothing; what it returns runs once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from localagent.messages import Message, ResultPart, ToolCallPart
+
+Bound = Callable[["ToolContext"], Any | Awaitable[Any]]
+"""A tool with its arguments: runs once, and returns what `outcome.as_result` takes, or something to await."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a running tool may know of the call, and how it tells of its progress.
+
+    A function has it passed when one of its parameters is annotated so; models never see that parameter.
+    """
+
+    call: ToolCallPart
+    """The call as it was approved."""
+    messages: Sequence[Message] = ()
+    """The conversation up to the call."""
+    agent_name: str | None = None
+    cancel: threading.Event = field(default_factory=threading.Event)
+    """Set when nobody waits for the result any more: the run was cancelled, or the time is up."""
+    report: Callable[[str, float | None], None] = lambda text, share: None
+
+    def progress(self, text: str, share: float | None = None) -> None:
+        """Tell whoever follows the run how far it is. `share` is of the whole, from 0 to 1."""
+        self.report(text, share)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """A result with more to it than its content, which is text, parts or anything that JSON can say."""
+
+    content: str | Sequence[ResultPart] | Any
+    is_error: bool = False
+    terminate: bool = False
+    """The run ends with this result: the model is not asked to go on."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """JSON for hooks and logs; never sent to a model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """Something that a model may call.
+
+    `parameters` is the JSON Schema of an object. `bind` takes the arguments as the model wrote them and
+    raises InvalidArguments, in words for the model, for what the tool cannot be called with.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    bind: Callable[[Mapping[str, Any]], Bound]
+    side_effects: bool = False
+    """It changes something outside the conversation: a person is asked before it runs."""
+    sequential: bool = False
+    """No other call of the same turn runs beside it."""
+    repeatable: bool = False
+    """The same call twice in a row makes sense, such as looking whether something is ready."""
+    timeout: float | None = None
+    """Seconds; None leaves it to the agent."""
+    kind: str | None = None
+    """What sort of tool it is, as a hint for user interfaces: "read", "edit", "execute", "fetch"."""
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The tool as an OpenAI function tool, which is what models and parsers are shown."""
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": dict(self.parameters),
+            },
+        }

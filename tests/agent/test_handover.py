@@ -1,0 +1,91 @@
+"""Several agents on one conversation."""
+
+from __future__ import annotations
+
+import pytest
+
+from localagent.agent import Agent, Allow, HandedOver, TurnStarted, hand_over_to
+from localagent.agent.handover import SECOND
+from localagent.errors import InvalidTool
+from localagent.session import Session
+from localagent.tools import tool
+from tests.agent.replaying import block, follow, lines, scripted
+
+
+@tool
+def add(a: int) -> int:
+    """Add."""
+    return a + 1
+
+
+def test_another_agent_goes_on(tmp_path):
+    clerk = Agent(scripted(block("add(a=1)"), "Two."), [add], name="clerk", instructions="I add.")
+    desk = Agent(
+        scripted("Moment. " + block("hand_over_to_clerk(task='Add one.')")),
+        [hand_over_to(clerk, "Adds numbers.")], name="desk", instructions="I greet.",
+    )  # fmt: skip
+    session = Session.create(tmp_path)
+    events, done = follow(desk, history=session)
+    assert lines(done.messages) == [
+        "user: Go.",
+        'assistant: Moment.  hand_over_to_clerk(task="Add one.")',
+        "tool: clerk goes on from here. Task: Add one.",
+        "assistant: add(a=1)",
+        "tool: 2",
+        "assistant: Two.",
+    ]
+    assert session.context() == list(done.messages)
+    names = [message.agent_name for message in done.messages]
+    assert names == [None, "desk", "desk", "clerk", "clerk", "clerk"]
+    assert [event.agent_name for event in events if isinstance(event, TurnStarted)] == [
+        "desk",
+        "clerk",
+        "clerk",
+    ]
+    assert HandedOver("desk", "clerk") in events
+    assert desk.model.host.rendered[0][0]["content"] == "I greet."
+    assert clerk.model.host.rendered[0][0]["content"] == "I add."
+    assert done.usage.output == sum(message.usage.output for message in done.messages[1::2])
+
+
+def test_the_first_hand_over_of_a_turn_decides():
+    one = Agent(scripted("One."), name="one")
+    two = Agent(scripted("Two."), name="two")
+    desk = Agent(
+        scripted(block("hand_over_to_two()", "hand_over_to_one()")), [hand_over_to(one), hand_over_to(two)]
+    )
+    _, done = follow(desk)
+    assert lines(done.messages)[2:] == [f"tool: two goes on from here. | ! {SECOND}", "assistant: Two."]
+
+
+def test_rules_go_with_the_agent():
+    @tool(side_effects=True)
+    def touch() -> str:
+        return "touched"
+
+    strict = Agent(scripted(block("touch()"), "Done."), [touch], name="strict")
+    desk = Agent(
+        scripted(block("hand_over_to_strict()")),
+        [hand_over_to(strict)], approvals=lambda requests: [Allow()] * len(requests),
+    )  # fmt: skip
+    _, done = follow(desk)
+    assert done.messages[4].results[0].is_error, "nobody allowed it for this agent"
+
+
+def test_the_turn_limit_is_that_of_the_run():
+    other = Agent(scripted(block("add(a=1)"), block("add(a=2)"), "Enough."), [add], name="other")
+    desk = Agent(scripted(block("hand_over_to_other()")), [hand_over_to(other)], max_turns=2)
+    _, done = follow(desk)
+    assert (done.stop_reason, done.turns) == ("turn_limit", 3)
+
+
+@pytest.mark.parametrize("call", ["hand_over_to_other(task=['x'])", "hand_over_to_other(work='x')"])
+def test_wrong_arguments_do_not_hand_over(call):
+    other = Agent(scripted("never"), name="other")
+    _, done = follow(Agent(scripted(block(call), "Mine."), [hand_over_to(other)]))
+    assert (done.messages[2].results[0].is_error, done.message.text) == (True, "Mine.")
+
+
+def test_an_agent_without_a_name():
+    with pytest.raises(InvalidTool, match="needs a name"):
+        hand_over_to(Agent(scripted("x")))

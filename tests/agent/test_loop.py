@@ -1,0 +1,748 @@
+"""Every rule of the loop, on recordings of what a model wrote."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from localagent.agent import (
+    Agent,
+    Allow,
+    ApprovalAsked,
+    ApprovalGiven,
+    Approvals,
+    Deny,
+    Edit,
+    Retried,
+    Rule,
+    RunDone,
+    ToolEnded,
+    ToolProgress,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    middleware,
+)
+from localagent.agent.batch import NOT_RUN
+from localagent.agent.executing import STOPPED
+from localagent.agent.gate import NOBODY
+from localagent.agent.rounds import EMPTY, LAST_WORDS, REPEATED
+from localagent.agent.run import INTERRUPTED
+from localagent.errors import InvalidTool, ToolError, UsageError
+from localagent.messages import AssistantMessage, ToolCallPart, UserMessage
+from localagent.request import build_request
+from localagent.tools import ToolContext, ToolOutput, tool
+from localagent.wire import chat_template
+from parsers import CallEnd, Malformed, Text
+from tests.agent.replaying import block, follow, lines, scripted
+
+START = block("x()").split("[")[0]
+
+
+@tool
+def add(a: int, b: int = 1) -> int:
+    """Add."""
+    return a + b
+
+
+@tool(side_effects=True)
+def write(path: str, text: str = "") -> str:
+    """Write."""
+    return f"wrote {path}"
+
+
+@tool
+def fail(how: str) -> Any:
+    """Go wrong."""
+    match how:
+        case "tool":
+            raise ToolError("the cat sleeps")
+        case "bug":
+            raise KeyError("k")
+        case "exit":
+            raise SystemExit(3)
+        case "socket":
+            return threading.Lock()
+    return float("nan")
+
+
+@tool
+def show() -> None:
+    """Print."""
+    print("a line")
+
+
+@tool
+def finish() -> ToolOutput:
+    """End the run."""
+    return ToolOutput("the end", terminate=True, metadata={"n": 1})
+
+
+@tool(repeatable=True)
+def look() -> str:
+    """Look again."""
+    return "not yet"
+
+
+BROKEN = f"{START}[add(a=1, b=oops(2))]<|tool_call_end|>"
+REASON = (
+    "Write each of these calls again, complete and well formed:\nThe call of 'add' could not be read and was "
+    "not run: a value is an expression: write plain values only."
+)
+
+
+@dataclass
+class Row:
+    """What the model writes, and what must come of it."""
+
+    name: str
+    outputs: list[str]
+    expected: list[str]
+    """The conversation behind the user's request."""
+    stop: str = "answer"
+    tools: list[Any] = field(default_factory=lambda: [add, write, fail, show, finish, look])
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def approver(*decisions: Any) -> Any:
+    return lambda requests: list(decisions)
+
+
+ROWS = [
+    Row("an answer needs no tool", ["Hello."], ["assistant: Hello."]),
+    Row(
+        "query, execute, append",
+        [block("add(a=2)"), "Three."],
+        ["assistant: add(a=2)", "tool: 3", "assistant: Three."],
+    ),
+    Row(
+        "several turns",
+        [block("add(a=1)"), block("add(a=2)"), "Done."],
+        ["assistant: add(a=1)", "tool: 2", "assistant: add(a=2)", "tool: 3", "assistant: Done."],
+    ),
+    Row(
+        "a batch has its results in the order of the calls",
+        [block("add(a=1)", "fail(how='tool')", "add(a=2)"), "Done."],
+        [
+            'assistant: add(a=1) fail(how="tool") add(a=2)',
+            "tool: 2 | ! the cat sleeps | 3",
+            "assistant: Done.",
+        ],
+    ),
+    Row(
+        "an exception is a result",
+        [block("fail(how='bug')", "fail(how='exit')"), "Done."],
+        [
+            'assistant: fail(how="bug") fail(how="exit")',
+            "tool: ! KeyError: 'k' | ! SystemExit: 3",
+            "assistant: Done.",
+        ],
+    ),
+    Row(
+        "what is printed is the result of what returns nothing",
+        [block("show()"), "Done."],
+        ["assistant: show()", "tool: a line\n", "assistant: Done."],
+    ),
+    Row(
+        "a name is found in other spellings",
+        [block("ADD(a=2)"), "Done."],
+        ["assistant: ADD(a=2)", "tool: 3", "assistant: Done."],
+    ),
+    Row(
+        "terminate ends the run after the batch",
+        [block("finish()", "add(a=1)"), "never"],
+        ["assistant: finish() add(a=1)", "tool: the end | 2"],
+        stop="terminated",
+    ),
+    Row(
+        "with nobody to ask, what has side effects does not run",
+        [block("write(path='a')", "add(a=1)"), "Done."],
+        [
+            'assistant: write(path="a") add(a=1)',
+            f"tool: ! Denied: {NOBODY}. The call was not run. | 2",
+            "assistant: Done.",
+        ],
+    ),
+    Row(
+        "allow",
+        [block("write(path='a')"), "Done."],
+        ['assistant: write(path="a")', "tool: wrote a", "assistant: Done."],
+        options={"approvals": approver(Allow())},
+    ),
+    Row(
+        "deny, with a reason and without",
+        [block("write(path='a')", "write(path='b')"), "Done."],
+        [
+            'assistant: write(path="a") write(path="b")',
+            "tool: ! Denied: not today. The call was not run. | ! Denied by the user. The call was not run.",
+            "assistant: Done.",
+        ],
+        options={"approvals": approver(Deny("not today."), Deny())},
+    ),
+    Row(
+        "edit: the model reads what was run",
+        [block("write(path='a')"), "Done."],
+        [
+            'assistant: write(path="a")',
+            'tool: (The user changed the arguments to: path="b")\nwrote b',
+            "assistant: Done.",
+        ],
+        options={"approvals": approver(Edit({"path": "b"}))},
+    ),
+    Row(
+        "rules: the first that fits",
+        [block("write(path='tmp/a')", "write(path='etc/b')", "add(a=1)"), "Done."],
+        [
+            'assistant: write(path="tmp/a") write(path="etc/b") add(a=1)',
+            "tool: wrote tmp/a | ! Denied: only below tmp. The call was not run. | "
+            "! Denied: a rule forbids this call. The call was not run.",
+            "assistant: Done.",
+        ],
+        options={
+            "approvals": Approvals(
+                [
+                    Rule("allow", "write", {"path": "tmp/*"}),
+                    Rule("deny", "wr?te", {"path": "*"}, reason="only below tmp"),
+                    Rule("deny", "add", {"a": "1"}),
+                ]
+            )
+        },
+    ),
+    Row(
+        "a rule can ask about what would run",
+        [block("add(a=1)"), "Done."],
+        ["assistant: add(a=1)", "tool: ! Denied by the user. The call was not run.", "assistant: Done."],
+        options={"approvals": Approvals([Rule("ask", "*")], approver(Deny()))},
+    ),
+    Row(
+        "a repeated round is not run again, and repeated twice it is the last",
+        [block("add(a=1)"), block("add( a = 1 )"), block("add(a=1)"), "Two."],
+        [
+            "assistant: add(a=1)",
+            "tool: 2",
+            "assistant: add(a=1)",
+            f"tool: {REPEATED}2",
+            "assistant: add(a=1)",
+            f"tool: {REPEATED}2",
+            f"rescue: {LAST_WORDS['repeated']}",
+            "assistant: Two.",
+        ],
+        stop="repeated",
+    ),
+    Row(
+        "only the round before counts",
+        [block("add(a=1)"), block("add(a=2)"), block("add(a=1)"), "Done."],
+        [
+            *("assistant: add(a=1)", "tool: 2", "assistant: add(a=2)", "tool: 3"),
+            *("assistant: add(a=1)", "tool: 2", "assistant: Done."),
+        ],
+    ),
+    Row(
+        "what may be repeated is",
+        [block("look()")] * 4 + ["Done."],
+        [*["assistant: look()", "tool: not yet"] * 4, "assistant: Done."],
+    ),
+    Row(
+        "the turn limit forces an answer without tools",
+        [block("add(a=1)"), block("add(a=2)"), "Enough."],
+        [
+            *("assistant: add(a=1)", "tool: 2", "assistant: add(a=2)", "tool: 3"),
+            f"rescue: {LAST_WORDS['turn_limit']}",
+            "assistant: Enough.",
+        ],
+        stop="turn_limit",
+        options={"max_turns": 2},
+    ),
+    Row(
+        "calls in a forced answer are kept and not run",
+        [block("add(a=1)"), block("add(a=2)")],
+        [
+            *("assistant: add(a=1)", "tool: 2", f"rescue: {LAST_WORDS['turn_limit']}"),
+            *("assistant: add(a=2)", f"tool: ! Not run. {LAST_WORDS['turn_limit']}"),
+        ],
+        stop="turn_limit",
+        options={"max_turns": 1},
+    ),
+    Row(
+        "a malformed call is answered with its reason",
+        [BROKEN, block("add(a=1)"), "Done."],
+        [
+            *("assistant: <not_a_literal>", f"rescue: {REASON}"),
+            *("assistant: add(a=1)", "tool: 2", "assistant: Done."),
+        ],
+    ),
+    Row(
+        "good calls beside a malformed one run",
+        [f"{START}[add(a=1), add(a=1, b=oops(2))]<|tool_call_end|>", "Done."],
+        ["assistant: add(a=1) <not_a_literal>", "tool: 2", f"rescue: {REASON}", "assistant: Done."],
+    ),
+    Row(
+        "the model is corrected so often, then asked for an answer",
+        [BROKEN, BROKEN, BROKEN, "I give up."],
+        [
+            *("assistant: <not_a_literal>", f"rescue: {REASON}") * 2,
+            *("assistant: <not_a_literal>", f"rescue: {LAST_WORDS['rescues']}", "assistant: I give up."),
+        ],
+        stop="rescues",
+    ),
+    Row(
+        "no corrections",
+        [BROKEN, "Well."],
+        ["assistant: <not_a_literal>", f"rescue: {LAST_WORDS['rescues']}", "assistant: Well."],
+        stop="rescues",
+        options={"max_rescues": 0},
+    ),
+    Row(
+        "a marker in the wrong place is no lost call",
+        ["Done.<|tool_call_end|>"],
+        ["assistant: Done. <stray_end>"],
+    ),
+    Row(
+        "an empty answer is none",
+        ["<think>Hm.</think>", "Done."],
+        ["assistant: ", f"rescue: {EMPTY}", "assistant: Done."],
+    ),
+    Row("without tools an empty answer is an answer", [""], ["assistant: "], tools=[]),
+    Row(
+        "the token limit",
+        ["One two three four five."],
+        ["assistant: One two th"],
+        stop="length",
+        options={"max_tokens": 2},
+    ),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_loop(row):
+    agent = Agent(scripted(*row.outputs), row.tools, **row.options)
+    history: list = []
+    _, done = follow(agent, history=history)
+    user, *rest = lines(done.messages)
+    assert user == "user: Go."
+    assert rest == row.expected
+    assert done.stop_reason == row.stop
+    assert list(done.messages) == history
+    assert build_request(history, chat_template.TARGET), "the conversation can go on"
+    answers = [message for message in done.messages if isinstance(message, AssistantMessage)]
+    assert done.turns == len(answers)
+    assert done.usage.output == sum(message.usage.output for message in answers)
+    assert done.usage.input == sum(message.usage.input for message in answers)
+    assert done.message == answers[-1]
+
+
+def test_the_forced_answer_is_offered_no_tools():
+    offered = []
+
+    @middleware("before_model")
+    def watch(request, run):
+        offered.append([schema["function"]["name"] for schema in request.tools])
+
+    agent = Agent(scripted(block("add(a=1)"), "Done."), [add], middleware=[watch], max_turns=1)
+    events, _ = follow(agent)
+    assert offered == [["add"], []]
+    assert [event.tools for event in events if isinstance(event, TurnStarted)] == [True, False]
+
+
+def test_events_in_order():
+    agent = Agent(scripted("Let me see. " + block("add(a=1)", "nope()"), BROKEN, "Two."), [add])
+    events, _ = follow(agent)
+    kinds = (TurnStarted, Text, CallEnd, TurnEnded, ToolStarted, ToolEnded, Malformed, Retried)
+    named = [type(event).__name__ for event in events if isinstance(event, kinds)]
+    squeezed = [name for at, name in enumerate(named) if name != "Text" or named[at - 1] != "Text"]
+    assert squeezed == [
+        *("TurnStarted", "Text", "CallEnd", "CallEnd", "TurnEnded", "ToolEnded", "ToolStarted", "ToolEnded"),
+        *("TurnStarted", "Malformed", "TurnEnded", "Retried"),
+        *("TurnStarted", "Text", "TurnEnded"),
+    ]
+    unknown, added = (event for event in events if isinstance(event, ToolEnded))
+    assert unknown.result.is_error
+    assert "add" in unknown.result.text
+    assert added.result.text == "2"
+
+
+def test_the_whole_batch_is_gated_once_before_anything_runs():
+    ran: list[str] = []
+    asked: list[list[str]] = []
+
+    @tool(side_effects=True)
+    def touch(name: str) -> str:
+        ran.append(name)
+        return name
+
+    @tool
+    def free() -> str:
+        ran.append("free")
+        return "free"
+
+    def approve(requests):
+        asked.append([request.call.described_arguments for request in requests])
+        assert ran == []
+        return [Allow(), Deny()]
+
+    calls = block("free()", "touch(name='a')", "touch()", "touch(name='b')")
+    events, done = follow(Agent(scripted(calls, "Done."), [touch, free], approvals=approve))
+    assert asked == [['name="a"', 'name="b"']], "nobody is asked about a call that cannot run"
+    assert sorted(ran) == ["a", "free"]
+    (request,) = (event for event in events if isinstance(event, ApprovalAsked))
+    assert [each.tool.name for each in request.requests] == ["touch", "touch"]
+    given = [event.decision for event in events if isinstance(event, ApprovalGiven)]
+    assert given == [Allow(), Deny()]
+    assert [result.is_error for result in done.messages[2].results] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(("decision", "runs"), [(Allow(always=True), 3), (Deny(always=True), 0)])
+def test_always(decision, runs):
+    asked = []
+
+    def approve(requests):
+        asked.append(len(requests))
+        return [decision] * len(requests)
+
+    ran = []
+
+    @tool(side_effects=True)
+    def touch(n: int) -> int:
+        ran.append(n)
+        return n
+
+    approvals = Approvals(approver=approve)
+    outputs = (block("touch(n=1)"), block("touch(n=2)"), "Done.")
+    follow(Agent(scripted(*outputs), [touch], approvals=approvals))
+    follow(Agent(scripted(block("touch(n=3)"), "Done."), [touch], approvals=approvals))
+    assert (asked, len(ran)) == ([1], runs)
+    approvals.forget()
+    follow(Agent(scripted(block("touch(n=3)"), "Done."), [touch], approvals=approvals))
+    assert asked == [1, 1]
+
+
+def test_always_does_not_undo_a_rule_that_denies():
+    approvals = Approvals([Rule("deny", "write", {"path": "/*"})], approver(Allow(always=True)))
+    agent = Agent(
+        scripted(block("write(path='a')"), block("write(path='/b')"), "x"), [write], approvals=approvals
+    )
+    _, done = follow(agent)
+    assert [message.results[0].is_error for message in done.messages[2:5:2]] == [False, True]
+
+
+@pytest.mark.parametrize("answer", [[], [Allow(), Allow()], None, ["yes"], [True]])
+def test_an_approver_that_answers_nonsense(answer):
+    agent = Agent(scripted(block("write(path='a')"), "x"), [write], approvals=lambda requests: answer)
+    history: list = []
+    *_, last = agent.run("Go.", history=history)
+    assert isinstance(last.error, UsageError)
+    assert "approver" in str(last.error)
+    assert lines(history)[-1] == f"tool: ! {NOT_RUN}", "the call has a result, and it is not that it ran"
+
+
+def test_edited_arguments_are_checked_too():
+    agent = Agent(scripted(block("write(path='a')"), "x"), [write], approvals=approver(Edit({"way": 1})))
+    _, done = follow(agent)
+    (result,) = done.messages[2].results
+    assert result.is_error
+    assert "way" in result.text
+
+
+def test_parallel_calls_run_beside_each_other():
+    barrier = threading.Barrier(20)
+
+    @tool
+    def meet(n: int) -> int:
+        barrier.wait(timeout=30)  # nobody leaves before all are here
+        return n
+
+    calls = block(*(f"meet(n={n})" for n in range(20)))
+    _, done = follow(Agent(scripted(calls, "Done."), [meet]))
+    assert [result.text for result in done.messages[2].results] == [str(n) for n in range(20)]
+
+
+def test_results_keep_the_order_of_the_calls_whatever_is_done_first():
+    turns = [threading.Event() for _ in range(4)]
+    turns[3].set()
+
+    @tool
+    def backwards(n: int) -> int:
+        assert turns[n].wait(timeout=30)
+        if n:
+            turns[n - 1].set()
+        return n
+
+    calls = block(*(f"backwards(n={n})" for n in range(4)))
+    events, done = follow(Agent(scripted(calls, "Done."), [backwards]))
+    assert [event.result.text for event in events if isinstance(event, ToolEnded)] == ["3", "2", "1", "0"]
+    assert [result.text for result in done.messages[2].results] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("per_run", [False, True])
+def test_sequential_calls_do_not_overlap(per_run):
+    running: list[str] = []
+    most: dict[str, int] = {}
+    order: list[str] = []
+
+    def work(name: str) -> str:
+        running.append(name)
+        order.append(name)
+        for each in running:
+            most[each] = max(most.get(each, 0), len(running))
+        time.sleep(0.02)
+        running.remove(name)
+        return name
+
+    @tool(sequential=not per_run)
+    def alone(n: int) -> str:
+        return work(f"alone{n}")
+
+    @tool
+    def beside(n: int) -> str:
+        return work(f"beside{n}")
+
+    calls = block("beside(n=1)", "beside(n=2)", "alone(n=3)", "alone(n=4)", "beside(n=5)")
+    follow(Agent(scripted(calls, "Done."), [alone, beside], sequential=per_run))
+    assert most["alone3"] == most["alone4"] == 1
+    assert order[2:] == ["alone3", "alone4", "beside5"]
+    if per_run:
+        assert (set(most.values()), order[:2]) == ({1}, ["beside1", "beside2"])
+
+
+def test_a_tool_that_hangs_is_given_up():
+    release = threading.Event()
+    told = threading.Event()
+
+    @tool(timeout=0.2)
+    def hang(context: ToolContext) -> str:
+        context.cancel.wait(30)
+        told.set()
+        release.wait(30)
+        return "too late"
+
+    _, done = follow(Agent(scripted(block("hang()", "add(a=1)"), "Done."), [hang, add]))
+    late, added = done.messages[2].results
+    assert late.is_error
+    assert "within 0.2 seconds" in late.text
+    assert added.text == "2"
+    assert told.wait(30), "the tool hears that nobody waits any more"
+    release.set()
+    assert "too late" not in str(done)
+
+
+def test_the_agent_has_a_time_limit_for_all_tools():
+    @tool
+    def hang(context: ToolContext) -> None:
+        context.cancel.wait(30)
+
+    _, done = follow(Agent(scripted(block("hang()"), "Done."), [hang], tool_timeout=0.1))
+    assert "within 0.1 seconds" in done.messages[2].text
+
+
+def test_progress():
+    @tool
+    def work(context: ToolContext) -> str:
+        context.progress("half", 0.5)
+        print("printed")
+        return context.call.name
+
+    events, done = follow(Agent(scripted(block("work()"), "Done."), [work]))
+    told = [(event.text, event.share) for event in events if isinstance(event, ToolProgress)]
+    assert told == [("half", 0.5), ("printed", None)]
+    (result,) = done.messages[2].results
+    assert (result.text, result.metadata["printed"]) == ("work", "printed\n")
+
+
+def test_metadata_is_kept_and_not_sent():
+    _, done = follow(Agent(scripted(block("finish()"), "x"), [finish]))
+    (result,) = done.messages[2].results
+    assert result.metadata == {"n": 1}
+    sent = build_request(done.messages, chat_template.TARGET).messages
+    assert "metadata" not in str(sent[-1].model_dump(exclude_defaults=True))
+
+
+def test_calls_with_the_same_id_are_paired_by_position():
+    @middleware("after_model")
+    def collide(message, run):
+        parts = [
+            part.model_copy(update={"id": "call_0"}) if isinstance(part, ToolCallPart) else part
+            for part in message.content
+        ]
+        return message.model_copy(update={"content": tuple(parts)})
+
+    outputs = (block("add(a=1)", "add(a=2)"), block("add(a=3)", "fail(how='tool')"), "Done.")
+    _, done = follow(Agent(scripted(*outputs), [add, fail], middleware=[collide]))
+    sent = build_request(done.messages, chat_template.TARGET).messages
+    assert [[result.text for result in message.results] for message in sent if message.role == "tool"] == [
+        ["2", "3"],
+        ["4", "the cat sleeps"],
+    ]
+
+
+def test_history_grows_and_goes_on():
+    history: list = []
+    agent = Agent(scripted("One.", "Two."), instructions="Be brief.")
+    follow(agent, "a", history=history)
+    _, done = follow(agent, "b", history=history)
+    assert lines(history) == ["user: a", "assistant: One.", "user: b", "assistant: Two."]
+    assert lines(done.messages) == ["user: b", "assistant: Two."]
+    shown = agent.model.host.rendered[-1]
+    assert [turn["role"] for turn in shown] == ["system", "user", "assistant", "user"]
+
+
+@pytest.mark.parametrize("prompt", [UserMessage.text("hi"), [UserMessage.text("hi")], "hi"])
+def test_prompts(prompt):
+    _, done = follow(Agent(scripted("Hi.")), prompt)
+    assert lines(done.messages) == ["user: hi", "assistant: Hi."]
+    assert done.messages[0].timestamp is not None
+
+
+def asked(*calls: str) -> AssistantMessage:
+    return AssistantMessage(
+        content=tuple(ToolCallPart(id=f"c{n}", name=name) for n, name in enumerate(calls))
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ([], ["assistant: Done."]),
+        ([asked("add", "add")], [f"tool: ! {INTERRUPTED} | ! {INTERRUPTED}", "assistant: Done."]),
+        ([AssistantMessage.text("")], ["assistant: Done."]),
+    ],
+)
+def test_going_on_where_a_program_ended(before, expected):
+    history = [UserMessage.text("Go."), *before]
+    _, done = follow(Agent(scripted("Done."), [add]), None, history=history)
+    assert lines(done.messages) == expected
+
+
+def test_an_interrupted_conversation_takes_a_new_prompt():
+    history = [UserMessage.text("Go."), asked("add")]
+    _, done = follow(Agent(scripted("Done."), [add]), "And?", history=history)
+    assert lines(done.messages) == [f"tool: ! {INTERRUPTED}", "user: And?", "assistant: Done."]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"prompt": None}, "there is no conversation yet"),
+        ({"prompt": None, "history": [UserMessage.text("a"), AssistantMessage.text("b")]}, "has its answer"),
+        ({"prompt": ""}, "the prompt is empty"),
+        ({"prompt": "a", "history": "b"}, "history must be"),
+        ({"prompt": "a", "history": ["b"]}, "is no message"),
+    ],
+)
+def test_what_cannot_be_run(arguments, says):
+    with pytest.raises(UsageError, match=says):
+        Agent(scripted("x")).run(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"tools": [add, add]}, InvalidTool, "add"),
+        ({"tools": add}, UsageError, "brackets"),
+        ({"tools": [3]}, InvalidTool, "3"),
+        ({"max_turns": 0}, UsageError, "max_turns"),
+        ({"max_rescues": -1}, UsageError, "max_rescues"),
+        ({"tool_timeout": 0}, UsageError, "tool_timeout"),
+        ({"middleware": [object()]}, UsageError, "no middleware"),
+    ],
+)
+def test_what_is_no_agent(options, error, says):
+    with pytest.raises(error, match=says):
+        Agent(scripted("x"), **options)
+
+
+# -- stopping ---------------------------------------------------------------------------------------------
+
+
+def test_cancelled_while_the_model_writes():
+    cancel = threading.Event()
+    agent = Agent(scripted("One two three. " + block("add(a=1)")), [add])
+    history: list = []
+    for event in agent.run("Go.", history=history, cancel=cancel):
+        if isinstance(event, Text):
+            cancel.set()
+        last = event
+    assert isinstance(last, RunDone)
+    assert last.stop_reason == "cancelled"
+    _, answer = history
+    assert (answer.stop_reason, answer.text) == ("cancelled", "One t")
+
+
+def test_cancelled_before_the_first_word_nothing_was_said():
+    cancel = threading.Event()
+    cancel.set()
+    _, done = follow(Agent(scripted("x")), cancel=cancel)
+    assert (lines(done.messages), done.stop_reason, done.message) == (["user: Go."], "cancelled", None)
+
+
+def test_cancelled_after_the_calls_were_written():
+    cancel = threading.Event()
+    ran = []
+
+    @tool
+    def touch() -> None:
+        ran.append(1)
+
+    history: list = []
+    for event in Agent(scripted(block("touch()")), [touch]).run("Go.", history=history, cancel=cancel):
+        if isinstance(event, TurnEnded):
+            cancel.set()
+    assert ran == []
+    assert lines(history)[-1] == f"tool: ! {NOT_RUN}"
+
+
+def test_cancelled_while_tools_run():
+    cancel = threading.Event()
+    release = threading.Event()
+
+    @tool
+    def hang() -> None:
+        release.wait(30)
+
+    @tool
+    def polite(context: ToolContext) -> str:
+        assert context.cancel.wait(30)
+        return "half done"
+
+    calls = block("add(a=1)", "hang()", "polite()")
+    history: list = []
+    for event in Agent(scripted(calls, "never"), [add, hang, polite]).run(
+        "Go.", history=history, cancel=cancel
+    ):
+        if isinstance(event, ToolEnded) and event.call.name == "add":
+            cancel.set()
+        last = event
+    release.set()
+    assert last.stop_reason == "cancelled"
+    assert lines(history)[-1] == f"tool: 2 | ! {STOPPED} | half done"
+
+
+@pytest.mark.parametrize("kind", [Text, CallEnd, TurnEnded, ToolStarted, ToolEnded])
+def test_left_by_its_reader(kind):
+    ran = []
+
+    @tool
+    def touch(n: int) -> int:
+        ran.append(n)
+        return n
+
+    output = "Look. " + block("touch(n=1)", "touch(n=2)")
+    history: list = []
+    events = Agent(scripted(output, "never"), [touch], sequential=True).run("Go.", history=history)
+    for event in events:
+        if isinstance(event, kind):
+            break
+    events.close()
+    assert history[1].role == "assistant"
+    assert history[1].raw
+    assert build_request(history, chat_template.TARGET)
+    results = history[2].results if len(history) > 2 else ()
+    assert len(results) == len(history[1].tool_calls)
+    assert [result.text for result in results if not result.is_error] == [str(n) for n in ran][
+        : kind is ToolEnded
+    ]
+    if kind in (Text, CallEnd, TurnEnded):
+        assert ran == []
