@@ -49,7 +49,7 @@ def test_requirements(wheel):
     wanted = metadata.get_all("Requires-Dist")
     core = {re.split(r"[<>=;\[ ]", line)[0] for line in wanted if "extra" not in line}
     assert core == {
-        "filelock", "jinja2", "platformdirs", "prompt-toolkit", "psutil", "pydantic", "rich", "typer",
+        "docstring-parser", "filelock", "jinja2", "platformdirs", "prompt-toolkit", "psutil", "pydantic", "rich", "typer",
     }  # fmt: skip
     for line in wanted:
         if line.startswith(("mlx", "transformers")) and "extra == 'all'" in line:

@@ -1,0 +1,161 @@
+"""The arguments of a function as a tool: their JSON Schema, and from what a model wrote to a call.
+
+Knows parameters and pydantic. Does not know the loop or other sorts of tools. Contract: InvalidArguments is
+the only thing that arguments make `bind` raise, and what it returns has not been run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
+
+from localagent.errors import InvalidArguments
+from localagent.messages.values import check_json, quoted
+from localagent.tools.findings import findings, one_line, writable
+from localagent.tools.names import listed, matched
+from localagent.tools.schema import Schema, inlined, lets_more_through, schemas_of, tidied
+from localagent.tools.signature import NOTHING, Parameter, no_schema, refuse
+from localagent.tools.tool import Bound, ToolContext
+
+MAX_FINDINGS = 5
+"""More than so many at once help no model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """How a function takes its arguments."""
+
+    parameters: Sequence[Parameter]
+    schema: Schema
+    closed: frozenset[str]
+    """The parameters in whose objects nothing may be but what their types name."""
+
+    def bind(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Bound:
+        """The call of the function, ready to run. Raises InvalidArguments."""
+        values = self._validated(arguments)
+
+        def run(context: ToolContext) -> Any:
+            placed: list[Any] = []
+            named: dict[str, Any] = {}
+            for each in self.parameters:
+                if each.adapter is None:
+                    value: Any = context
+                elif each.name in values:
+                    value = values[each.name]
+                elif each.field is not None or each.positional:
+                    value = each.value_left_out()
+                else:
+                    continue  # the function has a default of its own
+                if each.positional:
+                    placed.append(value)
+                else:
+                    named[each.name] = value
+            return function(*placed, **named)
+
+        return run
+
+    def _validated(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        taken = {each.name: each for each in self.parameters if each.adapter is not None}
+        given = matched(arguments, taken.keys())
+        unknown = [key for key in given if key not in taken]
+        found = [f"{quoted(key)}: there is no such parameter" for key in unknown]
+        if found:
+            found[-1] += f"; the parameters are: {listed(taken)}"
+        found += [
+            f"{each.name}: missing" for each in taken.values() if each.required and each.name not in given
+        ]
+        values: dict[str, Any] = {}
+        for name, each in taken.items():
+            if name in given:
+                values[name], wrong = _validate(each, given[name], name in self.closed)
+                found += wrong
+        if found:
+            raise InvalidArguments(_text(found))
+        return values
+
+
+def read_arguments(parameters: Sequence[Parameter], descriptions: Mapping[str, str], tool: str) -> Arguments:
+    """The arguments of a function with such parameters. Raises InvalidTool.
+
+    `descriptions` are those of its docstring; what an annotation says goes before.
+    """
+    asked = {each.name: each for each in parameters if each.adapter is not None}
+    raw, definitions = _raw_schemas(asked, tool)
+    properties: Schema = {}
+    closed = set()
+    for name, each in asked.items():
+        whole = inlined({**raw[name], "$defs": definitions})
+        if not lets_more_through(whole):
+            closed.add(name)
+        properties[name] = {key: value for key, value in raw[name].items() if key != "default"}
+        if said := each.description or descriptions.get(name):
+            properties[name]["description"] = said
+        if each.default is not NOTHING:
+            properties[name]["default"] = _default(each, tool)
+    schema: Schema = {"type": "object", "properties": properties}
+    if required := [name for name, each in asked.items() if each.required]:
+        schema["required"] = required
+    if definitions:
+        schema["$defs"] = definitions
+    return Arguments(tuple(parameters), tidied(inlined(schema)), frozenset(closed))
+
+
+def _raw_schemas(asked: Mapping[str, Parameter], tool: str) -> tuple[Schema, Schema]:
+    adapters = {name: each.adapter for name, each in asked.items() if each.adapter is not None}
+    try:
+        return schemas_of(adapters)
+    except Exception:  # a type's own hooks may raise anything; now each alone, to name the one
+        for name, adapter in adapters.items():
+            try:
+                schemas_of({name: adapter})
+            except Exception as error:
+                raise refuse(tool, name, no_schema(adapter._type, error)) from None
+        raise
+
+
+def _default(parameter: Parameter, tool: str) -> Any:
+    """The default as JSON. Raises InvalidTool for one that its own type refuses."""
+    adapter, value = parameter.adapter, parameter.default
+    assert adapter is not None
+    name = parameter.name
+    try:
+        valid = adapter.validate_python(value)
+    except ValidationError as error:
+        said = findings(error, name, value)[0].removeprefix(f"{name}: ")
+        hint = f"; write it as optional, {name}: ... | None = None" if value is None else ""
+        raise refuse(tool, name, f"its default does not fit its type: {said}{hint}") from None
+    except Exception as error:
+        raise refuse(tool, name, f"its default does not fit its type: {one_line(repr(error), 200)}") from None
+    try:
+        return check_json(adapter.dump_python(valid, mode="json", by_alias=True))
+    except Exception as error:
+        what = f"its default {value!r:.60} cannot be said in JSON"
+        raise refuse(tool, name, f"{what}: {one_line(str(error), 200)}") from None
+
+
+def _validate(parameter: Parameter, value: Any, closed: bool) -> tuple[Any, list[str]]:
+    """The value as the function takes it, and what is wrong with it.
+
+    It is read as JSON, since types such as dates and sets are stricter with values of Python's.
+    """
+    name, adapter = parameter.name, parameter.adapter
+    assert adapter is not None
+    try:
+        text = json.dumps(check_json(value), allow_nan=False)
+        return adapter.validate_json(text, extra="forbid" if closed else None), []
+    except ValidationError as error:
+        return None, findings(error, name, value)
+    except PydanticCustomError as error:
+        return None, [f"{name}: {error}"]
+    except Exception as error:  # a validator of the type's raises what it likes
+        return None, [one_line(f"{name}: {type(error).__name__}: {error}", 400)]
+
+
+def _text(found: Sequence[str]) -> str:
+    more = [f"and {len(found) - MAX_FINDINGS} more"] if len(found) > MAX_FINDINGS else []
+    return writable("\n".join([*found[:MAX_FINDINGS], *more]))

@@ -1,0 +1,96 @@
+"""What is wrong with a value, in words for the model that wrote it.
+
+Knows pydantic's findings. Does not know tools. Contract: one line per place, with the path to it as the model
+wrote it; no addresses and no words of Python's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from pydantic import ValidationError
+
+from localagent.messages.values import quoted
+
+_MISSING = frozenset({"missing", "missing_argument", "missing_keyword_only_argument"})
+_UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+_INPUT = "Input should be "
+_NOUNS = (
+    (re.compile(r"a valid dictionary( or (an )?instance of .+)?$|a valid mapping$"), "an object"),
+    (re.compile(r"an object or instance of .+$|a dictionary or an instance of .+$"), "an object"),
+    (re.compile(r"a valid (array|list|tuple|set|frozenset)$"), "a list"),
+    (re.compile(r", unable to (parse|interpret) .*$"), ""),
+)
+
+
+def findings(error: ValidationError, root: str, value: Any) -> list[str]:
+    """The findings of a failed validation of `value`, which `root` is the name of."""
+    places: dict[str, list[tuple[str, str]]] = {}
+    for each in error.errors(include_url=False):
+        missing = each["type"] in _MISSING
+        path = _path(root, each["loc"], value, missing or each["type"] in _UNKNOWN)
+        said, instead = _said(each["type"], each["msg"]), ""
+        if said.startswith(_INPUT) and ", not " not in said and ", got " not in said:
+            instead = f", not {shown(each['input'])}"
+        if "[key]" in each["loc"]:
+            said = f"as a key: {said}"
+        if (said, instead) not in places.setdefault(path, []):
+            places[path].append((said, instead))
+    return [line for path, found in places.items() for line in _lines(path, found)]
+
+
+def shown(value: Any) -> str:
+    """A value as JSON, short enough for a line."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        text = type(value).__name__
+    return text if len(text) <= 60 and text.isprintable() else f"{ascii(text[:60])[1:-1]}..."
+
+
+def one_line(text: str, limit: int) -> str:
+    """Somebody's text on one line that UTF-8 can write, and not longer than the limit."""
+    flat = writable(" ".join(text[: 4 * limit].split()))
+    return flat if len(flat) <= limit else f"{flat[: limit - 3]}..."
+
+
+def writable(text: str) -> str:
+    """The text with what UTF-8 cannot write, lone surrogates, spelt out."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
+def _lines(path: str, found: list[tuple[str, str]]) -> list[str]:
+    """One line where the alternatives of a union say the same thing of one value."""
+    if len(found) > 1 and all(said.startswith(_INPUT) and instead for said, instead in found):
+        choices = dict.fromkeys(said.removeprefix(_INPUT) for said, _ in found)
+        found = [(_INPUT + " or ".join(choices), found[0][1])]
+    return [one_line(f"{path}: {said}{instead}", 400) for said, instead in found]
+
+
+def _path(root: str, location: tuple[int | str, ...], value: Any, ends_outside: bool) -> str:
+    """Where it is. Steps that lead nowhere in the value name an alternative of a union and are left out."""
+    path, here = root, value
+    for at, step in enumerate(location):
+        if isinstance(step, int) and isinstance(here, list) and step < len(here):
+            path += f"[{step}]"
+            here = here[step]
+        elif isinstance(step, str) and isinstance(here, dict):
+            if step in here:
+                here = here[step]
+            elif not ends_outside or at < len(location) - 1:
+                continue
+            path += f".{quoted(step)}"
+    return path
+
+
+def _said(kind: str, message: str) -> str:
+    if kind in _MISSING:
+        return "missing"
+    if kind in _UNKNOWN:
+        return "there is no such key"
+    said = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    for pattern, noun in _NOUNS:
+        said = pattern.sub(noun, said)
+    return said

@@ -1,0 +1,159 @@
+"""Tools out of typed Python functions: `@tool`, and `as_tool` for whatever a caller has.
+
+Knows signatures, docstrings and tools. Does not know models or how tools are run. Contract: everything that
+can be wrong with a function as a tool is an InvalidTool when it is decorated, and names the parameter.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from localagent.errors import InvalidTool
+from localagent.messages.values import check_json, quoted
+from localagent.tools.arguments import read_arguments
+from localagent.tools.docstring import Documented, read_docstring
+from localagent.tools.names import check_name, listed
+from localagent.tools.signature import read_signature, refuse, underlying
+from localagent.tools.tool import Tool
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionTool(Tool, Generic[P, R]):
+    """A tool that is a Python function, and can still be called like one."""
+
+    function: Callable[P, R] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        documented = inspect.getdoc(underlying(self.function))
+        known = {"__name__": self.name, "__doc__": documented, "__wrapped__": self.function}
+        for name in ("__name__", "__qualname__", "__module__"):
+            if isinstance(text := getattr(self.function, name, None), str):
+                known[name] = text
+        vars(self).update(known)  # frozen for everybody else
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """What the function does, with no model in between: nothing is validated or converted."""
+        return self.function(*args, **kwargs)
+
+
+@overload
+def tool(
+    function: Callable[P, R],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    side_effects: bool = False,
+    sequential: bool = False,
+    repeatable: bool = False,
+    timeout: float | None = None,
+    kind: str | None = None,
+) -> FunctionTool[P, R]: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    side_effects: bool = False,
+    sequential: bool = False,
+    repeatable: bool = False,
+    timeout: float | None = None,
+    kind: str | None = None,
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    side_effects: bool = False,
+    sequential: bool = False,
+    repeatable: bool = False,
+    timeout: float | None = None,
+    kind: str | None = None,
+) -> Any:
+    """Make a tool of a typed function, sync or async: `@tool`, or `@tool(name=..., side_effects=True)`.
+
+    Name, description and parameters are those of the function and its docstring where nothing else is said.
+    A parameter annotated ToolContext is filled in and not shown to models. Raises InvalidTool, with the
+    parameter at fault. What the other options mean is said at `Tool`.
+    """
+
+    def decorate(written: Callable[..., Any]) -> FunctionTool[..., Any]:
+        called, documented = _described(written, name)
+        if timeout is not None and not (_is_number(timeout) and 0 < timeout < math.inf):
+            raise InvalidTool(f"tool {called}: timeout={timeout!r:.40} is no number of seconds above 0")
+        parameters = read_signature(written, called)
+        known = dict.fromkeys([each.name for each in parameters] + _bound_names(written))
+        for each in documented.parameters:
+            if each not in known:
+                raise refuse(called, each, f"documented, but there are: {listed(known)}")
+        arguments = read_arguments(parameters, documented.parameters, called)
+        made: FunctionTool[..., Any] = FunctionTool(
+            name=called,
+            description=documented.description if description is None else description,
+            parameters=arguments.schema,
+            bind=functools.partial(arguments.bind, written),
+            side_effects=side_effects,
+            sequential=sequential,
+            repeatable=repeatable,
+            timeout=timeout,
+            kind=kind,
+            function=written,
+        )
+        try:
+            check_json(made.schema)
+        except ValueError as error:
+            raise InvalidTool(f"tool {called}: its description or schema is no JSON: {error}") from None
+        return made
+
+    return decorate if function is None else decorate(function)
+
+
+def as_tool(thing: Tool | Callable[..., Any]) -> Tool:
+    """A tool as it is; a tool of anything that can be called. Raises InvalidTool."""
+    return thing if isinstance(thing, Tool) else tool()(thing)
+
+
+def _described(written: Any, name: str | None) -> tuple[str, Documented]:
+    """The name of the tool and what its docstring says. Raises InvalidTool for what is no function."""
+    if isinstance(written, type):
+        raise InvalidTool(f"{quoted(written.__name__)} is a class: a function is needed, or an object of it")
+    if not callable(written):
+        raise InvalidTool(f"{written!r:.60} is no function but a {type(written).__name__}")
+    inner = underlying(written)
+    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        raise InvalidTool(f"{quoted(inner.__name__)} is a generator: return one result, such as a list")
+    plain = written.func if isinstance(written, functools.partial) else written
+    called = name if name is not None else getattr(plain, "__name__", type(plain).__name__)
+    documented = read_docstring(inspect.getdoc(inner))
+    if not documented.description and not inspect.isroutine(plain) and not hasattr(plain, "__wrapped__"):
+        # An object: its class says what it is, and of parameters only those of __init__.
+        documented = Documented(
+            read_docstring(inspect.getdoc(type(plain))).description, documented.parameters
+        )
+    return check_name(called), documented
+
+
+def _bound_names(written: Any) -> list[str]:
+    """Parameters that models are not asked for and that a docstring may well name."""
+    try:
+        return list(inspect.signature(underlying(written)).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

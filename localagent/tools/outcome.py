@@ -1,0 +1,140 @@
+"""Results of tool calls, out of whatever a tool returned or raised.
+
+Knows values of Python's and the parts of messages. Does not know the loop. Contract: a result comes out of
+any value and any exception; what cannot be said is an error result that names the type. Nothing raises here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import traceback
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from localagent.errors import ToolError
+from localagent.messages import (
+    AudioPart,
+    ImagePart,
+    ResultPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    UnknownPart,
+    media,
+)
+from localagent.tools.findings import one_line, writable
+from localagent.tools.jsonable import as_json
+from localagent.tools.tool import ToolOutput
+
+MAX_ERROR = 2_000
+"""Characters of an exception's message that models get to read."""
+MAX_TRACEBACK = 20_000
+
+_PARTS = (TextPart, ImagePart, AudioPart, UnknownPart)
+
+
+def as_result(call: ToolCallPart, value: Any) -> ToolResultPart:
+    """What a tool returned, as the result of the call."""
+    try:
+        if isinstance(value, ToolResultPart):
+            return value.model_copy(update={"call_id": call.id, "name": call.name})
+        output = value if isinstance(value, ToolOutput) else ToolOutput(value)
+        return ToolResultPart(
+            call_id=call.id,
+            name=call.name,
+            content=_content(output.content),
+            is_error=bool(output.is_error),
+            terminate=bool(output.terminate),
+            metadata=_metadata(output.metadata),
+        )
+    except Exception as error:  # objects of others' run others' code when they are looked at
+        return _unsayable(call, value, error)
+
+
+def as_error(call: ToolCallPart, error: BaseException) -> ToolResultPart:
+    """What a tool raised. A ToolError speaks for itself; of others the model reads one line."""
+    said = writable(_message(error))
+    if isinstance(error, ToolError):
+        return _failed(call, said.strip() or type(error).__name__)
+    name = type(error).__name__
+    line = one_line(f"{name}: {said}" if said.strip() else name, MAX_ERROR)
+    return _failed(call, line, {"traceback": _traceback(error)})
+
+
+def _failed(call: ToolCallPart, text: str, metadata: dict[str, Any] | None = None) -> ToolResultPart:
+    return ToolResultPart(
+        call_id=call.id, name=call.name, content=text, is_error=True, metadata=metadata or {}
+    )
+
+
+def _unsayable(call: ToolCallPart, value: Any, error: Exception) -> ToolResultPart:
+    inner = value.content if type(value) is ToolOutput else value
+    reason = _message(error)
+    if type(inner) is types.CoroutineType:
+        reason = "nobody awaited it"
+        with contextlib.suppress(Exception):
+            inner.close()
+    what = one_line(f"a {type(inner).__name__} ({reason})", MAX_ERROR)
+    return _failed(call, f"The tool ran, but what it returned cannot be told: {what}.")
+
+
+def _content(value: Any) -> str | tuple[ResultPart, ...]:
+    if isinstance(value, str):
+        return str(as_json(value))
+    if (part := _part(value)) is not None:
+        return (part,)
+    if isinstance(value, list | tuple):
+        parts = [_part(item) for item in value]
+        if any(parts):
+            return tuple(part or TextPart(text=_text(item)) for part, item in zip(parts, value, strict=True))
+    return _text(value)
+
+
+def _part(value: Any) -> ResultPart | None:
+    """The part that a value is, or media that it holds; None for everything that is text."""
+    if isinstance(value, _PARTS):
+        return value
+    if media.is_pil_image(value):
+        return ImagePart.of(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        data = bytes(value)
+        kind = media.sniff(data)
+        if kind is not None:
+            return AudioPart.of(data) if kind.startswith("audio/") else ImagePart.of(data)
+    return None
+
+
+def _text(value: Any) -> str:
+    plain = as_json(value)
+    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, allow_nan=False)
+
+
+def _metadata(given: Any) -> dict[str, Any]:
+    """Metadata as far as it is JSON; what is not is named by its type, and not worth an error result."""
+    if not isinstance(given, Mapping):
+        given = {"metadata": given}
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        try:
+            plain = as_json(value)
+        except Exception:
+            plain = f"<{type(value).__name__}>"
+        found[one_line(str(key), 200)] = plain
+    return found
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as another:
+        return f"(no message: {type(another).__name__} while it was read)"
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        text = "".join(traceback.format_exception(error))
+    except Exception as another:
+        text = f"{type(error).__name__}, whose traceback raised {type(another).__name__}"
+    return writable(text[-MAX_TRACEBACK:])

@@ -1,0 +1,618 @@
+"""`@tool`: from a function to a call, and everything that is wrong with a function or with arguments."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import enum
+import functools
+import inspect
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import pytest
+from hypothesis import given
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from localagent.errors import InvalidArguments, InvalidTool
+from localagent.messages import ToolCallPart
+from localagent.tools import FunctionTool, Tool, ToolContext, as_tool, tool
+from tests.messages.strategies import json_objects
+
+if TYPE_CHECKING:
+    from collections import OrderedDict
+
+CONTEXT = ToolContext(call=ToolCallPart(id="1", name="f"))
+
+
+class Unit(enum.Enum):
+    C = "c"
+    F = "f"
+
+
+class Item(BaseModel):
+    count: int
+    note: str | None = None
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    a: int
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Touchy(BaseModel):
+    a: int
+
+    @field_validator("a")
+    @classmethod
+    def _check(cls, a: int) -> int:
+        if a == 1:
+            raise ValueError("one is\ntoo few")
+        if a == 2:
+            raise KeyError("two")
+        return a
+
+
+def call(function: Tool, **arguments: Any) -> Any:
+    return function.bind(arguments)(CONTEXT)
+
+
+def refusal(function: Tool, arguments: dict[str, Any]) -> list[str]:
+    with pytest.raises(InvalidArguments) as caught:
+        function.bind(arguments)
+    return str(caught.value).splitlines()
+
+
+# What a tool is
+
+
+@tool
+def search(query: str, limit: int = 10, *, unit: Unit = Unit.C) -> Any:
+    """Search the notes.
+
+    Only what is stored.
+
+    Args:
+        query: What to look for.
+        limit: How many to find.
+    """
+    return query, limit, unit
+
+
+def test_a_tool_is_what_the_function_says():
+    assert isinstance(search, FunctionTool)
+    assert search.name == "search"
+    assert search.description == "Search the notes.\n\nOnly what is stored."
+    assert search.parameters["properties"]["query"] == {"type": "string", "description": "What to look for."}
+    assert search.parameters["required"] == ["query"]
+    assert (search.side_effects, search.sequential, search.repeatable, search.timeout, search.kind) == (
+        False, False, False, None, None,
+    )  # fmt: skip
+
+
+def test_a_tool_is_still_the_function():
+    assert search("x", 3, unit=Unit.F) == ("x", 3, Unit.F)
+    assert search.__name__ == "search"
+    assert search.__doc__.startswith("Search the notes.")
+    assert search.__wrapped__("x") == ("x", 10, Unit.C)
+    assert search.__module__ == __name__
+    assert list(inspect.signature(search).parameters) == ["query", "limit", "unit"]
+
+
+def test_options():
+    @tool(
+        name="a.b/c-d",
+        description="Other.",
+        side_effects=True,
+        sequential=True,
+        repeatable=True,
+        timeout=2.5,
+        kind="edit",
+    )
+    def f(x: int) -> int:
+        """Mine."""
+        return x
+
+    assert (f.name, f.description, f.timeout, f.kind) == ("a.b/c-d", "Other.", 2.5, "edit")
+    assert f.side_effects
+    assert f.sequential
+    assert f.repeatable
+    assert (f.__name__, f.__doc__) == ("f", "Mine.")
+
+
+def test_as_tool():
+    assert as_tool(search) is search
+    plain = Tool(name="x", description="", parameters={}, bind=lambda arguments: lambda context: 1)
+    assert as_tool(plain) is plain
+
+    def f(x: int) -> int:
+        return x + 1
+
+    assert call(as_tool(f), x=1) == 2
+
+
+# How it is called
+
+
+def test_arguments_are_validated_and_converted():
+    assert call(search, query="x") == ("x", 10, Unit.C)
+    assert call(search, query="x", limit="3", unit="f") == ("x", 3, Unit.F)
+
+
+def test_binding_runs_nothing():
+    ran = []
+
+    @tool
+    def f(x: int) -> None:
+        ran.append(x)
+
+    bound = f.bind({"x": 1})
+    assert not ran
+    bound(CONTEXT)
+    assert ran == [1]
+
+
+def test_an_async_function_gives_something_to_await():
+    @tool
+    async def f(x: int) -> int:
+        return x + 1
+
+    assert asyncio.run(call(f, x="1")) == 2
+
+
+@pytest.mark.parametrize(
+    ("annotation", "given", "expected"),
+    [
+        (int, "3", 3),
+        (float, 3, 3.0),
+        (bool, "true", True),
+        (int | str, "3", "3"),
+        (str | int, 3, 3),
+        (int | None, None, None),
+        (list[int], ["1", 2], [1, 2]),
+        (tuple[int, str], [1, "a"], (1, "a")),
+        (set[int], [1, 1], {1}),
+        (dict[int, str], {"1": "a"}, {1: "a"}),
+        (Literal["a", 1], 1, 1),
+        (dt.date, "2024-02-29", dt.date(2024, 2, 29)),
+        (Path, "a/b", Path("a/b")),
+        (Point, {"x": 1}, Point(1)),
+        (Item, {"count": "2"}, Item(count=2)),
+        (Open, {"a": 1, "b": [2]}, Open(a=1, b=[2])),
+        (dict[str, Any], {"a": {"b": None}}, {"a": {"b": None}}),
+        (Annotated[int, Field(strict=True)], 3, 3),
+        (Annotated[Unit, Field(strict=True)], "c", Unit.C),
+        (Annotated[dt.date, Field(strict=True)], "2024-02-29", dt.date(2024, 2, 29)),
+    ],
+    ids=str,
+)
+def test_a_value_reaches_the_function_as_its_type(annotation, given, expected):
+    def f(value):
+        return value
+
+    f.__annotations__ = {"value": annotation}
+    found = call(tool(f), value=given)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "given", "says"),
+    [
+        (int, "x", ['value: Input should be a valid integer, not "x"']),
+        (int, 1.5, ["value: Input should be a valid integer, got a number with a fractional part"]),
+        (int, None, ["value: Input should be a valid integer, not null"]),
+        (str, 3, ["value: Input should be a valid string, not 3"]),
+        (Unit, "q", ["value: Input should be 'c' or 'f', not \"q\""]),
+        (int | bool, [], ["value: Input should be a valid integer or a valid boolean, not []"]),
+        (Annotated[int, Field(ge=3)], 1, ["value: Input should be greater than or equal to 3, not 1"]),
+        (list[Item], [{"count": 1}, 3], ["value[1]: Input should be an object, not 3"]),
+        (
+            list[Item],
+            [{"count": 1}, {"count": "x"}, {}],
+            ['value[1].count: Input should be a valid integer, not "x"', "value[2].count: missing"],
+        ),
+        (Item, {"count": 1, "nto": "x"}, ["value.nto: there is no such key"]),
+        (Point, {"x": 1, "z": 1}, ["value.z: there is no such key"]),
+        (Point, 3, ["value: Input should be an object, not 3"]),
+        (Point | None, {}, ["value.x: missing"]),
+        (dict[int, int], {"a": 1}, ['value.a: as a key: Input should be a valid integer, not "a"']),
+        (set[int], 3, ["value: Input should be a list, not 3"]),
+        (Touchy, {"a": 1}, ["value.a: one is too few"]),
+        (Touchy, {"a": 2}, ["value: KeyError: 'two'"]),
+        (int, "y" * 100, [f'value: Input should be a valid integer, not "{"y" * 59}...']),
+        (Any, float("nan"), ["value: nan is not JSON"]),
+        (Item, {"count": 1, "\ud800": 1}, None),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_model_reads_what_is_wrong_with_its_arguments(annotation, given, says):
+    def f(value):
+        raise AssertionError("it must not run")
+
+    f.__annotations__ = {"value": annotation}
+    found = refusal(tool(f), {"value": given})
+    "\n".join(found).encode()
+    assert says is None or found == says
+
+
+def test_unknown_and_missing_arguments_are_named():
+    assert refusal(search, {"foo": 1, "bar": 2}) == [
+        "foo: there is no such parameter",
+        "bar: there is no such parameter; the parameters are: query, limit, unit",
+        "query: missing",
+    ]
+
+
+def test_no_more_findings_than_one_wants_to_read():
+    @tool
+    def f(items: list[int]) -> None: ...
+
+    found = refusal(f, {"items": ["x"] * 9})
+    assert len(found) == 6
+    assert found[-1] == "and 4 more"
+
+
+@pytest.mark.parametrize("name", ["max-results", "max_results", "Max.Results", "MAX RESULTS"])
+def test_names_of_arguments_may_be_written_otherwise(name):
+    @tool
+    def f(max_results: int, maxresults: int = 0) -> Any:
+        return max_results, maxresults
+
+    assert call(f, **{name: 1}) == (1, 0)
+
+
+def test_an_argument_that_may_mean_two_parameters_or_is_there_twice_is_refused():
+    @tool
+    def f(a_b: int = 0, A_B: int = 0) -> None: ...  # noqa: N803
+
+    assert "a-B: there is no such parameter" in refusal(f, {"a-B": 1})[0]
+    assert "a-b: there is no such parameter" in refusal(f, {"a-b": 1, "a_b": 2, "A_B": 1})[0]
+    assert len(refusal(f, {"a_b": 0, "A-B": 1, "A.B": 2})) == 2
+
+
+@given(json_objects)
+def test_arguments_make_nothing_raise_but_invalid_arguments(arguments):
+    @tool
+    def f(
+        a: Item | list[int] | None, b: dict[int, Point] | str = "", c: Unit | dt.date | None = None
+    ) -> None: ...
+
+    for given_ in (arguments, {"a": arguments}, {"a": [arguments], "b": arguments, "c": arguments}):
+        try:
+            f.bind(given_)
+        except InvalidArguments as error:
+            assert str(error)
+            str(error).encode()
+
+
+# Context, defaults, and kinds of parameters
+
+
+@pytest.mark.parametrize("position", ["first", "last", "keyword", "optional", "annotated"])
+def test_the_context_is_passed_and_not_shown(position):
+    def first(context: ToolContext, /, x: int):
+        return context, x
+
+    def last(x: int, context: ToolContext):
+        return context, x
+
+    def keyword(x: int, *, context: ToolContext):
+        return context, x
+
+    def optional(x: int, context: ToolContext | None = None):
+        return context, x
+
+    def annotated(x: int, context: Annotated[ToolContext, "of the call"]):
+        return context, x
+
+    made = tool(locals()[position])
+    assert list(made.parameters["properties"]) == ["x"]
+    assert call(made, x=1) == (CONTEXT, 1)
+    assert "context: there is no such parameter" in refusal(made, {"x": 1, "context": {}})[0]
+
+
+def test_positional_only_keyword_only_and_field_defaults():
+    made_lists = []
+
+    @tool
+    def f(
+        a: int,
+        b: int = 2,
+        c: int = 3,
+        /,
+        d: int = Field(4),
+        *,
+        e: list[int] = Field(default_factory=list),  # noqa: B008
+    ) -> Any:
+        made_lists.append(e)
+        return a, b, c, d, e
+
+    assert call(f, a=1) == (1, 2, 3, 4, [])
+    assert call(f, a=1, c=5, e=[1]) == (1, 2, 5, 4, [1])
+    call(f, a=1)
+    assert made_lists[0] is not made_lists[2]
+
+
+def test_methods_partials_and_objects():
+    class Store:
+        """A store."""
+
+        def __init__(self, factor: int) -> None:
+            self.factor = factor
+
+        def times(self, x: int) -> int:
+            """Multiply.
+
+            :param x: what
+            """
+            return x * self.factor
+
+        def __call__(self, x: int) -> int:
+            return -x * self.factor
+
+    bound = tool(Store(3).times)
+    assert (bound.name, bound.description, call(bound, x=2)) == ("times", "Multiply.", 6)
+    assert bound.parameters["properties"]["x"] == {"type": "integer", "description": "what"}
+    called = tool(Store(3))
+    assert (called.name, called.description, call(called, x=2)) == ("Store", "A store.", -6)
+
+    def fetch(key: str, path: str, retries: int = 1) -> Any:
+        """Fetch.
+
+        :param key: secret
+        :param path: where
+        """
+        return key, path, retries
+
+    by_name = tool(functools.partial(fetch, key="k"), name="fetch")
+    assert list(by_name.parameters["properties"]) == ["path", "retries"]
+    assert "k" not in str(by_name.parameters["properties"].values()).split()
+    assert call(by_name, path="p") == ("k", "p", 1)
+    by_position = tool(functools.partial(fetch, "k", "p"), name="fetch")
+    assert list(by_position.parameters["properties"]) == ["retries"]
+    assert call(by_position, retries=2) == ("k", "p", 2)
+    with pytest.raises(InvalidArguments, match="key: there is no such parameter"):
+        by_name.bind({"path": "p", "key": "mine"})
+
+
+def test_wrapped_functions():
+    def twice(function):
+        @functools.wraps(function)
+        def inner(*args, **kwargs):
+            return [function(*args, **kwargs)] * 2
+
+        return inner
+
+    @tool
+    @twice
+    def f(x: int) -> int:
+        return x
+
+    assert call(f, x="1") == [1, 1]
+
+
+def test_types_may_be_local():
+    class Local(BaseModel):
+        a: int
+
+    @tool
+    def f(x: Local, more: list[Local] | None = None) -> Any:
+        return x
+
+    assert call(f, x={"a": "1"}) == Local(a=1)
+
+    def outer() -> Any:
+        class Inner(BaseModel):
+            b: int
+
+        def g(x: Inner) -> Any:
+            return Inner, x
+
+        return g
+
+    assert call(as_tool(outer()), x={"b": 1})[1].b == 1
+
+
+# Docstrings
+
+STYLES = {
+    "google": """Do it.
+
+    With care.
+
+    Args:
+        x (int): The first,
+            on two lines.
+        y: The second.
+
+    Returns:
+        Something.
+
+    Raises:
+        ValueError: never.
+    """,
+    "numpy": """Do it.
+
+    With care.
+
+    Parameters
+    ----------
+    x : int
+        The first,
+        on two lines.
+    y
+        The second.
+
+    Returns
+    -------
+    int
+    """,
+    "rest": """Do it.
+
+    With care.
+
+    :param int x: The first,
+        on two lines.
+    :param y: The second.
+    :returns: something
+    :raises ValueError: never
+    """,
+    "epydoc": """Do it.
+
+    With care.
+
+    @param x: The first,
+        on two lines.
+    @param y: The second.
+    @return: something
+    """,
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_docstrings(style):
+    def f(x: int, y: str): ...
+
+    f.__doc__ = STYLES[style]
+    made = tool(f)
+    assert made.description == "Do it.\n\nWith care."
+    assert made.parameters["properties"] == {
+        "x": {"type": "integer", "description": "The first, on two lines."},
+        "y": {"type": "string", "description": "The second."},
+    }
+
+
+def test_what_is_written_at_the_parameter_goes_before_the_docstring():
+    @tool
+    def f(x: Annotated[int, "at it"], y: int = Field(1, description="in a Field")) -> None:
+        """Do.
+
+        Args:
+            x: in the docstring
+            y: in the docstring
+        """
+
+    assert f.parameters["properties"]["x"]["description"] == "at it"
+    assert f.parameters["properties"]["y"]["description"] == "in a Field"
+
+
+def test_no_docstring():
+    def f(x: int): ...
+
+    assert tool(f).description == ""
+
+
+def test_numpy_names_may_share_a_line():
+    @tool
+    def f(x: int, y: int) -> None:
+        """Do.
+
+        Parameters
+        ----------
+        x, y : int
+            Both.
+        """
+
+    assert {each["description"] for each in f.parameters["properties"].values()} == {"Both."}
+
+
+# What is no tool
+
+
+def _generator(x: int):
+    yield x
+
+
+async def _async_generator(x: int):
+    yield x
+
+
+def _no_annotation(x): ...
+def _args(*args: int): ...
+def _kwargs(x: int, **options: int): ...
+def _two(a: ToolContext, b: ToolContext | None = None): ...
+def _unresolved(x: OrderedDict[str, int]): ...
+def _nonsense(x: "not a type ("): ...  # noqa: F722
+def _default(x: int = "x"): ...
+def _none(x: int = None): ...  # noqa: RUF013
+def _nan(x: float = float("nan")): ...
+def _bytes(x: bytes = b"\xff"): ...
+def _object(x: Any = object()): ...  # noqa: B008
+def _documented(x: int):
+    """Do.
+
+    Args:
+        x: this
+        y: that
+    """  # fmt: skip
+
+
+class _Class:
+    def method(self, x: int): ...
+
+
+@pytest.mark.parametrize(
+    ("thing", "options", "says"),
+    [
+        (_no_annotation, {}, "tool _no_annotation, parameter x: no annotation"),
+        (_Class.method, {}, r"tool method, parameter self: no annotation.* bind the method first"),
+        (_args, {}, r"tool _args, parameter \*args: models need each parameter by name"),
+        (_kwargs, {}, r"tool _kwargs, parameter \*\*options: models need"),
+        (_two, {}, "tool _two, parameter b: a second ToolContext, beside a"),
+        (_unresolved, {}, r"tool _unresolved, parameter x: its annotation 'OrderedDict\[str, int\]' cannot be resolved \(name 'OrderedDict' is not defined"),
+        (_nonsense, {}, "tool _nonsense, parameter x: its annotation .* cannot be resolved"),
+        (_default, {}, 'tool _default, parameter x: its default does not fit its type: Input should be a valid integer, not "x"'),
+        (_none, {}, r"tool _none, parameter x: its default does not fit .*; write it as optional, x: ... \| None = None"),
+        (_nan, {}, "tool _nan, parameter x: its default nan cannot be said in JSON"),
+        (_bytes, {}, "tool _bytes, parameter x: its default .* cannot be said in JSON"),
+        (_object, {}, "tool _object, parameter x: its default .* cannot be said in JSON"),
+        (_documented, {}, "tool _documented, parameter y: documented, but there are: x"),
+        (_generator, {}, "_generator is a generator: return one result"),
+        (_async_generator, {}, "_async_generator is a generator"),
+        (_Class, {}, "_Class is a class"),
+        (3, {}, "3 is no function but a int"),
+        (None, {"as_tool": True}, "None is no function"),
+        (_Class(), {}, "is no function but a _Class"),
+        (lambda: 1, {}, "'<lambda>' is no name for a tool"),
+        (len, {}, "tool len, parameter obj: no annotation"),
+        (print, {}, r"tool print, parameter \*args"),
+        (max, {}, "tool max: Python knows no signature"),
+        (search, {"name": ""}, "'' is no name"),
+        (search, {"name": "a" * 65}, "is no name"),
+        (search, {"name": "a b"}, "'a b' is no name"),
+        (search, {"name": "a\n"}, "is no name"),
+        (search, {"name": "señor"}, "'señor' is no name"),
+        (search, {"name": 3}, "3 is no name"),
+        (search, {"timeout": -1}, "tool search: timeout=-1 is no number of seconds above 0"),
+        (search, {"timeout": 0}, "timeout=0"),
+        (search, {"timeout": float("inf")}, "timeout=inf"),
+        (search, {"timeout": float("nan")}, "timeout=nan"),
+        (search, {"timeout": "3"}, "timeout='3'"),
+        (search, {"timeout": True}, "timeout=True"),
+        (search, {"description": "\ud800"}, "tool search: its description or schema is no JSON: lone surrogate"),
+    ],
+)  # fmt: skip
+def test_what_is_no_tool_is_refused_when_it_is_decorated(thing, options, says):
+    with pytest.raises(InvalidTool, match=says) as caught:
+        if options.pop("as_tool", False):
+            as_tool(thing)
+        else:
+            tool(**options)(thing)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_importing_the_tools_imports_nothing_heavy():
+    code = "import sys; import localagent.tools; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & {"docstring_parser", "asyncio", "parsers", "mcp", "rich", "jinja2"}
