@@ -1,0 +1,311 @@
+"""Listing, reading, writing and searching files: what it shows and what it changes."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from localagent.errors import ToolError, UsageError
+from localagent.messages import ImagePart
+from localagent.toolbox import confined, searching
+from localagent.toolbox import files as module
+from localagent.toolbox.files import files
+from tests.toolbox.calling import by_name, call
+from tests.toolbox.serving import PNG
+from tests.toolbox.trees import SECRET, refused, tree
+
+
+def test_what_there_is(root):
+    assert [tool.name for tool in files(root)] == ["list_files", "read_file", "search_files"]
+    tools = files(str(root), write=True)
+    assert [(tool.name, tool.side_effects, tool.kind) for tool in tools] == [
+        ("list_files", False, "read"),
+        ("read_file", False, "read"),
+        ("search_files", False, "read"),
+        ("write_file", True, "edit"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["missing", "readme.md", "a\0b", "~nobody-at-all/x", "x" * 300])
+def test_a_root_that_is_no_folder(root, name):
+    with pytest.raises(UsageError, match="folder of file tools") as error:
+        files(root / name if not name.startswith("~") else name)
+    assert "\n" not in str(error.value)
+
+
+def test_the_root_may_be_a_link_and_relative(root, monkeypatch, tmp_path):
+    (tmp_path / "link").symlink_to(root)
+    monkeypatch.chdir(tmp_path)
+    tools = by_name(files("link"))
+    monkeypatch.chdir("/")
+    assert "needle" in call(tools["read_file"], path="readme.md")
+
+
+# Listing
+
+
+def test_list(tools):
+    assert call(tools["list_files"]).splitlines() == [
+        "node_modules/", "src/", "data.bin  9 bytes", "empty  0 bytes", "picture.png  28 bytes", "readme.md  27 bytes",
+        "(2 hidden: hidden=true lists them)",
+    ]  # fmt: skip
+    assert call(tools["list_files"], folder="src", hidden=True).splitlines() == ["deep/", "main.py  32 bytes"]
+    assert ".env  14 bytes" in call(tools["list_files"], folder="./", hidden=True).splitlines()
+
+
+def test_list_of_nothing(tools, root):
+    (root / "none").mkdir()
+    assert call(tools["list_files"], folder="none") == "(none is empty)"
+    assert "no folder" in refused(tools["list_files"], folder="readme.md")
+    assert "there is no src/dep; there is deep" in refused(tools["list_files"], folder="src/dep")
+
+
+def test_list_shows_links_and_specials_for_what_they_are(tools, root):
+    (root / "src" / "out").symlink_to(root.parent / "secret.txt")
+    os.mkfifo(root / "src" / "pipe")
+    lines = call(tools["list_files"], folder="src").splitlines()
+    assert lines == [
+        "deep/",
+        "main.py  32 bytes",
+        "out  (symbolic link, not followed)",
+        "pipe  (no regular file)",
+    ]
+
+
+def test_list_is_bounded(tools, root, monkeypatch):
+    for number in range(module.LISTED + 7):
+        (root / "src" / f"f{number:04}").touch()
+    lines = call(tools["list_files"], folder="src").splitlines()
+    assert len(lines) == module.LISTED + 1
+    assert lines[-1] == "(9 more: search_files finds files by name)"
+    monkeypatch.setattr(module, "SCANNED", module.LISTED + 2)
+    assert (
+        call(tools["list_files"], folder="src")
+        .splitlines()[-1]
+        .startswith(f"(over {module.LISTED + 2} in all")
+    )
+
+
+@pytest.mark.skipif(os.uname().sysname == "Darwin", reason="macOS refuses such names")
+def test_names_that_are_no_text(tools, root):
+    (root / "src" / "line\nbreak\x1b[2J").write_text("needle")
+    Path(os.fsdecode(os.fsencode(root / "src") + b"/bad\xff")).write_text("needle")
+    for text in (
+        call(tools["list_files"], folder="src"),
+        call(tools["search_files"], query="needle", folder="src"),
+    ):
+        text.encode()
+        assert "\\nbreak\\x1b[2J" in text and "bad\\udcff" in text
+    assert "needle" in call(tools["read_file"], path="src/line\nbreak\x1b[2J")
+
+
+# Reading
+
+
+def test_read(tools):
+    assert call(tools["read_file"], path="readme.md") == "# Title\nA needle here.\nlast"
+    assert call(tools["read_file"], path="./src//main.py") == "def main():\n    return 'Needle'"
+    assert call(tools["read_file"], path="empty") == "(empty is empty)"
+    assert call(tools["read_file"], path=".env") == "needle=hidden"
+
+
+def test_read_in_pieces(tools, root):
+    text = "\n".join(f"line {number}" for number in range(1, 1201))
+    (root / "long.txt").write_text(text + "\n")
+    first, shown = "", 1
+    pieces = []
+    while shown:
+        first = call(tools["read_file"], path="long.txt", first_line=shown)
+        *lines, note = first.split("\n")
+        pieces += lines
+        shown = int(note.rpartition("first_line=")[2].rstrip(")")) if "first_line=" in note else 0
+    assert "\n".join(pieces) == text
+    assert note == "(lines 1,001 to 1,200 of 1,200)"
+    assert call(tools["read_file"], path="long.txt", first_line=3, lines=2) == (
+        "line 3\nline 4\n(lines 3 to 4 of 1,200, read on with first_line=5)"
+    )
+    assert "has only 1,200 lines" in refused(tools["read_file"], path="long.txt", first_line=1201)
+    assert "1 or more" in refused(tools["read_file"], path="long.txt", first_line=0)
+    assert "1 or more" in refused(tools["read_file"], path="long.txt", lines=-1)
+
+
+def test_read_is_bounded(tools, root):
+    (root / "wide.txt").write_text("a" * 50_000 + "\nsecond\n")
+    text = call(tools["read_file"], path="wide.txt")
+    assert len(text) < module.MAX_TEXT + 200
+    assert text.endswith(
+        "(line 1 is cut: it has 50,000 characters; lines 1 to 1 of 2, read on with first_line=2)"
+    )
+    assert call(tools["read_file"], path="wide.txt", first_line=2).startswith("second\n")
+    with (root / "huge").open("wb") as file:
+        file.truncate(1 << 40)  # sparse
+    assert "too large" in refused(tools["read_file"], path="huge")
+
+
+def test_read_other_encodings(tools, root):
+    (root / "bom.txt").write_bytes(b"\xef\xbb\xbfhello")
+    (root / "crlf.txt").write_bytes(b"a\r\nb\r\n")
+    (root / "latin.txt").write_bytes("a café in a longer text".encode("latin-1"))
+    (root / "utf16.txt").write_bytes("hello".encode("utf-16"))
+    (root / "noise").write_bytes(bytes(range(128, 256)) * 3)
+    (root / "paper.pdf").write_bytes(b"%PDF-1.4\n" + b"text " * 30 + b"\xff")
+    assert call(tools["read_file"], path="bom.txt") == "hello"
+    assert call(tools["read_file"], path="crlf.txt") == "a\r\nb\r"
+    assert call(tools["read_file"], path="latin.txt").endswith(
+        "longer text\n(� may stand for bytes that are no UTF-8)"
+    )
+    for name in ("utf16.txt", "noise", "data.bin"):
+        assert "no text file: binary data" in refused(tools["read_file"], path=name)
+    assert "application/pdf" in refused(tools["read_file"], path="paper.pdf")
+
+
+def test_images_are_seen(tools):
+    (part,) = call(tools["read_file"], path="picture.png")
+    assert isinstance(part, ImagePart) and part.data == PNG and part.media_type == "image/png"
+
+
+# Writing
+
+
+def test_write(tools, root):
+    assert (
+        call(tools["write_file"], path="a/b/new.txt", content="häh\r\n")
+        == "wrote a/b/new.txt: new file, 6 bytes"
+    )
+    assert (root / "a/b/new.txt").read_bytes() == "häh\r\n".encode()
+    assert (
+        call(tools["write_file"], path="./readme.md", content="")
+        == "replaced readme.md: 0 bytes, before 27 bytes"
+    )
+    assert (root / "readme.md").read_bytes() == b""
+    assert not list(root.rglob("*.tmp"))
+
+
+def test_write_keeps_permissions(tools, root):
+    script = root / "run.sh"
+    script.write_text("old")
+    script.chmod(0o750)
+    call(tools["write_file"], path="run.sh", content="new")
+    assert stat.S_IMODE(script.stat().st_mode) == 0o750
+    old = os.umask(0o027)
+    try:
+        call(tools["write_file"], path="fresh", content="new")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((root / "fresh").stat().st_mode) == 0o640
+
+
+def test_write_does_not_change_what_a_hard_link_leads_to(tools, root):
+    os.link(root.parent / "secret.txt", root / "hard")
+    call(tools["write_file"], path="hard", content="new")
+    assert (root.parent / "secret.txt").read_text() == SECRET
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("con", "reserved"),
+        ("src/NUL.txt", "reserved"),
+        ("lpt1", "reserved"),
+        ("a\\b.txt", "not \\"),
+        ("a\nb", "control characters"),
+        ("a\x1b[0m", "control characters"),
+        (".git/hooks/pre-commit", "version control"),
+        (".GIT/config", "version control"),
+        ("src/", "names a folder"),
+        ("new/", "names a folder"),
+        ("readme.md/x", "no folder"),
+        ("é" * 200, "too long"),
+    ],
+)
+def test_names_that_are_not_written(tools, root, path, words):
+    before = tree(root)
+    assert words in refused(tools["write_file"], path=path, content="x")
+    assert tree(root) == before
+
+
+def test_write_leaves_read_only_files_alone(tools, root):
+    (root / "readme.md").chmod(0o444)
+    assert "read-only" in refused(tools["write_file"], path="readme.md", content="x")
+
+
+def test_a_write_that_fails_leaves_the_file_as_it_was(tools, root, monkeypatch):
+    before = tree(root)
+
+    def fail(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(confined.os, "fsync", fail)
+    assert "No space left" in refused(tools["write_file"], path="readme.md", content="x")
+    assert tree(root) == before
+    assert "are written" in refused(tools["write_file"], path="big", content="x" * (module.MAX_WRITTEN + 1))
+
+
+# Searching
+
+
+def test_search(tools):
+    assert call(tools["search_files"], query="NEEDLE").splitlines() == [
+        "readme.md:2: A needle here.",
+        "src/main.py:2: return 'Needle'",
+        "src/deep/needle.txt",
+    ]
+    assert call(tools["search_files"], query="here needle") == "readme.md:2: A needle here."
+    assert call(tools["search_files"], query="deep txt") == "src/deep/needle.txt"
+    assert (
+        call(tools["search_files"], query="needle", folder="node_modules")
+        == "node_modules/a.js:1: needle in modules"
+    )
+    assert ".env:1: needle=hidden" in call(tools["search_files"], query="needle", hidden=True)
+    assert "git" not in call(tools["search_files"], query="needle", hidden=True)
+    assert call(tools["search_files"], query="nowhere at all") == "nothing found in ."
+    assert "no words" in refused(tools["search_files"], query=" \n ")
+    assert "there is no lib" in refused(tools["search_files"], query="x", folder="lib")
+
+
+def test_search_knows_letters_by_any_spelling(tools, root):
+    (root / "Cafe\u0301.txt").write_text("STRASSE")
+    assert call(tools["search_files"], query="CAFÉ").startswith("Cafe")
+    assert "STRASSE" in call(tools["search_files"], query="straße")
+
+
+def test_search_is_bounded(tools, root, monkeypatch):
+    (root / "many.txt").write_text("haystack\n" * 100)
+    lines = call(tools["search_files"], query="haystack").splitlines()
+    assert lines[-1] == f"({100 - searching.PER_FILE} more lines in many.txt)"
+    assert len(lines) == searching.PER_FILE + 1
+    for number in range(100):
+        (root / f"hay{number}.txt").write_text("haystack")
+    lines = call(tools["search_files"], query="haystack").splitlines()
+    assert len(lines) == searching.FOUND + 1
+    assert lines[-1].startswith(f"(stopped at {searching.FOUND} lines")
+    monkeypatch.setattr(searching, "MAX_FILES", 20)
+    assert "stopped after 20 files" in call(tools["search_files"], query="qqqq")
+    monkeypatch.setattr(searching, "MAX_FILES", 2000)
+    monkeypatch.setattr(searching, "MAX_READ", 100)
+    assert "stopped after" in call(tools["search_files"], query="qqqq")
+
+
+def test_search_shows_the_place_in_a_long_line(tools, root):
+    (root / "min.js").write_text("a" * 9000 + " haystack\x1b " + "b" * 9000)
+    line = call(tools["search_files"], query="haystack")
+    assert line.startswith("min.js:1: ...") and line.endswith("...")
+    assert "haystack" in line and len(line) < 300 and line.isprintable()
+
+
+def test_search_passes_over_huge_files_and_says_so(tools, root):
+    with (root / "huge").open("wb") as file:
+        file.truncate(1 << 40)
+    text = call(tools["search_files"], query="needle")
+    assert text.endswith("(1 files were not read, too large)")
+
+
+def test_search_ends_when_the_call_is_cancelled(tools):
+    cancel = threading.Event()
+    cancel.set()
+    with pytest.raises(ToolError, match="cancelled"):
+        call(tools["search_files"], cancel, query="needle")

@@ -1,0 +1,77 @@
+"""What becomes of pages and charsets, also of hostile ones."""
+
+from __future__ import annotations
+
+import encodings.aliases
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localagent.toolbox import readable
+from localagent.toolbox.readable import charset_of, html_to_text
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        (
+            "<title>T</title><h2>Head</h2><p>One\n two<br>three</p><p>Next",
+            "# T\n\n## Head\n\nOne two\nthree\n\nNext",
+        ),
+        ("<ul><li>a<li>b</ul>c", "- a\n- b\n\nc"),
+        ('see <a href="/x?a=1&amp;b=2">this</a>.', "see this (http://h/x?a=1&b=2)."),
+        (
+            '<a href="http://o/">o</a> <a href="#top">top</a> <a href="javascript:x()">js</a>',
+            "o (http://o/) top js",
+        ),
+        ('<a href="http://o/">http://o/</a><a href="mailto:a@b">a@b</a>', "http://o/a@b"),
+        ('<a href="http://[">bad</a> <a href="b c">sp</a>', "bad sp (http://h/b%20c)"),
+        ("<script>var a = '<p>x</p>';</script><style>p{}</style>y", "y"),
+        ("<svg><text>no</text></svg>yes<noscript>no</noscript>", "yes"),
+        ("<svg/>yes", "yes"),
+        ("<template><svg></template>yes", "yes"),
+        ("<pre>a\n  b</pre>", "a\n  b"),
+        ("<table><tr><th>a<th>b<tr><td>1<td>2</table>", "a | b\n1 | 2"),
+        ('<img alt="a cat" src="x"> &amp; &lt;b&gt; &#233;&nbsp;!', "[image: a cat] & <b> é\u00a0!"),
+        ("a <b>bold</b> word", "a bold word"),
+        ("<![CDATA[x]]><!-- c --><?php y ?>z", "z"),
+        ("", ""),
+        ("<", "<"),
+        ("</p>", ""),
+    ],
+)
+def test_pages_as_text(html, text):
+    assert html_to_text(html, "http://h/") == text
+
+
+@given(st.text(alphabet="<>/ab!-&;'\"=# \n[]?ascriptpe", max_size=300) | st.text(max_size=200))
+def test_any_page_has_a_text(html):
+    html_to_text(html, "http://h/").encode()
+
+
+PIECES = """<|<a |<a|<!|<!--|<![|<?|</|&|&#|<a href='|<p>|<a b="|<script|<script>|</script|<!--a-|<a\t|<a/|<svg>|<pre>
+<!DOCTYPE |<a b| |=|<a =|<a href=x>|<li>|</p>|<textarea|<title"""
+
+
+@pytest.mark.parametrize("piece", PIECES.replace("\n", "|").split("|"))
+def test_hostile_pages_take_bounded_time(piece, monkeypatch):
+    monkeypatch.setattr(readable, "MAX_SECONDS", 0.3)
+    page = piece * (400_000 // len(piece))
+    begin = time.process_time()
+    html_to_text(page, "http://h/")
+    assert time.process_time() - begin < 3
+
+
+def test_charsets_are_those_of_the_web():
+    for name in {*encodings.aliases.aliases, *encodings.aliases.aliases.values()}:
+        bytes(range(256)).decode(charset_of(f"text/plain; charset={name}"), "replace")
+        assert charset_of(f"x; charset={name}") not in (
+            "punycode",
+            "idna",
+            "utf-7",
+            "utf_7",
+            "unicode_escape",
+            "rot13",
+        )
