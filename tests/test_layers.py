@@ -23,6 +23,7 @@ LAYERS = [
     {"turn"},
     {"model"},
     {"log", "nano", "session"},
+    {"mcp", "toolbox"},
     {"agent"},
     {"server", "cli", "__main__"},
 ]
@@ -33,6 +34,8 @@ ENGINES = {
     "transformers": set(),
     "torch": {f"localagent/nano/{name}.py" for name in ("export", "muon", "network", "train")},
 }
+# What the extra `mcp` brings, and who may import it.
+OF_MCP = {"mcp", "mcp_types", "anyio", "httpx2", "jsonschema", "referencing"}
 # How lfm2-nano was trained. Nothing else imports these.
 TRAINING = {f"localagent.nano.{name}" for name in ("muon", "network", "train")}
 MODULES = sorted(path for name in ("localagent", "parsers") for path in (ROOT / name).rglob("*.py"))
@@ -76,6 +79,8 @@ def test_imports_go_one_way(path):
             assert top == "parsers" or top in sys.stdlib_module_names, f"{name} imports {module}"
         elif top == "localagent" and name != "localagent.__init__" and "." in module:
             assert layer(module) <= layer(name), f"{name} imports {module}"
+        if top in OF_MCP:
+            assert name.startswith("localagent.mcp."), f"{name} imports {module}"
         if top in ENGINES:
             assert path.relative_to(ROOT).as_posix() in ENGINES[top], f"{name} imports {module}"
 
@@ -85,7 +90,7 @@ def test_engines_and_heavy_libraries_are_imported_lazily(path):
     eager = {module.split(".")[0] for module, at_import in imports(path) if at_import}
     if name_of(path) in TRAINING:
         eager.discard("torch")
-    assert not eager & {*ENGINES, "huggingface_hub", "prompt_toolkit", "rich", "filelock", "numpy"}
+    assert not eager & {*ENGINES, *OF_MCP, "huggingface_hub", "prompt_toolkit", "rich", "filelock", "numpy"}
 
 
 def run_python(*arguments: str) -> str:
@@ -107,7 +112,7 @@ def test_help_imports_no_engine_and_no_model_code():
     code = "import sys; sys.argv = ['localagent', '--help'];\nfrom localagent.cli import main\ntry: main()\nexcept SystemExit: print(*sys.modules)"
     loaded = set(run_python("-c", code).split())
     assert "typer" in loaded
-    assert not loaded & {*ENGINES, "pydantic", "rich", "jinja2", "numpy", "huggingface_hub", "prompt_toolkit"}
+    assert not loaded & {*ENGINES, *OF_MCP, "pydantic", "rich", "jinja2", "numpy", "huggingface_hub", "prompt_toolkit"}
 
 
 def test_public_names_exist():

@@ -1,0 +1,75 @@
+"""What went wrong with a server, in one line.
+
+Knows how the errors of the `mcp` package and of its transports read. Contract: the line names the server, and
+ends with what the server wrote to its standard error, where it wrote something.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from localagent.errors import McpFailed
+from localagent.messages import explain
+from localagent.messages.values import quoted
+
+if TYPE_CHECKING:
+    from localagent.mcp.transport import Traces
+
+LONGEST = 300
+"""Characters of somebody else's message."""
+_HTTP = {
+    401: "it wants to know who asks; put a token under headers",
+    403: "it refuses whoever asks; look at the headers",
+    404: "nothing is there; look at the url",
+    405: "no MCP is spoken there; look at the url",
+    407: "the proxy wants to know who asks",
+}
+
+_STANDING_FOR_A_STATUS = frozenset({"Server returned an error response", "Not Found", "Session terminated"})
+"""What the package says instead of the status."""
+_NO_MCP = "Unexpected content type: "
+
+
+def failure(name: str, said: str, traces: Traces | None = None) -> McpFailed:
+    """The error that tells of a failed server."""
+    stderr = f" [it wrote: {traces.stderr}]" if traces is not None and traces.stderr else ""
+    return McpFailed(f"MCP server {name!r:.80}: {said}{stderr}")
+
+
+def describe(error: BaseException, traces: Traces) -> str:
+    """What an error of the package or of the transport means."""
+    import httpx2
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import CONNECTION_CLOSED
+    from pydantic import ValidationError
+
+    error = _first(error)
+    match error:
+        case McpFailed():
+            return str(error)
+        case MCPError(message=message) if traces.status is not None and message in _STANDING_FOR_A_STATUS:
+            return f"HTTP {traces.status}: {_HTTP.get(traces.status, 'it failed')}"
+        case MCPError(message=message) if message.startswith(_NO_MCP):
+            return f"it answered with {quoted(message.removeprefix(_NO_MCP)) or 'no type'}; look at the url"
+        case httpx2.TransportError():
+            return f"it cannot be reached: {brief(str(error)) or type(error).__name__}"
+        case MCPError(code=code) if code == CONNECTION_CLOSED:
+            return "it ended before it answered"
+        case ValidationError():
+            return f"it answered with what is no MCP: {explain(error, error.title)}"
+        case OSError() if error.strerror and error.filename is not None:
+            return f"{quoted(str(error.filename), 200)} cannot be started: {error.strerror}"
+    return brief(str(error)) or type(error).__name__
+
+
+def brief(text: str) -> str:
+    """Somebody else's message on one line that is not too long."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first error of a group of groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,108 @@
+"""What a server sends, on its way to the `mcp` package.
+
+Knows how the package reads: messages come from a stream, a line that is none comes as the exception that it
+made. Two things that the package leaves open are settled here. The end of the stream is told at once, so that
+a server that died is known before the next call. And an answer that is no strict JSON, one with half of an
+emoji in it for instance, must not leave its call waiting for ever: it is read leniently, or else the call is
+told that it failed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from mcp.client._transport import ReadStream
+    from mcp.shared.message import SessionMessage
+
+SHOWN = 200
+"""Characters of a server's nonsense that an error shows."""
+
+
+class Incoming:
+    """The stream of a transport, watched. `on_end` runs once, when nothing can come any more."""
+
+    def __init__(self, stream: ReadStream[SessionMessage | Exception], on_end: Callable[[], None]) -> None:
+        self._stream = stream
+        self._on_end = on_end
+        self.nonsense: str | None = None
+        """The beginning of the first line that was no message."""
+
+    @property
+    def last_context(self) -> Any:
+        """What the HTTP transport says of who sent the last message."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        """The next message, or the exception that a line made."""
+        try:
+            item = await self._stream.receive()
+        except BaseException:
+            self._on_end()
+            raise
+        return self._read(item) if isinstance(item, Exception) else item
+
+    async def aclose(self) -> None:
+        """Close the stream below."""
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        from anyio import EndOfStream
+
+        try:
+            return await self.receive()
+        except EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def _read(self, error: Exception) -> SessionMessage | Exception:
+        value = written(error)
+        message = salvage(value)
+        if message is None and self.nonsense is None and isinstance(value, str) and value.strip():
+            self.nonsense = " ".join(value[:SHOWN].split())
+        return error if message is None else message
+
+
+def written(error: Exception) -> Any:
+    """What the server wrote, out of the exception that came of it: JSON, or a line that is none."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return None
+    for found in error.errors(include_url=False):
+        if found["type"] == "json_invalid":
+            try:
+                return json.loads(found["input"])
+            except (ValueError, RecursionError):
+                return str(found["input"])
+        if found["type"] == "missing":  # in one of the kinds of messages: the whole object lacks it
+            return found["input"]
+    return None
+
+
+def salvage(value: Any) -> SessionMessage | None:
+    """The message that JSON was meant to be; None when it answers nothing."""
+    from mcp.shared.message import SessionMessage
+    from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+
+    number = value.get("id") if isinstance(value, dict) else None
+    if isinstance(number, bool) or not isinstance(number, int | str):
+        return None
+    try:  # half of a surrogate pair becomes a question mark
+        strict = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+        return SessionMessage(jsonrpc_message_adapter.validate_json(strict, by_name=False))
+    except (ValueError, RecursionError):
+        if "method" in value:
+            return None
+        said = ErrorData(code=PARSE_ERROR, message="the answer is no valid message")
+        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=said))

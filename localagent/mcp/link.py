@@ -1,0 +1,232 @@
+"""One connection to a server, from its start to its end.
+
+Knows the session of the `mcp` package: the handshake, the list of tools, calls. Does not know restarts.
+Everything that is opened for the connection is opened and closed by the one task that runs `live`, as the
+package's cancel scopes demand; `call` runs in tasks of the callers. Contract: `ready` is set once, either
+with `open` true, or with `error` saying what went wrong and everything closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from localagent.errors import McpFailed, ToolError
+from localagent.mcp.config import ServerConfig
+from localagent.mcp.failures import brief, describe, failure
+from localagent.mcp.incoming import Incoming
+from localagent.mcp.library import client_version
+from localagent.mcp.transport import Traces, connect
+
+if TYPE_CHECKING:
+    from mcp.client.session import ClientSession, IncomingMessage
+    from mcp.shared.dispatcher import ProgressFnT
+    from mcp_types import CallToolResult, Tool
+
+GRACE = 5.0
+"""Seconds that the end of a connection may take, a program's own end not counted."""
+PARTLY = "it may have done part of it"
+
+
+class Link:
+    """A server that was started once. Lives in the loop's thread, and is used only there."""
+
+    def __init__(
+        self, config: ServerConfig, start_timeout: float, on_tools: Callable[[Link, McpFailed | None], None]
+    ) -> None:
+        import anyio
+
+        self.config = config
+        self.tools: tuple[Tool, ...] = ()
+        self.error: McpFailed | None = None
+        """Why it could not be started, or ended without being asked to."""
+        self.ready = anyio.Event()
+        self.finished = anyio.Event()
+        """Nothing is left of it. Set by whoever runs `live`."""
+        self.about = ""
+        """What the server calls itself, with its version."""
+        self._start_timeout = start_timeout
+        self._on_tools = on_tools
+        self._traces = Traces()
+        self._incoming: Incoming | None = None
+        self._session: ClientSession | None = None
+        self._scope = anyio.CancelScope()
+        self._wake = anyio.Event()
+        self._stale = False
+        self._ended = False
+        self._stopped = False
+
+    @property
+    def open(self) -> bool:
+        """Whether it can be called now."""
+        return self._session is not None and not self._ended and not self._stopped
+
+    async def live(self) -> None:
+        """Connect, and stay connected until the server ends or `stop` is called."""
+        try:
+            with self._scope:
+                await self._connected()
+        except Exception as error:
+            self.error = self._failure(error)
+        finally:
+            if not self._stopped and self.error is None:
+                said = "it has forgotten the session" if self._traces.lost_session else "it ended by itself"
+                self.error = failure(self.config.name, said, self._traces)
+            self._session = None
+
+    def stop(self) -> None:
+        """Make `live` return. A start that goes on is broken off."""
+        self._stopped = True
+        if self._session is None:
+            self._scope.cancel()
+        self._wake.set()
+
+    def _on_end(self) -> None:
+        self._ended = True
+        self._wake.set()
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], on_progress: ProgressFnT | None
+    ) -> CallToolResult:
+        """What the tool answers. Raises ToolError. Cancelling the caller cancels the call on the server."""
+        from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, InputRequiredResult
+        from pydantic import TypeAdapter
+
+        assert self._session is not None
+        answers: TypeAdapter[Any] = TypeAdapter(CallToolResult | InputRequiredResult)
+        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=dict(arguments)))
+        try:
+            # The session's own `call_tool` throws a result away that breaks the tool's output schema; by then
+            # the tool has done its work, and a model can read what it says.
+            result = await self._session.send_request(
+                request,
+                answers,
+                request_read_timeout_seconds=self.config.timeout,
+                progress_callback=on_progress,
+            )
+        except Exception as error:
+            raise self._refusal(error) from error
+        if not isinstance(result, CallToolResult):
+            raise ToolError(
+                f"the MCP server {self.config.name} asks for more input, which it cannot be given"
+            )
+        return result
+
+    async def _connected(self) -> None:
+        import anyio
+        from mcp.client.session import ClientSession
+        from mcp_types import Implementation
+
+        async with connect(self.config, self._traces) as (read, write):
+            self._incoming = Incoming(read, self._on_end)
+            async with ClientSession(
+                self._incoming,
+                write,
+                message_handler=self._on_message,
+                client_info=Implementation(name="localagent", version=client_version()),
+            ) as session:
+                with anyio.fail_after(self._start_timeout):
+                    await _shake_hands(session)
+                    self.tools = await _list_tools(session)
+                info = session.server_info
+                self.about = f"{info.name} {info.version}".strip() if info else ""
+                self._session = session
+                self._on_tools(self, None)
+                self.ready.set()
+                await self._stay(session)
+                self._session = None
+                # A server over HTTP is told that the session is over, and may not answer that either.
+                self._scope.deadline = anyio.current_time() + GRACE
+
+    async def _stay(self, session: ClientSession) -> None:
+        """Wait for the end, and list the tools anew whenever the server says that they changed."""
+        import anyio
+
+        while not (self._ended or self._stopped):
+            if not self._stale:
+                await self._wake.wait()
+                self._wake = anyio.Event()
+                continue
+            self._stale = False
+            try:
+                with anyio.fail_after(self._start_timeout):
+                    self.tools = await _list_tools(session)
+            except Exception as error:  # what it listed before stays
+                said = f"its tools changed and cannot be listed: {self._described(error)}"
+                self._on_tools(self, failure(self.config.name, said))
+            else:
+                self._on_tools(self, None)
+
+    async def _on_message(self, message: IncomingMessage) -> None:
+        from mcp_types import ToolListChangedNotification
+
+        if isinstance(message, ToolListChangedNotification):
+            self._stale = True
+            self._wake.set()
+
+    def _described(self, error: BaseException) -> str:
+        nonsense = self._incoming.nonsense if self._incoming else None
+        if isinstance(error, TimeoutError):
+            said = f"it did not answer within {self._start_timeout:g} s"
+        else:
+            said = describe(error, self._traces)
+        return f"{said}; instead of MCP it wrote {nonsense!r}" if nonsense else said
+
+    def _failure(self, error: BaseException) -> McpFailed:
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        return failure(self.config.name, self._described(error), self._traces)
+
+    def _refusal(self, error: Exception) -> ToolError:
+        """What a model reads of a call that has no result."""
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+
+        server = f"the MCP server {self.config.name}"
+        if self._traces.lost_session:
+            self._on_end()
+            return ToolError(f"{server} has forgotten who asks, and did not run the call: call again")
+        match error:
+            case MCPError(code=code) if code == CONNECTION_CLOSED:
+                return ToolError(f"{server} ended while it worked; {PARTLY}")
+            case MCPError(code=code) if code == REQUEST_TIMEOUT and self.config.timeout:
+                return ToolError(f"{server} did not answer within {self.config.timeout:g} s; {PARTLY}")
+            case MCPError():
+                return ToolError(f"{server} refuses the call: {describe(error, self._traces)}")
+        return ToolError(f"{server} gave no result: {brief(describe(error, self._traces))}; {PARTLY}")
+
+
+async def _shake_hands(session: ClientSession) -> None:
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
+
+    try:
+        await session.initialize()
+    except MCPError as error:
+        if error.code != UNSUPPORTED_PROTOCOL_VERSION:
+            raise
+        await session.discover()  # the versions since 2026 have no handshake
+
+
+async def _list_tools(session: ClientSession) -> tuple[Tool, ...]:
+    """All pages of the list. Raises McpFailed for one that has no end, or a tool twice."""
+    from mcp_types import PaginatedRequestParams
+
+    capabilities = session.server_capabilities
+    if capabilities is None or capabilities.tools is None:
+        return ()
+    found: dict[str, Tool] = {}
+    cursor: str | None = None
+    seen: set[str] = set()
+    while True:
+        page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
+        for tool in page.tools:
+            if tool.name in found:
+                raise McpFailed(f"it lists the tool {tool.name!r:.80} twice")
+            found[tool.name] = tool
+        cursor = page.next_cursor
+        if not cursor:
+            return tuple(found.values())
+        if cursor in seen:
+            raise McpFailed("its list of tools has no end: a page leads back to an earlier one")
+        seen.add(cursor)

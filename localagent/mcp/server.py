@@ -1,0 +1,152 @@
+"""A server over all its connections: it is started, called, and started anew when it has died.
+
+Knows how often a server may fail before it is left alone. Does not know threads: everything here runs in the
+loop's thread. Contract: a call that was sent is never sent a second time, since nobody knows what the first
+one did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from localagent.errors import McpFailed, ToolError
+from localagent.mcp.config import ServerConfig
+from localagent.mcp.failures import failure
+from localagent.mcp.link import Link
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+    from mcp.shared.dispatcher import ProgressFnT
+    from mcp_types import CallToolResult, Tool
+
+ATTEMPTS = 3
+"""Failures in a row after which a server is left alone for a while."""
+REST = 30.0
+"""Seconds that it is left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """How a server fares, for display."""
+
+    name: str
+    state: Literal["starting", "running", "failed", "closed"]
+    about: str = ""
+    """What it calls itself, with its version."""
+    tools: tuple[str, ...] = ()
+    """What it listed last, filtered or not, by the names it uses."""
+    error: str | None = None
+    """Why it failed last."""
+
+
+class Server:
+    """One server of the configuration. `report` hears of failures that nobody waits for."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        tasks: TaskGroup,
+        start_timeout: float,
+        report: Callable[[str, McpFailed], None],
+    ) -> None:
+        import anyio
+
+        self.config = config
+        self.listing: tuple[Tool, ...] = ()
+        """The tools that it listed last; a new tuple each time, and safe to read from any thread."""
+        self._tasks = tasks
+        self._start_timeout = start_timeout
+        self._report = report
+        self._link: Link | None = None
+        self._failures = 0
+        self._rest_until = 0.0
+        self._starting = anyio.Lock()
+        self._closed = False
+
+    async def start(self) -> None:
+        """Start it, if it does not run. Raises McpFailed."""
+        await self._linked()
+
+    async def restart(self) -> None:
+        """End it, forget its failures and start it. Raises McpFailed."""
+        self._failures = 0
+        if self._link is not None:
+            self._link.stop()
+        await self._linked()
+
+    def close(self) -> None:
+        """End it for good; the task of its connection does the rest."""
+        self._closed = True
+        if self._link is not None:
+            self._link.stop()
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], on_progress: ProgressFnT | None
+    ) -> CallToolResult:
+        """What the tool answers; a server that has died is started before. Raises ToolError."""
+        try:
+            link = await self._linked()
+        except McpFailed as error:
+            raise ToolError(str(error)) from error
+        result = await link.call(tool, arguments, on_progress)
+        self._failures = 0
+        return result
+
+    @property
+    def status(self) -> ServerStatus:
+        """How it fares; any thread may ask."""
+        link = self._link
+        names = tuple(tool.name for tool in self.listing)
+        if self._closed or link is None:
+            return ServerStatus(self.config.name, "closed", tools=names)
+        error = str(link.error) if link.error else None
+        state: Literal["starting", "running", "failed"]
+        state = "running" if link.open else "failed" if link.ready.is_set() else "starting"
+        return ServerStatus(self.config.name, state, link.about, names, error)
+
+    async def _linked(self) -> Link:
+        """A connection that is open. Raises McpFailed when there is none to be had."""
+        import anyio
+
+        async with self._starting:
+            link = self._link
+            if link is None or not (link.open or not link.ready.is_set()):
+                if link is not None:
+                    await link.finished.wait()  # two at a time may not get along
+                if self._closed:
+                    raise failure(self.config.name, "it was closed")
+                rest = self._rest_until - anyio.current_time()
+                if self._failures >= ATTEMPTS and rest > 0:
+                    why = f"; {link.error}" if link and link.error else ""
+                    raise failure(
+                        self.config.name,
+                        f"it failed {self._failures} times in a row and is not tried for {rest:.0f} s{why}",
+                    )
+                self._link = link = Link(self.config, self._start_timeout, self._on_tools)
+                self._tasks.start_soon(self._live, link)
+            await link.ready.wait()
+            if link.open:
+                return link
+            raise link.error or failure(self.config.name, "it was closed")
+
+    async def _live(self, link: Link) -> None:
+        """The task of a connection."""
+        import anyio
+
+        await link.live()
+        if link.error is not None:
+            self._failures += 1
+            if self._failures >= ATTEMPTS:
+                self._rest_until = anyio.current_time() + REST
+            if link.ready.is_set():  # otherwise whoever started it is told
+                self._report(self.config.name, link.error)
+        link.ready.set()
+        link.finished.set()
+
+    def _on_tools(self, link: Link, problem: McpFailed | None) -> None:
+        if problem is None:
+            self.listing = link.tools
+        else:
+            self._report(self.config.name, problem)

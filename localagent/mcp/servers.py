@@ -1,0 +1,258 @@
+"""The MCP servers of a program, for use from any thread.
+
+How threads and loops are arranged: the `mcp` package is asynchronous, tools are run by the agent in threads
+of its own. So all servers live in one event loop, in one background thread, which `open` starts and `close`
+ends. Each connection is one task there (`link.live`), since what a task opened only that task may close; a
+supervising task holds them all. A tool runs in the thread of its caller: it starts a task in the loop, which
+sends the request, and waits for news from it: progress, or the end. Whoever stops waiting cancels that task,
+and with it the request.
+
+Nothing outlives `close`: programs get the end of their input, two seconds later SIGTERM, and two more later
+SIGKILL, with all that they started. A process that ends without it closes too, and is never held up by the
+thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import ExitStack
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Self
+
+from localagent.errors import InvalidTool, McpFailed, ToolError, UsageError
+from localagent.mcp.config import ServerConfig, load_config
+from localagent.mcp.library import require
+from localagent.mcp.offered import offered_tool
+from localagent.mcp.results import as_output
+from localagent.mcp.server import Server, ServerStatus
+from localagent.tools.tool import Tool, ToolContext, ToolOutput
+
+if TYPE_CHECKING:
+    import anyio
+    from anyio.abc import TaskStatus
+    from anyio.from_thread import BlockingPortal
+    from mcp_types import Tool as ListedTool
+
+Problem = Callable[[str, McpFailed], None]
+GLANCE = 0.05
+"""Seconds between two looks at whether a call is still wanted."""
+CLOSED = "the MCP servers are closed"
+
+
+class McpServers:
+    """Servers that are started together, and whose tools an agent is given.
+
+        with McpServers.from_file("mcp.json") as servers:
+            agent = Agent(model, tools=[servers])
+
+    Names of tools are `{server}_{tool}`, or with `prefix=False` the tools' own. `on_problem` is told of a
+    server that cannot be started, which otherwise is an error of `open`, and of one that fails later, maybe
+    in another thread. `start_timeout` is what a server has to start and to list its tools, in seconds.
+    """
+
+    def __init__(
+        self,
+        config: str | os.PathLike[str] | Mapping[str, Any] | Sequence[ServerConfig],
+        *,
+        prefix: bool = True,
+        on_problem: Problem | None = None,
+        start_timeout: float = 30.0,
+    ) -> None:
+        given = isinstance(config, Sequence) and not isinstance(config, str)
+        self._configs: tuple[ServerConfig, ...] = tuple(config) if given else load_config(config)  # type: ignore[arg-type]
+        names = [one.name for one in self._configs]
+        for name in names:
+            if names.count(name) > 1:
+                raise UsageError(f"two MCP servers are called {name!r:.80}")
+        self._prefix = prefix
+        self._on_problem = on_problem
+        self._start_timeout = start_timeout
+        self._lock = threading.Lock()
+        self._stack: ExitStack | None = None
+        self._portal: BlockingPortal | None = None
+        self._servers: dict[str, Server] = {}
+        self._made: dict[str, tuple[tuple[ListedTool, ...], tuple[Tool, ...]]] = {}
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], **options: Any) -> McpServers:
+        """The servers of a file in the standard `mcpServers` JSON. Raises UsageError."""
+        return cls(path, **options)
+
+    def open(self) -> Self:
+        """Start all servers at the same time. Raises McpFailed, with everything closed again."""
+        with self._lock:
+            if self._stack is not None:
+                raise UsageError("these MCP servers are open already")
+            require()
+            from anyio.from_thread import start_blocking_portal
+
+            with ExitStack() as stack:
+                self._portal = portal = stack.enter_context(start_blocking_portal(name="localagent-mcp"))
+                supervisor, started = portal.start_task(self._supervise)
+                self._servers, stop = started
+                stack.callback(self._end, portal, supervisor, stop)
+                self._start_all(portal)
+                self._stack = stack.pop_all()
+            atexit.register(self.close)
+        return self
+
+    def close(self) -> None:
+        """End all servers and the thread. Calls that still wait end with an error."""
+        with self._lock:
+            stack, self._stack = self._stack, None
+            if stack is not None:
+                atexit.unregister(self.close)
+                stack.close()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        opening = asyncio.ensure_future(asyncio.to_thread(self.open))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            self._interrupt()
+            await asyncio.wait([opening])
+            if opening.exception() is None:
+                await asyncio.to_thread(self.close)
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.close)
+
+    def tools(self) -> list[Tool]:
+        """What the servers offer now. Raises InvalidTool when two tools have one name."""
+        if self._portal is None:
+            raise UsageError(f"{CLOSED}: open them with `with`")
+        owners: dict[str, str] = {}
+        found: list[Tool] = []
+        for server in self._servers.values():
+            for tool in self._offered(server):
+                if tool.name in owners:
+                    both = f"{owners[tool.name]!r:.80} and {server.config.name!r:.80}"
+                    raise InvalidTool(
+                        f"the MCP servers {both} both offer {tool.name!r:.80}: disable one of the two "
+                        "under disabledTools, or give the servers other names"
+                    )
+                owners[tool.name] = server.config.name
+                found.append(tool)
+        return found
+
+    def status(self) -> list[ServerStatus]:
+        """How the servers fare, in the order of the configuration."""
+        if not self._servers:
+            return [ServerStatus(config.name, "closed") for config in self._configs]
+        return [server.status for server in self._servers.values()]
+
+    def restart(self, name: str) -> None:
+        """End a server and start it anew. Raises McpFailed."""
+        portal, server = self._portal, self._servers.get(name)
+        if name not in {config.name for config in self._configs}:
+            raise UsageError(f"no MCP server is called {name!r:.80}")
+        if portal is None or server is None:
+            raise UsageError(CLOSED)
+        portal.call(server.restart)
+
+    def _offered(self, server: Server) -> tuple[Tool, ...]:
+        """The tools of a server, built once for each of its lists."""
+        listing = server.listing
+        made = self._made.get(server.config.name)
+        if made is None or made[0] is not listing:
+            tools = tuple(
+                offered_tool(server.config, listed, self._prefix, self._call)
+                for listed in listing
+                if server.config.offers(listed.name)
+            )
+            made = self._made[server.config.name] = (listing, tools)
+        return made[1]
+
+    def _call(self, name: str, tool: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        """Call a tool, and wait for as long as somebody wants the result."""
+        news: SimpleQueue[tuple[str, float | None] | None] = SimpleQueue()
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            share = min(max(progress / total, 0.0), 1.0) if total and total > 0 else None
+            news.put((message or "", share))
+
+        portal = self._portal
+        if portal is None:
+            raise ToolError(CLOSED)
+        try:
+            future = portal.start_task_soon(self._servers[name].call, tool, arguments, on_progress)
+        except RuntimeError:  # closed at this moment
+            raise ToolError(CLOSED) from None
+        future.add_done_callback(lambda _: news.put(None))
+        try:
+            while not context.cancel.is_set():
+                try:
+                    said = news.get(timeout=GLANCE)
+                except Empty:
+                    continue
+                if said is None:
+                    return as_output(name, tool, future.result())
+                context.progress(*said)
+        except CancelledError:
+            raise ToolError(CLOSED) from None
+        finally:
+            future.cancel()
+        raise ToolError(f"the call to the MCP server {name} was cancelled; it may have done part of it")
+
+    def _start_all(self, portal: BlockingPortal) -> None:
+        starts = {name: portal.start_task_soon(server.start) for name, server in self._servers.items()}
+        wait(starts.values())
+        failed = [(name, error) for name, start in starts.items() if (error := start.exception())]
+        for name, error in failed:
+            if self._on_problem is None or not isinstance(error, McpFailed):
+                more = f" (and {len(failed) - 1} more failed)" if len(failed) > 1 else ""
+                raise McpFailed(f"{error}{more}") from error
+            self._on_problem(name, error)
+
+    def _report(self, name: str, problem: McpFailed) -> None:
+        """Tell of what went wrong in the loop's thread, which must not be ended by whoever hears of it."""
+        if self._on_problem is None:
+            return
+        try:
+            self._on_problem(name, problem)
+        except Exception:
+            logging.getLogger(__name__).exception("on_problem raised")
+
+    async def _supervise(self, *, task_status: TaskStatus[tuple[dict[str, Server], anyio.Event]]) -> None:
+        """The task that all connections belong to."""
+        import anyio
+
+        async with anyio.create_task_group() as tasks:
+            servers = {
+                config.name: Server(config, tasks, self._start_timeout, self._report)
+                for config in self._configs
+            }
+            stop = anyio.Event()
+            task_status.started((servers, stop))
+            await stop.wait()
+            for server in servers.values():
+                server.close()
+
+    def _end(self, portal: BlockingPortal, supervisor: Future[None], stop: anyio.Event) -> None:
+        self._portal = None
+        portal.call(stop.set)
+        try:
+            supervisor.result()
+        finally:
+            self._servers = {}
+            self._made = {}
+
+    def _interrupt(self) -> None:
+        """Make an `open` in another thread fail soon."""
+        portal = self._portal
+        if portal is not None:
+            for server in list(self._servers.values()):
+                portal.start_task_soon(server.close)

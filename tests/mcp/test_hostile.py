@@ -1,0 +1,169 @@
+"""Servers that do it wrong: at the start, in their lists, and in what they answer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from localagent.errors import InvalidArguments, McpFailed, ToolError
+from localagent.mcp import McpServers
+from tests.mcp.conftest import call, context, hostile, real, tool_of
+
+ROOT = Path(__file__).parents[2]
+STARTS = [
+    (
+        "no_such_command",
+        {"command": "/no/such/program"},
+        "'h': /no/such/program cannot be started: No such file",
+    ),
+    ("no_permission", {"command": __file__}, "cannot be started: Permission denied"),
+    ("no_such_folder", {**hostile("fine"), "cwd": "/no/such/folder"}, "/no/such/folder cannot be started"),
+    (
+        "exits",
+        hostile("exits"),
+        "it ended before it answered [it wrote: starting | no API key caf\ufffd [31mgiven]",
+    ),
+    ("mute", hostile("mute"), "it did not answer within 0.5 s"),
+    ("nonsense", hostile("nonsense"), "instead of MCP it wrote 'Hello! I am a server. \\x1b[0m'"),
+    ("version", hostile("version"), "Unsupported protocol version from the server: 1999-01-01"),
+    ("no_handshake", hostile("no_handshake"), "it answered with what is no MCP: InitializeResult"),
+    (
+        "list_of_nonsense",
+        hostile("list_of_nonsense"),
+        "it answered with what is no MCP: ListToolsResult.tools",
+    ),
+    ("tool_without_schema", hostile("tool_without_schema"), "tools[0].inputSchema: Field required"),
+    ("tool_twice", hostile("tool_twice"), "it lists the tool 'same' twice"),
+    ("endless_list", hostile("endless_list"), "its list of tools has no end"),
+]
+
+
+@pytest.mark.parametrize(("config", "said"), [row[1:] for row in STARTS], ids=[row[0] for row in STARTS])
+def test_a_failed_start_is_one_line(config, said):
+    waits = "mute" in config.get("args", ()) or "nonsense" in config.get("args", ())
+    with pytest.raises(McpFailed) as failed:
+        McpServers({"h": config}, start_timeout=0.5 if waits else 60).open()
+    assert str(failed.value).startswith("MCP server 'h': ")
+    assert said in str(failed.value)
+    assert "\n" not in str(failed.value)
+
+
+def test_a_failed_server_leaves_the_others_to_those_who_ask_for_it():
+    problems = []
+    config = {"good": real(), "bad": hostile("exits"), "worse": hostile("mute")}
+    with pytest.raises(McpFailed, match=r"'bad': .*\(and 1 more failed\)"):
+        McpServers(config, start_timeout=3).open()
+    with McpServers(config, start_timeout=3, on_problem=lambda *it: problems.append(it)) as servers:
+        assert call(servers, "good_add", {"a": 1, "b": 2}).content == "3"
+        assert {tool.name.split("_")[0] for tool in servers.tools()} == {"good"}
+        assert [status.state for status in servers.status()] == ["running", "failed", "failed"]
+        assert "no API key" in servers.status()[1].error
+        with pytest.raises(McpFailed, match="no API key"):
+            servers.restart("bad")
+    assert [name for name, _ in problems] == ["bad", "worse"]
+
+
+def test_nothing_of_a_server_reaches_the_terminal():
+    configs = [hostile("exits"), hostile("nonsense"), hostile("chatty"), hostile("noisy")]
+    code = (
+        "from localagent.mcp import McpServers\nfrom tests.mcp.conftest import call\n"
+        f"config = {{f'h{{n}}': one for n, one in enumerate({configs!r})}}\n"
+        "with McpServers(config, on_problem=lambda *_: None, start_timeout=5) as servers:\n"
+        "    print(call(servers, 'h2_t').content, call(servers, 'h3_t').content)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("fine fine\n", "")
+
+
+def test_pages():
+    with McpServers({"h": hostile("pages")}) as servers:
+        assert [tool.name for tool in servers.tools()] == [f"h_t{number}" for number in range(5)]
+
+
+def test_a_server_without_tools():
+    with McpServers({"h": hostile("no_tools")}) as servers:
+        assert servers.tools() == []
+
+
+def test_a_server_of_the_versions_without_a_handshake():
+    with McpServers({"h": hostile("modern")}) as servers:
+        assert [tool.name for tool in servers.tools()] == ["h_t"]
+
+
+@pytest.mark.parametrize("name", ["bad_type", "bad_pattern", "elsewhere", "itself", "unknown_dialect"])
+def test_with_a_broken_schema_only_the_server_checks(name):
+    with McpServers({"h": hostile("schemas")}) as servers:
+        tool = tool_of(servers, f"h_{name}")
+        assert tool.bind({"a": "5"})(context()).content == "fine"
+        assert tool.parameters["type"] == "object"
+        with pytest.raises(InvalidArguments, match="are an object"):
+            tool.bind("a")
+
+
+@pytest.mark.parametrize(
+    ("mode", "content"),
+    [
+        ("surrogate", "half ? of it"),
+        ("structured", '{"wind": 3}'),
+        ("not_a_number", '{"wind": NaN}'),
+        ("broken_schema_out", "fine"),
+        ("chatty", "fine"),
+        ("noisy", "fine"),
+    ],
+)
+def test_answers_that_are_read_all_the_same(mode, content):
+    with McpServers({"h": hostile(mode)}) as servers:
+        output = call(servers, "h_t")
+        assert (output.content, output.is_error) == (content, False)
+        if mode == "structured":
+            assert output.metadata["_meta"] == {"cost": 2}
+
+
+def test_media_that_cannot_be_read_are_named():
+    with McpServers({"h": hostile("bad_media")}) as servers:
+        content = call(servers, "h_t").content
+    assert "[an image that cannot be read: not base64" in content
+    assert "[a recording that cannot be read: not base64" in content
+    assert content.endswith("fine")
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("no_result", "gave no result: it answered with what is no MCP"),
+        ("not_an_object", "the answer is no valid message"),
+        ("refuses", "refuses the call: no such thing"),
+    ],
+)
+def test_answers_that_are_none(mode, said):
+    with McpServers({"h": hostile(mode)}) as servers:
+        for _ in range(2):  # the connection goes on
+            with pytest.raises(ToolError) as failed:
+                call(servers, "h_t")
+            assert said in str(failed.value)
+        assert servers.status()[0].state == "running"
+
+
+def test_a_call_that_is_never_answered_can_be_cancelled():
+    cancel = threading.Event()
+    with McpServers({"h": hostile("silent_in_call")}) as servers, ThreadPoolExecutor() as pool:
+        running = pool.submit(call, servers, "h_t", cancel=cancel)
+        assert not running.done()
+        cancel.set()
+        with pytest.raises(ToolError, match="was cancelled"):
+            running.result(timeout=30)
+        assert servers.status()[0].state == "running"
