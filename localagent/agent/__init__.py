@@ -2,6 +2,7 @@
 
 from localagent.agent.agent import Agent
 from localagent.agent.approvals import Allow, ApprovalRequest, Approvals, Approver, Decision, Deny, Edit, Rule
+from localagent.agent.compaction import Compaction
 from localagent.agent.events import (
     AgentEvent,
     ApprovalAsked,
@@ -20,6 +21,7 @@ from localagent.agent.events import (
 )
 from localagent.agent.handover import HandOver, hand_over_to
 from localagent.agent.history import History, ListHistory, SessionHistory
+from localagent.agent.included import ClipResults, LogMessages, StripImages
 from localagent.agent.middleware import ModelRequest, middleware
 from localagent.agent.run import Run
 
@@ -32,6 +34,8 @@ __all__ = [
     "ApprovalRequest",
     "Approvals",
     "Approver",
+    "ClipResults",
+    "Compaction",
     "CompactionEnded",
     "CompactionStarted",
     "Decision",
@@ -41,6 +45,7 @@ __all__ = [
     "HandedOver",
     "History",
     "ListHistory",
+    "LogMessages",
     "ModelRequest",
     "Retried",
     "Rule",
@@ -48,6 +53,7 @@ __all__ = [
     "RunDone",
     "RunFailed",
     "SessionHistory",
+    "StripImages",
     "ToolEnded",
     "ToolProgress",
     "ToolStarted",

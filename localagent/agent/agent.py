@@ -13,12 +13,13 @@ import asyncio
 import contextvars
 import math
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, Unpack
 
 from localagent.agent.approvals import Approvals, Approver
+from localagent.agent.compaction import Compaction, CompactionEvent
 from localagent.agent.events import AgentEvent, RunDone, RunFailed
 from localagent.agent.history import History, as_history
 from localagent.agent.middleware import Stack
@@ -132,6 +133,17 @@ class Agent:
             if isinstance(event, RunFailed):
                 raise event.error
         raise AssertionError("a run ends in RunDone or RunFailed")
+
+    def compact(
+        self, history: History | Session | list[Message], *, cancel: threading.Event | None = None
+    ) -> Iterator[CompactionEvent]:
+        """Let the model summarise older turns now, as the `Compaction` of the middleware would, or a new one.
+
+        `cancel`, when set, leaves the history as it is. The last event says what came of it, or what went
+        wrong. Raises UsageError, TemplateFailed, SaveFailed.
+        """
+        run = Run(self, as_history(history), (), Cancel(cancel), Coroutines(), {})
+        return next((m for m in self.stack.items if isinstance(m, Compaction)), Compaction()).compact(run)
 
     def _prepare(
         self,

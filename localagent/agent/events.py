@@ -5,7 +5,7 @@ A run ends in exactly one `RunDone` or `RunFailed`. Everything is frozen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from localagent.agent.approvals import ApprovalRequest, Decision
@@ -105,6 +105,8 @@ class CompactionEnded:
     tokens_before: int
     tokens_after: int
     problem: str | None = None
+    usage: Usage = field(default_factory=Usage)
+    """What the model was asked for it; a run counts it in its own."""
 
 
 @dataclass(frozen=True, slots=True)

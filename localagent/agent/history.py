@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from localagent.errors import UsageError
-from localagent.messages import BaseMessage, CompactionSummaryMessage, Message, SystemMessage
+from localagent.messages import BaseMessage, CompactionSummaryMessage, FlushMessage, Message, SystemMessage
 from localagent.session import Session
 
 
@@ -44,7 +44,9 @@ class ListHistory:
     def compact(self, summary: str, kept: int, tokens_before: int | None = None) -> None:
         """Replace the older messages in the list."""
         start = len(self._messages) - kept
-        systems = [message for message in self._messages[:start] if isinstance(message, SystemMessage)]
+        flushes = (at for at in range(start) if isinstance(self._messages[at], FlushMessage))
+        told = self._messages[max(flushes, default=-1) + 1 : start]
+        systems = [message for message in told if isinstance(message, SystemMessage)]
         summarised = CompactionSummaryMessage(content=summary)
         self._messages[:] = [*systems, summarised, *self._messages[start:]]
 

@@ -74,8 +74,9 @@ class Stack:
 
     def __init__(self, items: Iterable[object]) -> None:
         """Raises UsageError for what has no hook."""
+        self.items = tuple(items)
         self._hooks: dict[str, list[Callable[..., Any]]] = {hook: [] for hook in HOOKS}
-        for item in items:
+        for item in self.items:
             found = dict(_hooks_of(item))
             if not found:
                 raise UsageError(

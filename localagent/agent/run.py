@@ -98,6 +98,10 @@ class Run:
         text = "\n\n".join(text for text in texts if text)
         return [SystemMessage(content=text)] if text else []
 
+    def rewrite(self, messages: Sequence[Message]) -> list[Message]:
+        """What a request would tell of these messages."""
+        return self.agent.stack.rewrite_messages(messages, self, self._coroutines)
+
     def keep(self, message: Message) -> None:
         """Add a message to the conversation."""
         self.history.append(message)
@@ -188,7 +192,7 @@ class Run:
         for events in stack.before_turn(self, self._coroutines):
             yield from events
         tools = tuple(self._tools.schemas) if offer_tools else ()
-        told = stack.rewrite_messages(self.history.messages(), self, self._coroutines)
+        told = self.rewrite(self.history.messages())
         request = ModelRequest((*self.instructions(), *told), tools, {**agent.sampling, **self.sampling})
         yield TurnStarted(self.turn, agent.name, bool(tools))
         answer = stack.before_model(request, self, self._coroutines)

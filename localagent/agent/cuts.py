@@ -1,0 +1,123 @@
+"""Where a conversation may be cut in two: what is summarised, and what stays as it was said. Pure.
+
+Knows messages. Contract: a cut never separates calls from their results, nor a rescue from what it answers;
+it lies behind the earlier summary, and never behind a request that nobody has begun to answer.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from localagent.messages import (
+    AssistantMessage,
+    CompactionSummaryMessage,
+    CustomMessage,
+    FlushMessage,
+    Message,
+    RescueMessage,
+    SystemMessage,
+    ToolMessage,
+    ToolResultPart,
+    UserMessage,
+)
+
+_TELLS_NOTHING = (SystemMessage, CustomMessage)
+
+
+def beginning(messages: Sequence[Message]) -> int:
+    """Where what a model is told begins: behind the last flush."""
+    return 1 + max((at for at, m in enumerate(messages) if isinstance(m, FlushMessage)), default=-1)
+
+
+def blocks(messages: Sequence[Message]) -> list[Sequence[Message]]:
+    """The messages in pieces that must stay whole: one message, or calls with all that answers them."""
+    return [messages[start:end] for start, end in pairwise([*_starts(messages), len(messages)])]
+
+
+def places(messages: Sequence[Message]) -> list[int]:
+    """All places for a cut, from first to last: `messages[place:]` would be kept.
+
+    The last may be the end, where nothing is kept. Before each something is said that no summary tells yet.
+    """
+    summaries = (at for at, m in enumerate(messages) if isinstance(m, CompactionSummaryMessage))
+    untold = max(beginning(messages), 1 + max(summaries, default=-1))
+    while untold < len(messages) and isinstance(messages[untold], _TELLS_NOTHING):
+        untold += 1
+    asked = last_request(messages)
+    turns = [at for at, message in enumerate(messages) if isinstance(message, AssistantMessage)]
+    begun = next((at for at in turns if asked is not None and at > asked), len(messages))
+    last = turns[-1] if turns and _is_open(messages[turns[-1] :]) else len(messages)
+    return [
+        place
+        for place in [*_starts(messages), len(messages)]
+        if untold < place <= last and (asked is None or place <= asked or place > begun)
+    ]
+
+
+def choose(
+    found: Sequence[int], messages: Sequence[Message], size: Callable[[int], int], wanted: int, most: int
+) -> int:
+    """The best of the places that were found.
+
+    `size` counts the tokens of a request after a cut. As much is kept as `wanted` allows. The last request
+    with all that came of it, or else the newest block, is kept even so if it is within `most`; if it is not,
+    nothing is kept where that is possible.
+    """
+    end, asked = len(messages), last_request(messages)
+    number = bisect_left(found, True, key=lambda place: size(place) <= wanted)
+    within = found[number] if number < len(found) else end
+    if within < end and (asked is None or within <= asked):
+        return within
+    before = [place for place in found if asked is not None and place <= asked]
+    if before and size(before[-1]) <= most:
+        return before[-1]
+    if within < end:
+        return within
+    newest = [place for place in found if place < end]
+    if newest and size(newest[-1]) <= most:
+        return newest[-1]
+    return found[-1]
+
+
+def last_request(messages: Sequence[Message]) -> int | None:
+    """Where the user's last request stands, behind the earlier summary, if it stands there."""
+    for at in reversed(range(beginning(messages), len(messages))):
+        if isinstance(messages[at], CompactionSummaryMessage):
+            return None
+        if isinstance(messages[at], UserMessage) and _results(messages[at]) < len(messages[at].content):
+            return at
+    return None
+
+
+def is_answered(messages: Sequence[Message]) -> bool:
+    """Whether nothing is left to do: the last word is the model's, and it is no call."""
+    last = next((m for m in reversed(messages) if not isinstance(m, _TELLS_NOTHING)), None)
+    return isinstance(last, AssistantMessage) and not last.tool_calls and bool(last.text.strip())
+
+
+def _starts(messages: Sequence[Message]) -> list[int]:
+    """Where each block begins."""
+    starts: list[int] = []
+    exchange: int | None = None
+    for at, message in enumerate(messages):
+        if exchange is not None and (_results(message) or isinstance(message, RescueMessage)):
+            del starts[exchange:]
+            continue
+        starts.append(at)
+        if isinstance(message, AssistantMessage):
+            exchange = len(starts)
+    return starts
+
+
+def _is_open(turn: Sequence[Message]) -> bool:
+    """Whether calls of the message in front have no result yet."""
+    first = turn[0]
+    return isinstance(first, AssistantMessage) and sum(map(_results, turn)) < len(first.tool_calls)
+
+
+def _results(message: Message) -> int:
+    if not isinstance(message, ToolMessage | UserMessage):
+        return 0
+    return sum(isinstance(part, ToolResultPart) for part in message.content)

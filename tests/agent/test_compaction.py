@@ -1,0 +1,693 @@
+"""Compaction: on a host that counts words where rules are at stake, on lfm2-nano where tokens are."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localagent.agent import (
+    Agent,
+    ClipResults,
+    Compaction,
+    CompactionEnded,
+    CompactionStarted,
+    RunDone,
+    RunFailed,
+    TurnEnded,
+    middleware,
+)
+from localagent.agent.compaction import REQUEST
+from localagent.agent.cuts import places
+from localagent.errors import ContextOverflow, SaveFailed, UsageError
+from localagent.hosts.protocol import Token
+from localagent.messages import (
+    AssistantMessage,
+    CompactionSummaryMessage,
+    CustomMessage,
+    FlushMessage,
+    MalformedToolCallPart,
+    Message,
+    RescueMessage,
+    SystemMessage,
+    ToolCallPart,
+    ToolMessage,
+    ToolResultPart,
+    UserMessage,
+)
+from localagent.model import load
+from localagent.request import build_request
+from localagent.session import CompactionEntry, MessageEntry, Session
+from localagent.tools import Tool
+from localagent.wire.chat_template import TARGET
+
+from .replaying import block
+from .words import WordHost, words, wordy
+
+SUMMARY = "You talked about colours."
+LOOK = block("look()")
+
+
+def short(**options: Any) -> Compaction:
+    return Compaction(instructions="Summarise.", **options)
+
+
+def tool(text: str, name: str = "look") -> Tool:
+    parameters = {"type": "object", "properties": {}}
+    return Tool(name=name, description="", parameters=parameters, bind=lambda arguments: lambda context: text)
+
+
+def talk(turns: int, size: int = 10) -> list[Message]:
+    """Requests and answers with `size` words each; a message has a word more, which is its role."""
+    history: list[Message] = []
+    for turn in range(turns):
+        history += [
+            UserMessage(content=words(size, f"u{turn}.")),
+            AssistantMessage(content=words(size, f"a{turn}.")),
+        ]
+    return history
+
+
+def compactions(events) -> list:
+    return [event for event in events if isinstance(event, CompactionStarted | CompactionEnded)]
+
+
+def told(history) -> list[str]:
+    """Each message by its role and its first word."""
+    return [f"{message.role} {(message.text.split() or [''])[0]}".strip() for message in history]
+
+
+def host(agent: Agent) -> WordHost:
+    assert isinstance(agent.model.host, WordHost)
+    return agent.model.host
+
+
+# -- in a run -----------------------------------------------------------------------------------------
+
+
+def test_older_turns_become_a_summary():
+    agent = Agent(wordy(SUMMARY, "Red."), middleware=[short()])
+    history = talk(8)  # 176 words of 200, 160 are the limit
+    before = list(history)
+    events = list(agent.run("Which colour?", history=history))
+    started, ended = compactions(events)
+    assert started == CompactionStarted(179, 200)
+    assert (ended.summary, ended.tokens_before, ended.problem) == (SUMMARY, 179, None)
+    assert told(history) == [
+        "compaction_summary You", "assistant a5.0", "user u6.0", "assistant a6.0", "user u7.0", "assistant a7.0",
+        "user Which", "assistant Red.",
+    ]  # fmt: skip
+    assert history[0].source == "compaction"
+    assert history[1:6] == before[11:]  # as they were said
+    *_, done = events
+    assert isinstance(done, RunDone)
+    assert done.message.text == "Red."
+    summarising, answering = host(agent).asked
+    assert ended.tokens_after == len(answering.split())
+    turn = next(event for event in events if isinstance(event, TurnEnded))
+    assert done.usage == ended.usage + turn.message.usage
+    assert ended.usage.input == len(summarising.split())
+    assert summarising.endswith("user: Summarise.")
+
+
+def test_the_request_for_a_summary_begins_as_the_conversation_did():
+    agent = Agent(wordy(SUMMARY, "Red."), [tool("x")], instructions="Be brief.", middleware=[short()])
+    history: list[Message] = [SystemMessage(content="You are a painter."), *talk(8)]
+    whole = agent.model.host.render(
+        [{"role": "system", "content": "Be brief.\n\nYou are a painter."}]
+        + [{"role": message.role, "content": message.text} for message in history[1:]],
+        [tool("x").schema],
+    ).text
+    list(agent.run("Which colour?", history=history))
+    summarising = host(agent).asked[0]
+    older = summarising.removesuffix("\nuser: Summarise.")
+    assert whole.startswith(older)
+    assert "a4.9" in older
+    assert told(history)[:2] == ["system You", "compaction_summary You"]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "problem", "turns"),
+    [
+        ((SUMMARY,), None, 1),
+        (("", SUMMARY), None, 2),
+        ((LOOK, SUMMARY), None, 2),
+        ((f"Well. {LOOK}", SUMMARY), None, 2),
+        ((block("look("), SUMMARY), None, 2),
+        (("", " \n", "never asked"), "the model wrote an empty summary", 2),
+        ((LOOK, "", "never asked"), "the model wrote an empty summary", 2),
+        (("", LOOK, "never asked"), "the model called a tool in place of summarising", 2),
+    ],
+)
+def test_a_summary_must_be_usable(outputs, problem, turns):
+    looked: list[str] = []
+    look = Tool(
+        name="look", description="", parameters={"type": "object", "properties": {}},
+        bind=lambda arguments: lambda context: looked.append("!") or "x",
+    )  # fmt: skip
+    agent = Agent(wordy(*outputs), [look], middleware=[short()])
+    history = talk(8)
+    before = list(history)
+    _, ended = agent.compact(history)
+    assert (ended.summary, ended.problem) == (None if problem else SUMMARY, problem)
+    assert len(host(agent).asked) == turns
+    assert (history == before) is bool(problem)
+    assert looked == []
+    assert ended.usage.output == sum(len(spoken) for spoken in host(agent)._recordings[:turns])
+    first, *again = host(agent).asked
+    assert first.startswith("tools: look")
+    assert not any(asked.startswith("tools:") for asked in again)
+
+
+def test_after_a_failure_the_run_goes_on_and_does_not_try_in_every_turn():
+    answers = [words(3, f"b{turn}.") for turn in range(4)]
+    agent = Agent(wordy("", "", *answers[:2], SUMMARY, *answers[2:]), middleware=[short()])
+    history = talk(7)
+    tried = []
+    for turn in range(4):  # a question and an answer have 11 words, a tenth of the context are 20
+        events = list(agent.run(words(6, f"q{turn}."), history=history))
+        assert isinstance(events[-1], RunDone)
+        assert events[-1].message.text == answers[turn]
+        tried.append([event.summary for event in compactions(events)[1:]])
+    assert tried == [[None], [], [SUMMARY], []]
+
+
+def test_what_does_not_fit_at_all_is_tried_again_and_fails():
+    agent = Agent(wordy("", "", "", "", "unused"), middleware=[short()])
+    history = talk(10)
+    for _ in range(2):
+        *events, last = agent.run("Well?", history=history)
+        assert [event.problem for event in compactions(events)[1:]] == ["the model wrote an empty summary"]
+        assert isinstance(last, RunFailed)
+        assert isinstance(last.error, ContextOverflow)
+        assert last.usage.input > 0
+
+
+def test_without_compaction_a_conversation_that_is_too_long_fails():
+    *events, last = Agent(wordy("unused")).run("Well?", history=talk(10))
+    assert compactions(events) == []
+    assert isinstance(last, RunFailed)
+    assert isinstance(last.error, ContextOverflow)
+
+
+@pytest.mark.parametrize(
+    ("turns", "options", "compacts"),
+    [
+        (7, {}, False),  # 156 words of 200
+        (8, {}, True),
+        (7, {"max_tokens": 40}, False),
+        (7, {"max_tokens": 45}, True),
+        (3, {"max_tokens": 5000}, False),
+        (4, {"max_tokens": 5000}, True),
+    ],
+)
+def test_the_limit_leaves_room_for_the_answer(turns, options, compacts):
+    agent = Agent(wordy(SUMMARY), middleware=[short()], **options)
+    assert bool(compactions(agent.run("?", history=talk(turns)))) is compacts
+
+
+def test_tools_and_instructions_count():
+    many = [tool("x", name=f"look{number}") for number in range(30)]
+    assert not compactions(Agent(wordy("Yes."), middleware=[short()]).run("?", history=talk(6)))
+    agent = Agent(wordy("Yes."), many, instructions=words(5), middleware=[short()])
+    assert compactions(agent.run("?", history=talk(6)))
+
+
+def test_what_middleware_leaves_out_does_not_count():
+    history = [*talk(1), AssistantMessage(content=(ToolCallPart(id="1", name="look"),))]
+    history.append(ToolMessage.from_result(ToolResultPart(call_id="1", name="look", content=words(150))))
+    for clip, compacts in (([], True), ([ClipResults(200)], False)):
+        agent = Agent(wordy("Yes."), middleware=[*clip, short()])
+        assert bool(compactions(agent.run(None, history=list(history)))) is compacts
+
+
+def test_within_one_request_the_words_of_the_user_are_carried_on():
+    """The loop is long, the request is at its beginning: no summary may lose what is to be done."""
+    agent = Agent(
+        wordy(LOOK, LOOK, SUMMARY, LOOK, "They are red and blue.", context=130),
+        [Tool(
+            name="look", description="", parameters={"type": "object", "properties": {}}, repeatable=True,
+            bind=lambda arguments: lambda context: words(50, "seen"),
+        )],
+        middleware=[short()],
+    )  # fmt: skip
+    history: list[Message] = []
+    done = agent.respond("Tell me all colours.", history=history)
+    assert done.message.text == "They are red and blue."
+    summaries = [message for message in history if isinstance(message, CompactionSummaryMessage)]
+    assert [message.text.partition(REQUEST)[2] for message in summaries] == ["Tell me all colours."]
+    assert f"{REQUEST.strip()}\nTell me all colours." in host(agent).asked[-1]
+    build_request(history, TARGET)
+
+
+@pytest.mark.parametrize(("size", "kept"), [(45, True), (75, False)])
+def test_the_newest_results_are_kept_if_that_leaves_room_to_go_on(size, kept):
+    history: list[Message] = [UserMessage(content="Look.")]
+    for number in (90, size):
+        call = ToolCallPart(id="", name="look", arguments={"number": number})
+        history += [
+            AssistantMessage(content=(call,)),
+            ToolMessage.from_result(call.result(words(number))),
+        ]
+    agent = Agent(wordy(SUMMARY, "Red."), middleware=[short(keep=0.1)], max_tokens=80)
+    assert agent.respond(history=history).message.text == "Red."
+    assert [message.role for message in history] == (
+        ["compaction_summary", "assistant", "tool", "assistant"]
+        if kept
+        else ["compaction_summary", "assistant"]
+    )
+
+
+def test_an_earlier_summary_is_told_again_with_the_request_in_it():
+    agent = Agent(wordy("First. Second."), middleware=[short()])
+    call = ToolCallPart(id="1", name="look")
+    rounds = [AssistantMessage(content=(call,)), ToolMessage.from_result(call.result(words(30)))]
+    history = [
+        CompactionSummaryMessage(content=f"First.{REQUEST}Tell me all colours."),
+        *rounds,
+        *rounds,
+        *rounds,
+    ]
+    _, ended = agent.compact(history)
+    assert "Summary of the conversation so far:\n\nFirst." in host(agent).asked[0]
+    assert ended.summary == f"First. Second.{REQUEST}Tell me all colours."
+    assert told(history)[0] == "compaction_summary First."
+    assert sum(isinstance(message, CompactionSummaryMessage) for message in history) == 1
+
+
+def test_cancelled_it_leaves_the_history_as_it_was():
+    cancel = threading.Event()
+
+    @middleware("rewrite_messages")
+    def stop(messages, run):
+        if messages[-1].role != "user":  # what is to be summarised, and not the request itself
+            cancel.set()
+
+    agent = Agent(wordy(SUMMARY), middleware=[short(), stop])
+    history = talk(8)
+    before = list(history)
+    events = list(agent.run("Which colour?", history=history, cancel=cancel))
+    assert [event.problem for event in compactions(events)[1:]] == ["it was stopped"]
+    assert events[-1].stop_reason == "cancelled"
+    assert history[:-1] == before
+
+
+def test_left_at_its_beginning_it_leaves_the_history_as_it_was():
+    agent = Agent(wordy(SUMMARY), middleware=[short()])
+    history = talk(8)
+    before = list(history)
+    events = agent.run("Which colour?", history=history)
+    assert isinstance(next(events), CompactionStarted)
+    events.close()
+    assert history[:-1] == before
+
+
+def test_one_conversation_that_waits_lets_others_not_wait():
+    compaction = short()
+    summaries = []
+    for first, outputs in (("Hello.", ("", "", "Yes.")), ("Good day.", (SUMMARY, "Yes."))):
+        history = [SystemMessage(content="Paint."), UserMessage(content=first), *talk(7)]
+        events = Agent(wordy(*outputs), middleware=[compaction]).run(words(6), history=history)
+        summaries.append([event.summary for event in compactions(events)[1:]])
+    assert summaries == [[None], [SUMMARY]]
+
+
+def test_a_summary_is_no_answer_of_the_agent():
+    """What the agent's answers end at, and what is told about their tokens, is not for summaries."""
+    agent = Agent(wordy(SUMMARY), middleware=[short()], stop="colours", logprobs=1)
+    _, ended = agent.compact(talk(8))
+    assert ended.summary == SUMMARY
+
+
+# -- what does not fit into one request ---------------------------------------------------------------
+
+
+def test_a_conversation_far_too_long_is_told_in_pieces():
+    agent = Agent(wordy("One.", "Two.", "Three.", "Done."), middleware=[short()])
+    history = talk(20)  # 440 words
+    done = agent.respond("Well?", history=history)
+    assert done.message.text == "Done."
+    *pieces, _ = host(agent).asked
+    assert [piece.splitlines()[0].split()[-1] for piece in pieces] == ["u0.9", "far:", "far:"]
+    assert "\n\nOne.\n" in pieces[1]
+    assert "\n\nTwo.\n" in pieces[2]
+    lines = [
+        line
+        for piece in pieces
+        for line in piece.splitlines()
+        if line.startswith(("user: u", "assistant: a"))
+    ]
+    assert all(len(piece.split()) <= 175 for piece in pieces)
+    spoken = [line.split(": ")[1] for line in lines]
+    assert spoken == [message.text for message in talk(20)][: len(spoken)]  # each once, in order
+    assert history[0].text == "Three."
+
+
+def test_a_message_that_does_not_fit_is_clipped_for_the_summary_alone():
+    agent = Agent(wordy("One.", "Two.", "Three.", "Done."), [tool(words(1000, "big"))], middleware=[short()])
+    call = ToolCallPart(id="1", name="look")
+    big = ToolMessage.from_result(call.result(words(1000, "big")))
+    history: list[Message] = [*talk(1), UserMessage(content="Look."), AssistantMessage(content=(call,)), big]
+    original = list(history)
+    events = list(agent.run(None, history=history))
+    assert isinstance(events[-1], RunDone)
+    clipped = next(asked for asked in host(agent).asked if "big0 " in asked)
+    assert "characters left out here" in clipped
+    assert "big999" in clipped
+    assert 100 < len(clipped.split()) <= 175  # as little as need be
+    assert told(history)[0].startswith("compaction_summary")
+    assert history[0].text.endswith(f"{REQUEST}Look.")
+    assert original[-1].text == words(1000, "big")
+
+
+@pytest.mark.parametrize(
+    ("history", "prompt", "problem"),
+    [
+        (talk(2), words(300), "the last request does not fit"),
+        ([], words(300), "nothing was said before"),
+        ([SystemMessage(content="Paint.")], words(190), "nothing was said before"),
+    ],
+)
+def test_a_request_of_the_user_is_never_summarised(history, prompt, problem):
+    agent = Agent(wordy("unused"), middleware=[short()])
+    history = list(history)
+    before = list(history)
+    events = list(agent.run(prompt, history=history))
+    found = [event.problem[: len(problem)] for event in compactions(events)[1:] if problem]
+    assert found == ([problem] if problem else [])
+    assert problem or not compactions(events), "there is nothing to tell"
+    assert history[: len(before) + 1][:-1] == before
+    assert history[len(before)].text == prompt
+
+
+def test_instructions_that_fill_the_context_leave_no_room():
+    agent = Agent(wordy("unused"), instructions=words(300), middleware=[short()])
+    history = talk(3)
+    *events, last = agent.run("?", history=history)
+    assert compactions(events)[1].summary is None
+    assert isinstance(last, RunFailed)
+    assert host(agent).asked == []
+
+
+def test_a_summary_that_gains_nothing_is_not_used():
+    agent = Agent(wordy("unused"), middleware=[short()])
+    history = [*talk(1, 3), UserMessage(content=words(155))]
+    events = list(agent.run(None, history=history))
+    assert [event.problem for event in compactions(events)[1:]] == [
+        "there is too little to summarise: it would gain nothing"
+    ]
+
+
+def test_a_summary_that_is_longer_than_what_was_said_is_not_used():
+    agent = Agent(wordy("unused"), middleware=[short()])
+    long = Token(0, words(500), special=False)  # one token by its count, many when it is read again
+    host(agent)._recordings = [[long]]
+    history = talk(8)
+    before = list(history)
+    _, ended = agent.compact(history)
+    assert (ended.summary, ended.problem) == (None, "the summary is longer than what it would stand for")
+    assert history == before
+
+
+# -- by hand ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("history", "expected"),
+    [
+        (talk(4), ["compaction_summary You", "user u3.0", "assistant a3.0"]),
+        (talk(1, 40), ["compaction_summary You"]),
+        ([SystemMessage(content="Paint."), *talk(4)], ["system Paint.", "compaction_summary You", "user u3.0", "assistant a3.0"]),
+        ([SystemMessage(content="Old."), *talk(2), FlushMessage(), SystemMessage(content="New."), *talk(4)],
+         ["system New.", "compaction_summary You", "user u3.0", "assistant a3.0"]),
+    ],
+)  # fmt: skip
+def test_by_hand_it_needs_no_limit(history, expected):
+    agent = Agent(wordy(SUMMARY, context=100_000))
+    history = list(history)
+    started, ended = agent.compact(history)
+    assert isinstance(started, CompactionStarted)
+    assert ended.problem is None
+    assert ended.tokens_before > ended.tokens_after
+    assert told(history) == expected
+
+
+@pytest.mark.parametrize(
+    "history", [[], talk(1, 2), [UserMessage(content=words(100))], [CompactionSummaryMessage(content="S")]]
+)
+def test_by_hand_there_may_be_nothing_to_do(history):
+    before = list(history)
+    _, ended = Agent(wordy("unused")).compact(history)
+    assert ended.summary is None
+    assert ended.problem
+    assert history == before
+
+
+def test_by_hand_the_settings_are_those_of_the_agent():
+    agent = Agent(
+        wordy(SUMMARY), middleware=[Compaction(instructions="Be quick, {words} words.", max_tokens=20)]
+    )
+    list(agent.compact(talk(8)))
+    assert host(agent).asked[0].endswith("user: Be quick, 12 words.")
+
+
+def test_by_hand_tools_and_instructions_do_not_count_as_the_conversation():
+    agent = Agent(wordy(SUMMARY, context=100_000), [tool("x")], instructions=words(5000))
+    history = talk(4)
+    _, ended = agent.compact(history)
+    assert ended.problem is None
+    assert told(history)[1:] == ["user u3.0", "assistant a3.0"]
+
+
+def test_by_hand_it_can_be_cancelled():
+    history = talk(8)
+    before = list(history)
+    cancel = threading.Event()
+    cancel.set()
+    _, ended = Agent(wordy(SUMMARY)).compact(history, cancel=cancel)
+    assert (ended.summary, ended.problem) == (None, "it was stopped")
+    assert history == before
+
+
+def test_what_the_model_raises_is_a_problem_and_what_the_history_raises_is_an_error():
+    class Full:
+        def messages(self):
+            return talk(8)
+
+        def append(self, message):
+            raise SaveFailed("disk full")
+
+        def compact(self, summary, kept, tokens_before=None):
+            raise SaveFailed("disk full")
+
+    with pytest.raises(SaveFailed, match="disk full"):
+        list(Agent(wordy(SUMMARY)).compact(Full()))
+    agent = Agent(wordy(SUMMARY))
+    host(agent).generate = lambda *_: (_ for _ in ()).throw(ContextOverflow(9, 5))  # type: ignore[method-assign]
+    _, ended = agent.compact(talk(8))
+    assert ended.problem.startswith("the prompt has 9 tokens")
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"share": 1.5}, "share is 1.5"),
+        ({"share": float("nan")}, "share is nan"),
+        ({"keep": 0.9}, "keep is 0.9"),
+        ({"keep": -0.1}, "keep is -0.1"),
+        ({"keep": True}, "keep is True"),
+        ({"share": "half"}, "share is 'half'"),
+        ({"instructions": " "}, "instructions is empty"),
+        ({"max_tokens": 3}, "max_tokens is 3"),
+        ({"max_tokens": 99.5}, "max_tokens is 99.5"),
+    ],
+)
+def test_options_are_checked(options, match):
+    with pytest.raises(UsageError, match=match):
+        Compaction(**options)
+
+
+# -- laws ---------------------------------------------------------------------------------------------
+
+text = st.integers(0, 40).map(words)
+brief = st.integers(1, 5).map(lambda number: words(number, "call"))
+
+
+@st.composite
+def exchanges(draw) -> list[Message]:
+    """Calls and what answers them, as the loop would leave them."""
+    calls = [
+        ToolCallPart(id="", name="look", arguments={"at": draw(text)}) for _ in range(draw(st.integers(0, 3)))
+    ]
+    broken = (
+        [MalformedToolCallPart(raw=draw(text), reason="truncated")]
+        if not calls or draw(st.booleans())
+        else []
+    )
+    found: list[Message] = [AssistantMessage(content=(*calls, *broken))]
+    results = [call.result(draw(text)) for call in calls]
+    if results and draw(st.booleans()):
+        found.append(ToolMessage.from_results(results))
+    else:
+        found += (UserMessage(content=(result,)) for result in results)
+    if broken:
+        found.append(RescueMessage(content=draw(brief)))
+    return found
+
+
+one = st.one_of(
+    text.map(lambda content: [UserMessage(content=content)]),
+    text.map(lambda content: [AssistantMessage(content=content)]),
+    exchanges(),
+    exchanges(),
+    brief.map(lambda content: [SystemMessage(content=content)]),
+    brief.map(lambda content: [CompactionSummaryMessage(content=content)]),
+    st.just([CustomMessage(custom_type="note")]),
+)
+flushed = st.one_of(*[one] * 12, st.just([FlushMessage()]))
+conversations = st.lists(flushed, max_size=14).map(
+    lambda parts: [message for part in parts for message in part]
+)
+
+
+@given(conversations, st.integers(60, 400), st.floats(0, 0.7), st.booleans())
+def test_whatever_was_said_can_go_on_after_a_compaction(messages, context, keep, by_hand):
+    compaction = short(keep=keep, share=0.75)
+    agent = Agent(wordy(words(9, "sum"), context=context), [tool("x")], middleware=[compaction])
+    with TemporaryDirectory() as folder:
+        session = Session.create(folder)
+        for message in messages:
+            session.append(message)
+        before, context_before = session.entries, session.context()
+        events = agent.compact(session) if by_hand else agent.run("And now?", history=session)
+        ended = [event for event in events if isinstance(event, CompactionEnded)]
+        again = Session.open(session.file)
+        assert again.problems == ()
+        assert again.entries[: len(before)] == before  # the file still has everything
+        assert [e for e in again.entries if isinstance(e, MessageEntry)][: len(messages)] == list(before)
+        if not any(event.summary for event in ended):
+            assert not any(isinstance(entry, CompactionEntry) for entry in again.entries)
+            return
+        assert [event.summary for event in ended] == [
+            entry.summary for entry in again.entries if isinstance(entry, CompactionEntry)
+        ]
+        after = session.context()
+        assert again.context() == after
+        check(messages if by_hand else context_before, after, ended[0])
+
+        plain = list(context_before)
+        if by_hand:  # a list becomes the same conversation
+            list(
+                Agent(wordy(words(9, "sum"), context=context), [tool("x")], middleware=[compaction]).compact(
+                    plain
+                )
+            )
+            assert build_request(plain, TARGET).messages == build_request(after, TARGET).messages
+
+
+def check(before: list[Message], after: list[Message], ended: CompactionEnded) -> None:
+    request = build_request(after, TARGET).messages  # raises for a result without its call
+    assert ended.tokens_after < ended.tokens_before
+    results = [part for message in after for part in message.content if isinstance(part, ToolResultPart)]
+    sent = [part for message in request for part in message.content if isinstance(part, ToolResultPart)]
+    calls = [part for message in after for part in message.content if isinstance(part, ToolCallPart)]
+    assert len(calls) == len(results) == len([part for part in sent if not part.is_error])
+    for at, message in enumerate(after):
+        if isinstance(message, RescueMessage):
+            assert not isinstance(after[at - 1], CompactionSummaryMessage)
+    flush = max((at for at, m in enumerate(before) if isinstance(m, FlushMessage)), default=-1)
+    systems = [message for message in before[flush + 1 :] if isinstance(message, SystemMessage)]
+    assert [message for message in after if isinstance(message, SystemMessage)] == systems
+    at = next(at for at, message in enumerate(after) if isinstance(message, CompactionSummaryMessage))
+    assert all(isinstance(message, SystemMessage) for message in after[:at])
+    assert sum(isinstance(message, CompactionSummaryMessage) for message in after) == 1
+    kept = [message for message in after[at + 1 :] if message in before]
+    assert kept == before[len(before) - len(kept) :]  # the newest, as they were
+
+
+@given(conversations)
+def test_every_place_can_be_cut_in_a_session(messages):
+    with TemporaryDirectory() as folder:
+        session = Session.create(folder)
+        for message in messages:
+            session.append(message)
+        told, entries, head = session.context(), session.context_entries(), session.head
+        for place in places(told):
+            session.branch(head)
+            session.compact("S", first_kept=entries[place].id if place < len(told) else None)
+            build_request(session.context(), TARGET)
+
+
+# -- the real model -----------------------------------------------------------------------------------
+
+QUESTIONS = [
+    "What is the weather in Paris?", "Set a timer for ten minutes.", "Who wrote this book?", "Add 2 and 3.",
+    "Play some music in the kitchen.", "How far is it to Rome?", "Remind me to call Anna.", "Turn on the lamp.",
+]  # fmt: skip
+
+
+def test_nano_is_compacted_closed_opened_and_goes_on(tmp_path: Path, nano):
+    with load(nano["llamacpp"], context=512, threads=1) as model:
+        counted: list[int] = []
+        agent = Agent(model, instructions="You are a helpful assistant.", middleware=[short()], max_tokens=40)
+        session = Session.create(tmp_path)
+        ended: list[CompactionEnded] = []
+        for question in QUESTIONS * 4:
+            for event in agent.run(question, history=session):
+                assert not isinstance(event, RunFailed), event
+                if isinstance(event, CompactionEnded):
+                    ended.append(event)
+                if isinstance(event, TurnEnded):
+                    counted.append(event.message.usage.input)
+            if len([event for event in ended if event.summary]) == 2:
+                break
+        first, second = [event for event in ended if event.summary][:2]
+        assert max(counted) <= 0.8 * 512
+        assert first.tokens_before > 0.8 * 512 - 40
+        assert first.tokens_after == model.count_tokens(
+            session_context_at_first_compaction(session), system="You are a helpful assistant."
+        )
+        # The engine had the older messages already: only the request for the summary was computed.
+        assert first.usage.cache_read > first.usage.input // 2
+        assert first.usage.prefilled < 120
+        entries, told_before = session.entries, session.context()
+        again = Session.open(session.file)
+        assert again.entries == entries
+        assert again.context() == told_before
+        assert sum(isinstance(entry, CompactionEntry) for entry in entries) == 2
+        done = agent.respond("What is the weather in Rome?", history=again)
+        assert done.stop_reason in ("answer", "length")
+        asked = [
+            e.message.text for e in again.entries if isinstance(e, MessageEntry) and e.message.role == "user"
+        ]
+        assert asked[0] == QUESTIONS[0]
+        assert asked[-1] == "What is the weather in Rome?"
+        assert second.tokens_before > second.tokens_after
+
+
+def session_context_at_first_compaction(session: Session) -> list[Message]:
+    first = next(entry for entry in session.entries if isinstance(entry, CompactionEntry))
+    return session.context(first.id)
+
+
+def test_nano_takes_up_a_session_in_a_smaller_context(tmp_path: Path, nano):
+    session = Session.create(tmp_path)
+    for question in QUESTIONS * 6:
+        session.append(UserMessage(content=question))
+        session.append(AssistantMessage(content=f"You said: {question}"))
+    before = len(session.entries)
+    with load(nano["llamacpp"], context=320, threads=1) as model:
+        assert model.count_tokens(session.context()) > 1000
+        agent = Agent(model, middleware=[short()], max_tokens=30)
+        events = list(agent.run("Turn on the lamp.", history=session))
+        ended = compactions(events)[-1]
+        assert isinstance(events[-1], RunDone)
+        assert ended.summary
+        assert ended.tokens_after <= 0.8 * 320
+        assert ended.usage.input > 1000  # in pieces
+    assert len(session.entries) == before + 3
