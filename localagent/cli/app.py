@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -42,6 +43,30 @@ BackendOption = Annotated[
 ContextOption = Annotated[
     int | None, typer.Option(min=1, help="Context window in tokens. Default: the model's, up to 32,768.")
 ]
+ToolsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tools", "-t", metavar="NAME,...", help="Tools that the model may call; see `localagent tools`."
+    ),
+]
+RootOption = Annotated[
+    Path, typer.Option("--root", metavar="FOLDER", help="What the tools for files may see. Default: here.")
+]
+McpOption = Annotated[
+    Path | None,
+    typer.Option("--mcp", metavar="FILE", help="MCP servers whose tools to use: a file with `mcpServers`."),
+]
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow", metavar="TOOL", help="Run this tool without asking; a pattern such as 'note*'."),
+]
+AskOption = Annotated[
+    list[str] | None,
+    typer.Option("--ask", metavar="TOOL", help="Ask before this tool runs, also if it changes nothing."),
+]
+DenyOption = Annotated[
+    list[str] | None, typer.Option("--deny", metavar="TOOL", help="Never run this tool; a pattern.")
+]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: the cores there are.")]
 
 
@@ -73,6 +98,12 @@ def run(
     backend: BackendOption = None,
     context: ContextOption = None,
     threads: ThreadsOption = None,
+    tools: ToolsOption = None,
+    root: RootOption = Path(),
+    mcp: McpOption = None,
+    allow: AllowOption = None,
+    ask: AskOption = None,
+    deny: DenyOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the whole AssistantMessage as JSON, with usage.")
     ] = False,
@@ -81,18 +112,23 @@ def run(
     """Ask once and print the answer as it is written.
 
     Weights that are not on this machine are fetched first. Put -- before a prompt that begins with a hyphen.
+    With tools the model may call them on the way to its answer. Tools that change something ask first; where
+    nobody can be asked, they run only with --allow.
 
     \b
     Examples:
       localagent run "Name three colours."
       git diff | localagent run - --system "Write a commit message." --temperature 0
       localagent run "Name three colours." --json | jq .usage
+      localagent run "What is 17 * 23?" --model lfm2.5-1.2b-instruct --tools calculator
     """
     from localagent.cli.run import run_once
+    from localagent.cli.tooling import ToolOptions
 
     run_once(
         prompt, model, system, {"max_tokens": max_tokens, "temperature": temperature, "seed": seed},
         backend=backend, context=context, threads=threads, as_json=as_json, stats=stats,
+        tools=ToolOptions(tools or (), root, mcp, allow or (), ask or (), deny or ()),
     )  # fmt: skip
 
 
@@ -106,6 +142,12 @@ def chat(
     backend: BackendOption = None,
     context: ContextOption = None,
     threads: ThreadsOption = None,
+    tools: ToolsOption = None,
+    root: RootOption = Path(),
+    mcp: McpOption = None,
+    allow: AllowOption = None,
+    ask: AskOption = None,
+    deny: DenyOption = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print tokens and speed after each answer.")] = False,
     resume: Annotated[
         str | None,
@@ -118,20 +160,41 @@ def chat(
     """Talk with a model. Ctrl-C stops an answer, /exit leaves, /help tells the rest.
 
     What is said is kept on this machine; see `localagent sessions`. So is what the model has read of it, so
-    that going on begins at once; see `localagent cache`.
+    that going on begins at once; see `localagent cache`. With tools the model may call them; those that
+    change something ask first. When the context window fills up, what was said first is summarised.
 
     \b
     Examples:
       localagent chat
       localagent chat --model lfm2.5-1.2b-instruct --system "Answer in one sentence."
       localagent chat --resume last
+      localagent chat --model lfm2.5-1.2b-instruct --tools time,files,write --root ~/notes
+      localagent chat --model lfm2.5-1.2b-instruct --mcp mcp.json --allow 'github_get*'
     """
     from localagent.cli.chat import Chat
+    from localagent.cli.tooling import ToolOptions
 
     Chat.open(
         model, system, {"max_tokens": max_tokens, "temperature": temperature, "seed": seed},
         backend=backend, context=context, threads=threads, stats=stats, resume=resume, save=not no_save,
+        tools=ToolOptions(tools or (), root, mcp, allow or (), ask or (), deny or ()),
     ).run()  # fmt: skip
+
+
+@app.command()
+def tools(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the tools' schemas as JSON.")] = False,
+) -> None:
+    """List the tools that come with localagent, by the names that --tools takes.
+
+    \b
+    Examples:
+      localagent tools
+      localagent chat --model lfm2.5-1.2b-instruct --tools time,calculator
+    """
+    from localagent.cli.tools import list_tools
+
+    list_tools(as_json=as_json)
 
 
 @app.command()

@@ -1,8 +1,9 @@
 """`localagent chat`: a conversation in the terminal.
 
 Ctrl-C stops the answer, and what was written of it stays in the conversation; at the prompt it clears the
-line. Ctrl-D and /exit leave. Works with a pipe instead of a terminal, one line per turn. Every answered turn
-is kept in a session.
+line. Ctrl-D and /exit leave. Works with a pipe instead of a terminal, one line per turn. What is said is kept
+in a session as it is said. The model may call the tools that it was given; some only after the user was
+asked.
 """
 
 from __future__ import annotations
@@ -11,19 +12,22 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
+from localagent.agent import Agent, AgentEvent, Approvals, Compaction, RunDone, RunFailed
+from localagent.cli.approving import TerminalApprover
 from localagent.cli.conversation import Conversation
 from localagent.cli.loading import open_model
 from localagent.cli.run import read_text
+from localagent.cli.terminal import on_terminal, one_line, say
+from localagent.cli.tooling import ToolOptions
 from localagent.cli.view import StreamView, print_stats
 from localagent.errors import ContextOverflow, LocalAgentError
-from localagent.messages import AssistantMessage, UserMessage
-from localagent.model import Model
-from localagent.turn import Done
+from localagent.messages import AssistantMessage
 
 if TYPE_CHECKING:
     from localagent.catalog import Backend
@@ -35,6 +39,8 @@ HELP = """\
 /system TEXT      set the instructions and start anew; without TEXT show them
 /clear            forget the conversation, keep the instructions
 /history          show the conversation so far
+/tools            show the tools, and which of them ask before they run
+/compact          summarise what was said, to make room
 /exit             leave (also Ctrl-D)
 Ctrl-C            stop the answer; at the prompt, clear the line
 Alt-Enter         a new line in what you type"""
@@ -44,18 +50,22 @@ class Chat:
     """One conversation with one model."""
 
     def __init__(
-        self, model: Model, conversation: Conversation, sampling: dict[str, Any], *, stats: bool
+        self, agent: Agent, conversation: Conversation, open_things: ExitStack, *, stats: bool
     ) -> None:
-        self._model = model
+        """`open_things`: the model and the servers, which are closed when the user leaves."""
+        self._agent = agent
         self._conversation = conversation
-        self._sampling = sampling
+        self._open_things = open_things
         self._stats = stats
         self._interrupts = Interrupts()
+        agent.approvals.approver = TerminalApprover(say, lambda: self._interrupts.cancel)
         self._commands: dict[str, Callable[[str], bool]] = {
             "/help": self._help,
             "/system": self._set_system,
             "/clear": self._clear,
             "/history": self._history,
+            "/tools": self._show_tools,
+            "/compact": self._compact,
             "/exit": lambda _: False,
             "/quit": lambda _: False,
         }
@@ -70,20 +80,28 @@ class Chat:
         backend: Backend | None,
         context: int | None,
         threads: int | None,
+        tools: ToolOptions,
         stats: bool,
         resume: str | None,
         save: bool,
     ) -> Chat:
-        """Find the session, then load the model. Raises LocalAgentError."""
+        """Find the session, then the tools, then load the model. Raises LocalAgentError."""
         given = {key: value for key, value in sampling.items() if value is not None}
         conversation = Conversation.open(say, system=system, resume=resume, save=save)
-        loaded = open_model(model, backend=backend, context=context, threads=threads, snapshots=save)
-        return cls(loaded, conversation, given, stats=stats)
+        with ExitStack() as stack:
+            offered = tools.open(stack, say)
+            loaded = stack.enter_context(
+                open_model(model, backend=backend, context=context, threads=threads, snapshots=save)
+            )
+            approvals = Approvals(tools.rules())
+            agent = Agent(loaded, offered, approvals=approvals, middleware=[Compaction()], **given)
+            return cls(agent, conversation, stack.pop_all(), stats=stats)
 
     def run(self) -> None:
         """Talk until the user leaves."""
-        with self._model, self._interrupts:
-            say(f"{self._model.name}, {self._model.host.context:,} tokens of context. /help tells more.")
+        model = self._agent.model
+        with self._open_things, self._interrupts:
+            say(f"{model.name}, {model.host.context:,} tokens of context. /help tells more.")
             for line in typed_lines():
                 if _COMMAND.match(line):
                     if not self._command(line):
@@ -94,34 +112,38 @@ class Chat:
     # -- turns ----------------------------------------------------------------------------------------
 
     def _answer(self, text: str) -> None:
-        """One turn; a refused one leaves the conversation as it was."""
-        asked = UserMessage(content=text)
+        """One request and all that it takes; a refused one leaves the conversation as it was."""
+        self._follow(lambda cancel: self._agent.run(text, history=self._conversation, cancel=cancel))
+        self._conversation.forget_unanswered()
+
+    def _follow(self, start: Callable[[threading.Event], Iterable[AgentEvent]]) -> None:
+        """Show what happens, until the end or until Ctrl-C."""
         view = StreamView()
         self._interrupts.cancel = cancel = threading.Event()
         try:
-            messages = [*self._conversation.messages, asked]
-            for event in self._model.stream(messages, cancel=cancel, progress=True, **self._sampling):
-                if isinstance(event, Done):
-                    view.end()
-                    if event.message.content:  # stopped before the first word: as if it had not been asked
-                        self._conversation.add(asked, event.message)
-                    self._remark(event.message)
-                else:
-                    view.show(event)
+            for event in start(cancel):
+                match event:
+                    case RunDone():
+                        view.end()
+                        self._remark(event)
+                    case RunFailed(error=error):
+                        view.end()
+                        complain(error)
+                    case _:
+                        view.show(event)
         except LocalAgentError as error:
             view.end()
-            hint = ", or begin anew with /clear" if isinstance(error, ContextOverflow) else ""
-            say(f"localagent: {error}{hint}")
+            complain(error)
         finally:
             self._interrupts.cancel = None
 
-    def _remark(self, message: AssistantMessage) -> None:
-        if message.stop_reason == "cancelled":
+    def _remark(self, done: RunDone) -> None:
+        if done.stop_reason == "cancelled":
             say("(stopped)")
-        elif message.stop_reason == "length":
+        elif done.stop_reason == "length":
             say("(cut off: the token limit or the context window is reached)")
-        if self._stats:
-            print_stats(message)
+        if self._stats and done.message is not None:
+            print_stats(done.message)
 
     # -- commands -------------------------------------------------------------------------------------
 
@@ -153,18 +175,31 @@ class Chat:
         return True
 
     def _history(self, _: str) -> bool:
-        for message in self._conversation.messages:
+        for message in self._conversation.messages():
             if message.role != "system":
-                say(f"{message.role}: {message.text}")
+                calls = message.tool_calls if isinstance(message, AssistantMessage) else ()
+                told = (f"{call.name}({call.described_arguments})" for call in calls)
+                say(f"{message.role}: {' '.join(filter(None, (message.text, *told)))}")
+        return True
+
+    def _show_tools(self, _: str) -> bool:
+        tools = self._agent.toolset()
+        for tool in tools:
+            asks = " (asks)" if tool.side_effects else ""
+            say(f"{tool.name}{asks}: {one_line(tool.description, 120)}")
+        if not tools:
+            say("(no tools: start with --tools or --mcp)")
+        return True
+
+    def _compact(self, _: str) -> bool:
+        self._follow(lambda cancel: self._agent.compact(self._conversation, cancel=cancel))
         return True
 
 
-def say(text: str) -> None:
-    """A line that is no answer: stderr, so that answers can be piped."""
-    from localagent.cli.terminal import printable
-
-    sys.stderr.write(printable(text) + "\n")
-    sys.stderr.flush()
+def complain(error: LocalAgentError) -> None:
+    """Say why a request came to nothing."""
+    hint = ", or begin anew with /clear" if isinstance(error, ContextOverflow) else ""
+    say(f"localagent: {error}{hint}")
 
 
 class Interrupts:
@@ -188,11 +223,6 @@ class Interrupts:
             self.cancel.set()
         elif not on_terminal():
             raise KeyboardInterrupt
-
-
-def on_terminal() -> bool:
-    """Whether a person is typing, and reading."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def typed_lines() -> Iterator[str]:

@@ -1,16 +1,17 @@
-"""What is said in `localagent chat`, and the session that keeps it.
+"""What is said in `localagent chat`, and the session that keeps it: the history of its agent.
 
 Knows messages and the session store. Does not know models or terminals. Contract: the conversation goes on
-whatever becomes of its session; when that cannot be written any more, it is said once.
+whatever becomes of its session; when that cannot be written any more, it is said once. What the user says is
+kept with the first word that answers it, so that a turn that was refused leaves no trace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from localagent.agent import ListHistory, SessionHistory
 from localagent.errors import LocalAgentError, UsageError
 from localagent.messages import (
-    AssistantMessage,
     CustomMessage,
     Message,
     RescueMessage,
@@ -22,7 +23,7 @@ from localagent.session import Entry, MessageEntry, Session, SessionStore
 
 
 class Conversation:
-    """The messages so far, instructions included. `say` tells the user what becomes of the session."""
+    """A `History` for the agent. `say` tells the user what becomes of the session."""
 
     def __init__(
         self,
@@ -33,11 +34,12 @@ class Conversation:
         session: Session | None = None,
     ) -> None:
         self.system = system
-        self.messages: list[Message] = session.context() if session else _instructions(system)
+        self._messages: list[Message] = session.context() if session else _instructions(system)
+        self._asked: list[Message] = []
         self._say = say
         self._store = store
         self._session = session
-        self._saved = len(self.messages) if session else 0
+        self._saved = len(self._messages) if session else 0
 
     @classmethod
     def open(
@@ -62,15 +64,45 @@ class Conversation:
         system = "\n\n".join(told) or None
         return cls(say, system=system, store=store if save else None, session=session)
 
-    def add(self, asked: UserMessage, answer: AssistantMessage) -> None:
-        """Take an answered turn."""
-        self.messages += (asked, answer)
+    def messages(self) -> list[Message]:
+        """What the model is to be told."""
+        return [*self._messages, *self._asked]
+
+    def append(self, message: Message) -> None:
+        """Add what was said."""
+        self._asked.append(message)
+        if not isinstance(message, UserMessage):
+            self._answered()
+
+    def forget_unanswered(self) -> None:
+        """Take back what the user said if nothing came of it."""
+        self._asked.clear()
+
+    def compact(self, summary: str, kept: int, tokens_before: int | None = None) -> None:
+        """Let `summary` stand for all but the last `kept` messages."""
+        self._answered()
+        if self._session is None:
+            ListHistory(self._messages).compact(summary, kept, tokens_before)
+            self._saved = 0
+            return
+        try:
+            SessionHistory(self._session).compact(summary, kept, tokens_before)
+        except LocalAgentError as error:
+            self._give_up(error)
+            ListHistory(self._messages).compact(summary, kept, tokens_before)
+        else:
+            self._messages = self._session.context()
+            self._saved = len(self._messages)
+
+    def _answered(self) -> None:
+        self._messages += self._asked
+        self._asked.clear()
         self._save()
 
     def restart(self, system: str | None) -> None:
         """Forget all but the instructions; the session keeps it."""
         self.system = system
-        self.messages = _instructions(system)
+        self._messages = _instructions(system)
         self._saved = 0
         if self._session is not None and self._session.head is not None:
             self._save(flush=True)
@@ -86,12 +118,15 @@ class Conversation:
                 )
             if flush:
                 self._session.flush()
-            for message in self.messages[self._saved :]:
+            for message in self._messages[self._saved :]:
                 self._session.append(message)
                 self._saved += 1
         except LocalAgentError as error:
-            self._store = self._session = None
-            self._say(f"localagent: {error}; this conversation goes on and is no longer kept")
+            self._give_up(error)
+
+    def _give_up(self, error: LocalAgentError) -> None:
+        self._store = self._session = None
+        self._say(f"localagent: {error}; this conversation goes on and is no longer kept")
 
 
 def _instructions(system: str | None) -> list[Message]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from localagent.agent import Agent, AgentEvent, Approvals, Compaction, RunDone, RunFailed
+from localagent.cli.approving import TerminalApprover
 from localagent.cli.loading import open_model
+from localagent.cli.terminal import say
+from localagent.cli.tooling import ToolOptions
 from localagent.cli.view import StreamView, print_stats
 from localagent.errors import UsageError
-from localagent.messages import AssistantMessage
-from localagent.turn import Done
 
 if TYPE_CHECKING:
     from localagent.catalog import Backend
@@ -24,32 +29,44 @@ def run_once(
     backend: Backend | None,
     context: int | None,
     threads: int | None,
+    tools: ToolOptions,
     as_json: bool,
     stats: bool,
 ) -> None:
-    """Load, answer, print. Raises LocalAgentError."""
+    """Load, answer, calling tools on the way, print. Raises LocalAgentError."""
     if prompt == "-":
         prompt = read_text(sys.stdin.buffer.read())
     if not prompt.strip():
         raise UsageError("the prompt is empty: say something to the model")
     given = {key: value for key, value in sampling.items() if value is not None}
-    with open_model(model, backend=backend, context=context, threads=threads) as loaded:
-        events = loaded.stream(prompt, system=system, progress=True, **given)
-        message: AssistantMessage | None = None
+    with ExitStack() as stack:
+        offered = tools.open(stack, say)
+        loaded = stack.enter_context(open_model(model, backend=backend, context=context, threads=threads))
+        cancel = threading.Event()
+        approvals = Approvals(tools.rules(), TerminalApprover(say, lambda: cancel))
+        agent = Agent(loaded, offered, instructions=system, approvals=approvals, middleware=[Compaction()])
         view = None if as_json else StreamView()
-        for event in events:
-            if isinstance(event, Done):
-                message = event.message
-            elif view:
-                view.show(event)
-        assert message is not None
-        if view:
-            view.end()
-        else:
-            sys.stdout.write(message.model_dump_json() + "\n")
-            sys.stdout.flush()
-        if stats:
-            print_stats(message)
+        done = _follow(agent.run(prompt, cancel=cancel, **given), view)
+        if done.message is not None:
+            if as_json:
+                sys.stdout.write(done.message.model_dump_json() + "\n")
+                sys.stdout.flush()
+            if stats:
+                print_stats(done.message)
+
+
+def _follow(events: Iterable[AgentEvent], view: StreamView | None) -> RunDone:
+    """Show a run to its end. Raises what made it fail."""
+    for event in events:
+        if isinstance(event, RunDone | RunFailed):
+            if view is not None:
+                view.end()
+            if isinstance(event, RunFailed):
+                raise event.error
+            return event
+        if view is not None:
+            view.show(event)
+    raise AssertionError("a run ends in RunDone or RunFailed")
 
 
 def read_text(data: bytes) -> str:

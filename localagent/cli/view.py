@@ -1,19 +1,40 @@
-"""A turn's events on a terminal: text on stdout as it comes, everything else on stderr."""
+"""The events of a turn or a run on a terminal: text on stdout as it comes, everything else on stderr."""
 
 from __future__ import annotations
 
 import sys
 from time import monotonic
 
-from localagent.cli.terminal import printable
+from localagent.agent import (
+    AgentEvent,
+    ApprovalGiven,
+    CompactionEnded,
+    CompactionStarted,
+    Deny,
+    HandedOver,
+    Retried,
+    ToolEnded,
+    ToolProgress,
+)
+from localagent.cli.terminal import one_line, printable
 from localagent.hosts.protocol import Prefilled
 from localagent.messages import AssistantMessage
 from localagent.request import RequestWarning
-from parsers import CallEnd, Event, Malformed, Reasoning, Text
+from parsers import CallEnd, Malformed, Reasoning, Text
 
 _DIM, _RED, _CYAN, _RESET = "\x1b[2m", "\x1b[31m", "\x1b[36m", "\x1b[0m"
 _ERASE = "\r\x1b[K"
 _PATIENCE = 0.5  # seconds
+_SLOW = 1.0  # seconds from which on it is said how long a tool took
+_RESULT = 160
+"""Characters of a result that are shown."""
+_RETRIES = {
+    "malformed": "its call could not be read",
+    "empty": "its answer was empty",
+    "repeated": "it made the same calls as before",
+    "turn_limit": "for a last answer, after many turns",
+    "rescues": "for a last answer, since its calls cannot be read",
+}
 
 
 class StreamView:
@@ -27,7 +48,7 @@ class StreamView:
         self._reading = False  # the last line of a terminal shows how far the prompt is read
         self._started = monotonic()
 
-    def show(self, event: Event | RequestWarning | Prefilled) -> None:
+    def show(self, event: AgentEvent) -> None:
         """Show the next event."""
         if not isinstance(event, Prefilled):
             self._erase_reading()
@@ -52,6 +73,32 @@ class StreamView:
                 self._note(f"malformed call ({reason}): {raw}", _RED)
             case RequestWarning(text=text):
                 self._note(f"warning: {text}", _RED)
+            case _:
+                self._show_step(event)
+
+    def _show_step(self, event: AgentEvent) -> None:
+        """What the loop does between the words of the model."""
+        match event:
+            case ToolProgress(call=call, text=text, share=share):
+                far = "" if share is None else f" {share:.0%}"
+                self._note(f"{call.name}{far}: {text}", _DIM)
+            case ToolEnded(call=call, result=result, seconds=seconds):
+                took = f" ({seconds:.1f} s)" if seconds >= _SLOW else ""
+                said = one_line(result.text, _RESULT) or f"{len(result.parts)} parts"
+                mark = "failed: " if result.is_error else ""
+                self._note(f"{call.name}{took}: {mark}{said}", _RED if result.is_error else _DIM)
+            case ApprovalGiven(call=call, decision=Deny()):
+                self._note(f"{call.name}: denied", _RED)
+            case Retried(why=why):
+                self._note(f"(asking the model again: {_RETRIES[why]})", _DIM)
+            case CompactionStarted(tokens=tokens, context=context):
+                self._note(f"({tokens:,} of {context:,} tokens: summarising what was said)", _DIM)
+            case CompactionEnded(summary=None, problem=problem):
+                self._note(f"(not summarised: {problem})", _RED)
+            case CompactionEnded(tokens_before=before, tokens_after=after):
+                self._note(f"(summarised: {before:,} tokens are now {after:,})", _DIM)
+            case HandedOver(target=target):
+                self._note(f"({target} goes on)", _DIM)
             case _:
                 pass
 

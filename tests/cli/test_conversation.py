@@ -33,8 +33,13 @@ def said():
 def talk(said, *words, system=None, resume=None, save=True):
     conversation = Conversation.open(said.append, system=system, resume=resume, save=save)
     for word in words:
-        conversation.add(UserMessage.text(word), AssistantMessage.text(word.upper()))
+        talk_once(conversation, UserMessage.text(word), AssistantMessage.text(word.upper()))
     return conversation
+
+
+def talk_once(conversation, *messages):
+    for message in messages:
+        conversation.append(message)
 
 
 def texts(messages):
@@ -43,14 +48,36 @@ def texts(messages):
 
 def test_every_turn_is_kept_at_once(store, said):
     conversation = talk(said, system="Be curt.")
-    assert texts(conversation.messages) == ["s:Be curt."]
+    assert texts(conversation.messages()) == ["s:Be curt."]
     assert not store.root.exists(), "nothing is made before something is said"
     for count, word in enumerate(("hi", "and"), 1):
-        conversation.add(UserMessage.text(word), AssistantMessage.text(word.upper()))
+        talk_once(conversation, UserMessage.text(word), AssistantMessage.text(word.upper()))
         session = store.open("last")
-        assert session.context() == conversation.messages
+        assert session.context() == conversation.messages()
         assert len(session.entries) == 1 + 2 * count
     assert said == [f"(kept in {session.file}; go on with: localagent chat --resume {session.id})"]
+
+
+def test_what_was_not_answered_leaves_no_trace(store, said):
+    conversation = talk(said, "hi")
+    conversation.append(UserMessage.text("never mind"))
+    assert texts(conversation.messages()) == ["u:hi", "a:HI", "u:never mind"]
+    conversation.forget_unanswered()
+    assert texts(conversation.messages()) == texts(store.open("last").context()) == ["u:hi", "a:HI"]
+
+
+@pytest.mark.parametrize("save", [True, False])
+def test_compaction(store, said, save):
+    conversation = talk(said, "hi", "and", system="Be curt.", save=save)
+    conversation.append(UserMessage.text("now"))
+    conversation.compact("Greetings.", 3, 99)
+    talk_once(conversation, AssistantMessage.text("NOW"))
+    expected = ["s:Be curt.", "c:Greetings.", "u:and", "a:AND", "u:now", "a:NOW"]
+    assert texts(conversation.messages()) == expected
+    if save:
+        session = store.open("last")
+        assert texts(session.context()) == expected
+        assert len(session.entries) == 8, "everything is still there"
 
 
 def test_clear_begins_anew_in_the_session_too(store, said):
@@ -58,12 +85,12 @@ def test_clear_begins_anew_in_the_session_too(store, said):
     conversation.restart("Be curt.")
     assert texts(store.open("last").context()) == ["s:Be curt."]
     conversation.restart("Be kind.")
-    conversation.add(UserMessage.text("you"), AssistantMessage.text("me"))
+    talk_once(conversation, UserMessage.text("you"), AssistantMessage.text("me"))
     expected = ["s:Be kind.", "u:you", "a:me"]
-    assert texts(store.open("last").context()) == texts(conversation.messages) == expected
+    assert texts(store.open("last").context()) == texts(conversation.messages()) == expected
     assert (len(store.list()), len(said)) == (1, 1)
     resumed = talk(said, resume="last")
-    assert (texts(resumed.messages), resumed.system) == (expected, "Be kind.")
+    assert (texts(resumed.messages()), resumed.system) == (expected, "Be kind.")
     resumed.restart(None)
     assert store.open("last").context() == []
     assert talk(said, resume="last").system is None
@@ -73,7 +100,7 @@ def test_clear_before_anything_was_said(store, said):
     conversation = talk(said)
     conversation.restart("Be kind.")
     assert not store.root.exists()
-    conversation.add(UserMessage.text("you"), AssistantMessage.text("me"))
+    talk_once(conversation, UserMessage.text("you"), AssistantMessage.text("me"))
     assert texts(store.open("last").context()) == ["s:Be kind.", "u:you", "a:me"]
 
 
@@ -94,7 +121,7 @@ def test_unsaved(store, said):
     talk(said, "hi")
     before = store.open("last").entries
     conversation = talk(said, "more", resume="last", save=False)
-    assert texts(conversation.messages) == ["u:hi", "a:HI", "u:more", "a:MORE"]
+    assert texts(conversation.messages()) == ["u:hi", "a:HI", "u:more", "a:MORE"]
     conversation.restart(None)
     assert store.open("last").entries == before
 
@@ -135,16 +162,16 @@ def test_results_are_no_words_without_an_answer(store, said, kind):
     ):
         session.append(message)
     conversation = talk(said, resume="last")
-    assert len(conversation.messages) == 3
+    assert len(conversation.messages()) == 3
     assert not any("no answer" in line for line in said)
 
 
 def test_only_words_without_an_answer(store, said):
     store.create().append(UserMessage.text("hi"))
     conversation = talk(said, resume="last")
-    assert conversation.messages == []
+    assert conversation.messages() == []
     conversation.restart("Be kind.")
-    conversation.add(UserMessage.text("you"), AssistantMessage.text("me"))
+    talk_once(conversation, UserMessage.text("you"), AssistantMessage.text("me"))
     assert texts(store.open("last").context()) == ["s:Be kind.", "u:you", "a:me"]
 
 
@@ -160,7 +187,7 @@ def test_a_session_of_an_agent(store, said):
     conversation = talk(said, "more", resume="last")
     assert conversation.system == "One.\n\nTwo."
     expected = ["s:One.", "s:Two.", "c:Greetings.", "u:hi", "a:HI", "u:more", "a:MORE"]
-    assert texts(conversation.messages) == texts(store.open("last").context()) == expected
+    assert texts(conversation.messages()) == texts(store.open("last").context()) == expected
 
 
 def test_a_damaged_session(store, said):
@@ -178,14 +205,14 @@ def test_a_removed_session_is_said_once(store, said):
     conversation = talk(said, "hi")
     store.remove("last")
     for word in ("more", "again"):
-        conversation.add(UserMessage.text(word), AssistantMessage.text(word.upper()))
+        talk_once(conversation, UserMessage.text(word), AssistantMessage.text(word.upper()))
     conversation.restart("x")
     (complaint,) = said[1:]
     assert complaint.startswith("localagent: no session ")
     assert complaint.endswith("; this conversation goes on and is no longer kept")
     assert "\n" not in complaint
     assert list(store.root.iterdir()) == []
-    assert texts(conversation.messages) == ["s:x"]
+    assert texts(conversation.messages()) == ["s:x"]
 
 
 def test_a_place_that_cannot_be_written_is_said_once(store, said):
@@ -193,7 +220,7 @@ def test_a_place_that_cannot_be_written_is_said_once(store, said):
     conversation = talk(said, "hi", "more")
     (complaint,) = said
     assert complaint.startswith(f"localagent: cannot write to {store.root}")
-    assert len(conversation.messages) == 4
+    assert len(conversation.messages()) == 4
 
 
 def test_what_cannot_be_resumed(store, said):

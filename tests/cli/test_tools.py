@@ -1,0 +1,163 @@
+"""Tools on the command line: with lfm2-nano, in a pipe and in a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from localagent.session import SessionStore
+from tests.cli.conftest import COMMAND
+
+NANO = ("--model", "lfm2-nano", "--temperature", "0", "--threads", "1")
+QUESTION = "Read the file plan.txt."
+
+
+@pytest.fixture
+def root(tmp_path):
+    folder = tmp_path / "root"
+    folder.mkdir()
+    (folder / "plan.txt").write_text("red fox\n")
+    (folder / "other.txt").write_text("blue bird\n")
+    return folder
+
+
+def test_a_tool_is_called_on_the_way_to_an_answer(localagent, root):
+    done = localagent("run", QUESTION, *NANO, "--tools", "files", "--root", str(root))
+    assert (done.returncode, done.stdout) == (0, b"The result is red fox.\n")
+    assert done.stderr.decode() == "call read_file(path='plan.txt')\nread_file: red fox\n"
+
+
+def test_where_nobody_can_be_asked_nothing_is_run(localagent, root):
+    options = ("--tools", "files", "--root", str(root), "--ask", "*")
+    done = localagent("run", QUESTION, *NANO, *options)
+    notes = done.stderr.decode()
+    assert "read_file: denied" in notes
+    assert "--allow read_file lets it run" in notes
+    assert "red fox" not in notes + done.stdout.decode()
+    done = localagent("run", QUESTION, *NANO, *options, "--allow", "read_*")
+    assert done.stdout == b"The result is red fox.\n"
+    done = localagent("run", QUESTION, *NANO, *options, "--allow", "read_*", "--deny", "*")
+    assert b"red fox" not in done.stderr + done.stdout
+
+
+def test_a_chat_in_a_pipe(localagent, root, tmp_path):
+    options = (*NANO, "--tools", "files", "--root", str(root))
+    done = localagent("chat", *options, stdin=f"/tools\n{QUESTION}\n/history\n".encode())
+    notes = done.stderr.decode()
+    assert "read_file: " in notes.splitlines()[1] + notes
+    assert done.stdout == b"The result is red fox.\n"
+    assert 'read_file(path="plan.txt")' in notes
+    assert "tool: red fox" in notes
+    session = SessionStore(tmp_path / "localagent" / "sessions").open("last")
+    assert [message.role for message in session.context()] == ["user", "assistant", "tool", "assistant"]
+    again = localagent("chat", *options, "--resume", "last", stdin=f"{QUESTION}\n".encode())
+    assert again.stdout == b"The result is red fox.\n"
+
+
+def test_the_tools_that_there_are(localagent):
+    shown = localagent("tools").stdout.decode()
+    assert "write_file(path, content) (asks)" in shown
+    schemas = json.loads(localagent("tools", "--json").stdout)
+    assert schemas["calculator"][0]["function"]["name"] == "calculate"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--tools", "time,sing"], "no tools called 'sing'"),
+        (["--tools", "files", "--root", "/nowhere"], "/nowhere"),
+        (["--mcp", "/nowhere/mcp.json"], "/nowhere/mcp.json"),
+    ],
+)
+@pytest.mark.parametrize("command", [("run", "Hi."), ("chat",)])
+def test_what_cannot_be_had(localagent, command, options, says):
+    localagent.refuse(*command, *NANO, *options, code=2, says=says)
+
+
+# -- in a terminal ----------------------------------------------------------------------------------------
+
+if sys.platform != "win32":
+    import pexpect
+
+READY = "\x1b[?2004h"  # line editing switches bracketed paste on
+CHOICES = "yes, no, always, never, edit or stop?"
+
+
+@pytest.fixture
+def chat(localagent, root):
+    if sys.platform == "win32":
+        pytest.skip("pseudo-terminals are Unix")
+    child = pexpect.spawn(
+        str(COMMAND),
+        ["chat", *NANO, "--tools", "files", "--root", str(root), "--ask", "*"],
+        env={**localagent.environment, "PROMPT_TOOLKIT_NO_CPR": "1"},
+        encoding="utf-8",
+        timeout=20,
+        dimensions=(40, 160),
+    )
+    child.expect("lfm2-nano, .* tokens of context")
+    child.expect_exact(READY)
+    yield child
+    if child.isalive():
+        child.terminate(force=True)
+
+
+def ask(child, text: str = QUESTION) -> None:
+    answer(child, text)
+    child.expect_exact('may it run? read_file(path="plan.txt")')
+    child.expect_exact(CHOICES)
+
+
+def answer(child, text: str) -> None:
+    child.send(text)
+    child.expect_exact(text)
+    child.send("\r")
+
+
+def test_yes_no_and_always(chat):
+    ask(chat)
+    answer(chat, "perhaps")
+    chat.expect_exact("y runs it, n does not")
+    chat.expect_exact(CHOICES)
+    answer(chat, "no")
+    chat.expect_exact("Denied by the user")
+    chat.expect_exact(READY)
+    ask(chat)
+    answer(chat, "y")
+    chat.expect_exact("The result is red fox.")
+    chat.expect_exact(READY)
+    ask(chat)
+    answer(chat, "always")
+    chat.expect_exact("The result is red fox.")
+    chat.expect_exact(READY)
+    answer(chat, QUESTION)
+    assert chat.expect_exact(["The result is red fox.", CHOICES]) == 0
+
+
+def test_edit(chat):
+    ask(chat)
+    answer(chat, "edit")
+    chat.expect_exact('{"path": "plan.txt"}')
+    chat.send("\x01\x0b")  # to the beginning, and away with it
+    answer(chat, '{"way": "other.txt"}')
+    chat.expect_exact("these do not fit: ")
+    chat.send("\x01\x0b")
+    answer(chat, '{"path": "other.txt"}')
+    chat.expect_exact('(The user changed the arguments to: path="other.txt") blue bird')
+    chat.expect_exact(READY)
+
+
+@pytest.mark.parametrize("key", ["stop\r", "\x03", "\x04"])
+def test_stopping_at_the_question(chat, key):
+    ask(chat)
+    chat.send(key)
+    chat.expect_exact("(stopped)")
+    chat.expect_exact(READY)
+    answer(chat, "/history")
+    chat.expect_exact("tool: Denied: the run was stopped. The call was not run.")
+    chat.expect_exact(READY)
+    ask(chat)
+    answer(chat, "y")
+    chat.expect_exact("The result is red fox.")
