@@ -27,6 +27,7 @@ from localagent.messages import (
     AssistantPart,
     MalformedToolCallPart,
     Message,
+    ModelMessage,
     ReasoningPart,
     TextPart,
     Timings,
@@ -68,18 +69,25 @@ def render_turn(host: Host, dialect: Dialect, request: Request, tools: Sequence[
             f"{host.name} reads no tools: its dialect {dialect.name!r} has no tool calls; if the model does "
             "write calls, name the dialect that it writes"
         )
-    prompt = _render(host, dialect, request, tools or None)
+    try:
+        prompt = _render(host, dialect, request.messages, tools or None)
+    except TemplateFailed:
+        joined = chat_template.join_users(request.messages)  # some templates want the roles to take turns
+        if len(joined) == len(request.messages):
+            raise
+        prompt = _render(host, dialect, joined, tools or None)
     opened = opens_reasoning(dialect, prompt.text if prompt.tail is None else prompt.tail)
     return dataclasses.replace(prompt, inside="reasoning" if opened else None)
 
 
-def _render(host: Host, dialect: Dialect, request: Request, tools: Sequence[ToolSchema] | None) -> Prompt:
+def _render(
+    host: Host, dialect: Dialect, messages: Sequence[ModelMessage], tools: Sequence[ToolSchema] | None
+) -> Prompt:
     """The conversation by the template, which is asked what it shows only where that decides something.
 
     That is so where tools were used and the dialect cannot write calls, where the template frames content,
     and where it refuses or drops the results of calls that it has not seen.
     """
-    messages = request.messages
     results = [message for message in messages if isinstance(message, ToolMessage)]
     if not results or (dialect.renderers and not chat_template.frames_content(dialect)):
         try:

@@ -326,6 +326,30 @@ def prompt_of(host: TemplateHost, dialect) -> str:
     return render_turn(host, dialect, build_request(USED, chat_template.TARGET), None).text
 
 
+ALTERNATING = """{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}
+{{- raise_exception('roles must alternate') }}{% endif %}{{ m.role }}: {{ m.content }}
+{% endfor %}"""
+
+
+@pytest.mark.parametrize(
+    ("messages", "shown"),
+    [
+        (
+            [CompactionSummaryMessage(content="Old."), UserMessage.text("a"), UserMessage.text("b")],
+            "user: Summary of the conversation so far:\n\nOld.\n\na\n\nb\n",
+        ),
+        ([AssistantMessage.text("a"), UserMessage.text("b")], None),
+    ],
+)
+def test_a_template_that_wants_roles_to_take_turns(messages, shown):
+    host, request = TemplateHost(ALTERNATING), build_request(messages, chat_template.TARGET)
+    if shown is None:
+        with pytest.raises(TemplateFailed, match="alternate"):
+            render_turn(host, LFM2, request, None)
+    else:
+        assert render_turn(host, LFM2, request, None).text == shown
+
+
 def test_a_template_that_must_see_the_calls_of_results_is_shown_them():
     assert "[TOOL_CALLS]f[ARGS]{" in prompt_of(TemplateHost(STRICT), DIALECTS["mistral"])
     lenient = STRICT.replace("messages[loop.index0 - 1].tool_calls", "true")

@@ -369,8 +369,8 @@ def test_a_message_that_does_not_fit_is_clipped_for_the_summary_alone():
     ("history", "prompt", "problem"),
     [
         (talk(2), words(300), "the last request does not fit"),
-        ([], words(300), "nothing was said before"),
-        ([SystemMessage(content="Paint.")], words(190), "nothing was said before"),
+        ([], words(300), None),
+        ([SystemMessage(content="Paint.")], words(190), None),
     ],
 )
 def test_a_request_of_the_user_is_never_summarised(history, prompt, problem):

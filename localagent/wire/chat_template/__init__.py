@@ -22,8 +22,8 @@ from localagent.request import Target
 from localagent.wire.chat_template.marking import frames_content
 from localagent.wire.chat_template.probing import TemplateSupport, probe
 from localagent.wire.chat_template.reading import from_wire
-from localagent.wire.chat_template.writing import to_wire
+from localagent.wire.chat_template.writing import join_users, to_wire
 
 TARGET = Target("the chat template", system="slot", vision=False, orphan_results=True)
 
-__all__ = ["TARGET", "TemplateSupport", "frames_content", "from_wire", "probe", "to_wire"]
+__all__ = ["TARGET", "TemplateSupport", "frames_content", "from_wire", "join_users", "probe", "to_wire"]

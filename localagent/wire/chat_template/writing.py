@@ -49,6 +49,22 @@ def to_wire(
     return turns
 
 
+def join_users(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """The messages with neighbouring ones of the user as one, for templates that want the roles to take turns.
+
+    They come of summaries and rescues, and of requests that were never answered.
+    """
+    joined: list[ModelMessage] = []
+    for message in messages:
+        before = joined[-1] if joined else None
+        if isinstance(message, UserMessage) and isinstance(before, UserMessage):
+            content = (*before.content, TextPart(text="\n\n"), *message.content)
+            joined[-1] = before.model_copy(update={"content": content})
+        else:
+            joined.append(message)
+    return joined
+
+
 def _texts(parts: Iterable[Any]) -> Iterator[str]:
     for part in parts:
         if not isinstance(part, TextPart):
