@@ -3,7 +3,7 @@
 #   make test    all tests, those on real weights included
 #   make check   style and types
 #   make fuzz    coverage-guided fuzzing of the parser for FUZZ_SECONDS (60)
-#   make bench   what the runtime, prefix reuse, parsing and messages cost
+#   make bench   what the runtime, prefix reuse, parsing, messages and the agent loop cost
 #   make clean   remove the environment; models stay where they are
 
 PYTHON ?= python3
@@ -84,6 +84,7 @@ bench: dev weights
 	@$(BIN)/python benchmarks/exactness.py --calls 20
 	@$(BIN)/python benchmarks/parse_throughput.py
 	@$(BIN)/python benchmarks/messages.py
+	@$(BIN)/python benchmarks/agent_loop.py
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
