@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 GRACE = 5.0
 """Seconds that the end of a connection may take, a program's own end not counted."""
+CALM = 1.0
+"""Seconds from one list of tools to the next: a server may say with every list that it has changed."""
 PARTLY = "it may have done part of it"
 
 
@@ -51,8 +53,8 @@ class Link:
         self._incoming: Incoming | None = None
         self._session: ClientSession | None = None
         self._scope = anyio.CancelScope()
-        self._wake = anyio.Event()
-        self._stale = False
+        self._changed = anyio.Event()
+        self._over = anyio.Event()
         self._ended = False
         self._stopped = False
 
@@ -79,11 +81,11 @@ class Link:
         self._stopped = True
         if self._session is None:
             self._scope.cancel()
-        self._wake.set()
+        self._over.set()
 
     def _on_end(self) -> None:
         self._ended = True
-        self._wake.set()
+        self._over.set()
 
     async def call(
         self, tool: str, arguments: Mapping[str, Any], on_progress: ProgressFnT | None
@@ -139,15 +141,21 @@ class Link:
                 self._scope.deadline = anyio.current_time() + GRACE
 
     async def _stay(self, session: ClientSession) -> None:
-        """Wait for the end, and list the tools anew whenever the server says that they changed."""
+        """Wait for the end, and follow the tools until then."""
         import anyio
 
-        while not (self._ended or self._stopped):
-            if not self._stale:
-                await self._wake.wait()
-                self._wake = anyio.Event()
-                continue
-            self._stale = False
+        async with anyio.create_task_group() as following:
+            following.start_soon(self._follow_tools, session)
+            await self._over.wait()
+            following.cancel_scope.cancel()
+
+    async def _follow_tools(self, session: ClientSession) -> None:
+        """List the tools anew whenever the server says that they changed."""
+        import anyio
+
+        while True:
+            await self._changed.wait()
+            self._changed = anyio.Event()
             try:
                 with anyio.fail_after(self._start_timeout):
                     self.tools = await _list_tools(session)
@@ -156,13 +164,13 @@ class Link:
                 self._on_tools(self, failure(self.config.name, said))
             else:
                 self._on_tools(self, None)
+            await anyio.sleep(CALM)
 
     async def _on_message(self, message: IncomingMessage) -> None:
         from mcp_types import ToolListChangedNotification
 
         if isinstance(message, ToolListChangedNotification):
-            self._stale = True
-            self._wake.set()
+            self._changed.set()
 
     def _described(self, error: BaseException) -> str:
         nonsense = self._incoming.nonsense if self._incoming else None

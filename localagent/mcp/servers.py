@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import ExitStack
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
@@ -52,8 +52,8 @@ class McpServers:
             agent = Agent(model, tools=[servers])
 
     Names of tools are `{server}_{tool}`, or with `prefix=False` the tools' own. `on_problem` is told of a
-    server that cannot be started, which otherwise is an error of `open`, and of one that fails later, maybe
-    in another thread. `start_timeout` is what a server has to start and to list its tools, in seconds.
+    server that cannot be started, which otherwise is an error of `open`, and, in a thread of its own, of one
+    that fails later. `start_timeout` is what a server has to start and to list its tools, in seconds.
     """
 
     def __init__(
@@ -218,13 +218,11 @@ class McpServers:
             self._on_problem(name, error)
 
     def _report(self, name: str, problem: McpFailed) -> None:
-        """Tell of what went wrong in the loop's thread, which must not be ended by whoever hears of it."""
+        """Tell of what went wrong, in a thread of its own: who hears of it may wait, restart and close."""
         if self._on_problem is None:
             return
-        try:
-            self._on_problem(name, problem)
-        except Exception:
-            logging.getLogger(__name__).exception("on_problem raised")
+        hear = partial(self._on_problem, name, problem)
+        threading.Thread(target=hear, name="localagent-mcp-problem", daemon=True).start()
 
     async def _supervise(self, *, task_status: TaskStatus[tuple[dict[str, Server], anyio.Event]]) -> None:
         """The task that all connections belong to."""

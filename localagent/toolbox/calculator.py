@@ -40,9 +40,12 @@ _REFUSED = (
     ),
     (r"%\s*(?:[-+*/),]|of\b|$)", "% is the remainder here, write 15% of 80 as 15 / 100 * 80"),
     (r"!", "write factorial(5)"),
+    (r"\N{SQUARE ROOT}", "write sqrt(16)"),
+    (r"(?<![a-z0-9_.])[0-9][0-9_.]*\s*\(|\)\s*[(0-9]", "write 2 * (3) for 2(3)"),
     (r"[=<>]", "nothing is compared or assigned"),
     (r"[^a-z0-9_ .,+\-*/%()]", "only numbers, + - * / // % ** and parentheses, constants and functions"),
     (r"(?<![a-z0-9_])0[xob]", "write numbers in decimal"),
+    (r"[0-9)]\s*x\s*[0-9(]", "write 3 * 4 for 3 x 4"),
     (
         r"(?<![a-z0-9_])(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?!e[+-]?[0-9])[a-z]",
         "write 2 * x for 2x, and no units",

@@ -123,6 +123,8 @@ def _location(header: str) -> str:
 
 def _reason(error: Exception) -> str:
     match error:
+        case http.client.RemoteDisconnected():
+            return _ENDED
         case http.client.BadStatusLine() | http.client.LineTooLong():
             return "the answer is no HTTP"
         case http.client.HTTPException():

@@ -1,7 +1,7 @@
 """Tools: what models may call, made of typed functions, and their results."""
 
 from localagent.tools.function import FunctionTool, as_tool, tool
-from localagent.tools.tool import Tool, ToolContext, ToolOutput
+from localagent.tools.tool import Report, Tool, ToolContext, ToolOutput
 from localagent.tools.toolset import ToolSet
 
-__all__ = ["FunctionTool", "Tool", "ToolContext", "ToolOutput", "ToolSet", "as_tool", "tool"]
+__all__ = ["FunctionTool", "Report", "Tool", "ToolContext", "ToolOutput", "ToolSet", "as_tool", "tool"]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from pydantic import ValidationError
@@ -16,7 +18,8 @@ from pydantic_core import PydanticCustomError
 
 from localagent.errors import InvalidArguments
 from localagent.messages.values import check_json, quoted
-from localagent.tools.findings import findings, one_line, writable
+from localagent.tools.findings import findings, one_line, shown, writable
+from localagent.tools.misread import misread
 from localagent.tools.names import listed, matched
 from localagent.tools.schema import Schema, inlined, lets_more_through, schemas_of, tidied
 from localagent.tools.signature import NOTHING, Parameter, no_schema, refuse
@@ -59,9 +62,29 @@ class Arguments:
 
         return run
 
+    def normal(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """What the function gets, as JSON, with the defaults that are known. Raises InvalidArguments.
+
+        A value that its type cannot say in JSON is as it was written.
+        """
+        values = self._validated(arguments)
+        taken = self._taken()
+        normal = matched(arguments, taken)
+        for name, each in taken.items():
+            if name in values:
+                with suppress(Exception):  # a serializer of the type's raises what it likes
+                    normal[name] = _as_json(each, values[name])
+            elif "default" in (told := self.schema["properties"][name]):
+                normal[name] = told["default"]
+        return normal
+
+    def _taken(self) -> dict[str, Parameter]:
+        """The parameters that models are asked for."""
+        return {each.name: each for each in self.parameters if each.adapter is not None}
+
     def _validated(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        taken = {each.name: each for each in self.parameters if each.adapter is not None}
-        given = matched(arguments, taken.keys())
+        taken = self._taken()
+        given = matched(arguments, taken)
         unknown = [key for key in given if key not in taken]
         found = [f"{quoted(key)}: there is no such parameter" for key in unknown]
         if found:
@@ -73,10 +96,14 @@ class Arguments:
         for name, each in taken.items():
             if name in given:
                 values[name], wrong = _validate(each, given[name], name in self.closed)
-                found += wrong
+                found += wrong or self._misread(name, given[name])
         if found:
             raise InvalidArguments(_text(found))
         return values
+
+    def _misread(self, name: str, value: Any) -> list[str]:
+        found = misread(self.schema["properties"][name], value, name, self.schema.get("$defs", {}))
+        return [f"{path}: Input should be {wanted}, not {shown(written)}" for path, wanted, written in found]
 
 
 def read_arguments(parameters: Sequence[Parameter], descriptions: Mapping[str, str], tool: str) -> Arguments:
@@ -132,10 +159,18 @@ def _default(parameter: Parameter, tool: str) -> Any:
     except Exception as error:
         raise refuse(tool, name, f"its default does not fit its type: {one_line(repr(error), 200)}") from None
     try:
-        return check_json(adapter.dump_python(valid, mode="json", by_alias=True))
+        return _as_json(parameter, valid)
     except Exception as error:
         what = f"its default {value!r:.60} cannot be said in JSON"
         raise refuse(tool, name, f"{what}: {one_line(str(error), 200)}") from None
+
+
+def _as_json(parameter: Parameter, valid: Any) -> Any:
+    """A value of the parameter's type as JSON. Raises ValueError, and what the type's own hooks raise."""
+    if isinstance(valid, Decimal):  # models are told that it is a number
+        return check_json(int(valid) if valid == int(valid) else float(valid))
+    assert parameter.adapter is not None
+    return check_json(parameter.adapter.dump_python(valid, mode="json", by_alias=True, warnings=False))
 
 
 def _validate(parameter: Parameter, value: Any, closed: bool) -> tuple[Any, list[str]]:

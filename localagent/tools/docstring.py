@@ -20,6 +20,12 @@ class Documented:
     parameters: dict[str, str] = field(default_factory=dict)
 
 
+def docstring_of(function: object) -> str | None:
+    """The docstring of a function, also an inherited one; not what Python says of every `__call__`."""
+    found = inspect.getdoc(function)
+    return None if found == inspect.getdoc(type.__call__) else found
+
+
 def read_docstring(text: str | None) -> Documented:
     """The summary and the long description as one text, and the parameters by name."""
     if not text or not text.strip():

@@ -22,7 +22,22 @@ _NOUNS = (
     (re.compile(r"an object or instance of .+$|a dictionary or an instance of .+$"), "an object"),
     (re.compile(r"a valid (array|list|tuple|set|frozenset)$"), "a list"),
     (re.compile(r", unable to (parse|interpret) .*$"), ""),
+    (re.compile(r"^Input is not (a valid [\w ]+?)( for <class .+)?$"), rf"{_INPUT}\1"),
+    (re.compile(r"^Unable to extract tag using discriminator (.+)$"), r"\1 is missing"),
 )
+FORMATS = {
+    "date": 'a date such as "2026-01-31"',
+    "date-time": 'a date and time such as "2026-01-31T12:00:00"',
+    "time": 'a time such as "12:30:00"',
+    "duration": 'a duration such as "PT1H30M" or "01:30:00"',
+}
+"""What text of a format looks like: models that hear only that theirs is none try the same again."""
+_TIMES = (
+    ("date_", "date"), ("datetime_", "date-time"), ("time_delta", "duration"),
+    ("time_", "time"),
+)  # fmt: skip
+_LITERAL = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\b(?:True|False|None)\b")
+_JSON = {"True": "true", "False": "false", "None": "null"}
 
 
 def findings(error: ValidationError, root: str, value: Any) -> list[str]:
@@ -76,6 +91,8 @@ def _path(root: str, location: tuple[int | str, ...], value: Any, ends_outside: 
         if isinstance(step, int) and isinstance(here, list) and step < len(here):
             path += f"[{step}]"
             here = here[step]
+        elif isinstance(step, int) and isinstance(here, list) and ends_outside:
+            path += f"[{step}]"  # a tuple is too short
         elif isinstance(step, str) and isinstance(here, dict):
             if step in here:
                 here = here[step]
@@ -90,7 +107,12 @@ def _said(kind: str, message: str) -> str:
         return "missing"
     if kind in _UNKNOWN:
         return "there is no such key"
+    if kind.endswith(("_parsing", "_inexact")):
+        for begins, what in _TIMES:
+            if kind.startswith(begins):
+                reason = message.rpartition(", ")[2]
+                return f"{_INPUT}{FORMATS[what]}" + (f" ({reason})" if "range" in reason else "")
     said = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
     for pattern, noun in _NOUNS:
         said = pattern.sub(noun, said)
-    return said
+    return _LITERAL.sub(lambda each: _JSON.get(each[0], each[0]), said) if said.startswith(_INPUT) else said

@@ -16,7 +16,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from localagent.errors import InvalidTool
 from localagent.messages.values import check_json, quoted
 from localagent.tools.arguments import read_arguments
-from localagent.tools.docstring import Documented, read_docstring
+from localagent.tools.docstring import Documented, docstring_of, read_docstring
 from localagent.tools.names import check_name, listed
 from localagent.tools.signature import read_signature, refuse, underlying
 from localagent.tools.tool import Tool
@@ -32,7 +32,7 @@ class FunctionTool(Tool, Generic[P, R]):
     function: Callable[P, R] = field(repr=False)
 
     def __post_init__(self) -> None:
-        documented = inspect.getdoc(underlying(self.function))
+        documented = docstring_of(underlying(self.function))
         known = {"__name__": self.name, "__doc__": documented, "__wrapped__": self.function}
         for name in ("__name__", "__qualname__", "__module__"):
             if isinstance(text := getattr(self.function, name, None), str):
@@ -95,6 +95,8 @@ def tool(
         called, documented = _described(written, name)
         if timeout is not None and not (_is_number(timeout) and 0 < timeout < math.inf):
             raise InvalidTool(f"tool {called}: timeout={timeout!r:.40} is no number of seconds above 0")
+        if description is not None and not isinstance(description, str):
+            raise InvalidTool(f"tool {called}: description={description!r:.40} is no text")
         parameters = read_signature(written, called)
         known = dict.fromkeys([each.name for each in parameters] + _bound_names(written))
         for each in documented.parameters:
@@ -106,6 +108,7 @@ def tool(
             description=documented.description if description is None else description,
             parameters=arguments.schema,
             bind=functools.partial(arguments.bind, written),
+            normalise=arguments.normal,
             side_effects=side_effects,
             sequential=sequential,
             repeatable=repeatable,
@@ -138,7 +141,7 @@ def _described(written: Any, name: str | None) -> tuple[str, Documented]:
         raise InvalidTool(f"{quoted(inner.__name__)} is a generator: return one result, such as a list")
     plain = written.func if isinstance(written, functools.partial) else written
     called = name if name is not None else getattr(plain, "__name__", type(plain).__name__)
-    documented = read_docstring(inspect.getdoc(inner))
+    documented = read_docstring(docstring_of(inner))
     if not documented.description and not inspect.isroutine(plain) and not hasattr(plain, "__wrapped__"):
         # An object: its class says what it is, and of parameters only those of __init__.
         documented = Documented(

@@ -7,10 +7,11 @@ any value and any exception; what cannot be said is an error result that names t
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import traceback
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from localagent.errors import ToolError
@@ -25,12 +26,14 @@ from localagent.messages import (
     media,
 )
 from localagent.tools.findings import one_line, writable
-from localagent.tools.jsonable import as_json
+from localagent.tools.jsonable import MAX_VALUES, as_json
 from localagent.tools.tool import ToolOutput
 
 MAX_ERROR = 2_000
 """Characters of an exception's message that models get to read."""
 MAX_TRACEBACK = 20_000
+MAX_LEAVES = 5
+"""Exceptions of a group that models get to read."""
 
 _PARTS = (TextPart, ImagePart, AudioPart, UnknownPart)
 
@@ -57,8 +60,8 @@ def as_error(call: ToolCallPart, error: BaseException) -> ToolResultPart:
     """What a tool raised. A ToolError speaks for itself; of others the model reads one line."""
     said = writable(_message(error))
     if isinstance(error, ToolError):
-        return _failed(call, said.strip() or type(error).__name__)
-    name = type(error).__name__
+        return _failed(call, said.strip() or _type(error))
+    name = _type(error)
     line = one_line(f"{name}: {said}" if said.strip() else name, MAX_ERROR)
     return _failed(call, line, {"traceback": _traceback(error)})
 
@@ -76,7 +79,7 @@ def _unsayable(call: ToolCallPart, value: Any, error: Exception) -> ToolResultPa
         reason = "nobody awaited it"
         with contextlib.suppress(Exception):
             inner.close()
-    what = one_line(f"a {type(inner).__name__} ({reason})", MAX_ERROR)
+    what = one_line(f"a {_type(inner)} ({reason})", MAX_ERROR)
     return _failed(call, f"The tool ran, but what it returned cannot be told: {what}.")
 
 
@@ -86,9 +89,10 @@ def _content(value: Any) -> str | tuple[ResultPart, ...]:
     if (part := _part(value)) is not None:
         return (part,)
     if isinstance(value, list | tuple):
-        parts = [_part(item) for item in value]
+        items = list(itertools.islice(value, MAX_VALUES + 1))  # a subclass may have no end
+        parts = [_part(item) for item in items]
         if any(parts):
-            return tuple(part or TextPart(text=_text(item)) for part, item in zip(parts, value, strict=True))
+            return tuple(part or TextPart(text=_text(item)) for part, item in zip(parts, items, strict=True))
     return _text(value)
 
 
@@ -120,21 +124,44 @@ def _metadata(given: Any) -> dict[str, Any]:
         try:
             plain = as_json(value)
         except Exception:
-            plain = f"<{type(value).__name__}>"
+            plain = f"<{_type(value)}>"
         found[one_line(str(key), 200)] = plain
     return found
 
 
 def _message(error: BaseException) -> str:
+    """What an exception says; a group, as a TaskGroup raises, only counts: what those in it say follows."""
     try:
-        return str(error)
+        said = str(error)
     except Exception as another:
-        return f"(no message: {type(another).__name__} while it was read)"
+        said = f"(no message: {_type(another)} while it was read)"
+    if type(error) in (ExceptionGroup, BaseExceptionGroup):
+        several = itertools.islice(_leaves(error), MAX_LEAVES)
+        said += f": {'; '.join(f'{_type(each)}: {_message(each)}'.removesuffix(': ') for each in several)}"
+    return said
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions in a group, also those in groups in it; others are one themselves."""
+    waiting = [error]
+    while waiting:
+        each = waiting.pop()
+        if type(each) in (ExceptionGroup, BaseExceptionGroup):
+            waiting += reversed(each.exceptions)  # type: ignore[attr-defined]
+        else:
+            yield each
+
+
+def _type(value: object) -> str:
+    try:
+        return type(value).__name__
+    except Exception:  # a metaclass may have a `__name__` of its own
+        return "object"
 
 
 def _traceback(error: BaseException) -> str:
     try:
         text = "".join(traceback.format_exception(error))
     except Exception as another:
-        text = f"{type(error).__name__}, whose traceback raised {type(another).__name__}"
+        text = f"{_type(error)}, whose traceback raised {_type(another)}"
     return writable(text[-MAX_TRACEBACK:])

@@ -13,6 +13,7 @@ import io
 import itertools
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -23,6 +24,9 @@ _active = 0
 """How many captures there are, in all contexts."""
 _numbers = itertools.count()
 """Says which of two captures began first."""
+_held: deque[_Routed] = deque(maxlen=64)
+"""The last that were installed. `print` only borrows `sys.stdout`, and Python before 3.14 crashes when that is
+freed while a thread prints (python/cpython#130163), such as one that was given up."""
 _capture: ContextVar[_Capture | None] = ContextVar("capture", default=None)
 
 
@@ -44,6 +48,7 @@ def _install(write: Callable[[str], object]) -> _Capture:
         capture = _Capture(write, next(_numbers))
         if not isinstance(sys.stdout, _Routed):
             sys.stdout = _Routed(sys.stdout, capture.number)
+            _held.append(sys.stdout)
         return capture
 
 
@@ -120,6 +125,15 @@ class _Routed:
     def close(self) -> None:
         if self._capture() is None:
             self.stream.close()
+
+    def detach(self) -> Any:
+        if self._capture() is None:
+            return self.stream.detach()
+        raise io.UnsupportedOperation("detach: the stream is not the tool's")
+
+    def reconfigure(self, **options: Any) -> None:
+        if self._capture() is None:
+            self.stream.reconfigure(**options)
 
     def isatty(self) -> bool:
         return self._capture() is None and self.stream is not None and bool(self.stream.isatty())

@@ -28,6 +28,9 @@ _OF_ONE = frozenset(
 )
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", list: "array"}
 
+_READ = (str, int, float, type(None), list, dict)
+"""Values that pydantic finds again when it reads them as JSON."""
+
 
 class _Generator(GenerateJsonSchema):
     """Pydantic's own schemas, without those of types that no JSON value can be checked against."""
@@ -44,6 +47,18 @@ class _Generator(GenerateJsonSchema):
 
     def is_subclass_schema(self, schema: core_schema.IsSubclassSchema) -> JsonSchemaValue:
         raise PydanticInvalidForJsonSchema("a class is no JSON value")
+
+    def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
+        if not all(isinstance(each.value, _READ) for each in schema["members"]):
+            raise PydanticInvalidForJsonSchema("an Enum is read from text and numbers: give it such values")
+        return super().enum_schema(schema)
+
+    def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
+        if not all(isinstance(each, _READ) for each in schema["expected"]):
+            raise PydanticInvalidForJsonSchema(
+                "members of an Enum in a Literal are read from no JSON: use text"
+            )
+        return super().literal_schema(schema)
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
         found = super().decimal_schema(schema)

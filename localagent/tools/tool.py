@@ -7,15 +7,21 @@ nothing; what it returns runs once.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from localagent.messages import Message, ResultPart, ToolCallPart
+from localagent.tools.findings import writable
 
 Bound = Callable[["ToolContext"], Any | Awaitable[Any]]
 """A tool with its arguments: runs once, and returns what `outcome.as_result` takes, or something to await."""
+
+
+Report = Callable[[str, float | None], None]
+"""Is told of progress: a text, and the share of the whole that is done, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +36,16 @@ class ToolContext:
     messages: Sequence[Message] = ()
     """The conversation up to the call."""
     agent_name: str | None = None
+    state: Any = None
+    """Whatever the application passed to the run for its tools, such as a user or a database."""
     cancel: threading.Event = field(default_factory=threading.Event)
     """Set when nobody waits for the result any more: the run was cancelled, or the time is up."""
-    report: Callable[[str, float | None], None] = lambda text, share: None
+    report: Report = lambda text, share: None
 
     def progress(self, text: str, share: float | None = None) -> None:
         """Tell whoever follows the run how far it is. `share` is of the whole, from 0 to 1."""
-        self.report(text, share)
+        number = isinstance(share, int | float) and math.isfinite(share)
+        self.report(writable(str(text)), min(max(float(share or 0), 0.0), 1.0) if number else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,11 @@ class Tool:
     description: str
     parameters: Mapping[str, Any]
     bind: Callable[[Mapping[str, Any]], Bound]
+    normalise: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    """From the arguments as a model wrote them to those that the tool gets, as JSON; raises what `bind` does.
+
+    For rules, which must see what runs. None: the tool takes them as they are written.
+    """
     side_effects: bool = False
     """It changes something outside the conversation: a person is asked before it runs."""
     sequential: bool = False
@@ -73,6 +87,10 @@ class Tool:
     """Seconds; None leaves it to the agent."""
     kind: str | None = None
     """What sort of tool it is, as a hint for user interfaces: "read", "edit", "execute", "fetch"."""
+
+    def normal(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments in normal form: what the tool gets, as JSON. Raises InvalidArguments."""
+        return dict(arguments) if self.normalise is None else self.normalise(arguments)
 
     @property
     def schema(self) -> dict[str, Any]:

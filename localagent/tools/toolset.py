@@ -106,4 +106,7 @@ def shown_to_models(tool: Tool) -> Tool:
     def bind(arguments: Mapping[str, Any]) -> Bound:
         return tool.bind(matched(arguments, tuple(properties)))
 
-    return replace(tool, parameters=parameters, bind=bind)
+    def normalise(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return tool.normal(matched(arguments, tuple(properties)))
+
+    return replace(tool, parameters=parameters, bind=bind, normalise=normalise)

@@ -85,6 +85,9 @@ def called(number: object, params: dict) -> None:
             os._exit(1)
         case "silent_in_call":
             return
+        case "silent_in_second_list":
+            Path(sys.argv[2]).mkdir()
+            say(method="notifications/tools/list_changed")
     say(id=number, result=result)
 
 
@@ -109,6 +112,13 @@ def answer(request: dict) -> None:
                 id=number,
                 result={**listed(params), "resultType": "complete", "ttlMs": 0, "cacheScope": "public"},
             )
+        case "tools/list" if MODE == "storm":
+            say(id=number, result=listed(params))
+            with Path(sys.argv[2]).open("a") as lists:
+                lists.write("once\n")
+            say(method="notifications/tools/list_changed")
+        case "tools/list" if MODE == "silent_in_second_list" and Path(sys.argv[2]).exists():
+            Path(sys.argv[2], "asked").touch()
         case "tools/list":
             say(id=number, result=listed(params))
         case "tools/call":

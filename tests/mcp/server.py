@@ -92,6 +92,16 @@ async def wait(record: str) -> str:
     return "waited"
 
 
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+async def file(path: str, ctx: Context) -> str:
+    """Read a file, which takes for ever."""
+    step = 0
+    while True:
+        step += 1
+        await ctx.report_progress(step, message=f"step {step} of {path}")
+        await asyncio.sleep(0.05)
+
+
 @server.tool()
 async def meet(folder: str, me: str, others: int) -> str:
     """Come back when everybody is here."""

@@ -13,7 +13,7 @@ import pytest
 
 from localagent.errors import InvalidArguments, McpFailed, ToolError
 from localagent.mcp import McpServers
-from tests.mcp.conftest import call, context, hostile, real, tool_of
+from tests.mcp.conftest import call, context, eventually, hostile, real, tool_of
 
 ROOT = Path(__file__).parents[2]
 STARTS = [
@@ -167,3 +167,22 @@ def test_a_call_that_is_never_answered_can_be_cancelled():
         with pytest.raises(ToolError, match="was cancelled"):
             running.result(timeout=30)
         assert servers.status()[0].state == "running"
+
+
+def test_a_list_that_never_comes_does_not_keep_servers_from_closing(tmp_path):
+    servers = McpServers({"h": hostile("silent_in_second_list", str(tmp_path / "told"))}, start_timeout=3600)
+    with ThreadPoolExecutor() as pool, servers:
+        call(servers, "h_t")
+        eventually((tmp_path / "told" / "asked").exists)
+        closing = pool.submit(servers.close)
+        closing.result(timeout=30)
+
+
+def test_lists_that_always_change_are_followed_calmly(tmp_path, monkeypatch):
+    told = tmp_path / "lists"
+    monkeypatch.setattr("localagent.mcp.link.CALM", 3600.0)
+    with McpServers({"h": hostile("storm", str(told))}) as servers:
+        eventually(lambda: told.read_text().count("once") == 2)
+        for _ in range(20):
+            assert call(servers, "h_t").content == "fine"
+        assert told.read_text().count("once") == 2

@@ -189,6 +189,7 @@ def test_a_crash_during_a_call_is_told_and_the_next_call_starts_the_server_anew(
         with pytest.raises(ToolError, match="real ended while it worked; it may have done part of it"):
             call(servers, "real_crash")
         assert call(servers, "real_pid").content != first
+        eventually(lambda: problems)
         [(name, problem)] = problems
         assert name == "real"
         assert "Segmentation fault (nearly)" in str(problem)
@@ -231,6 +232,20 @@ def test_restart():
         assert call(servers, "real_pid").content != first
         with pytest.raises(UsageError, match="no MCP server is called 'other'"):
             servers.restart("other")
+
+
+@pytest.mark.parametrize("act", ["restart", "close"])
+def test_whoever_hears_of_a_problem_may_act(act):
+    acted = threading.Event()
+
+    def on_problem(name, problem):
+        servers.restart(name) if act == "restart" else servers.close()
+        acted.set()
+
+    with McpServers({"real": real()}, on_problem=on_problem) as servers:
+        psutil.Process(int(call(servers, "real_pid").content)).kill()
+        assert acted.wait(60)
+        assert servers.status()[0].state == ("running" if act == "restart" else "closed")
 
 
 def test_calls_that_wait_end_when_the_servers_are_closed(tmp_path):

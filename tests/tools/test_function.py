@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections import OrderedDict
 
 CONTEXT = ToolContext(call=ToolCallPart(id="1", name="f"))
+DATE = 'Input should be a date such as "2026-01-31"'
+MOMENT = 'Input should be a date and time such as "2026-01-31T12:00:00"'
 
 
 class Unit(enum.Enum):
@@ -36,6 +38,14 @@ class Unit(enum.Enum):
 class Item(BaseModel):
     count: int
     note: str | None = None
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
 
 
 class Open(BaseModel):
@@ -231,6 +241,17 @@ def test_a_value_reaches_the_function_as_its_type(annotation, given, expected):
         (Touchy, {"a": 2}, ["value: KeyError: 'two'"]),
         (int, "y" * 100, [f'value: Input should be a valid integer, not "{"y" * 59}...']),
         (Any, float("nan"), ["value: nan is not JSON"]),
+        (tuple[int, str], [1], ["value[1]: missing"]),
+        (Path, 1, ["value: Input should be a valid path, not 1"]),
+        (Literal[True, None], 3, ["value: Input should be true or null, not 3"]),
+        (Literal["None", "a"], 3, ["value: Input should be 'None' or 'a', not 3"]),
+        (Annotated[Cat | Dog, Field(discriminator="kind")], {}, ["value: 'kind' is missing"]),
+        (dt.date, "soon", ['value: Input should be a date such as "2026-01-31", not "soon"']),
+        (dt.date, "2026-01-31T12:00:00", [f"value: {DATE}, not \"2026-01-31T12:00:00\""]),
+        (dt.date, "2026-13-01", [f"value: {DATE} (month value is outside expected range of 1-12), not \"2026-13-01\""]),
+        (dt.datetime, "soon", [f'value: {MOMENT}, not "soon"']),
+        (dt.time, "noon", ['value: Input should be a time such as "12:30:00", not "noon"']),
+        (dt.timedelta, "5", ['value: Input should be a duration such as "PT1H30M" or "01:30:00", not "5"']),
         (Item, {"count": 1, "\ud800": 1}, None),
     ],
     ids=str,
@@ -243,6 +264,62 @@ def test_the_model_reads_what_is_wrong_with_its_arguments(annotation, given, say
     found = refusal(tool(f), {"value": given})
     "\n".join(found).encode()
     assert says is None or found == says
+
+
+class Meeting(BaseModel):
+    at: dt.datetime
+    after: Meeting | None = None
+
+
+@pytest.mark.parametrize(
+    ("annotation", "given", "path", "wanted"),
+    [
+        (dt.datetime, 2026, "", MOMENT),
+        (dt.datetime, "20260131", "", MOMENT),
+        (dt.datetime | None, "2026", "", MOMENT),
+        (dt.datetime | dt.date, 86400, "", MOMENT),
+        (dt.date, 0, "", DATE),
+        (dt.date, "86400", "", DATE),
+        (dt.time, 15, "", 'Input should be a time such as "12:30:00"'),
+        (list[dt.date], ["2026-01-31", 0], "[1]", DATE),
+        (tuple[int, dt.date], [0, 0], "[1]", DATE),
+        (dict[str, dt.date], {"a b": 0}, ".a b", DATE),
+        (Meeting, {"at": "2026-01-31", "after": {"at": 3}}, ".after.at", MOMENT),
+        (float, "NaN", "", "Input should be a finite number"),
+        (list[float], [1, "1e400"], "[1]", "Input should be a finite number"),
+    ],
+    ids=str,
+)
+def test_what_would_be_read_as_something_else_is_refused(annotation, given, path, wanted):
+    """Pydantic takes 2026 for a moment in 1970, and text that spells no number for one."""
+
+    def f(value):
+        raise AssertionError("it must not run")
+
+    f.__annotations__ = {"value": annotation}
+    (found,) = refusal(tool(f), {"value": given})
+    assert found.startswith(f"value{path}: {wanted}, not ")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "given", "expected"),
+    [
+        (dt.datetime | int, 2026, 2026),
+        (str | dt.date, "2026", "2026"),
+        (dt.datetime | None, None, None),
+        (dt.timedelta, 90, dt.timedelta(seconds=90)),
+        (float, "1e3", 1000.0),
+        (float | str, "NaN", "NaN"),
+        (dict[str, dt.date], {"2026": "2026-01-31"}, {"2026": dt.date(2026, 1, 31)}),
+    ],
+    ids=str,
+)
+def test_what_can_only_be_meant_so_is_taken(annotation, given, expected):
+    def f(value):
+        return value
+
+    f.__annotations__ = {"value": annotation}
+    assert call(tool(f), value=given) == expected
 
 
 def test_unknown_and_missing_arguments_are_named():
@@ -383,6 +460,17 @@ def test_methods_partials_and_objects():
     assert call(by_position, retries=2) == ("k", "p", 2)
     with pytest.raises(InvalidArguments, match="key: there is no such parameter"):
         by_name.bind({"path": "p", "key": "mine"})
+
+
+def test_an_object_whose_call_says_nothing_is_described_by_its_class():
+    class Finder:
+        """Find things."""
+
+        def __call__(self, query: str) -> str:
+            return query
+
+    assert tool(Finder()).description == "Find things."
+    assert tool(Finder()).__doc__ is None
 
 
 def test_wrapped_functions():
@@ -593,6 +681,7 @@ class _Class:
         (search, {"name": "a\n"}, "is no name"),
         (search, {"name": "señor"}, "'señor' is no name"),
         (search, {"name": 3}, "3 is no name"),
+        (search, {"description": 5}, "tool search: description=5 is no text"),
         (search, {"timeout": -1}, "tool search: timeout=-1 is no number of seconds above 0"),
         (search, {"timeout": 0}, "timeout=0"),
         (search, {"timeout": float("inf")}, "timeout=inf"),

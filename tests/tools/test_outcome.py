@@ -188,6 +188,21 @@ def test_metadata_that_is_no_json_is_no_error(metadata):
         assert found.metadata == {"a": "<object>", "b": 1, "3": 4, "\\ud800": 1}
 
 
+class Unnamed(type):
+    @property
+    def __name__(cls):
+        raise RuntimeError("no name")
+
+
+class Nameless(Exception, metaclass=Unnamed): ...
+
+
+class Endless(list):
+    def __iter__(self):
+        while True:
+            yield 1
+
+
 async def coroutine(): ...
 async def async_generator(): yield  # fmt: skip
 
@@ -229,6 +244,8 @@ async def async_generator(): yield  # fmt: skip
         (lambda: Image, "a module"),
         (Hostile, "a Hostile .no class."),
         (lambda: ToolOutput(Hostile(), metadata={"a": Hostile()}), "a Hostile"),
+        (lambda: Nameless(), "a object"),  # noqa: PLW0108 - pytest would ask it for its name
+        (lambda: Endless([1]), "a Endless .more than 1,000,000 values"),
     ],
 )
 def test_what_cannot_be_told_is_an_error_result(make, says):
@@ -308,6 +325,13 @@ def test_a_tool_error_speaks_for_itself():
         (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "no"), None),
         (ValueError("\ud800"), "ValueError: \\ud800"),
         (Odd(), "Odd: (no message: RuntimeError while it was read)"),
+        (Nameless(), "object"),
+        (
+            ExceptionGroup(
+                "in a TaskGroup", [ValueError("a"), ExceptionGroup("b", [ToolError("c"), KeyError()])]
+            ),
+            "ExceptionGroup: in a TaskGroup (2 sub-exceptions): ValueError: a; ToolError: c; KeyError",
+        ),
     ],
 )
 def test_other_exceptions_are_one_line(error, text):

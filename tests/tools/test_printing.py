@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import io
 import os
+import subprocess
 import sys
 import threading
 from contextlib import redirect_stdout
@@ -202,8 +203,12 @@ def test_the_stream_answers_for_whoever_asks(tmp_path, monkeypatch):
                 sys.stdout.fileno()
             with pytest.raises(TypeError, match="must be str, not int"):
                 sys.stdout.write(3)
+            with pytest.raises(io.UnsupportedOperation):
+                sys.stdout.detach()
+            sys.stdout.reconfigure(encoding="ascii")
             sys.stdout.close()
             assert not stream.closed
+            assert stream.encoding == "latin-1"
             assert context.run(lambda: sys.stdout.encoding) == "latin-1"
             assert context.run(sys.stdout.fileno) == stream.fileno()
             assert context.run(lambda: sys.stdout.buffer) is stream.buffer
@@ -233,3 +238,35 @@ def test_stderr_is_left_alone(stdout, monkeypatch):
         print("bad", file=sys.stderr)
         assert sys.stderr is errors
     assert errors.getvalue() == "bad\n"
+
+
+REPLACED = """
+import io, sys, threading, time
+from localagent.tools.printing import captured
+
+def chat():
+    with captured(lambda text: None):
+        while True:
+            print("x" * 100)
+
+real = sys.stdout
+kept = []  # whoever replaces the stream must hold it, too
+for _ in range(20):
+    threading.Thread(target=chat, daemon=True).start()
+end = time.monotonic() + 2
+while time.monotonic() < end:
+    kept.append(io.StringIO())
+    sys.stdout = kept[-1]
+    threading.Thread(target=captured(lambda text: None).__enter__).start()
+    sys.stdout = real
+real.write("still there")
+real.flush()
+"""
+
+
+def test_a_stream_that_is_replaced_while_others_print_crashes_nothing():
+    """It did: `print` does not hold the stream it writes to."""
+    done = subprocess.run(
+        [sys.executable, "-c", REPLACED], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "still there"), done.stderr[-300:]

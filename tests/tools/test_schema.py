@@ -29,6 +29,10 @@ class Unit(enum.Enum):
     F = "f"
 
 
+class Days(enum.Enum):
+    FIRST = dt.date(2026, 1, 1)
+
+
 class Mixed(enum.Enum):
     ONE = 1
     X = "x"
@@ -258,6 +262,8 @@ def test_no_parameters():
         (InvalidTool, "has no JSON Schema"),
         (Annotated[InvalidTool, "x"], "^tool f, parameter value: .*InvalidTool has no JSON Schema"),
         (Annotated[int, Field(alias="n")], "alias"),
+        (Literal[Unit.C], "members of an Enum in a Literal are read from no JSON"),
+        (Days, "an Enum is read from text and numbers"),
     ],
     ids=str,
 )
@@ -269,6 +275,13 @@ def test_a_type_without_a_schema_is_refused(annotation, says):
     assert "\n" not in str(caught.value)
     assert "http" not in str(caught.value)
     assert "arbitrary_types" not in str(caught.value)
+
+
+def test_a_decimal_that_is_left_out_is_a_number_too():
+    def f(a: decimal.Decimal = decimal.Decimal("1.50"), b: decimal.Decimal | None = decimal.Decimal(3)): ...
+
+    properties = tool(f).parameters["properties"]
+    assert json.dumps([properties[name]["default"] for name in "ab"]) == "[1.5, 3]"
 
 
 def test_the_parameter_at_fault_is_named_among_good_ones():
