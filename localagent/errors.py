@@ -79,7 +79,7 @@ class UnknownSession(UsageError):
 
 
 class InvalidTool(UsageError):
-    """A tool that cannot be built, with the parameter at fault, or two tools that a model cannot tell apart."""
+    """A tool that cannot be built, with the parameter at fault, or two that a model cannot tell apart."""
 
 
 class ContextOverflow(UsageError):

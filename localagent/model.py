@@ -80,7 +80,7 @@ class Model:
         the generation at the next token. Raises UsageError, ContextOverflow, TemplateFailed, EngineFailed.
         """
         conversation = as_conversation(messages, system)
-        chosen = dataclasses.replace(self.sampling, **sampling)  # type: ignore[arg-type]
+        chosen = self.sampling_with(sampling)
         return run_turn(self.host, self.dialect, conversation, tools, chosen, cancel, self.name, progress)
 
     def respond(
@@ -97,6 +97,13 @@ class Model:
             if isinstance(event, Done):
                 return event.message
         raise AssertionError("a turn ends in Done")
+
+    def sampling_with(self, options: SamplingOptions) -> Sampling:
+        """The model's own sampling with these options in place of its. Raises UsageError."""
+        if unknown := [name for name in options if name not in SamplingOptions.__annotations__]:
+            known = ", ".join(SamplingOptions.__annotations__)
+            raise UsageError(f"no sampling option {unknown[0]!r:.60}: there are {known}")
+        return dataclasses.replace(self.sampling, **options)  # type: ignore[arg-type]
 
     def count_tokens(
         self,

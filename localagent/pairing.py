@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from localagent.errors import UnpairedResult
 from localagent.messages import (
     AssistantMessage,
+    FlushMessage,
     MalformedToolCallPart,
     Message,
     ToolCallPart,
@@ -56,6 +57,8 @@ def unanswered(messages: Sequence[Message]) -> list[ToolCallPart]:
     """
     results: list[ToolResultPart] = []
     for message in reversed(messages):
+        if isinstance(message, FlushMessage):
+            return []
         if isinstance(message, AssistantMessage):
             asked = [part for part in message.content if isinstance(part, Asked)]
             pairs = zip(asked, pair(asked, results), strict=True)

@@ -14,14 +14,14 @@ import re
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, assert_never
 from weakref import WeakKeyDictionary
 
 from localagent.dialects import opens_reasoning
 from localagent.errors import TemplateFailed, UsageError
-from localagent.hosts.protocol import Finish, Host, Logprobs, Prefilled, Prompt, Sampling
+from localagent.hosts.protocol import Finish, Host, Logprobs, Prefilled, Prompt, Sampling, Token
 from localagent.messages import (
     AssistantMessage,
     AssistantPart,
@@ -135,6 +135,10 @@ def _request(host: Host, messages: Sequence[Message], name: str | None) -> Reque
     return build_request(messages, dataclasses.replace(chat_template.TARGET, name=name or host.name))
 
 
+_WRITTEN = "localagent_written"
+"""The attribute of an exception that broke off a turn: what was written until then."""
+
+
 def run_turn(
     host: Host,
     dialect: Dialect,
@@ -150,17 +154,14 @@ def run_turn(
     `progress` asks for the progress of the prefill, too, as `Prefilled`, before the first event. `cancel`
     ends the generation at the next token; the turn then still ends in Done. Closing the iterator does so
     without. `name` is how the message names the model, by default as the weights do. Raises UsageError,
-    TemplateFailed, ContextOverflow, EngineFailed.
+    TemplateFailed, ContextOverflow, EngineFailed; `written_before` has what was written until then.
     """
     request = _request(host, messages, name)
     prompt = render_turn(host, dialect, request, tools)
     yield from request.warnings
     atomic = host.special_tokens.intersection((*dialect.markers, *dialect.cores.values()))
     parser = StreamParser(dialect, tools=tools, inside=prompt.inside, atomic=atomic)
-    collector = Collector()
-    raw: list[str] = []
-    ids: list[int] = []
-    logprobs: list[Logprobs] = []
+    draft = _Draft(name or host.name)
     generation = host.generate(prompt, sampling or Sampling(), cancel)
     try:
         for token in generation.steps():
@@ -168,37 +169,77 @@ def run_turn(
                 if progress:
                     yield token
                 continue
-            ids.append(token.id)
-            raw.append(token.text)
-            if token.logprobs is not None:
-                logprobs.append(token.logprobs)
+            draft.take(token)
             if token.end and token.text not in dialect.markers:
                 continue  # the engine's end token means nothing to this dialect; `raw` keeps it
             for event in parser.feed(token.text, token.special):
-                collector.add(event)
+                draft.collector.add(event)
                 yield event
         finish = generation.finish
         assert finish is not None
         for event in parser.close("stop" if finish.stop_reason == "stop" else "length"):
-            collector.add(event)
+            draft.collector.add(event)
             yield event
-        message = _message(name or host.name, collector.parts, finish, "".join(raw))
-        yield Done(message, tuple(ids), tuple(logprobs))
+        yield Done(draft.message(finish), tuple(draft.ids), tuple(draft.logprobs))
+    except (Exception, KeyboardInterrupt) as error:
+        setattr(error, _WRITTEN, draft.broken(prompt, error))
+        raise
     finally:
         generation.close()
 
 
-def _message(model: str, parts: Sequence[Part], finish: Finish, raw: str) -> AssistantMessage:
-    return AssistantMessage(
-        id=f"msg_{secrets.token_hex(8)}",
-        timestamp=datetime.now(UTC),
-        content=tuple(map(_part, parts)),
-        usage=Usage(input=finish.prompt, output=finish.generated, cache_read=finish.cached),
-        timings=Timings(prefill=finish.timings.prefill, decode=finish.timings.decode),
-        stop_reason=finish.stop_reason,
-        model=model,
-        raw=raw,
-    )
+def written_before(error: BaseException) -> AssistantMessage | None:
+    """What the model had written when `error` broke off a turn, with "error" or "cancelled" as stop reason.
+
+    None where it had not written a word.
+    """
+    message = getattr(error, _WRITTEN, None)
+    return message if isinstance(message, AssistantMessage) else None
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A turn while it is written."""
+
+    model: str
+    collector: Collector = field(default_factory=Collector)
+    raw: list[str] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[Logprobs] = field(default_factory=list)
+
+    def take(self, token: Token) -> None:
+        """Note the next token."""
+        self.ids.append(token.id)
+        self.raw.append(token.text)
+        if token.logprobs is not None:
+            self.logprobs.append(token.logprobs)
+
+    def message(self, finish: Finish) -> AssistantMessage:
+        """The whole turn."""
+        return self._message(
+            stop_reason=finish.stop_reason,
+            usage=Usage(input=finish.prompt, output=finish.generated, cache_read=finish.cached),
+            timings=Timings(prefill=finish.timings.prefill, decode=finish.timings.decode),
+        )
+
+    def broken(self, prompt: Prompt, error: BaseException) -> AssistantMessage | None:
+        """What there is of the turn that `error` broke off."""
+        if not self.ids:
+            return None
+        usage = Usage(input=len(prompt.ids), output=len(self.ids))
+        if isinstance(error, KeyboardInterrupt):
+            return self._message(stop_reason="cancelled", usage=usage)
+        return self._message(stop_reason="error", usage=usage, error=str(error) or type(error).__name__)
+
+    def _message(self, **fields: Any) -> AssistantMessage:
+        return AssistantMessage(
+            id=f"msg_{secrets.token_hex(8)}",
+            timestamp=datetime.now(UTC),
+            content=tuple(map(_part, self.collector.parts)),
+            model=self.model,
+            raw="".join(self.raw),
+            **fields,
+        )
 
 
 def _part(part: Part) -> AssistantPart:

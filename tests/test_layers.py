@@ -112,7 +112,16 @@ def test_help_imports_no_engine_and_no_model_code():
     code = "import sys; sys.argv = ['localagent', '--help'];\nfrom localagent.cli import main\ntry: main()\nexcept SystemExit: print(*sys.modules)"
     loaded = set(run_python("-c", code).split())
     assert "typer" in loaded
-    assert not loaded & {*ENGINES, *OF_MCP, "pydantic", "rich", "jinja2", "numpy", "huggingface_hub", "prompt_toolkit"}
+    assert not loaded & {
+        *ENGINES,
+        *OF_MCP,
+        "pydantic",
+        "rich",
+        "jinja2",
+        "numpy",
+        "huggingface_hub",
+        "prompt_toolkit",
+    }
 
 
 def test_public_names_exist():

@@ -166,7 +166,7 @@ def test_what_this_model_cannot_do_is_an_error(model):
     tool = {"type": "function", "function": {"name": "f"}}
     with pytest.raises(UsageError, match="no tool calls"):
         model.respond("hi", tools=[tool])
-    with pytest.raises(TypeError, match="colour"):
+    with pytest.raises(UsageError, match="no sampling option"):
         model.respond("hi", colour=3)
     for empty in ("", "  \n", []):
         with pytest.raises(UsageError):

@@ -10,21 +10,21 @@ An agent is configuration and holds no conversation: that is in a list or a sess
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import math
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Unpack
 
-from localagent.agent.approvals import Approvals, Approver
+from localagent.agent.approvals import Approvals, Approver, as_approvals
 from localagent.agent.compaction import Compaction, CompactionEvent
 from localagent.agent.events import AgentEvent, RunDone, RunFailed
 from localagent.agent.history import History, as_history
 from localagent.agent.middleware import Stack
+from localagent.agent.rules import Rule
 from localagent.agent.run import Run
-from localagent.agent.waiting import Cancel, Coroutines
+from localagent.agent.waiting import Cancel, Coroutines, Worker, through
 from localagent.errors import UsageError
 from localagent.messages import AssistantMessage, Message, UserMessage
 from localagent.model import Conversation, Model, SamplingOptions, as_conversation
@@ -45,7 +45,7 @@ class Agent:
         *,
         name: str | None = None,
         instructions: str | None = None,
-        approvals: Approvals | Approver | None = None,
+        approvals: Approvals | Approver | Sequence[Rule] | None = None,
         middleware: Sequence[object] = (),
         max_turns: int = 10,
         max_rescues: int = 2,
@@ -55,7 +55,7 @@ class Agent:
     ) -> None:
         """`instructions` stand in front of every request and are not kept in the history.
 
-        `approvals`: rules and whoever is asked, or just the latter; see `approvals.Approvals`. By default
+        `approvals`: rules and whoever is asked, or just either; see `approvals.Approvals`. By default
         tools with side effects do not run, since there is nobody to ask. `middleware`: see `middleware.py`.
         The model is asked at most `max_turns` times with tools, then once without; it is told at most
         `max_rescues` times in a row what was wrong with its output. `tool_timeout`: seconds, for tools that
@@ -64,17 +64,18 @@ class Agent:
         Raises UsageError, and InvalidTool for what is no tool or two tools of one name.
         """
         self.model = model
-        self.name = name
-        self.instructions = instructions
-        self.approvals = approvals if isinstance(approvals, Approvals) else Approvals(approver=approvals)
+        self.name = _text("name", name)
+        self.instructions = _text("instructions", instructions)
+        self.approvals = as_approvals(approvals)
         self.stack = Stack(middleware)
         self.max_turns = _at_least("max_turns", max_turns, 1)
         self.max_rescues = _at_least("max_rescues", max_rescues, 0)
         self.tool_timeout = _seconds(tool_timeout)
         self.sequential = sequential
-        self.sampling: dict[str, Any] = dict(sampling)
-        if callable(tools) or isinstance(tools, (str, bytes, Tool)):
-            raise UsageError("tools is a list: put the tool into brackets")
+        self.sampling: SamplingOptions = {**sampling}
+        model.sampling_with(sampling)
+        if not isinstance(tools, Iterable) or isinstance(tools, str | bytes | Tool):
+            raise UsageError(f"tools is a list, not {tools!r:.40}: put the tool into brackets")
         self._tools: list[Any] = [tool if _is_source(tool) else as_tool(tool) for tool in tools]
         ToolSet(tool for tool in self._tools if isinstance(tool, Tool))
 
@@ -89,8 +90,9 @@ class Agent:
         self,
         prompt: Conversation | None = None,
         *,
-        history: History | Session | list[Message] | None = None,
+        history: History | Session | list[Any] | None = None,
         cancel: threading.Event | None = None,
+        state: Any = None,
         **sampling: Unpack[SamplingOptions],
     ) -> Generator[AgentEvent, None, None]:
         """Answer, calling tools on the way. The last event is RunDone, or RunFailed with the error.
@@ -101,33 +103,34 @@ class Agent:
         its own. `cancel`, when set, ends the run at the next token, and gives up on running tools. Closing
         the iterator does the same. Raises UsageError for arguments that make no sense.
         """
-        return self._prepare(prompt, history, cancel, Coroutines(), dict(sampling)).events()
+        return self._prepare(prompt, history, cancel, sampling, state).events()
 
     def arun(
         self,
         prompt: Conversation | None = None,
         *,
-        history: History | Session | list[Message] | None = None,
+        history: History | Session | list[Any] | None = None,
         cancel: threading.Event | None = None,
+        state: Any = None,
         **sampling: Unpack[SamplingOptions],
     ) -> AsyncGenerator[AgentEvent, None]:
         """The same run, step by step in a thread of its own; async tools and hooks run on the caller's loop.
 
         Cancelling the task, or closing the iterator, ends the run as `cancel` does.
         """
-        coroutines = Coroutines(asyncio.get_running_loop())
-        return _async_steps(self._prepare(prompt, history, cancel, coroutines, dict(sampling)))
+        return _async_steps(self._prepare(prompt, history, cancel, sampling, state))
 
     def respond(
         self,
         prompt: Conversation | None = None,
         *,
-        history: History | Session | list[Message] | None = None,
+        history: History | Session | list[Any] | None = None,
         cancel: threading.Event | None = None,
+        state: Any = None,
         **sampling: Unpack[SamplingOptions],
     ) -> RunDone:
         """Run to the end and return its last event. Raises what made the run fail."""
-        for event in self.run(prompt, history=history, cancel=cancel, **sampling):
+        for event in self.run(prompt, history=history, cancel=cancel, state=state, **sampling):
             if isinstance(event, RunDone):
                 return event
             if isinstance(event, RunFailed):
@@ -135,64 +138,63 @@ class Agent:
         raise AssertionError("a run ends in RunDone or RunFailed")
 
     def compact(
-        self, history: History | Session | list[Message], *, cancel: threading.Event | None = None
+        self, history: History | Session | list[Any], *, cancel: threading.Event | None = None
     ) -> Iterator[CompactionEvent]:
         """Let the model summarise older turns now, as the `Compaction` of the middleware would, or a new one.
 
         `cancel`, when set, leaves the history as it is. The last event says what came of it, or what went
         wrong. Raises UsageError, TemplateFailed, SaveFailed.
         """
-        run = Run(self, as_history(history), (), Cancel(cancel), Coroutines(), {})
+        run = Run(self, as_history(history), (), Cancel(cancel), {})
         return next((m for m in self.stack.items if isinstance(m, Compaction)), Compaction()).compact(run)
 
     def _prepare(
         self,
         prompt: Conversation | None,
-        history: History | Session | list[Message] | None,
+        history: History | Session | list[Any] | None,
         cancel: threading.Event | None,
-        coroutines: Coroutines,
-        sampling: dict[str, Any],
+        sampling: SamplingOptions,
+        state: Any,
     ) -> Run:
         kept = as_history(history)
-        if prompt is None:
+        self.model.sampling_with({**self.sampling, **sampling})
+        inputs = [] if prompt is None else [_stamped(message) for message in as_conversation(prompt)]
+        if not inputs:
             _check_open(kept.messages())
-            inputs: list[Message] = []
-        else:
-            inputs = [_stamped(message) for message in as_conversation(prompt)]
-        return Run(self, kept, inputs, Cancel(cancel), coroutines, sampling)
+        return Run(self, kept, inputs, Cancel(cancel), {**sampling}, state)
 
 
 async def _async_steps(run: Run) -> AsyncGenerator[AgentEvent, None]:
-    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
-    steps = run.events()
-
-    def step() -> AgentEvent | None:
-        return context.run(next, steps, None)
-
-    thread = ThreadPoolExecutor(1, "localagent-run")
+    run.use(Coroutines(asyncio.get_running_loop()))
+    steps, worker = run.events(), Worker("localagent-run")
     try:
-        while True:
-            event = await loop.run_in_executor(thread, step)
-            if event is None:
-                return
+        while (event := await asyncio.wrap_future(worker.submit(partial(next, steps, None)))) is not None:
             yield event
     finally:
         run.cancel.set()
-        await loop.run_in_executor(thread, context.run, steps.close)  # behind the step that may still run
-        thread.shutdown(wait=False)
+        closing = worker.submit(steps.close)  # behind the step that may still run
+        worker.close()
+        await through(closing)
 
 
 def _stamped(message: Message) -> Message:
-    """What the user says gets the time at which it was said."""
-    if isinstance(message, UserMessage) and message.timestamp is None:
-        return message.model_copy(update={"timestamp": datetime.now(UTC)})
-    return message
+    """What the user says, with the time at which it was said."""
+    if not isinstance(message, UserMessage):
+        return message
+    told = {"timestamp": message.timestamp or datetime.now(UTC), "mode": message.mode or "user"}
+    return message.model_copy(update=told)
 
 
 def _check_open(messages: Sequence[Message]) -> None:
     """Whether there is something to go on with. Raises UsageError."""
     last = messages[-1] if messages else None
-    answered = isinstance(last, AssistantMessage) and not last.tool_calls and bool(last.text)
+    answered = (
+        isinstance(last, AssistantMessage)
+        and bool(last.text)
+        and last.stop_reason not in ("cancelled", "error")
+        and not last.tool_calls
+        and not any(part.lost_call for part in last.malformed_tool_calls)
+    )
     if last is None or answered:
         what = "there is no conversation yet" if last is None else "the conversation has its answer"
         raise UsageError(f"nothing to go on with: {what}; give a prompt")
@@ -208,7 +210,14 @@ def _at_least(name: str, value: int, least: int) -> int:
     return value
 
 
+def _text(name: str, value: str | None) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise UsageError(f"{name} is {value!r:.40}: it must be text")
+    return value
+
+
 def _seconds(value: float | None) -> float | None:
-    if value is not None and (isinstance(value, bool) or not 0 < value < math.inf):
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is not None and not (number and 0 < value < math.inf):
         raise UsageError(f"tool_timeout is {str(value)[:40]!r}: it must be seconds above 0, or None")
     return value

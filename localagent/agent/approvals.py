@@ -1,28 +1,25 @@
 """Who may call what: rules first, then somebody who is asked.
 
-Knows tools and calls. Does not know the loop or terminals. Contract: nothing is allowed by accident. A tool
-that declares side effects is asked about unless a rule says otherwise, and where nobody can be asked it does
-not run.
+Knows tools and calls. Does not know the loop or terminals; how a rule compares is in `rules`. Contract:
+nothing is allowed by accident. A tool that declares side effects is asked about unless a rule says otherwise,
+and where nobody can be asked it does not run.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
+from localagent.agent.rules import Rule
 from localagent.errors import UsageError
 from localagent.messages import ToolCallPart
-from localagent.tools import Tool
-
-Action = Literal["allow", "deny", "ask"]
+from localagent.tools import Tool, ToolSet
 
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """The call runs as the model wrote it. `always`: so do all later calls of this tool."""
+    """The call runs as the model wrote it. `always`: so do later calls of this tool, see `Approvals`."""
 
     always: bool = False
 
@@ -37,7 +34,7 @@ class Deny:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """The call runs with these arguments instead, and the model reads that it did."""
+    """The call runs with these arguments instead, unless a rule denies them; the model reads that it did."""
 
     arguments: Mapping[str, Any]
 
@@ -53,64 +50,70 @@ class ApprovalRequest:
     tool: Tool
 
 
-Approver = Callable[[Sequence[ApprovalRequest]], Sequence[Decision] | Awaitable[Sequence[Decision]]]
+Approver = Callable[[list[ApprovalRequest]], Sequence[Decision] | Awaitable[Sequence[Decision]]]
 """Decides about all calls of a turn at once, in their order. May be async."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What to do about calls of the tools that `tool` names, where the arguments look like `arguments`.
-
-    All are patterns of the shell: `*`, `?` and `[...]`. An argument that is no text is compared as JSON; one
-    that the call does not have fits no pattern. The name is the tool's own, letter by letter.
-    """
-
-    action: Action
-    tool: str = "*"
-    arguments: Mapping[str, str] = field(default_factory=dict)
-    reason: str = ""
-    """Of a "deny", for the model."""
-
-    def __post_init__(self) -> None:
-        """Raise UsageError for a rule that could never mean what was meant."""
-        if self.action not in ("allow", "deny", "ask"):
-            raise UsageError(f"a rule's action is {self.action!r:.40}: it must be allow, deny or ask")
-        if not isinstance(self.tool, str) or not self.tool:
-            raise UsageError(f"a rule's tool is {self.tool!r:.40}: it must be a name, or * for all")
-        for name, pattern in self.arguments.items():
-            if not isinstance(pattern, str):
-                raise UsageError(f"a rule's pattern for {name!r:.40} is {pattern!r:.40}: it must be text")
-
-    def fits(self, tool: Tool, call: ToolCallPart) -> bool:
-        """Whether the rule is about this call."""
-        return fnmatchcase(tool.name, self.tool) and all(
-            name in call.arguments and fnmatchcase(_text(call.arguments[name]), pattern)
-            for name, pattern in self.arguments.items()
-        )
 
 
 class Approvals:
     """Rules in their order, whoever is asked, and what was answered with "always".
 
-    What was answered counts before the rules, except that it cannot undo a rule that denies. One object may
-    serve several agents and runs, which then remember together.
+    The first rule that fits a call decides, with two exceptions for what was answered for good about its
+    tool. A `Deny(always=True)` denies whatever a rule would allow or ask. An `Allow(always=True)` answers the
+    rules that ask about every call of the tool, and the default: those are passed over. A rule that denies,
+    or that asks about certain arguments, is never undone. Without a rule, tools with side effects ask.
+
+    One object may serve several agents and runs, which then remember together.
     """
 
     def __init__(self, rules: Iterable[Rule] = (), approver: Approver | None = None) -> None:
+        """Raises UsageError for what is no rule and what cannot be called."""
+        if not isinstance(rules, Iterable) or isinstance(rules, str | Mapping):
+            raise UsageError(f"the rules of approvals are a list of Rule(...), not {rules!r:.60}")
         self.rules = tuple(rules)
+        for rule in self.rules:
+            if not isinstance(rule, Rule):
+                raise UsageError(f"{rule!r:.60} among the rules of approvals is no Rule(...)")
+        if approver is not None and (not callable(approver) or isinstance(approver, type)):
+            raise UsageError(
+                f"the approver is {approver!r:.60}: it must be a function that takes a list of "
+                "ApprovalRequest and returns an Allow, Deny or Edit for each"
+            )
         self.approver = approver
         self._remembered: dict[str, Allow | Deny] = {}
 
     def decide(self, tool: Tool, call: ToolCallPart) -> Allow | Deny | None:
         """What the rules say of a call; None when somebody has to be asked."""
-        rule = next((rule for rule in self.rules if rule.fits(tool, call)), None)
+        remembered = self._remembered.get(tool.name)
+        rule = self._rule(tool, call)
         if rule is not None and rule.action == "deny":
-            return Deny(rule.reason or "a rule forbids this call")
-        if (remembered := self._remembered.get(tool.name)) is not None:
+            return _denied(rule)
+        if isinstance(remembered, Deny):
             return remembered
         if rule is not None:
             return Allow() if rule.action == "allow" else None
-        return None if tool.side_effects else Allow()
+        return remembered or (None if tool.side_effects else Allow())
+
+    def denied(self, tool: Tool, call: ToolCallPart) -> Deny | None:
+        """What a rule that denies says of a call whose arguments somebody has changed."""
+        rule = self._rule(tool, call)
+        return _denied(rule) if rule is not None and rule.action == "deny" else None
+
+    def _rule(self, tool: Tool, call: ToolCallPart) -> Rule | None:
+        """The first rule that fits, but for those that an "always" has answered."""
+        answered = isinstance(self._remembered.get(tool.name), Allow)
+        for rule in self.rules:
+            passed_over = answered and rule.action == "ask" and not rule.arguments
+            if not passed_over and rule.fits(tool, call):
+                return rule
+        return None
+
+    def unknown_rules(self, tools: ToolSet) -> list[Rule]:
+        """The rules that can fit no call of these tools, for callers who warn of a misspelling.
+
+        A pattern may be about tools that come later; a name that is none of these, or an argument that none
+        of the tools it names has, is likely a mistake.
+        """
+        return [rule for rule in self.rules if not rule.may_fit(tools)]
 
     def remember(self, tool: Tool, decision: Decision) -> None:
         """Keep an answer that was given for good."""
@@ -122,8 +125,28 @@ class Approvals:
         self._remembered.clear()
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def as_approvals(value: Approvals | Approver | Sequence[Rule] | None) -> Approvals:
+    """The approvals that are meant: an object of them, a list of rules, or whoever is asked.
+
+    Raises UsageError for anything else.
+    """
+    match value:
+        case Approvals():
+            return value
+        case list() | tuple():
+            return Approvals(value)
+        case None:
+            return Approvals()
+    if callable(value) and not isinstance(value, type):
+        return Approvals(approver=value)
+    raise UsageError(
+        f"approvals is {value!r:.60}: it must be Approvals(...), a list of Rule(...), or a function that "
+        "decides about a list of ApprovalRequest"
+    )
+
+
+def _denied(rule: Rule) -> Deny:
+    return Deny(rule.reason or "a rule forbids this call")
 
 
 def check_decisions(requests: Sequence[ApprovalRequest], decisions: object) -> Sequence[Decision]:

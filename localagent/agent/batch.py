@@ -7,7 +7,7 @@ result in the end, whatever a tool does: raise, hang, print, or return what nobo
 
 from __future__ import annotations
 
-import contextvars
+import math
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,13 +17,11 @@ from time import monotonic
 
 from localagent.agent.events import ToolEnded, ToolProgress, ToolStarted
 from localagent.agent.executing import STOPPED
-from localagent.agent.gate import EDITED, Slot
-from localagent.agent.waiting import POLL, Cancel, in_thread
-from localagent.messages import TextPart, ToolCallPart, ToolResultPart
+from localagent.agent.gate import Slot
+from localagent.agent.waiting import GRACE, POLL, Cancel, Cancelled, in_thread
+from localagent.messages import ToolCallPart, ToolResultPart
 from localagent.tools.outcome import as_error
 
-GRACE = 0.5
-"""Seconds in which cancelled tools may still come to an end of their own."""
 NOT_RUN = "Not run: the run was stopped before this call."
 TIMED_OUT = "No result: the tool did not answer within {:g} seconds. It may still be at work."
 
@@ -39,6 +37,8 @@ class _Running:
     started: float
     deadline: float | None
     """On the clock of `monotonic`; None: no time limit."""
+    finished: bool = False
+    """Its result is on the way, however late whoever follows the run comes to hear of it."""
 
 
 @dataclass(slots=True)
@@ -106,20 +106,23 @@ class Batch:
         now = monotonic()
         slot.started = True
         running = _Running(slot, threading.Event(), now, None if limit is None else now + limit)
-        context = contextvars.copy_context()
-        in_thread(partial(context.run, self._work, running), f"localagent-{slot.call.name:.20}")
+        in_thread(partial(self._work, running), f"localagent-{slot.call.name:.20}")
         return running
 
     def _work(self, running: _Running) -> None:
         call = running.slot.call
 
         def report(text: str, share: float | None) -> None:
-            self._told.put((running, ToolProgress(call, text, share)))
+            if not running.cancel.is_set():  # else nobody listens any more
+                self._told.put((running, ToolProgress(call, text, _part(share))))
 
         try:
             result = self.execute(call, running.cancel, report)
-        except BaseException as error:  # a tool may even say sys.exit()
+        except Cancelled:
+            result = call.result(STOPPED, is_error=True)
+        except BaseException as error:  # of a hook around the tool
             result = as_error(call, error)
+        running.finished = True
         self._told.put((running, result))
 
     def _next(self, running: list[_Running]) -> Iterator[ToolProgress | ToolEnded]:
@@ -143,7 +146,7 @@ class Batch:
     def _expired(self, running: list[_Running], give_up: float | None) -> Iterator[ToolEnded]:
         """Give up on the calls whose time is over."""
         now = monotonic()
-        for late in list(running):
+        for late in [each for each in running if not each.finished]:
             if give_up is not None and now >= give_up:
                 text = STOPPED
             elif late.deadline is not None and now >= late.deadline:
@@ -155,10 +158,13 @@ class Batch:
             yield self._ended(late, late.slot.call.result(text, is_error=True))
 
     def _ended(self, running: _Running, result: ToolResultPart) -> ToolEnded:
-        slot = running.slot
-        slot.seconds = monotonic() - running.started
-        slot.result = _edited(slot, result) if slot.edited else result
-        return ToolEnded(slot.call, slot.result, slot.seconds)
+        seconds = monotonic() - running.started
+        return ToolEnded(running.slot.call, running.slot.finish(result), seconds)
+
+
+def _part(share: float | None) -> float | None:
+    """A share as it can be shown."""
+    return None if share is None or math.isnan(share) else min(1.0, max(0.0, share))
 
 
 def abandon(slots: Sequence[Slot]) -> None:
@@ -166,12 +172,3 @@ def abandon(slots: Sequence[Slot]) -> None:
     for slot in slots:
         if slot.result is None:
             slot.refuse(STOPPED if slot.started else NOT_RUN)
-
-
-def _edited(slot: Slot, result: ToolResultPart) -> ToolResultPart:
-    """The result with a word about the arguments that it is the result of."""
-    note = EDITED.format(slot.call.described_arguments)
-    content = (
-        note + result.content if isinstance(result.content, str) else (TextPart(text=note), *result.content)
-    )
-    return result.model_copy(update={"content": content})

@@ -33,7 +33,10 @@ class TurnStarted:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The model has written `message`, which is kept. `token_ids` are those it generated."""
+    """The model has written `message`, which is kept unless it was stopped before its first word.
+
+    `token_ids` are those it generated.
+    """
 
     turn: int
     message: AssistantMessage
@@ -49,7 +52,11 @@ class ApprovalAsked:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalGiven:
-    """What was decided about one call, by a person or by a rule. `call` is as the model wrote it."""
+    """What was decided about one call: by whoever was asked, or by a rule that denies, or a "never".
+
+    What runs because no rule is against it has none. `call` is as the model wrote it; with a second event, of
+    a rule that denies what an `Edit` made of it, as it was changed.
+    """
 
     call: ToolCallPart
     decision: Decision
@@ -130,6 +137,11 @@ class RunDone:
     usage: Usage
     turns: int
     stop_reason: RunStop
+
+    @property
+    def text(self) -> str:
+        """The text of the last message."""
+        return self.message.text if self.message is not None else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,12 @@ program goes through.
 from __future__ import annotations
 
 import dataclasses
+import io
 
 from localagent.agent.waiting import Cancelled, Coroutines
 from localagent.messages import ToolCallPart, ToolResultPart
 from localagent.tools import ToolContext, ToolSet
+from localagent.tools.findings import writable
 from localagent.tools.outcome import as_error, as_result
 from localagent.tools.printing import captured
 
@@ -26,11 +28,12 @@ def execute(
     tool = tools.find(call.name)
     if tool is None:
         return call.result(tools.unknown(call.name), is_error=True)
-    printed: list[str] = []
+    printed = io.StringIO()
 
     def hear(text: str) -> None:
-        if sum(map(len, printed)) < MOST_PRINTED:
-            printed.append(text)
+        text = writable(text)
+        if printed.tell() < MOST_PRINTED:
+            printed.write(text)
         if text.strip():
             context.progress(text.rstrip("\n"))
 
@@ -42,7 +45,7 @@ def execute(
         return call.result(STOPPED, is_error=True)
     except BaseException as error:  # a tool may even say sys.exit()
         return as_error(call, error)
-    text = "".join(printed)[:MOST_PRINTED]
+    text = printed.getvalue()[:MOST_PRINTED]
     if value is None and text:
         value = text
     result = as_result(call, value)

@@ -6,7 +6,7 @@ is no such tool, the arguments do not fit or it was denied, or it may run as it 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from localagent.agent.approvals import (
 from localagent.agent.events import ApprovalAsked, ApprovalGiven
 from localagent.agent.waiting import Cancel, Cancelled, Coroutines
 from localagent.errors import InvalidArguments, InvalidMessage
-from localagent.messages import ToolCallPart, ToolResultPart
+from localagent.messages import TextPart, ToolCallPart, ToolResultPart
 from localagent.tools import Tool, ToolSet
 
 DENIED = "Denied{}. The call was not run."
@@ -41,7 +41,6 @@ class Slot:
     tool: Tool | None = None
     result: ToolResultPart | None = None
     started: bool = False
-    seconds: float = 0.0
 
     @property
     def edited(self) -> bool:
@@ -50,7 +49,28 @@ class Slot:
 
     def refuse(self, text: str) -> None:
         """Give the call an error result in place of running it."""
-        self.result = self.asked.result(text, is_error=True)
+        self.finish(self.asked.result(text, is_error=True))
+
+    def finish(self, result: ToolResultPart) -> ToolResultPart:
+        """Give the call its result, with a word about arguments that somebody has changed."""
+        note = EDITED.format(self.call.described_arguments)
+        self.result = prefixed(result, note) if self.edited else result
+        return self.result
+
+
+def prefixed(result: ToolResultPart, text: str) -> ToolResultPart:
+    """The result with a word in front of it, which it keeps all its parts behind."""
+    content = result.content
+    told = text + content if isinstance(content, str) else (TextPart(text=text), *content)
+    return result.model_copy(update={"content": told})
+
+
+def refused(calls: Iterable[ToolCallPart], text: str) -> list[Slot]:
+    """Slots of calls that are not to run, each with the same error result."""
+    slots = [Slot(call, call) for call in calls]
+    for slot in slots:
+        slot.refuse(text)
+    return slots
 
 
 def open_slots(calls: Sequence[ToolCallPart], tools: ToolSet) -> list[Slot]:
@@ -69,7 +89,11 @@ def open_slots(calls: Sequence[ToolCallPart], tools: ToolSet) -> list[Slot]:
 def approve(
     slots: Sequence[Slot], approvals: Approvals, coroutines: Coroutines, cancel: Cancel
 ) -> Generator[ApprovalAsked | ApprovalGiven, None, None]:
-    """Decide about all open slots at once. Raises UsageError when the approver answers nonsense."""
+    """Decide about all open slots at once. Raises UsageError when the approver answers nonsense.
+
+    Of what is decided, all is told but that a call may run since no rule is against it. Rules that deny are
+    asked again about arguments that somebody has changed.
+    """
     asking: list[tuple[Slot, ApprovalRequest]] = []
     for slot in () if cancel.is_set() else slots:
         if slot.result is not None or slot.tool is None:
@@ -89,6 +113,9 @@ def approve(
         approvals.remember(request.tool, decision)
         _apply(slot, decision)
         yield ApprovalGiven(slot.asked, decision)
+        if slot.edited and slot.result is None and (ruled := approvals.denied(request.tool, slot.call)):
+            _apply(slot, ruled)
+            yield ApprovalGiven(slot.call, ruled)
 
 
 def _ask(
@@ -98,7 +125,7 @@ def _ask(
         return [Deny(NOBODY)] * len(requests)
     decisions = None
     with suppress(Cancelled):
-        decisions = coroutines.settle(approvals.approver(requests), cancel)
+        decisions = coroutines.ask(approvals.approver, list(requests), cancel=cancel)
     if cancel.is_set():  # whatever was answered, nothing is to run any more
         return [Deny("the run was stopped")] * len(requests)
     return check_decisions(requests, decisions)

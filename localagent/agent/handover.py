@@ -56,15 +56,16 @@ def hand_over_to(target: Agent, description: str = "", name: str | None = None) 
 
 
 def refuse_second(slots: Sequence[Slot]) -> None:
-    """Only one agent can go on: the first call decides."""
+    """Only one agent can go on: the first call that may run decides. To be called behind the approval."""
     handing = [slot for slot in slots if isinstance(slot.tool, HandOver) and slot.result is None]
     for slot in handing[1:]:
         slot.refuse(SECOND)
 
 
 def target_of(slots: Sequence[Slot]) -> Agent | None:
-    """The agent that a turn's calls handed over to, if that went well."""
+    """The agent that a turn's calls handed over to, if one ran and went well."""
     for slot in slots:
-        if isinstance(slot.tool, HandOver) and slot.result is not None and not slot.result.is_error:
+        went_well = slot.started and slot.result is not None and not slot.result.is_error
+        if isinstance(slot.tool, HandOver) and went_well:
             return slot.tool.target
     return None

@@ -12,25 +12,31 @@ A middleware is an object with any of these methods, or a function marked `@midd
 so on. All may be async; then `proceed` is awaited. The first middleware of an agent is the outermost:
 `before_...`, `system_prompt` and `rewrite_messages` are called from the first to the last, `after_model` and
 `on_message` from the last to the first, and `around_tool` of the first holds all others. A hook that returns
-None changes nothing. `before_turn` may return an iterator of events, which the run yields. An exception in a
-hook ends the run, except in `around_tool`, which runs in the thread of its call and has it as result.
+None changes nothing. `before_turn` may return an iterator of events, also an async one, which the run yields.
+`rewrite_messages` is also asked about conversations that might be, by compaction, and should be pure. An
+exception in a hook ends the run, except in `around_tool`, which runs in the thread of its call and has it as
+result.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from localagent.agent.waiting import Coroutines, in_thread
+from pydantic import ValidationError
+
+from localagent.agent.waiting import GRACE, Coroutines, in_thread
 from localagent.errors import UsageError
-from localagent.messages import AssistantMessage, BaseMessage, Message, ToolCallPart, ToolResultPart
+from localagent.messages import AssistantMessage, BaseMessage, Message, ToolCallPart, ToolResultPart, explain
 from localagent.turn import ToolSchema
 
 if TYPE_CHECKING:
-    import asyncio
+    from localagent.agent.run import Run
 
 HOOKS = (
     "before_turn",
@@ -70,12 +76,14 @@ def middleware(hook: str) -> Callable[[F], F]:
 
 
 class Stack:
-    """The middleware of one agent, in order. Knows how to call hooks, not when."""
+    """The middleware of one agent, in order: which methods there are for each hook."""
 
     def __init__(self, items: Iterable[object]) -> None:
         """Raises UsageError for what has no hook."""
+        if not isinstance(items, Iterable) or isinstance(items, str):
+            raise UsageError("middleware is a list: put it into brackets")
         self.items = tuple(items)
-        self._hooks: dict[str, list[Callable[..., Any]]] = {hook: [] for hook in HOOKS}
+        self.hooks: dict[str, list[Callable[..., Any]]] = {hook: [] for hook in HOOKS}
         for item in self.items:
             found = dict(_hooks_of(item))
             if not found:
@@ -84,56 +92,86 @@ class Stack:
                     '@middleware("before_model")'
                 )
             for hook, method in found.items():
-                self._hooks[hook].append(method)
+                self.hooks[hook].append(method)
 
-    def before_turn(self, run: object, coroutines: Coroutines) -> Iterable[Iterable[Any]]:
-        """Call the hooks, one for each step; what each yields are events."""
+
+class Hooks:
+    """The hooks of a stack, called for one run. Knows how to call them, not when. Raises Cancelled."""
+
+    def __init__(self, stack: Stack, run: Run, coroutines: Coroutines) -> None:
+        self._hooks = stack.hooks
+        self._run = run
+        self._coroutines = coroutines
+
+    def before_turn(self) -> Iterator[Any]:
+        """The events that come of the hooks."""
         for hook in self._hooks["before_turn"]:
-            yield coroutines.settle(hook(run)) or ()
+            events = self._call(hook)
+            if isinstance(events, AsyncIterator):
+                while (event := self._settle(anext(events, None))) is not None:
+                    yield event
+            else:
+                yield from events or ()
 
-    def system_prompt(self, run: object, coroutines: Coroutines) -> list[str]:
+    def system_prompt(self) -> list[str]:
         """The texts that are added to the instructions."""
-        texts = (coroutines.settle(hook(run)) for hook in self._hooks["system_prompt"])
+        texts = (self._call(hook) for hook in self._hooks["system_prompt"])
         return [_checked(text, str, "system_prompt") for text in texts if text is not None]
 
-    def rewrite_messages(
-        self, messages: Sequence[Message], run: object, coroutines: Coroutines
-    ) -> list[Message]:
+    def rewrite_messages(self, messages: Sequence[Message]) -> list[Message]:
         """The conversation as this request tells it."""
         told: list[Any] = list(messages)
         for hook in self._hooks["rewrite_messages"]:
-            if (changed := coroutines.settle(hook(tuple(told), run))) is not None:
+            if (changed := self._call(hook, tuple(told))) is not None:
                 told = [_checked(message, BaseMessage, "rewrite_messages") for message in changed]
         return told
 
-    def before_model(
-        self, request: ModelRequest, run: object, coroutines: Coroutines
-    ) -> ModelRequest | AssistantMessage:
+    def before_model(self, request: ModelRequest) -> ModelRequest | AssistantMessage:
         """The request as it goes out, or the message that stands for an answer of the model."""
         for hook in self._hooks["before_model"]:
-            changed = coroutines.settle(hook(request, run))
+            changed = self._call(hook, request)
             if isinstance(changed, AssistantMessage):
                 return changed
             request = request if changed is None else _checked(changed, ModelRequest, "before_model")
         return request
 
-    def after_model(self, message: AssistantMessage, run: object, coroutines: Coroutines) -> AssistantMessage:
+    def after_model(self, message: AssistantMessage) -> AssistantMessage:
         """The message that is kept."""
         for hook in reversed(self._hooks["after_model"]):
-            changed = coroutines.settle(hook(message, run))
+            changed = self._call(hook, message)
             message = message if changed is None else _checked(changed, AssistantMessage, "after_model")
         return message
 
-    def on_message(self, message: Message, run: object, coroutines: Coroutines) -> None:
+    def on_message(self, message: Message) -> None:
         """Tell of a message that was kept."""
         for hook in reversed(self._hooks["on_message"]):
-            coroutines.settle(hook(message, run))
+            self._call(hook, message)
 
-    def around_tool(self, run: object, proceed: Proceed, coroutines: Coroutines) -> Proceed:
-        """`proceed` with all the hooks around it. To be called in a thread of its own."""
+    def around_tool(self, proceed: Proceed, cancel: threading.Event) -> Proceed:
+        """`proceed` with all the hooks around it. To be called in the thread of the call."""
         for hook in reversed(self._hooks["around_tool"]):
-            proceed = partial(_around, hook, proceed, run, coroutines)
+            proceed = partial(self._around, hook, proceed, cancel)
         return proceed
+
+    def _around(
+        self, hook: Callable[..., Any], proceed: Proceed, cancel: threading.Event, call: ToolCallPart
+    ) -> ToolResultPart:
+        def awaited(call: ToolCallPart) -> asyncio.Future[ToolResultPart]:
+            return asyncio.wrap_future(in_thread(partial(proceed, call), f"localagent-{call.name:.20}"))
+
+        held = awaited if inspect.iscoroutinefunction(hook) else proceed
+        result = self._coroutines.settle(hook(call, held, self._run), cancel)
+        made = _checked(result, ToolResultPart, "around_tool")
+        try:  # a copy with changes is not validated
+            return ToolResultPart.model_validate(made.model_dump(warnings=False))
+        except ValidationError as error:
+            raise UsageError(f"the hook around_tool returned no result: {explain(error, 'result')}") from None
+
+    def _call(self, hook: Callable[..., Any], *arguments: Any) -> Any:
+        return self._settle(hook(*arguments, self._run))
+
+    def _settle(self, value: Any) -> Any:
+        return self._coroutines.settle(value, self._run.cancel, GRACE)
 
 
 def _hooks_of(item: object) -> Iterable[tuple[str, Callable[..., Any]]]:
@@ -143,20 +181,6 @@ def _hooks_of(item: object) -> Iterable[tuple[str, Callable[..., Any]]]:
     for hook in HOOKS:
         if callable(method := getattr(item, hook, None)) and not isinstance(item, type):
             yield hook, method
-
-
-def _around(
-    hook: Callable[..., Any], proceed: Proceed, run: object, coroutines: Coroutines, call: ToolCallPart
-) -> ToolResultPart:
-    if not inspect.iscoroutinefunction(hook):
-        return _checked(hook(call, proceed, run), ToolResultPart, "around_tool")
-
-    def awaited(call: ToolCallPart) -> asyncio.Future[ToolResultPart]:
-        from asyncio import wrap_future
-
-        return wrap_future(in_thread(partial(proceed, call), f"localagent-{call.name:.20}"))
-
-    return _checked(coroutines.settle(hook(call, awaited, run)), ToolResultPart, "around_tool")
 
 
 def _checked(value: object, kind: type[T], hook: str) -> T:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from localagent.agent.gate import Slot
+from localagent.agent.gate import Slot, prefixed
 from localagent.messages import AssistantMessage, MalformedToolCallPart, ToolResultPart
 from localagent.tools.toolset import normal_name
 
@@ -25,6 +25,9 @@ LAST_WORDS: dict[Lost, str] = {
 }
 """What the model is told before it is asked a last time, without tools."""
 EMPTY = "Your answer was empty. Answer in plain words, or call a tool."
+ALSO_RAN = "\nThe other calls of that message were run: {}."
+LONGEST = 100
+"""Characters of a call's arguments in a sentence that only names it."""
 UNREADABLE = "could not be read and was not run"
 REASONS = {
     "truncated": "it was cut off before it was complete",
@@ -57,9 +60,23 @@ def what_was_wrong(message: AssistantMessage, *, had_tools: bool) -> str | None:
     return EMPTY if empty and had_tools and message.stop_reason == "stop" else None
 
 
+def also_ran(slots: Sequence[Slot]) -> str:
+    """What is added to that where good calls stood beside: the model is not to write them again."""
+    ran = [f"{slot.asked.name}({_short(slot.asked.described_arguments)})" for slot in slots if slot.started]
+    return ALSO_RAN.format(", ".join(ran)) if ran else ""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
 def _explain(part: MalformedToolCallPart) -> str:
     name = f"The call of {part.name!r:.80}" if part.name else "A tool call"
     return f"{name} {UNREADABLE}: {REASONS.get(part.reason, part.reason)}."
+
+
+_Identity = tuple[str, str]
+"""What makes two calls the same: the tool, and the arguments in a fixed order."""
 
 
 @dataclass(slots=True)
@@ -74,8 +91,11 @@ class Rounds:
     """In a row."""
     repeats: int = 0
     """In a row."""
-    _last: tuple[tuple[str, str], ...] = ()
-    _results: tuple[ToolResultPart, ...] = field(default=())
+    _last: list[tuple[_Identity, ToolResultPart | None]] = field(default_factory=list)
+    """The calls of the last round that had any, with the results they had when they were run."""
+    _last_turn: int = -1
+    _rescued: list[tuple[_Identity, ToolResultPart | None]] = field(default_factory=list)
+    """Calls that stood beside malformed ones, which the model was told to write again."""
 
     @property
     def is_last(self) -> bool:
@@ -83,26 +103,58 @@ class Rounds:
         return self.turn + 1 >= self.max_turns
 
     def repeats_last(self, slots: Sequence[Slot]) -> bool:
-        """Whether these are once more the calls of the round before, which then get its results."""
-        asked = tuple(_identity(slot) for slot in slots)
-        same = asked == self._last and not all(slot.tool and slot.tool.repeatable for slot in slots)
+        """Whether these are once more the calls of the round before, which then get its results.
+
+        Behind a rescue it is no repetition: each call that was run beside the malformed ones gets its result,
+        and the others may run.
+        """
+        asked = [_identity(slot) for slot in slots]
+        alone = [not (slot.tool and slot.tool.repeatable) for slot in slots]
+        same = not self._rescued and any(alone) and asked == [identity for identity, _ in self._last]
         self.repeats = self.repeats + 1 if same else 0
         if same:
-            for slot, before in zip(slots, self._results, strict=True):
-                slot.result = slot.asked.result(REPEATED + before.text, is_error=before.is_error)
-        self._last = asked
+            before = [result for _, result in self._last]
+        else:
+            before = [
+                self._take(identity) if once else None for identity, once in zip(asked, alone, strict=True)
+            ]
+        for slot, result in zip(slots, before, strict=True):
+            if result is not None:
+                told = prefixed(result, REPEATED).content
+                slot.result = slot.asked.result(told, is_error=result.is_error)
+        self._last, self._last_turn = list(zip(asked, before, strict=True)), self.turn
         return same
+
+    def _take(self, identity: _Identity) -> ToolResultPart | None:
+        """The result of such a call beside a malformed one; each is given once, as often as it was made."""
+        for each in self._rescued:
+            if each[0] == identity:
+                self._rescued.remove(each)
+                return each[1]
+        return None
 
     def keep_results(self, slots: Sequence[Slot]) -> None:
         """Remember what came of a round that was run."""
-        self._results = tuple(slot.result for slot in slots if slot.result is not None)
+        self._last = [
+            (identity, before or slot.result)
+            for (identity, before), slot in zip(self._last, slots, strict=True)
+        ]
 
     def may_rescue(self, *, wrong: bool) -> bool:
         """Count a message; whether the model may be corrected once more."""
         self.rescues = self.rescues + 1 if wrong else 0
+        if not wrong:
+            self._rescued = []
+        elif self._last_turn == self.turn:
+            self._rescued += self._last
         return self.rescues <= self.max_rescues
 
+    def change_agent(self) -> None:
+        """Another agent goes on: nothing that it does repeats what the one before did."""
+        self.rescues = self.repeats = 0
+        self._last, self._rescued = [], []
 
-def _identity(slot: Slot) -> tuple[str, str]:
+
+def _identity(slot: Slot) -> _Identity:
     name = slot.tool.name if slot.tool is not None else normal_name(slot.asked.name)
     return name, json.dumps(slot.asked.arguments, sort_keys=True)

@@ -8,13 +8,13 @@ is one that can be continued: each call of it has its result.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from localagent.agent.batch import NOT_RUN, Batch, abandon
+from localagent.agent.batch import Batch
 from localagent.agent.events import (
     AgentEvent,
     HandedOver,
@@ -29,9 +29,10 @@ from localagent.agent.executing import execute
 from localagent.agent.gate import Slot, approve, open_slots
 from localagent.agent.handover import refuse_second, target_of
 from localagent.agent.history import History
-from localagent.agent.middleware import ModelRequest
-from localagent.agent.rounds import LAST_WORDS, REPEATED, Lost, Rounds, what_was_wrong
-from localagent.agent.waiting import Cancel, Coroutines
+from localagent.agent.middleware import Hooks, ModelRequest
+from localagent.agent.rounds import LAST_WORDS, REPEATED, Lost, Rounds, also_ran, what_was_wrong
+from localagent.agent.transcript import INTERRUPTED, Transcript
+from localagent.agent.waiting import Cancel, Cancelled, Coroutines
 from localagent.errors import LocalAgentError
 from localagent.messages import (
     AssistantMessage,
@@ -43,16 +44,11 @@ from localagent.messages import (
     ToolResultPart,
     Usage,
 )
-from localagent.pairing import unanswered
-from localagent.tools import ToolContext, ToolSet
-from localagent.turn import Done
+from localagent.tools import Report, ToolContext, ToolSet
+from localagent.turn import Done, written_before
 
 if TYPE_CHECKING:
     from localagent.agent.agent import Agent
-
-INTERRUPTED = (
-    "No result: the program ended before this call's result was kept. It may have run, wholly or in part."
-)
 
 
 class Run:
@@ -64,95 +60,114 @@ class Run:
         history: History,
         inputs: Sequence[Message],
         cancel: Cancel,
-        coroutines: Coroutines,
         sampling: dict[str, Any],
+        state: Any = None,
     ) -> None:
         self.agent = agent
         """Whose turn it is; a hand-over changes it."""
         self.history = history
         self.usage = Usage()
         """Of all models that were asked so far."""
-        self.added: list[Message] = []
-        """What this run added to the history."""
         self.cancel = cancel
         self.sampling = sampling
+        self.state = state
+        """Whatever the application gives its tools and hooks for this run."""
         self._inputs = inputs
-        self._coroutines = coroutines
+        self._transcript = Transcript(history, self._hear)
+        self._coroutines = Coroutines()
+        self._hooks = Hooks(agent.stack, self, self._coroutines)
         self._rounds = Rounds(agent.max_turns, agent.max_rescues)
         self._message: AssistantMessage | None = None
-        self._tools = agent.toolset()
+        self._slots: list[Slot] = []
+        """The calls of the present turn."""
+
+    def use(self, coroutines: Coroutines) -> None:
+        """Await things there from now on."""
+        self._coroutines = coroutines
+        self._hooks = Hooks(self.agent.stack, self, coroutines)
 
     @property
     def turn(self) -> int:
         """The present turn, from 0; -1 before the first."""
         return self._rounds.turn
 
-    @property
+    @cached_property
     def tools(self) -> ToolSet:
-        """The tools of the agent whose turn it is."""
-        return self._tools
+        """The tools of the agent whose turn it is. Raises InvalidTool, and what their sources raise."""
+        return self.agent.toolset()
 
     def instructions(self) -> list[Message]:
         """What stands in front of the conversation: the agent's instructions and what middleware adds."""
-        texts = [self.agent.instructions or "", *self.agent.stack.system_prompt(self, self._coroutines)]
+        texts = [self.agent.instructions or "", *self._hooks.system_prompt()]
         text = "\n\n".join(text for text in texts if text)
         return [SystemMessage(content=text)] if text else []
 
     def rewrite(self, messages: Sequence[Message]) -> list[Message]:
         """What a request would tell of these messages."""
-        return self.agent.stack.rewrite_messages(messages, self, self._coroutines)
+        return self._hooks.rewrite_messages(messages)
 
     def keep(self, message: Message) -> None:
         """Add a message to the conversation."""
-        self.history.append(message)
-        self.added.append(message)
-        self.agent.stack.on_message(message, self, self._coroutines)
+        self._transcript.keep(message)
+
+    def _hear(self, message: Message) -> None:
+        self._hooks.on_message(message)
 
     def events(self) -> Generator[AgentEvent, None, None]:
         """Run to the end. The last event is RunDone or RunFailed."""
         try:
-            self._close_open_calls(INTERRUPTED)
-            for message in self._inputs:
-                self.keep(message)
             stop = yield from self._loop()
+        except Cancelled:
+            self._leave()
+            stop = "cancelled"
         except LocalAgentError as error:
             self._leave()
-            yield RunFailed(error, tuple(self.added), self.usage, self.turn + 1)
+            yield RunFailed(error, tuple(self._transcript.added), self.usage, self.turn + 1)
+            return
         except BaseException:  # left by its reader, or a bug in a hook
             self._leave()
             raise
-        else:
-            yield RunDone(self._message, tuple(self.added), self.usage, self.turn + 1, stop)
+        yield RunDone(self._message, tuple(self._transcript.added), self.usage, self.turn + 1, stop)
 
     def _leave(self) -> None:
-        """Leave a history that can be continued, as far as it can be written."""
         self.cancel.set()
-        with suppress(LocalAgentError):
-            self._close_open_calls(NOT_RUN)
+        self._transcript.leave(self._slots, self.agent.name)
 
     # -- the loop -------------------------------------------------------------------------------------
 
     def _loop(self) -> Generator[AgentEvent, None, RunStop]:
         rounds = self._rounds
+        self._begin()
         while True:
             message = yield from self._query(offer_tools=True)
-            slots: list[Slot] = []
+            wrong = what_was_wrong(message, had_tools=bool(self.tools))
+            if wrong is None and not message.tool_calls and message.stop_reason != "cancelled":
+                return "length" if message.stop_reason == "length" else "answer"
             if message.tool_calls:
-                slots = yield from self._execute(message)
+                yield from self._execute(message)
             if self.cancel.is_set():
                 return "cancelled"
-            if any(slot.result is not None and slot.result.terminate for slot in slots):
+            if any(slot.result is not None and slot.result.terminate for slot in self._slots):
                 return "terminated"
-            yield from self._hand_over(slots)
-            wrong = what_was_wrong(message, had_tools=bool(self._tools))
+            if target_of(self._slots) is not None:
+                wrong = None  # nobody is left who could write it again
+            yield from self._hand_over()
             may_rescue = rounds.may_rescue(wrong=wrong is not None)
-            if wrong is None and not slots:
-                return "length" if message.stop_reason == "length" else "answer"
             if lost := self._lost(may_rescue):
                 return (yield from self._force_answer(lost))
             if wrong is not None:
                 lost_calls = message.malformed_tool_calls
+                wrong += also_ran(self._slots)
                 yield from self._tell(Retried("malformed" if lost_calls else "empty", wrong, rounds.rescues))
+
+    def _begin(self) -> None:
+        """Keep what the user says; calls that a program left open are answered before that."""
+        answers = list(takewhile(lambda message: isinstance(message, ToolMessage), self._inputs))
+        for message in answers:
+            self.keep(message)
+        self._transcript.close(INTERRUPTED, self.agent.name)
+        for message in self._inputs[len(answers) :]:
+            self.keep(message)
 
     def _lost(self, may_rescue: bool) -> Lost | None:
         """Why the model is not asked again with tools, if it is not."""
@@ -176,26 +191,21 @@ class Run:
         """Ask a last time, without tools; calls that come all the same are kept and not run."""
         yield from self._tell(Retried(why, LAST_WORDS[why]))
         message = yield from self._query(offer_tools=False)
-        if message.tool_calls:
-            slots = [Slot(call, call) for call in message.tool_calls]
-            for slot in slots:
-                slot.refuse(f"Not run. {LAST_WORDS[why]}")
-            self._keep_results(slots)
-        return "cancelled" if self.cancel.is_set() else why
+        self._transcript.close(f"Not run. {LAST_WORDS[why]}", self.agent.name)
+        return "cancelled" if message.stop_reason == "cancelled" else why
 
     # -- query ----------------------------------------------------------------------------------------
 
     def _query(self, *, offer_tools: bool) -> Generator[AgentEvent, None, AssistantMessage]:
         """Ask the model, and keep what it writes, even if it is stopped on the way."""
-        agent, stack = self.agent, self.agent.stack
         self._rounds.turn += 1
-        for events in stack.before_turn(self, self._coroutines):
-            yield from events
-        tools = tuple(self._tools.schemas) if offer_tools else ()
+        self._slots = []
+        yield from self._hooks.before_turn()
+        tools = tuple(self.tools.schemas) if offer_tools else ()
         told = self.rewrite(self.history.messages())
-        request = ModelRequest((*self.instructions(), *told), tools, {**agent.sampling, **self.sampling})
-        yield TurnStarted(self.turn, agent.name, bool(tools))
-        answer = stack.before_model(request, self, self._coroutines)
+        request = ModelRequest((*self.instructions(), *told), tools, {**self.agent.sampling, **self.sampling})
+        yield TurnStarted(self.turn, self.agent.name, bool(tools))
+        answer = self._hooks.before_model(request)
         if isinstance(answer, ModelRequest):
             done = yield from self._stream(answer)
         else:
@@ -224,70 +234,59 @@ class Run:
                 if isinstance(event, Done):
                     self._keep_answer(event.message)
             raise
+        except BaseException as error:
+            if (written := written_before(error)) is not None:
+                self._keep_answer(written)
+            raise
         raise AssertionError("a turn ends in Done")
 
     def _keep_answer(self, message: AssistantMessage) -> AssistantMessage:
         """Keep the model's message; stopped before its first word, it is as if it had not been asked."""
         self.usage += message.usage
-        message = message.model_copy(update={"agent_name": self.agent.name})
-        message = self.agent.stack.after_model(message, self, self._coroutines)
-        if message.content or message.stop_reason != "cancelled":
-            self._message = message
-            self.keep(message)
-        return message
+        if not message.raw and not message.content and message.stop_reason == "cancelled":
+            return message
+        told = {"agent_name": self.agent.name, "timestamp": message.timestamp or datetime.now(UTC)}
+        kept = message = message.model_copy(update=told)
+        try:
+            kept = self._hooks.after_model(message)
+        finally:  # whatever comes of the hook, what the model wrote is not lost
+            self._message = kept
+            self.keep(kept)
+        return kept
 
     # -- execute --------------------------------------------------------------------------------------
 
-    def _execute(self, message: AssistantMessage) -> Generator[AgentEvent, None, list[Slot]]:
+    def _execute(self, message: AssistantMessage) -> Generator[AgentEvent, None, None]:
         """Gate the calls together, run them, and keep their results in the order of the calls."""
-        slots = open_slots(message.tool_calls, self._tools)
-        repeated = self._rounds.repeats_last(slots)
-        try:
-            if repeated:
-                yield Retried("repeated", REPEATED, self._rounds.repeats)
-            else:
-                refuse_second(slots)
-                yield from approve(slots, self.agent.approvals, self._coroutines, self.cancel)
-            batch = Batch(self._run_call, self.cancel, self.agent.tool_timeout, self.agent.sequential)
-            yield from batch.run(slots)
-        finally:
-            abandon(slots)
-            self._keep_results(slots)
+        slots = self._slots = open_slots(message.tool_calls, self.tools)
+        if repeated := self._rounds.repeats_last(slots):
+            yield Retried("repeated", REPEATED, self._rounds.repeats)
+        else:
+            yield from approve(slots, self.agent.approvals, self._coroutines, self.cancel)
+            refuse_second(slots)
+        told = tuple(self.history.messages())
+        batch = Batch(
+            partial(self._run_call, told), self.cancel, self.agent.tool_timeout, self.agent.sequential
+        )
+        yield from batch.run(slots)
+        self._transcript.keep_results(slots, self.agent.name)
         if not repeated:
             self._rounds.keep_results(slots)
-        return slots
 
     def _run_call(
-        self, call: ToolCallPart, cancel: threading.Event, report: Callable[[str, float | None], None]
+        self, told: Sequence[Message], call: ToolCallPart, cancel: threading.Event, report: Report
     ) -> ToolResultPart:
         """One call with the middleware around it, in a thread of its own."""
-        context = ToolContext(call, self.history.messages(), self.agent.name, cancel, report)
-        proceed = partial(execute, self._tools, context, self._coroutines)
-        return self.agent.stack.around_tool(self, proceed, self._coroutines)(call)
+        context = ToolContext(call, told, self.agent.name, self.state, cancel, report)
+        proceed = partial(execute, self.tools, context, self._coroutines)
+        return self._hooks.around_tool(proceed, cancel)(call)
 
-    def _keep_results(self, slots: Sequence[Slot]) -> None:
-        results = (
-            slot.result.model_copy(update={"call_id": slot.asked.id, "name": slot.asked.name})
-            for slot in slots
-            if slot.result is not None
-        )
-        self.keep(
-            ToolMessage.from_results(
-                results, timestamp=datetime.now(UTC), mode="tool", agent_name=self.agent.name
-            )
-        )
-
-    def _close_open_calls(self, text: str) -> None:
-        """Answer the calls at the end of the history that have no result."""
-        if slots := [Slot(call, call) for call in unanswered(self.history.messages())]:
-            for slot in slots:
-                slot.refuse(text)
-            self._keep_results(slots)
-
-    def _hand_over(self, slots: Sequence[Slot]) -> Iterator[HandedOver]:
+    def _hand_over(self) -> Iterator[HandedOver]:
         """Let another agent go on, if a call said so."""
-        target = target_of(slots)
+        target = target_of(self._slots)
         if target is not None:
             source, self.agent = self.agent, target
-            self._tools = target.toolset()
+            del self.tools  # which are those of the other agent from now on
+            self._hooks = Hooks(target.stack, self, self._coroutines)
+            self._rounds.change_agent()
             yield HandedOver(source.name, target.name)

@@ -1,14 +1,17 @@
 """Asking a person on the terminal whether calls may run.
 
-Knows approvals and the terminal, not the loop. Contract: nothing runs that nobody agreed to: the end of the
-input and Ctrl-C deny everything that is left, and Ctrl-C stops the answer as well.
+Knows approvals and the terminal, not the loop. Contract: nothing runs that nobody agreed to. The end of the
+input and Ctrl-C deny everything that is left, and Ctrl-C stops the answer as well. What was typed before the
+question stood there answers nothing. A call is shown in full, with all that a terminal would hide escaped.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from localagent.agent import Allow, ApprovalRequest, Decision, Deny, Edit
@@ -16,7 +19,8 @@ from localagent.cli.terminal import on_terminal, printable
 from localagent.errors import InvalidArguments
 from localagent.messages import parse_object
 
-CHOICES = "yes, no, always, never, edit or stop? "
+CHOICES = "{}: yes, no, always, never, edit or stop? "
+"""The name stands in the line that is answered: long arguments push the call itself off the screen."""
 STOPPED = Deny("the user stopped")
 NOBODY = "nobody is there to be asked: --allow {} lets it run"
 
@@ -33,6 +37,7 @@ class TerminalApprover:
         """A decision for each of the calls of a turn."""
         if not on_terminal():
             return [Deny(NOBODY.format(request.tool.name)) for request in requests]
+        _forget_typed()
         decisions: list[Decision] = []
         for number, request in enumerate(requests, 1):
             try:
@@ -50,9 +55,10 @@ class TerminalApprover:
 
     def _ask(self, request: ApprovalRequest, number: int, count: int) -> Decision:
         place = f" ({number} of {count})" if count > 1 else ""
-        self._say(f"may it run{place}? {request.call.name}({request.call.described_arguments})")
+        name = request.tool.name
+        self._say(f"may it run{place}? {name}({request.call.described_arguments})")
         while True:
-            match _typed(CHOICES).strip().lower():
+            match _typed(CHOICES.format(name)).strip().lower():
                 case "y" | "yes":
                     return Allow()
                 case "n" | "no":
@@ -73,7 +79,7 @@ class TerminalApprover:
 
     def _edited(self, request: ApprovalRequest) -> dict[str, Any] | None:
         """The arguments as the user changes them; None when they were left alone."""
-        text = json.dumps(request.call.arguments, ensure_ascii=False)
+        text = _visible(json.dumps(request.call.arguments, ensure_ascii=False))
         while True:
             text = _typed("arguments: ", text)
             if not text.strip():
@@ -87,6 +93,23 @@ class TerminalApprover:
                 )
             else:
                 return arguments
+
+
+def _visible(text: str) -> str:
+    """JSON with the characters that nobody could see as escapes, which mean the same."""
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def _forget_typed() -> None:
+    """Drop the keys that were pressed while there was no question."""
+    from prompt_toolkit.application import get_app_session
+    from prompt_toolkit.input.typeahead import clear_typeahead
+
+    clear_typeahead(get_app_session().input)
+    with suppress(ImportError, OSError):  # there is no termios on Windows
+        import termios
+
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 def _typed(question: str, default: str = "") -> str:

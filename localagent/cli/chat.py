@@ -58,7 +58,9 @@ class Chat:
         self._open_things = open_things
         self._stats = stats
         self._interrupts = Interrupts()
-        agent.approvals.approver = TerminalApprover(say, lambda: self._interrupts.cancel)
+        self._view = StreamView()
+        conversation.say = self._say
+        agent.approvals.approver = TerminalApprover(self._say, lambda: self._interrupts.cancel)
         self._commands: dict[str, Callable[[str], bool]] = {
             "/help": self._help,
             "/system": self._set_system,
@@ -118,7 +120,7 @@ class Chat:
 
     def _follow(self, start: Callable[[threading.Event], Iterable[AgentEvent]]) -> None:
         """Show what happens, until the end or until Ctrl-C."""
-        view = StreamView()
+        self._view = view = StreamView()
         self._interrupts.cancel = cancel = threading.Event()
         try:
             for event in start(cancel):
@@ -137,6 +139,11 @@ class Chat:
         finally:
             self._interrupts.cancel = None
 
+    def _say(self, text: str) -> None:
+        """Say something while an answer may be on its way: on a line of its own."""
+        self._view.end()
+        say(text)
+
     def _remark(self, done: RunDone) -> None:
         if done.stop_reason == "cancelled":
             say("(stopped)")
@@ -154,7 +161,11 @@ class Chat:
         if command is None:
             say(f"no command {name}: /help shows what there is")
             return True
-        return command(argument.strip())
+        try:
+            return command(argument.strip())
+        except LocalAgentError as error:  # of tools, which servers change as they like
+            complain(error)
+            return True
 
     def _help(self, _: str) -> bool:
         say(HELP)
@@ -231,14 +242,18 @@ def typed_lines() -> Iterator[str]:
         for data in sys.stdin.buffer:
             yield read_text(data).rstrip("\r\n")
         return
+    from prompt_toolkit.patch_stdout import patch_stdout
+
     session = prompt_session()
     while True:
         try:
-            yield session.prompt("> ")
+            with patch_stdout():  # what a server that fails has to say goes above the line that is typed
+                line = session.prompt("> ")
         except KeyboardInterrupt:
             continue
         except EOFError:
             return
+        yield line
 
 
 def prompt_session() -> Any:

@@ -23,7 +23,7 @@ from localagent.session import Entry, MessageEntry, Session, SessionStore
 
 
 class Conversation:
-    """A `History` for the agent. `say` tells the user what becomes of the session."""
+    """A `History` for the agent."""
 
     def __init__(
         self,
@@ -36,7 +36,8 @@ class Conversation:
         self.system = system
         self._messages: list[Message] = session.context() if session else _instructions(system)
         self._asked: list[Message] = []
-        self._say = say
+        self.say = say
+        """Tells the user what becomes of the session."""
         self._store = store
         self._session = session
         self._saved = len(self._messages) if session else 0
@@ -79,8 +80,11 @@ class Conversation:
         self._asked.clear()
 
     def compact(self, summary: str, kept: int, tokens_before: int | None = None) -> None:
-        """Let `summary` stand for all but the last `kept` messages."""
-        self._answered()
+        """Let `summary` stand for all but the last `kept` messages; what has no answer goes on waiting."""
+        if kept < len(self._asked):
+            self._answered()
+        else:
+            kept -= len(self._asked)
         if self._session is None:
             ListHistory(self._messages).compact(summary, kept, tokens_before)
             self._saved = 0
@@ -113,7 +117,7 @@ class Conversation:
         try:
             if self._session is None:
                 self._session = self._store.create()
-                self._say(
+                self.say(
                     f"(kept in {self._session.file}; go on with: localagent chat --resume {self._session.id})"
                 )
             if flush:
@@ -126,7 +130,7 @@ class Conversation:
 
     def _give_up(self, error: LocalAgentError) -> None:
         self._store = self._session = None
-        self._say(f"localagent: {error}; this conversation goes on and is no longer kept")
+        self.say(f"localagent: {error}; this conversation goes on and is no longer kept")
 
 
 def _instructions(system: str | None) -> list[Message]:

@@ -45,8 +45,10 @@ def run_once(
         cancel = threading.Event()
         approvals = Approvals(tools.rules(), TerminalApprover(say, lambda: cancel))
         agent = Agent(loaded, offered, instructions=system, approvals=approvals, middleware=[Compaction()])
-        view = None if as_json else StreamView()
+        view = StreamView(answers=not as_json)
         done = _follow(agent.run(prompt, cancel=cancel, **given), view)
+        if done.stop_reason == "cancelled":  # by an answer to a question, which means the same as Ctrl-C
+            raise KeyboardInterrupt
         if done.message is not None:
             if as_json:
                 sys.stdout.write(done.message.model_dump_json() + "\n")
@@ -55,17 +57,15 @@ def run_once(
                 print_stats(done.message)
 
 
-def _follow(events: Iterable[AgentEvent], view: StreamView | None) -> RunDone:
+def _follow(events: Iterable[AgentEvent], view: StreamView) -> RunDone:
     """Show a run to its end. Raises what made it fail."""
     for event in events:
         if isinstance(event, RunDone | RunFailed):
-            if view is not None:
-                view.end()
+            view.end()
             if isinstance(event, RunFailed):
                 raise event.error
             return event
-        if view is not None:
-            view.show(event)
+        view.show(event)
     raise AssertionError("a run ends in RunDone or RunFailed")
 
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from time import monotonic
 
 from localagent.agent import (
     AgentEvent,
-    ApprovalGiven,
     CompactionEnded,
     CompactionStarted,
-    Deny,
     HandedOver,
     Retried,
     ToolEnded,
     ToolProgress,
+    TurnEnded,
+    TurnStarted,
 )
 from localagent.cli.terminal import one_line, printable
 from localagent.hosts.protocol import Prefilled
-from localagent.messages import AssistantMessage
+from localagent.messages import AssistantMessage, ToolCallPart, ToolResultPart
 from localagent.request import RequestWarning
 from parsers import CallEnd, Malformed, Reasoning, Text
 
@@ -28,6 +29,8 @@ _PATIENCE = 0.5  # seconds
 _SLOW = 1.0  # seconds from which on it is said how long a tool took
 _RESULT = 160
 """Characters of a result that are shown."""
+_ARGUMENTS = 60
+"""Characters of the arguments that tell one call of a tool from another."""
 _RETRIES = {
     "malformed": "its call could not be read",
     "empty": "its answer was empty",
@@ -40,19 +43,24 @@ _RETRIES = {
 class StreamView:
     """Shows events one by one. Answers go to stdout, so that they can be piped; the rest is for people."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, answers: bool = True) -> None:
+        """`answers`: show what the model says and thinks, and not only what it does."""
+        self._answers = answers
         self._colour = sys.stderr.isatty()
         self._clean = printable if sys.stdout.isatty() else str  # what is piped stays as it was written
         self._line_open = False  # something stands on the last line of either stream
         self._thinking = False
-        self._reading = False  # the last line of a terminal shows how far the prompt is read
-        self._started = monotonic()
+        self._passing = False  # the last line of a terminal shows how far something is, and is to go again
+        self._started = monotonic()  # when the model began to read
+        self._calls: list[str] = []  # the names that the present turn calls
 
     def show(self, event: AgentEvent) -> None:
         """Show the next event."""
         if not isinstance(event, Prefilled):
-            self._erase_reading()
+            self._erase_passing()
         match event:
+            case Text() | Reasoning() if not self._answers:
+                pass
             case Prefilled():
                 self._show_reading(event)
             case Text(text=text):
@@ -79,16 +87,18 @@ class StreamView:
     def _show_step(self, event: AgentEvent) -> None:
         """What the loop does between the words of the model."""
         match event:
+            case TurnStarted():
+                self._started = monotonic()
+            case TurnEnded(message=message):
+                self._calls = [call.name for call in message.tool_calls]
             case ToolProgress(call=call, text=text, share=share):
                 far = "" if share is None else f" {share:.0%}"
-                self._note(f"{call.name}{far}: {text}", _DIM)
+                self._show_progress(f"{self._named(call)}{far}: {one_line(text, _RESULT)}")
             case ToolEnded(call=call, result=result, seconds=seconds):
                 took = f" ({seconds:.1f} s)" if seconds >= _SLOW else ""
-                said = one_line(result.text, _RESULT) or f"{len(result.parts)} parts"
                 mark = "failed: " if result.is_error else ""
-                self._note(f"{call.name}{took}: {mark}{said}", _RED if result.is_error else _DIM)
-            case ApprovalGiven(call=call, decision=Deny()):
-                self._note(f"{call.name}: denied", _RED)
+                colour = _RED if result.is_error else _DIM
+                self._note(f"{self._named(call)}{took}: {mark}{_told(result)}", colour)
             case Retried(why=why):
                 self._note(f"(asking the model again: {_RETRIES[why]})", _DIM)
             case CompactionStarted(tokens=tokens, context=context):
@@ -104,7 +114,7 @@ class StreamView:
 
     def end(self) -> None:
         """Leave the cursor at the start of a line."""
-        self._erase_reading()
+        self._erase_passing()
         self._end_thinking()
         if self._line_open:
             sys.stdout.write("\n")
@@ -117,16 +127,35 @@ class StreamView:
         sys.stderr.write(f"{colour}{text}{_RESET}\n" if self._colour else f"{text}\n")
         sys.stderr.flush()
 
+    def _named(self, call: ToolCallPart) -> str:
+        """The call by its tool, and by its arguments where the turn calls the tool twice."""
+        if self._calls.count(call.name) < 2:
+            return call.name
+        return f"{call.name}({one_line(call.described_arguments, _ARGUMENTS)})"
+
     def _show_reading(self, progress: Prefilled) -> None:
         """Only to those who wait: on a terminal, after a while."""
         if self._colour and monotonic() - self._started > _PATIENCE:
-            self._reading = True
-            sys.stderr.write(f"{_ERASE}{_DIM}reading {progress.done:,} of {progress.total:,} tokens{_RESET}")
-            sys.stderr.flush()
+            self._pass(f"reading {progress.done:,} of {progress.total:,} tokens")
 
-    def _erase_reading(self) -> None:
-        if self._reading:
-            self._reading = False
+    def _show_progress(self, text: str) -> None:
+        """One line for all that a tool tells, on a terminal; elsewhere a line each."""
+        if self._colour:
+            self.end()
+            self._pass(text)
+        else:
+            self._note(text, _DIM)
+
+    def _pass(self, text: str) -> None:
+        """Show a line that the next event takes away again."""
+        self._passing = True
+        fits = printable(text)[: shutil.get_terminal_size().columns - 1]
+        sys.stderr.write(f"{_ERASE}{_DIM}{fits}{_RESET}")
+        sys.stderr.flush()
+
+    def _erase_passing(self) -> None:
+        if self._passing:
+            self._passing = False
             sys.stderr.write(_ERASE)
             sys.stderr.flush()
 
@@ -136,6 +165,12 @@ class StreamView:
             sys.stderr.write((_RESET if self._colour else "") + ("\n" if self._line_open else ""))
             sys.stderr.flush()
             self._line_open = False
+
+
+def _told(result: ToolResultPart) -> str:
+    """The beginning of a result, and what it has beside text."""
+    others = (f"[{part.kind}]" for part in result.parts if part.kind != "text")
+    return " ".join(filter(None, (one_line(result.text, _RESULT), *others))) or "(nothing)"
 
 
 def print_stats(message: AssistantMessage) -> None:

@@ -25,8 +25,8 @@ _active = 0
 _numbers = itertools.count()
 """Says which of two captures began first."""
 _held: deque[_Routed] = deque(maxlen=64)
-"""The last that were installed. `print` only borrows `sys.stdout`, and Python before 3.14 crashes when that is
-freed while a thread prints (python/cpython#130163), such as one that was given up."""
+"""The last that were installed. `print` only borrows `sys.stdout`, and Python before 3.14 crashes when that
+is freed while a thread prints (python/cpython#130163), such as one that was given up."""
 _capture: ContextVar[_Capture | None] = ContextVar("capture", default=None)
 
 

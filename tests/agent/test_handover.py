@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from localagent.agent import Agent, Allow, HandedOver, TurnStarted, hand_over_to
-from localagent.agent.handover import SECOND
+from localagent.agent import Agent, Allow, HandedOver, Rule, TurnStarted, hand_over_to
+from localagent.agent.gate import Slot
+from localagent.agent.handover import SECOND, target_of
 from localagent.errors import InvalidTool
+from localagent.messages import ToolCallPart
 from localagent.session import Session
 from localagent.tools import tool
 from tests.agent.replaying import block, follow, lines, scripted
@@ -56,6 +58,54 @@ def test_the_first_hand_over_of_a_turn_decides():
     )
     _, done = follow(desk)
     assert lines(done.messages)[2:] == [f"tool: two goes on from here. | ! {SECOND}", "assistant: Two."]
+
+
+def test_a_hand_over_that_is_denied_does_not_stand_in_the_way():
+    one, two = Agent(scripted("One."), name="one"), Agent(scripted("Two."), name="two")
+    desk = Agent(
+        scripted(block("hand_over_to_one()", "hand_over_to_two()")), [hand_over_to(one), hand_over_to(two)],
+        approvals=[Rule("deny", "hand_over_to_one")],
+    )  # fmt: skip
+    _, done = follow(desk)
+    assert [result.is_error for result in done.messages[2].results] == [True, False]
+    assert done.message.text == "Two."
+
+
+def test_the_round_before_was_another_agents():
+    @tool
+    def look() -> str:
+        return "seen"
+
+    third = Agent(scripted("Third."), name="third")
+    second = Agent(
+        scripted(block("look()", "go()"), "Second."), [look, hand_over_to(third, name="go")], name="second"
+    )
+    first = Agent(scripted(block("look()", "go()")), [look, hand_over_to(second, name="go")], name="first")
+    _, done = follow(first)
+    assert lines(done.messages)[2:] == [
+        *("tool: seen | second goes on from here.", "assistant: look() go()"),
+        *("tool: seen | third goes on from here.", "assistant: Third."),
+    ]
+
+
+def test_what_another_agent_wrote_wrong_does_not_count():
+    broken = block("add(a=oops(1))")
+    clerk = Agent(scripted(broken, "Two."), [add], name="clerk", max_rescues=1)
+    desk = Agent(
+        scripted(broken, block("hand_over_to_clerk()").replace("[", "[add(a=oops(1)), ")),
+        [add, hand_over_to(clerk)], max_rescues=2,
+    )  # fmt: skip
+    _, done = follow(desk)
+    assert (done.stop_reason, done.message.text) == ("answer", "Two.")
+
+
+def test_a_repeated_hand_over_that_was_not_run_hands_nothing_over():
+    target = Agent(scripted("never"), name="other")
+    call = ToolCallPart(id="c", name="hand_over_to_other")
+    slot = Slot(call, call, hand_over_to(target), result=call.result("other goes on from here."))
+    assert target_of([slot]) is None
+    slot.started = True
+    assert target_of([slot]) is target
 
 
 def test_rules_go_with_the_agent():

@@ -31,9 +31,9 @@ from localagent.agent.batch import NOT_RUN
 from localagent.agent.executing import STOPPED
 from localagent.agent.gate import NOBODY
 from localagent.agent.rounds import EMPTY, LAST_WORDS, REPEATED
-from localagent.agent.run import INTERRUPTED
+from localagent.agent.transcript import INTERRUPTED
 from localagent.errors import InvalidTool, ToolError, UsageError
-from localagent.messages import AssistantMessage, ToolCallPart, UserMessage
+from localagent.messages import AssistantMessage, ImagePart, TextPart, ToolCallPart, UserMessage
 from localagent.request import build_request
 from localagent.tools import ToolContext, ToolOutput, tool
 from localagent.wire import chat_template
@@ -93,6 +93,9 @@ REASON = (
     "Write each of these calls again, complete and well formed:\nThe call of 'add' could not be read and was "
     "not run: a value is an expression: write plain values only."
 )
+RAN = "\nThe other calls of that message were run: add(a=1)."
+LONG = "x" * 200
+MIXED = f"{START}[add(a=1), add(a=1, b=oops(2))]<|tool_call_end|>"
 
 
 @dataclass
@@ -277,8 +280,69 @@ ROWS = [
     ),
     Row(
         "good calls beside a malformed one run",
-        [f"{START}[add(a=1), add(a=1, b=oops(2))]<|tool_call_end|>", "Done."],
-        ["assistant: add(a=1) <not_a_literal>", "tool: 2", f"rescue: {REASON}", "assistant: Done."],
+        [MIXED, "Done."],
+        ["assistant: add(a=1) <not_a_literal>", "tool: 2", f"rescue: {REASON}{RAN}", "assistant: Done."],
+    ),
+    Row(
+        "a call that was run beside a malformed one is not run again with the others that are written again",
+        [MIXED, block("add(a=1)", "add(a=1, b=2)"), block("add(a=1)", "add(a=1, b=2)"), "Done."],
+        [
+            *("assistant: add(a=1) <not_a_literal>", "tool: 2", f"rescue: {REASON}{RAN}"),
+            *("assistant: add(a=1) add(a=1, b=2)", f"tool: {REPEATED}2 | 3"),
+            *("assistant: add(a=1) add(a=1, b=2)", f"tool: {REPEATED}2 | {REPEATED}3"),
+            "assistant: Done.",
+        ],
+    ),
+    Row(
+        "nor is it after several rescues",
+        [MIXED, BROKEN, MIXED.replace("[", "[look(), "), block("add(a=1)", "add(a=1)", "look()"), "Done."],
+        [
+            *("assistant: add(a=1) <not_a_literal>", "tool: 2", f"rescue: {REASON}{RAN}"),
+            *("assistant: <not_a_literal>", f"rescue: {REASON}"),
+            *("assistant: look() add(a=1) <not_a_literal>", f"tool: not yet | {REPEATED}2"),
+            f"rescue: {REASON}{RAN.replace('add(a=1)', 'look()')}",
+            *("assistant: add(a=1) add(a=1) look()", f"tool: {REPEATED}2 | 2 | not yet"),
+            "assistant: Done.",
+        ],
+        options={"max_rescues": 3},
+    ),
+    Row(
+        "what was run beside a malformed call is no repeated round, but then it is",
+        [MIXED, block("add(a=1)"), block("add(a=1)"), block("add(a=1)"), "Two."],
+        [
+            *("assistant: add(a=1) <not_a_literal>", "tool: 2", f"rescue: {REASON}{RAN}"),
+            *("assistant: add(a=1)", f"tool: {REPEATED}2") * 3,
+            *(f"rescue: {LAST_WORDS['repeated']}", "assistant: Two."),
+        ],
+        stop="repeated",
+    ),
+    Row(
+        "nor are those of several such messages",
+        [MIXED, MIXED.replace("(a=1)", "(a=3)"), block("add(a=1)", "add(a=3)"), "Done."],
+        [
+            *("assistant: add(a=1) <not_a_literal>", "tool: 2", f"rescue: {REASON}{RAN}"),
+            *("assistant: add(a=3) <not_a_literal>", "tool: 4", f"rescue: {REASON}{RAN.replace('1', '3')}"),
+            *("assistant: add(a=1) add(a=3)", f"tool: {REPEATED}2 | {REPEATED}4", "assistant: Done."),
+        ],
+    ),
+    Row(
+        "once all calls were read, the same call is a new one",
+        [MIXED, block("add(a=2)"), block("add(a=1)"), "Done."],
+        [
+            *("assistant: add(a=1) <not_a_literal>", "tool: 2", f"rescue: {REASON}{RAN}"),
+            *("assistant: add(a=2)", "tool: 3", "assistant: add(a=1)", "tool: 2", "assistant: Done."),
+        ],
+    ),
+    Row(
+        "long arguments are not told again",
+        [MIXED.replace("add(a=1)", f"write(path='{LONG}')"), "Done."],
+        [
+            f'assistant: write(path="{LONG}") <not_a_literal>',
+            f"tool: wrote {LONG}",
+            f"rescue: {REASON}" + RAN.replace("add(a=1)", f'write(path="{LONG[:93]}…)'),
+            "assistant: Done.",
+        ],
+        options={"approvals": approver(Allow())},
     ),
     Row(
         "the model is corrected so often, then asked for an answer",
@@ -333,6 +397,18 @@ def test_loop(row):
     assert done.usage.output == sum(message.usage.output for message in answers)
     assert done.usage.input == sum(message.usage.input for message in answers)
     assert done.message == answers[-1]
+
+
+def test_a_repeated_round_keeps_its_pictures():
+    picture = ImagePart.of(b"\x89PNG\r\n\x1a\n" + b"0" * 32)
+
+    @tool
+    def shot() -> ImagePart:
+        return picture
+
+    _, done = follow(Agent(scripted(block("shot()"), block("shot()"), "x"), [shot]))
+    assert done.messages[2].results[0].content == (picture,)
+    assert done.messages[4].results[0].content == (TextPart(text=REPEATED), picture)
 
 
 def test_the_forced_answer_is_offered_no_tools():
@@ -550,6 +626,33 @@ def test_progress():
     assert told == [("half", 0.5), ("printed", None)]
     (result,) = done.messages[2].results
     assert (result.text, result.metadata["printed"]) == ("work", "printed\n")
+
+
+def test_progress_is_told_whatever_a_tool_says():
+    @tool
+    def work(context: ToolContext) -> None:
+        context.progress(5, "x")
+        context.progress("\ud800", float("nan"))
+        context.progress("over", 7)
+        print("\ud800", end="")
+
+    events, done = follow(Agent(scripted(block("work()"), "Done."), [work]))
+    told = [(event.text, event.share) for event in events if isinstance(event, ToolProgress)]
+    assert told == [("5", None), ("\\ud800", None), ("over", 1.0), ("\\ud800", None)]
+    (result,) = done.messages[2].results
+    assert (result.text, result.is_error) == ("\\ud800", False)
+    result.model_dump_json().encode()
+
+
+def test_a_tool_that_prints_much_is_not_slowed_down():
+    @tool
+    def work() -> None:
+        for _ in range(50_000):  # each piece took as long as there were pieces before it
+            print(1)
+
+    _, done = follow(Agent(scripted(block("work()"), "Done."), [work], tool_timeout=30))
+    (result,) = done.messages[2].results
+    assert result.text == "1\n" * 50_000
 
 
 def test_metadata_is_kept_and_not_sent():

@@ -80,6 +80,20 @@ def test_compaction(store, said, save):
         assert len(session.entries) == 8, "everything is still there"
 
 
+@pytest.mark.parametrize("save", [True, False])
+def test_a_summary_does_not_keep_what_was_not_answered(store, said, save):
+    conversation = talk(said, "hi", "and", save=save)
+    conversation.append(UserMessage.text("never mind"))
+    conversation.compact("Greetings.", 1)
+    assert texts(conversation.messages()) == ["c:Greetings.", "u:never mind"]
+    conversation.forget_unanswered()
+    talk_once(conversation, UserMessage.text("you"), AssistantMessage.text("me"))
+    expected = ["c:Greetings.", "u:you", "a:me"]
+    assert texts(conversation.messages()) == expected
+    if save:
+        assert texts(store.open("last").context()) == expected
+
+
 def test_clear_begins_anew_in_the_session_too(store, said):
     conversation = talk(said, "hi", system="Be curt.")
     conversation.restart("Be curt.")

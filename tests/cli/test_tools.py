@@ -33,7 +33,7 @@ def test_where_nobody_can_be_asked_nothing_is_run(localagent, root):
     options = ("--tools", "files", "--root", str(root), "--ask", "*")
     done = localagent("run", QUESTION, *NANO, *options)
     notes = done.stderr.decode()
-    assert "read_file: denied" in notes
+    assert "read_file: failed: Denied: nobody is there" in notes
     assert "--allow read_file lets it run" in notes
     assert "red fox" not in notes + done.stdout.decode()
     done = localagent("run", QUESTION, *NANO, *options, "--allow", "read_*")
@@ -69,11 +69,33 @@ def test_the_tools_that_there_are(localagent):
         (["--tools", "time,sing"], "no tools called 'sing'"),
         (["--tools", "files", "--root", "/nowhere"], "/nowhere"),
         (["--mcp", "/nowhere/mcp.json"], "/nowhere/mcp.json"),
+        (
+            ["--tools", "files", "--deny", "raed_*"],
+            "--deny raed_* fits none of the tools: list_files, read_file",
+        ),
+        (["--allow", "write_file"], "--allow write_file fits none of the tools: none"),
     ],
 )
 @pytest.mark.parametrize("command", [("run", "Hi."), ("chat",)])
 def test_what_cannot_be_had(localagent, command, options, says):
     localagent.refuse(*command, *NANO, *options, code=2, says=says)
+
+
+def test_two_calls_of_a_tool_are_told_apart(localagent, root):
+    done = localagent("run", TWO, *NANO, "--tools", "files", "--root", str(root))
+    notes = sorted(done.stderr.decode().splitlines())
+    assert 'read_file(path="other.txt"): blue bird' in notes
+    assert 'read_file(path="plan.txt"): red fox' in notes
+
+
+def test_json_is_the_answer_and_the_notes_stay_beside_it(localagent, root):
+    options = ("--tools", "files", "--root", str(root), "--json")
+    done = localagent("run", QUESTION, *NANO, *options)
+    assert json.loads(done.stdout)["content"] == [{"kind": "text", "text": "The result is red fox."}]
+    assert done.stderr.decode() == "call read_file(path='plan.txt')\nread_file: red fox\n"
+    assert (
+        b"--allow read_file lets it run" in localagent("run", QUESTION, *NANO, *options, "--ask", "*").stderr
+    )
 
 
 # -- in a terminal ----------------------------------------------------------------------------------------
@@ -82,21 +104,26 @@ if sys.platform != "win32":
     import pexpect
 
 READY = "\x1b[?2004h"  # line editing switches bracketed paste on
-CHOICES = "yes, no, always, never, edit or stop?"
+CHOICES = "read_file: yes, no, always, never, edit or stop?"
+TWO = "Read the file plan.txt. Also: Read the file other.txt."
 
 
-@pytest.fixture
-def chat(localagent, root):
+def terminal(localagent, root, *arguments):
     if sys.platform == "win32":
         pytest.skip("pseudo-terminals are Unix")
-    child = pexpect.spawn(
+    return pexpect.spawn(
         str(COMMAND),
-        ["chat", *NANO, "--tools", "files", "--root", str(root), "--ask", "*"],
+        [*arguments, *NANO, "--tools", "files", "--root", str(root), "--ask", "*"],
         env={**localagent.environment, "PROMPT_TOOLKIT_NO_CPR": "1"},
         encoding="utf-8",
         timeout=20,
         dimensions=(40, 160),
     )
+
+
+@pytest.fixture
+def chat(localagent, root):
+    child = terminal(localagent, root, "chat")
     child.expect("lfm2-nano, .* tokens of context")
     child.expect_exact(READY)
     yield child
@@ -143,6 +170,7 @@ def test_edit(chat):
     chat.send("\x01\x0b")  # to the beginning, and away with it
     answer(chat, '{"way": "other.txt"}')
     chat.expect_exact("these do not fit: ")
+    chat.expect_exact(READY)
     chat.send("\x01\x0b")
     answer(chat, '{"path": "other.txt"}')
     chat.expect_exact('(The user changed the arguments to: path="other.txt") blue bird')
@@ -161,3 +189,36 @@ def test_stopping_at_the_question(chat, key):
     ask(chat)
     answer(chat, "y")
     chat.expect_exact("The result is red fox.")
+
+
+def test_what_was_typed_before_the_question_answers_nothing(chat):
+    chat.send(f"{QUESTION}\ry\r")
+    chat.expect_exact(CHOICES)
+    answer(chat, "n")
+    assert chat.expect_exact(["Denied by the user", "red fox"]) == 0
+
+
+def test_a_decision_for_each_of_two_calls(chat):
+    answer(chat, TWO)
+    chat.expect_exact('(1 of 2)? read_file(path="plan.txt")')
+    chat.expect_exact(CHOICES)
+    answer(chat, "n")
+    chat.expect_exact('(2 of 2)? read_file(path="other.txt")')
+    chat.expect_exact(CHOICES)
+    answer(chat, "y")
+    chat.expect_exact('read_file(path="plan.txt"): failed: Denied by the user')
+    chat.expect_exact('read_file(path="other.txt"): blue bird')
+
+
+def test_a_run_that_the_user_stops_has_no_success(localagent, root):
+    child = terminal(localagent, root, "run", QUESTION)
+    child.expect_exact(CHOICES)
+    answer(child, "stop")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 130
+
+
+def test_where_a_session_is_kept_is_said_on_a_line_of_its_own(chat):
+    answer(chat, "Sing.")
+    chat.expect(r"\x1b\[\?2004l[^\r\n]+\r\n\(kept in ")

@@ -241,7 +241,7 @@ def test_stderr_is_left_alone(stdout, monkeypatch):
 
 
 REPLACED = """
-import io, sys, threading, time
+import io, os, sys, threading, time
 from localagent.tools.printing import captured
 
 def chat():
@@ -259,6 +259,7 @@ while time.monotonic() < end:
     sys.stdout = kept[-1]
     threading.Thread(target=captured(lambda text: None).__enter__).start()
     sys.stdout = real
+os._exit(0)  # threads that print would disturb the end of the interpreter, too
 """
 
 

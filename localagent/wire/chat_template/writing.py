@@ -50,7 +50,7 @@ def to_wire(
 
 
 def join_users(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The messages with neighbouring ones of the user as one, for templates that want the roles to take turns.
+    """The messages, neighbouring ones of the user as one: for templates that want the roles to take turns.
 
     They come of summaries and rescues, and of requests that were never answered.
     """
