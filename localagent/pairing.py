@@ -63,9 +63,15 @@ def unanswered(messages: Sequence[Message]) -> list[ToolCallPart]:
             asked = [part for part in message.content if isinstance(part, Asked)]
             pairs = zip(asked, pair(asked, results), strict=True)
             return [part for part, result in pairs if result is None and isinstance(part, ToolCallPart)]
-        if isinstance(message, ToolMessage | UserMessage):
+        if has_results(message):
             results[:0] = [part for part in message.content if isinstance(part, ToolResultPart)]
     return []
+
+
+def has_results(message: Message) -> bool:
+    """Whether a message answers calls."""
+    carries = isinstance(message, ToolMessage | UserMessage)
+    return carries and any(isinstance(part, ToolResultPart) for part in message.content)
 
 
 def _in_order(

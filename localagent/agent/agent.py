@@ -15,10 +15,11 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Protocol, TypeGuard, Unpack, cast
 
 from localagent.agent.approvals import Approvals, Approver, as_approvals
 from localagent.agent.compaction import Compaction, CompactionEvent
+from localagent.agent.cuts import is_answered, is_empty
 from localagent.agent.events import AgentEvent, RunDone, RunFailed
 from localagent.agent.history import History, as_history
 from localagent.agent.middleware import Stack
@@ -26,13 +27,20 @@ from localagent.agent.rules import Rule
 from localagent.agent.run import Run
 from localagent.agent.waiting import Cancel, Coroutines, Worker, through
 from localagent.errors import UsageError
-from localagent.messages import AssistantMessage, Message, UserMessage
+from localagent.messages import Message, UserMessage
 from localagent.model import Conversation, Model, SamplingOptions, as_conversation
+from localagent.pairing import has_results
+from localagent.request import build_request
 from localagent.session import Session
 from localagent.tools import Tool, ToolSet, as_tool
+from localagent.wire import chat_template
 
-Tools = Sequence[Tool | Callable[..., Any] | Any]
-"""Tools, functions that become tools, and sources: objects whose `tools()` says what there is now."""
+
+class ToolSource(Protocol):
+    """Says what tools there are at the moment; asked at the start of a run, and when it is handed over."""
+
+    def tools(self) -> Sequence[Tool]:
+        """The tools. May raise LocalAgentError, with which the run fails."""
 
 
 class Agent:
@@ -41,7 +49,7 @@ class Agent:
     def __init__(
         self,
         model: Model,
-        tools: Tools = (),
+        tools: Sequence[Tool | Callable[..., Any] | ToolSource] = (),
         *,
         name: str | None = None,
         instructions: str | None = None,
@@ -76,7 +84,7 @@ class Agent:
         model.sampling_with(sampling)
         if not isinstance(tools, Iterable) or isinstance(tools, str | bytes | Tool):
             raise UsageError(f"tools is a list, not {tools!r:.40}: put the tool into brackets")
-        self._tools: list[Any] = [tool if _is_source(tool) else as_tool(tool) for tool in tools]
+        self._tools: list[Any] = [tool if _is_source(tool) else as_tool(cast(Tool, tool)) for tool in tools]
         ToolSet(tool for tool in self._tools if isinstance(tool, Tool))
 
     def toolset(self) -> ToolSet:
@@ -161,6 +169,8 @@ class Agent:
         inputs = [] if prompt is None else [_stamped(message) for message in as_conversation(prompt)]
         if not inputs:
             _check_open(kept.messages())
+        elif any(map(has_results, inputs)):  # which must fit, before anything is kept
+            build_request([*kept.messages(), *inputs], chat_template.TARGET)
         return Run(self, kept, inputs, Cancel(cancel), {**sampling}, state)
 
 
@@ -187,20 +197,13 @@ def _stamped(message: Message) -> Message:
 
 def _check_open(messages: Sequence[Message]) -> None:
     """Whether there is something to go on with. Raises UsageError."""
-    last = messages[-1] if messages else None
-    answered = (
-        isinstance(last, AssistantMessage)
-        and bool(last.text)
-        and last.stop_reason not in ("cancelled", "error")
-        and not last.tool_calls
-        and not any(part.lost_call for part in last.malformed_tool_calls)
-    )
-    if last is None or answered:
-        what = "there is no conversation yet" if last is None else "the conversation has its answer"
-        raise UsageError(f"nothing to go on with: {what}; give a prompt")
+    if is_empty(messages):
+        raise UsageError("nothing to go on with: there is no conversation yet; give a prompt")
+    if is_answered(messages):
+        raise UsageError("nothing to go on with: the conversation has its answer; give a prompt")
 
 
-def _is_source(item: object) -> bool:
+def _is_source(item: object) -> TypeGuard[ToolSource]:
     return not isinstance(item, Tool | type) and callable(getattr(item, "tools", None))
 
 

@@ -7,7 +7,6 @@ result in the end, whatever a tool does: raise, hang, print, or return what nobo
 
 from __future__ import annotations
 
-import math
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -114,7 +113,7 @@ class Batch:
 
         def report(text: str, share: float | None) -> None:
             if not running.cancel.is_set():  # else nobody listens any more
-                self._told.put((running, ToolProgress(call, text, _part(share))))
+                self._told.put((running, ToolProgress(call, text, share)))
 
         try:
             result = self.execute(call, running.cancel, report)
@@ -160,11 +159,6 @@ class Batch:
     def _ended(self, running: _Running, result: ToolResultPart) -> ToolEnded:
         seconds = monotonic() - running.started
         return ToolEnded(running.slot.call, running.slot.finish(result), seconds)
-
-
-def _part(share: float | None) -> float | None:
-    """A share as it can be shown."""
-    return None if share is None or math.isnan(share) else min(1.0, max(0.0, share))
 
 
 def abandon(slots: Sequence[Slot]) -> None:

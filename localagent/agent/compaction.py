@@ -11,6 +11,7 @@ is never lost, and whatever goes wrong leaves the history as it was. A session k
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,7 @@ class Compaction:
         self.instructions = instructions
         self.max_tokens = max_tokens
         self._waiting: dict[int, int] = {}
+        self._lock = threading.Lock()
 
     def before_turn(self, run: Run) -> Iterator[CompactionEvent]:
         """Compact the history of the run if its next request is too long."""
@@ -109,7 +111,7 @@ class Compaction:
     def _limit(self, outlook: Outlook) -> int:
         """The most tokens that a request may have."""
         run = outlook.run
-        sampling = {**run.agent.sampling, **run.sampling}
+        sampling = run.options
         answer = sampling.get("max_tokens") or run.agent.model.sampling.max_tokens or 0
         most = int(self.share * outlook.context)
         # A generous max_tokens is no wish to have half of the context forgotten.
@@ -119,9 +121,10 @@ class Compaction:
         """Remember not to try again before the conversation has grown by a tenth of the context."""
         until = ended.tokens_after + outlook.context // 10
         if until > self._limit(outlook):
-            self._waiting[_identity(outlook.run.history.messages())] = until
-            while len(self._waiting) > MOST_WAITING:
-                del self._waiting[next(iter(self._waiting))]
+            with self._lock:
+                self._waiting[_identity(outlook.run.history.messages())] = until
+                while len(self._waiting) > MOST_WAITING:
+                    del self._waiting[next(iter(self._waiting))]
 
     def _compact(self, outlook: Outlook, messages: list[Message], tokens: int, whole: int) -> CompactionEnded:
         """What came of it. `keep` is a share of `whole`."""

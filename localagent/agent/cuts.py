@@ -92,9 +92,21 @@ def last_request(messages: Sequence[Message]) -> int | None:
 
 
 def is_answered(messages: Sequence[Message]) -> bool:
-    """Whether nothing is left to do: the last word is the model's, and it is no call."""
-    last = next((m for m in reversed(messages) if not isinstance(m, _TELLS_NOTHING)), None)
-    return isinstance(last, AssistantMessage) and not last.tool_calls and bool(last.text.strip())
+    """Whether nothing is left to do: the last word is a whole answer of the model's, without calls."""
+    told = [m for m in messages[beginning(messages) :] if not isinstance(m, _TELLS_NOTHING)]
+    last = told[-1] if told else None
+    return (
+        isinstance(last, AssistantMessage)
+        and bool(last.text.strip())
+        and last.stop_reason not in ("cancelled", "error")
+        and not last.tool_calls
+        and not any(part.lost_call for part in last.malformed_tool_calls)
+    )
+
+
+def is_empty(messages: Sequence[Message]) -> bool:
+    """Whether a model would be told nothing but instructions."""
+    return all(isinstance(m, _TELLS_NOTHING) for m in messages[beginning(messages) :])
 
 
 def _starts(messages: Sequence[Message]) -> list[int]:

@@ -16,10 +16,12 @@ from localagent.request import RequestWarning
 from parsers import Event
 
 RunStop = Literal["answer", "terminated", "turn_limit", "repeated", "rescues", "length", "cancelled"]
-"""Why a run ended: with an answer; by a tool's `terminate`; with an answer that was forced, because of the
-turn limit, because the model repeated itself, or because nobody could use what it wrote; by the token limit;
-by
-whoever started it."""
+"""Why a run ended.
+
+"answer"; "terminated" by a tool; with an answer that was forced, because of the "turn_limit", because the
+model "repeated" itself, or because nobody could use what it wrote even after "rescues"; by the token limit
+("length"); "cancelled" by whoever started it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +91,12 @@ class ToolEnded:
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """The model is asked again, or a last time without tools; `text` is what it is told."""
+    """The model is told `text`, and asked again; the last three: a last time, without tools.
 
-    why: Literal["malformed", "empty", "repeated", "turn_limit", "rescues"]
+    "same_calls": it made the calls of the round before once more, and reads their results.
+    """
+
+    why: Literal["malformed", "empty", "same_calls", "turn_limit", "repeated", "rescues"]
     text: str
     attempt: int = 1
 
@@ -137,6 +142,8 @@ class RunDone:
     usage: Usage
     turns: int
     stop_reason: RunStop
+    agent_name: str | None = None
+    """Whose turn it was last, after hand-overs."""
 
     @property
     def text(self) -> str:

@@ -21,9 +21,10 @@ from localagent.agent.approvals import (
 )
 from localagent.agent.events import ApprovalAsked, ApprovalGiven
 from localagent.agent.waiting import Cancel, Cancelled, Coroutines
-from localagent.errors import InvalidArguments, InvalidMessage
+from localagent.errors import InvalidMessage
 from localagent.messages import TextPart, ToolCallPart, ToolResultPart
 from localagent.tools import Tool, ToolSet
+from localagent.tools.outcome import as_error
 
 DENIED = "Denied{}. The call was not run."
 NOBODY = "this tool asks before it runs, and nobody is there to be asked"
@@ -135,8 +136,8 @@ def _apply(slot: Slot, decision: Decision) -> None:
     match decision:
         case Allow():
             pass
-        case Deny(reason=reason):
-            slot.refuse(DENIED.format(f": {reason.rstrip('.')}" if reason else " by the user"))
+        case Deny():
+            slot.refuse(_denial(decision))
         case Edit(arguments=arguments):
             assert slot.tool is not None
             call = slot.asked
@@ -151,8 +152,20 @@ def _apply(slot: Slot, decision: Decision) -> None:
             _check(slot, slot.tool)
 
 
+def denied(call: ToolCallPart, tools: ToolSet, approvals: Approvals) -> ToolResultPart | None:
+    """The error result of a call that middleware made and that a rule denies; None if it may run."""
+    tool = tools.find(call.name)
+    ruled = approvals.denied(tool, call) if tool is not None else None
+    return call.result(_denial(ruled), is_error=True) if ruled is not None else None
+
+
+def _denial(decision: Deny) -> str:
+    reason = decision.reason.rstrip(".")
+    return DENIED.format(f": {reason}" if reason else " by the user")
+
+
 def _check(slot: Slot, tool: Tool) -> None:
     try:
         tool.bind(slot.call.arguments)
-    except InvalidArguments as error:
-        slot.refuse(str(error))
+    except Exception as error:  # InvalidArguments, and whatever somebody's own tool raises
+        slot.finish(as_error(slot.call, error))

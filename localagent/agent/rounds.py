@@ -12,19 +12,21 @@ from typing import Literal
 
 from localagent.agent.gate import Slot, prefixed
 from localagent.messages import AssistantMessage, MalformedToolCallPart, ToolResultPart
-from localagent.tools.toolset import normal_name
+from localagent.tools.names import normal_name
 
-Lost = Literal["turn_limit", "repeated", "rescues"]
+ForcedBy = Literal["turn_limit", "repeated", "rescues"]
 """Why a last answer is forced."""
 
 REPEATED = "This call is the same as the one before it and was not run again. Its result was:\n"
-LAST_WORDS: dict[Lost, str] = {
-    "turn_limit": "No more tool calls are possible. Answer now, with what you know.",
-    "repeated": "These calls were made already. Do not call tools again: answer now, with what you know.",
-    "rescues": "Do not call tools any more. Answer now, in plain words, with what you know.",
+LAST_WORDS: dict[ForcedBy, str] = {
+    "turn_limit": "No more tool calls are possible for this request. Answer it now, with what you know.",
+    "repeated": "These calls were made already. Do not make them again: answer now, with what you know.",
+    "rescues": "Call no more tools for this request. Answer it now, in plain words, with what you know.",
 }
 """What the model is told before it is asked a last time, without tools."""
 EMPTY = "Your answer was empty. Answer in plain words, or call a tool."
+NO_TOOLS = "There are no tools here. Answer in plain words."
+DROPPED = "A tool call that could not be read was dropped when the conversation was handed over."
 ALSO_RAN = "\nThe other calls of that message were run: {}."
 LONGEST = 100
 """Characters of a call's arguments in a sentence that only names it."""
@@ -47,17 +49,21 @@ REASONS = {
 """Reasons of the parser (see `parsers.Reason`) in words for a model."""
 
 
-def what_was_wrong(message: AssistantMessage, *, had_tools: bool) -> str | None:
-    """What a model is to be told of a message that nobody can use as it is, or None.
+def what_was_wrong(
+    message: AssistantMessage, *, had_tools: bool
+) -> tuple[Literal["malformed", "empty"], str] | None:
+    """What a model is to be told of a message that nobody can use as it is, and why; or None.
 
     Without tools, and at the token limit, an empty answer is what there is to have.
     """
     lost = [part for part in message.malformed_tool_calls if part.lost_call]
+    if lost and not had_tools:
+        return "malformed", NO_TOOLS
     if lost:
         told = [_explain(part) for part in lost]
-        return "\n".join(["Write each of these calls again, complete and well formed:", *told])
+        return "malformed", "\n".join(["Write each of these calls again, complete and well formed:", *told])
     empty = not message.tool_calls and not message.text.strip()
-    return EMPTY if empty and had_tools and message.stop_reason == "stop" else None
+    return ("empty", EMPTY) if empty and had_tools and message.stop_reason == "stop" else None
 
 
 def also_ran(slots: Sequence[Slot]) -> str:
@@ -105,19 +111,17 @@ class Rounds:
     def repeats_last(self, slots: Sequence[Slot]) -> bool:
         """Whether these are once more the calls of the round before, which then get its results.
 
-        Behind a rescue it is no repetition: each call that was run beside the malformed ones gets its result,
-        and the others may run.
+        Those that are repeatable run again all the same. Behind a rescue it is no repetition: each call that
+        was run beside the malformed ones gets its result, and the others may run.
         """
         asked = [_identity(slot) for slot in slots]
-        alone = [not (slot.tool and slot.tool.repeatable) for slot in slots]
-        same = not self._rescued and any(alone) and asked == [identity for identity, _ in self._last]
-        self.repeats = self.repeats + 1 if same else 0
-        if same:
-            before = [result for _, result in self._last]
-        else:
-            before = [
-                self._take(identity) if once else None for identity, once in zip(asked, alone, strict=True)
-            ]
+        once = [not (slot.tool and slot.tool.repeatable) for slot in slots]
+        same = not self._rescued and any(once) and asked == [identity for identity, _ in self._last]
+        self.repeats = self.repeats + 1 if same and all(once) else 0
+        known = [result for _, result in self._last] if same else []
+        if not same:
+            known = [self._take(each) if alone else None for each, alone in zip(asked, once, strict=True)]
+        before = [result if alone else None for result, alone in zip(known, once, strict=True)]
         for slot, result in zip(slots, before, strict=True):
             if result is not None:
                 told = prefixed(result, REPEATED).content

@@ -11,12 +11,11 @@ import json
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from localagent.errors import InvalidArguments, UsageError
+from localagent.errors import UsageError
 from localagent.messages import ToolCallPart
 from localagent.tools import Tool, ToolSet
 from localagent.tools.names import matched, normal_name
@@ -67,8 +66,11 @@ class Rule:
         if not self.names(tool.name):
             return False
         forms: list[Mapping[str, Any]] = [call.arguments]
-        with suppress(InvalidArguments):  # then it does not run anyway
+        try:
             forms.append(tool.normal(call.arguments))
+        except Exception:  # then it does not run anyway, or nobody knows what would
+            if self.action == "allow":
+                return False
         if self.action == "allow":
             return all(self._fits(form, _lies_in) for form in forms)
         return any(self._fits(form, _leads_to) for form in forms)

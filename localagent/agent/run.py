@@ -22,15 +22,24 @@ from localagent.agent.events import (
     RunDone,
     RunFailed,
     RunStop,
+    ToolEnded,
     TurnEnded,
     TurnStarted,
 )
 from localagent.agent.executing import execute
-from localagent.agent.gate import Slot, approve, open_slots
+from localagent.agent.gate import Slot, approve, denied, open_slots
 from localagent.agent.handover import refuse_second, target_of
 from localagent.agent.history import History
 from localagent.agent.middleware import Hooks, ModelRequest
-from localagent.agent.rounds import LAST_WORDS, REPEATED, Lost, Rounds, also_ran, what_was_wrong
+from localagent.agent.rounds import (
+    DROPPED,
+    LAST_WORDS,
+    REPEATED,
+    ForcedBy,
+    Rounds,
+    also_ran,
+    what_was_wrong,
+)
 from localagent.agent.transcript import INTERRUPTED, Transcript
 from localagent.agent.waiting import Cancel, Cancelled, Coroutines
 from localagent.errors import LocalAgentError
@@ -40,10 +49,10 @@ from localagent.messages import (
     RescueMessage,
     SystemMessage,
     ToolCallPart,
-    ToolMessage,
     ToolResultPart,
     Usage,
 )
+from localagent.pairing import has_results
 from localagent.tools import Report, ToolContext, ToolSet
 from localagent.turn import Done, written_before
 
@@ -96,6 +105,11 @@ class Run:
         """The tools of the agent whose turn it is. Raises InvalidTool, and what their sources raise."""
         return self.agent.toolset()
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Sampling options of the next turn: the agent's, and over them the run's."""
+        return {**self.agent.sampling, **self.sampling}
+
     def instructions(self) -> list[Message]:
         """What stands in front of the conversation: the agent's instructions and what middleware adds."""
         texts = [self.agent.instructions or "", *self._hooks.system_prompt()]
@@ -122,12 +136,12 @@ class Run:
             stop = "cancelled"
         except LocalAgentError as error:
             self._leave()
-            yield RunFailed(error, tuple(self._transcript.added), self.usage, self.turn + 1)
+            yield RunFailed(error, self._transcript.told, self.usage, self.turn + 1)
             return
         except BaseException:  # left by its reader, or a bug in a hook
             self._leave()
             raise
-        yield RunDone(self._message, tuple(self._transcript.added), self.usage, self.turn + 1, stop)
+        yield RunDone(self._message, self._transcript.told, self.usage, self.turn + 1, stop, self.agent.name)
 
     def _leave(self) -> None:
         self.cancel.set()
@@ -141,7 +155,9 @@ class Run:
         while True:
             message = yield from self._query(offer_tools=True)
             wrong = what_was_wrong(message, had_tools=bool(self.tools))
-            if wrong is None and not message.tool_calls and message.stop_reason != "cancelled":
+            if message.stop_reason == "cancelled":
+                self.cancel.set()
+            elif wrong is None and not message.tool_calls:
                 return "length" if message.stop_reason == "length" else "answer"
             if message.tool_calls:
                 yield from self._execute(message)
@@ -149,27 +165,26 @@ class Run:
                 return "cancelled"
             if any(slot.result is not None and slot.result.terminate for slot in self._slots):
                 return "terminated"
-            if target_of(self._slots) is not None:
-                wrong = None  # nobody is left who could write it again
-            yield from self._hand_over()
+            if (target := target_of(self._slots)) is not None:
+                yield from self._hand_over(target, dropped=wrong is not None)
+                wrong = None
             may_rescue = rounds.may_rescue(wrong=wrong is not None)
-            if lost := self._lost(may_rescue):
-                return (yield from self._force_answer(lost))
+            if why := self._why_forced(may_rescue):
+                return (yield from self._force_answer(why))
             if wrong is not None:
-                lost_calls = message.malformed_tool_calls
-                wrong += also_ran(self._slots)
-                yield from self._tell(Retried("malformed" if lost_calls else "empty", wrong, rounds.rescues))
+                kind, text = wrong
+                yield from self._tell(Retried(kind, text + also_ran(self._slots), rounds.rescues))
 
     def _begin(self) -> None:
         """Keep what the user says; calls that a program left open are answered before that."""
-        answers = list(takewhile(lambda message: isinstance(message, ToolMessage), self._inputs))
+        answers = list(takewhile(has_results, self._inputs))
         for message in answers:
             self.keep(message)
         self._transcript.close(INTERRUPTED, self.agent.name)
         for message in self._inputs[len(answers) :]:
             self.keep(message)
 
-    def _lost(self, may_rescue: bool) -> Lost | None:
+    def _why_forced(self, may_rescue: bool) -> ForcedBy | None:
         """Why the model is not asked again with tools, if it is not."""
         if not may_rescue:
             return "rescues"
@@ -179,19 +194,20 @@ class Run:
 
     def _tell(self, retried: Retried) -> Iterator[Retried]:
         """Put a text in to help the model on."""
-        self.keep(
-            RescueMessage(
-                content=retried.text, timestamp=datetime.now(UTC), source="agent", mode="tool",
-                agent_name=self.agent.name,
-            )
-        )  # fmt: skip
+        self._rescue(retried.text)
         yield retried
 
-    def _force_answer(self, why: Lost) -> Generator[AgentEvent, None, RunStop]:
+    def _rescue(self, text: str) -> None:
+        told = {"source": "agent", "mode": "tool", "agent_name": self.agent.name}
+        self.keep(RescueMessage(content=text, timestamp=datetime.now(UTC), **told))
+
+    def _force_answer(self, why: ForcedBy) -> Generator[AgentEvent, None, RunStop]:
         """Ask a last time, without tools; calls that come all the same are kept and not run."""
         yield from self._tell(Retried(why, LAST_WORDS[why]))
         message = yield from self._query(offer_tools=False)
-        self._transcript.close(f"Not run. {LAST_WORDS[why]}", self.agent.name)
+        for slot in self._transcript.close(f"Not run. {LAST_WORDS[why]}", self.agent.name):
+            if slot.result is not None:
+                yield ToolEnded(slot.asked, slot.result)
         return "cancelled" if message.stop_reason == "cancelled" else why
 
     # -- query ----------------------------------------------------------------------------------------
@@ -203,7 +219,7 @@ class Run:
         yield from self._hooks.before_turn()
         tools = tuple(self.tools.schemas) if offer_tools else ()
         told = self.rewrite(self.history.messages())
-        request = ModelRequest((*self.instructions(), *told), tools, {**self.agent.sampling, **self.sampling})
+        request = ModelRequest((*self.instructions(), *told), tools, self.options)
         yield TurnStarted(self.turn, self.agent.name, bool(tools))
         answer = self._hooks.before_model(request)
         if isinstance(answer, ModelRequest):
@@ -259,34 +275,37 @@ class Run:
     def _execute(self, message: AssistantMessage) -> Generator[AgentEvent, None, None]:
         """Gate the calls together, run them, and keep their results in the order of the calls."""
         slots = self._slots = open_slots(message.tool_calls, self.tools)
-        if repeated := self._rounds.repeats_last(slots):
-            yield Retried("repeated", REPEATED, self._rounds.repeats)
-        else:
-            yield from approve(slots, self.agent.approvals, self._coroutines, self.cancel)
-            refuse_second(slots)
+        if self._rounds.repeats_last(slots):
+            yield Retried("same_calls", REPEATED, self._rounds.repeats)
+        yield from approve(slots, self.agent.approvals, self._coroutines, self.cancel)
+        refuse_second(slots)
         told = tuple(self.history.messages())
         batch = Batch(
             partial(self._run_call, told), self.cancel, self.agent.tool_timeout, self.agent.sequential
         )
         yield from batch.run(slots)
         self._transcript.keep_results(slots, self.agent.name)
-        if not repeated:
-            self._rounds.keep_results(slots)
+        self._rounds.keep_results(slots)
 
     def _run_call(
         self, told: Sequence[Message], call: ToolCallPart, cancel: threading.Event, report: Report
     ) -> ToolResultPart:
         """One call with the middleware around it, in a thread of its own."""
         context = ToolContext(call, told, self.agent.name, self.state, cancel, report)
-        proceed = partial(execute, self.tools, context, self._coroutines)
+
+        def proceed(changed: ToolCallPart) -> ToolResultPart:
+            if changed is not call and (refusal := denied(changed, self.tools, self.agent.approvals)):
+                return refusal
+            return execute(self.tools, context, self._coroutines, changed)
+
         return self._hooks.around_tool(proceed, cancel)(call)
 
-    def _hand_over(self) -> Iterator[HandedOver]:
-        """Let another agent go on, if a call said so."""
-        target = target_of(self._slots)
-        if target is not None:
-            source, self.agent = self.agent, target
-            del self.tools  # which are those of the other agent from now on
-            self._hooks = Hooks(target.stack, self, self._coroutines)
-            self._rounds.change_agent()
-            yield HandedOver(source.name, target.name)
+    def _hand_over(self, target: Agent, *, dropped: bool) -> Iterator[HandedOver]:
+        """Let another agent go on. It is not to mend the calls that this one wrote wrongly."""
+        if dropped:
+            self._rescue(DROPPED)
+        source, self.agent = self.agent, target
+        del self.tools  # which are those of the other agent from now on
+        self._hooks = Hooks(target.stack, self, self._coroutines)
+        self._rounds.change_agent()
+        yield HandedOver(source.name, target.name)

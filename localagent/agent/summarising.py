@@ -118,7 +118,7 @@ class Summariser:
         outlook, wrong = self._outlook, ""
         for text, tools in ((self._instructions, outlook.tools), (self._instructions + AGAIN, ())):
             run = outlook.run
-            sampling = {**run.agent.sampling, **run.sampling, "stop": None, "logprobs": None}
+            sampling = {**run.options, "stop": None, "logprobs": None}
             answer = run.agent.model.respond(
                 [*outlook.request(messages), _asking(text)],
                 tools=tools or None,

@@ -28,13 +28,18 @@ class Transcript:
     def __init__(self, history: History, hear: Callable[[Message], None]) -> None:
         """`hear` is told of each message that was kept."""
         self.history = history
-        self.added: list[Message] = []
+        self._added: list[Message] = []
         self._hear = hear
+
+    @property
+    def told(self) -> tuple[Message, ...]:
+        """What the run added so far."""
+        return tuple(self._added)
 
     def keep(self, message: Message) -> None:
         """Add a message to the conversation. Raises SaveFailed, and what `hear` raises."""
         self.history.append(message)
-        self.added.append(message)
+        self._added.append(message)
         self._hear(message)
 
     def keep_results(self, slots: Sequence[Slot], agent_name: str | None, source: str | None = None) -> None:
@@ -50,13 +55,19 @@ class Transcript:
             )
         )
 
-    def close(self, text: str, agent_name: str | None, slots: Sequence[Slot] = ()) -> None:
-        """Answer the calls at the end of the history that have no result: by `slots`, if these are they."""
+    def close(self, text: str, agent_name: str | None, slots: Sequence[Slot] = ()) -> Sequence[Slot]:
+        """Answer the calls at the end of the history that have no result: by `slots`, if these are they.
+
+        Returns what they are answered by. Raises UnpairedResult for a history that is broken.
+        """
         calls = unanswered(self.history.messages())
         if calls and [slot.asked.id for slot in slots] == [call.id for call in calls]:
             self.keep_results(slots, agent_name)
-        elif calls:
-            self.keep_results(refused(calls, text), agent_name, source="agent")
+            return slots
+        made_up = refused(calls, text)
+        if made_up:
+            self.keep_results(made_up, agent_name, source="agent")
+        return made_up
 
     def leave(self, slots: Sequence[Slot], agent_name: str | None) -> None:
         """Leave a history that can be continued, as far as it can be written.

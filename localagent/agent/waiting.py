@@ -59,7 +59,7 @@ class Coroutines:
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """`loop`: a running loop of another thread; None is one that this process shares.
 
-        It is to be made in the thread that will step the run.
+        It is to be made in the thread that starts the run.
         """
         self._loop = loop
         self._level = _level()

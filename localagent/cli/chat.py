@@ -149,8 +149,8 @@ class Chat:
             say("(stopped)")
         elif done.stop_reason == "length":
             say("(cut off: the token limit or the context window is reached)")
-        if self._stats and done.message is not None:
-            print_stats(done.message)
+        if self._stats:
+            print_stats(done)
 
     # -- commands -------------------------------------------------------------------------------------
 

@@ -85,7 +85,7 @@ class Conversation:
             self._answered()
         else:
             kept -= len(self._asked)
-        if self._session is None:
+        if self._store is None or self._session is None:
             ListHistory(self._messages).compact(summary, kept, tokens_before)
             self._saved = 0
             return

@@ -54,7 +54,7 @@ def run_once(
                 sys.stdout.write(done.message.model_dump_json() + "\n")
                 sys.stdout.flush()
             if stats:
-                print_stats(done.message)
+                print_stats(done)
 
 
 def _follow(events: Iterable[AgentEvent], view: StreamView) -> RunDone:

@@ -12,6 +12,7 @@ from localagent.agent import (
     CompactionStarted,
     HandedOver,
     Retried,
+    RunDone,
     ToolEnded,
     ToolProgress,
     TurnEnded,
@@ -19,7 +20,7 @@ from localagent.agent import (
 )
 from localagent.cli.terminal import one_line, printable
 from localagent.hosts.protocol import Prefilled
-from localagent.messages import AssistantMessage, ToolCallPart, ToolResultPart
+from localagent.messages import AssistantMessage, ToolCallPart, ToolResultPart, describe_arguments
 from localagent.request import RequestWarning
 from parsers import CallEnd, Malformed, Reasoning, Text
 
@@ -34,7 +35,8 @@ _ARGUMENTS = 60
 _RETRIES = {
     "malformed": "its call could not be read",
     "empty": "its answer was empty",
-    "repeated": "it made the same calls as before",
+    "same_calls": "it made the same calls as before",
+    "repeated": "for a last answer, since it repeats itself",
     "turn_limit": "for a last answer, after many turns",
     "rescues": "for a last answer, since its calls cannot be read",
 }
@@ -76,7 +78,7 @@ class StreamView:
                 sys.stderr.flush()
                 self._line_open = not text.endswith("\n")
             case CallEnd(name=name, arguments=arguments):
-                self._note(f"call {name}({', '.join(f'{k}={v!r}' for k, v in arguments.items())})", _CYAN)
+                self._note(f"call {name}({describe_arguments(arguments)})", _CYAN)
             case Malformed(reason=reason, raw=raw):
                 self._note(f"malformed call ({reason}): {raw}", _RED)
             case RequestWarning(text=text):
@@ -173,14 +175,18 @@ def _told(result: ToolResultPart) -> str:
     return " ".join(filter(None, (one_line(result.text, _RESULT), *others))) or "(nothing)"
 
 
-def print_stats(message: AssistantMessage) -> None:
-    """Tokens and speed of a turn, on stderr."""
-    usage, timings = message.usage, message.timings
+def print_stats(done: RunDone) -> None:
+    """Tokens and speed of all turns of a run, on stderr."""
+    usage = done.usage
+    timings = [message.timings for message in done.messages if isinstance(message, AssistantMessage)]
+    prefill, decode = sum(each.prefill for each in timings), sum(each.decode for each in timings)
 
     def speed(tokens: int, seconds: float) -> str:
         return f"{tokens} in {seconds:.2f} s, {tokens / seconds:.1f}/s" if seconds > 0 else f"{tokens}"
 
+    stop = done.message.stop_reason if done.message is not None else done.stop_reason
+    turns = f"turns: {done.turns}; " if done.turns > 1 else ""
     sys.stderr.write(
-        f"prompt tokens: {speed(usage.prefilled, timings.prefill)}; cached: {usage.cache_read}; "
-        f"generated: {speed(usage.output, timings.decode)}; stop: {message.stop_reason}\n"
+        f"{turns}prompt tokens: {speed(usage.prefilled, prefill)}; cached: {usage.cache_read}; "
+        f"generated: {speed(usage.output, decode)}; stop: {stop}\n"
     )

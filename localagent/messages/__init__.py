@@ -1,6 +1,12 @@
 """The shared message model: one set of types for user input, model output, tool calls and results."""
 
-from localagent.messages.calls import MalformedToolCallPart, ResultPart, ToolCallPart, ToolResultPart
+from localagent.messages.calls import (
+    MalformedToolCallPart,
+    ResultPart,
+    ToolCallPart,
+    ToolResultPart,
+    describe_arguments,
+)
 from localagent.messages.conversation import (
     dump_messages,
     json_schema,
@@ -67,6 +73,7 @@ __all__ = [
     "UsageCost",
     "UserMessage",
     "UserPart",
+    "describe_arguments",
     "dump_messages",
     "explain",
     "json_schema",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, JsonValue, Tag, field_validator, model_validator
@@ -76,7 +76,7 @@ class ToolCallPart(Part):
 
         Nothing is left out, and what a terminal would not show is escaped.
         """
-        return ", ".join(f"{_shown_key(key)}={_shown(value)}" for key, value in self.arguments.items())
+        return describe_arguments(self.arguments)
 
     def result(
         self, content: str | Sequence[ResultPart] | JsonValue, *, is_error: bool = False
@@ -145,6 +145,11 @@ class ToolResultPart(Part):
     def parts(self) -> tuple[ResultPart, ...]:
         """The content as parts."""
         return (TextPart(text=self.content),) if isinstance(self.content, str) else self.content
+
+
+def describe_arguments(arguments: Mapping[str, Any]) -> str:
+    """Arguments on one readable line; see `ToolCallPart.described_arguments`."""
+    return ", ".join(f"{_shown_key(key)}={_shown(value)}" for key, value in arguments.items())
 
 
 def _are_parts(content: Any) -> bool:

@@ -80,7 +80,7 @@ class Tool:
     side_effects: bool = False
     """It changes something outside the conversation: a person is asked before it runs."""
     sequential: bool = False
-    """No other call of the same turn runs beside it."""
+    """No other call of the same turn runs beside it, except one that was given up and is still at work."""
     repeatable: bool = False
     """The same call twice in a row makes sense, such as looking whether something is ready."""
     timeout: float | None = None

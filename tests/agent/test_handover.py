@@ -7,6 +7,7 @@ import pytest
 from localagent.agent import Agent, Allow, HandedOver, Rule, TurnStarted, hand_over_to
 from localagent.agent.gate import Slot
 from localagent.agent.handover import SECOND, target_of
+from localagent.agent.rounds import DROPPED
 from localagent.errors import InvalidTool
 from localagent.messages import ToolCallPart
 from localagent.session import Session
@@ -139,3 +140,17 @@ def test_wrong_arguments_do_not_hand_over(call):
 def test_an_agent_without_a_name():
     with pytest.raises(InvalidTool, match="needs a name"):
         hand_over_to(Agent(scripted("x")))
+
+
+def test_the_next_agent_is_not_told_to_mend_calls_of_the_one_before():
+    other = Agent(scripted("Mine."), name="other")
+    wrong = block("hand_over_to_other()", "add(a=1, b=oops(2))")
+    desk = Agent(scripted(wrong), [hand_over_to(other), add], name="desk")
+    _, done = follow(desk)
+    assert lines(done.messages)[2:] == [
+        "tool: other goes on from here.",
+        f"rescue: {DROPPED}",
+        "assistant: Mine.",
+    ]
+    assert "again" not in str(other.model.host.rendered[0])
+    assert done.agent_name == "other"

@@ -14,7 +14,7 @@ import time
 import pytest
 
 from localagent.agent import Agent, RunDone, RunFailed, ToolEnded, ToolStarted, TurnEnded, middleware
-from localagent.errors import EngineFailed, LocalAgentError, McpFailed, SaveFailed
+from localagent.errors import EngineFailed, LocalAgentError, McpFailed, SaveFailed, UnpairedResult
 from localagent.messages import AssistantMessage, FlushMessage, ToolCallPart, ToolMessage, UserMessage
 from localagent.session import Session
 from localagent.tools import ToolContext, tool
@@ -194,6 +194,24 @@ def test_open_calls_that_were_flushed_are_gone():
     call = AssistantMessage(content=(ToolCallPart(id="c", name="add"),))
     _, done = follow(Agent(scripted("Hi."), [add]), history=[UserMessage.text("a"), call, FlushMessage()])
     assert lines(done.messages) == ["user: Go.", "assistant: Hi."]
+
+
+@pytest.mark.parametrize("kind", [ToolMessage, UserMessage])
+def test_results_that_answer_nothing_are_refused_before_they_are_kept(kind):
+    call = ToolCallPart(id="c", name="add", arguments={"a": 1})
+    history = [UserMessage.text("a"), AssistantMessage(content=(call,))]
+    other = call.model_copy(update={"id": "zzz"})
+    with pytest.raises(UnpairedResult):
+        Agent(scripted("Hi."), [add]).run(kind(content=(other.result("1"),)), history=history)
+    assert len(history) == 2
+
+
+def test_results_in_the_words_of_the_user():
+    call = ToolCallPart(id="c", name="add", arguments={"a": 1})
+    history = [UserMessage.text("a"), AssistantMessage(content=(call,))]
+    prompt = UserMessage(content=(call.result("1"), "And?"))
+    _, done = follow(Agent(scripted("Hi."), [add]), prompt, history=history)
+    assert lines(done.messages) == ["user: And?", "assistant: Hi."]
 
 
 def test_results_can_be_the_prompt():

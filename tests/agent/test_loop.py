@@ -30,12 +30,20 @@ from localagent.agent import (
 from localagent.agent.batch import NOT_RUN
 from localagent.agent.executing import STOPPED
 from localagent.agent.gate import NOBODY
-from localagent.agent.rounds import EMPTY, LAST_WORDS, REPEATED
+from localagent.agent.rounds import EMPTY, LAST_WORDS, NO_TOOLS, REPEATED
 from localagent.agent.transcript import INTERRUPTED
 from localagent.errors import InvalidTool, ToolError, UsageError
-from localagent.messages import AssistantMessage, ImagePart, TextPart, ToolCallPart, UserMessage
+from localagent.messages import (
+    AssistantMessage,
+    FlushMessage,
+    ImagePart,
+    SystemMessage,
+    TextPart,
+    ToolCallPart,
+    UserMessage,
+)
 from localagent.request import build_request
-from localagent.tools import ToolContext, ToolOutput, tool
+from localagent.tools import Tool, ToolContext, ToolOutput, tool
 from localagent.wire import chat_template
 from parsers import CallEnd, Malformed, Text
 from tests.agent.replaying import block, follow, lines, scripted
@@ -88,6 +96,40 @@ def look() -> str:
     return "not yet"
 
 
+@tool
+def get() -> str:
+    """Get."""
+    return "got"
+
+
+_barrier = threading.Barrier(3)
+_inside = threading.Semaphore(1)
+
+
+@tool
+def meet() -> str:
+    """Wait until three are here."""
+    _barrier.wait(timeout=30)
+    return "all here"
+
+
+@tool(timeout=0.1)
+def slow(context: ToolContext) -> None:
+    """Never answer."""
+    context.cancel.wait(30)
+
+
+@tool(sequential=True)
+def alone() -> str:
+    """Tell whether somebody else is here."""
+    if not _inside.acquire(blocking=False):
+        return "not alone"
+    time.sleep(0.05)
+    _inside.release()
+    return "alone"
+
+
+TOOLS = [add, write, fail, show, finish, look, get, meet, slow, alone]
 BROKEN = f"{START}[add(a=1, b=oops(2))]<|tool_call_end|>"
 REASON = (
     "Write each of these calls again, complete and well formed:\nThe call of 'add' could not be read and was "
@@ -107,7 +149,7 @@ class Row:
     expected: list[str]
     """The conversation behind the user's request."""
     stop: str = "answer"
-    tools: list[Any] = field(default_factory=lambda: [add, write, fail, show, finish, look])
+    tools: list[Any] = field(default_factory=lambda: list(TOOLS))
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -135,6 +177,62 @@ ROWS = [
             "tool: 2 | ! the cat sleeps | 3",
             "assistant: Done.",
         ],
+    ),
+    Row(
+        "a tool that there is not, and arguments that do not fit",
+        [block("sing()", "add(b=1, c=2)", "add(a='x')"), "Done."],
+        [
+            'assistant: sing() add(b=1, c=2) add(a="x")',
+            "tool: ! There is no tool sing. The tools are: add, write, fail, show, finish, look, get, meet, slow, "
+            "alone. | ! c: there is no such parameter; the parameters are: a, b\na: missing | "
+            '! a: Input should be a valid integer, not "x"',
+            "assistant: Done.",
+        ],
+    ),
+    Row(
+        "what nobody can read is no result",
+        [block("fail(how='socket')", "fail(how='nan')"), "Done."],
+        [
+            'assistant: fail(how="socket") fail(how="nan")',
+            "tool: ! The tool ran, but what it returned cannot be told: a lock (_thread.lock is not JSON: Unable to "
+            "serialize unknown type: <class '_thread.lock'>). | ! The tool ran, but what it returned cannot be told: "
+            "a float (nan is not JSON).",
+            "assistant: Done.",
+        ],
+    ),
+    Row(
+        "calls run beside each other",
+        [block("meet()", "meet()", "meet()"), "Done."],
+        ["assistant: meet() meet() meet()", "tool: all here | all here | all here", "assistant: Done."],
+    ),
+    Row(
+        "a sequential tool runs alone",
+        [block("add(a=1)", "alone()", "alone()", "add(a=2)"), "Done."],
+        ["assistant: add(a=1) alone() alone() add(a=2)", "tool: 2 | alone | alone | 3", "assistant: Done."],
+    ),
+    Row(
+        "a tool that hangs is given up",
+        [block("slow()", "add(a=1)"), "Done."],
+        [
+            "assistant: slow() add(a=1)",
+            "tool: ! No result: the tool did not answer within 0.1 seconds. It may still be at work. | 2",
+            "assistant: Done.",
+        ],
+    ),
+    Row(
+        "repeatable calls of a round that is made again run",
+        [block("look()", "get()"), block("look()", "get()"), block("look()", "get()"), "Done."],
+        [
+            *("assistant: look() get()", "tool: not yet | got"),
+            *("assistant: look() get()", f"tool: not yet | {REPEATED}got") * 2,
+            "assistant: Done.",
+        ],
+    ),
+    Row(
+        "without tools, what was meant as a call is not asked for again",
+        [BROKEN, "Well."],
+        ["assistant: <not_a_literal>", f"rescue: {NO_TOOLS}", "assistant: Well."],
+        tools=[],
     ),
     Row(
         "an exception is a result",
@@ -729,6 +827,11 @@ def test_an_interrupted_conversation_takes_a_new_prompt():
     ("arguments", "says"),
     [
         ({"prompt": None}, "there is no conversation yet"),
+        (
+            {"prompt": None, "history": [UserMessage.text("a"), FlushMessage()]},
+            "there is no conversation yet",
+        ),
+        ({"prompt": None, "history": [SystemMessage.text("a")]}, "there is no conversation yet"),
         ({"prompt": None, "history": [UserMessage.text("a"), AssistantMessage.text("b")]}, "has its answer"),
         ({"prompt": ""}, "the prompt is empty"),
         ({"prompt": "a", "history": "b"}, "history must be"),
@@ -849,3 +952,60 @@ def test_left_by_its_reader(kind):
     ]
     if kind in (Text, CallEnd, TurnEnded):
         assert ran == []
+
+
+def test_a_tool_of_somebodys_own_that_raises_where_it_should_not():
+    def bind(arguments):
+        raise KeyError("x")
+
+    def normalise(arguments):
+        raise RuntimeError("no")
+
+    broken = Tool(name="broken", description="", parameters={"type": "object"}, bind=bind)
+    odd = Tool(
+        name="odd",
+        description="",
+        parameters={"type": "object"},
+        bind=lambda _: lambda _: "ran",
+        normalise=normalise,
+    )
+    rules = [Rule("allow", "odd", {"a": "1"}), Rule("deny", "odd", {"a": "2"})]
+    calls = block("broken()", "odd(a=1)", "odd(a=2)", "odd(a=3)")
+    _, done = follow(Agent(scripted(calls, "Done."), [broken, odd], approvals=rules))
+    assert lines(done.messages)[2] == (
+        "tool: ! KeyError: 'x' | ran | ! Denied: a rule forbids this call. The call was not run. | ran"
+    )
+
+
+def test_a_middleware_that_changes_a_call_does_not_pass_by_rules():
+    @middleware("around_tool")
+    def change(call, proceed, run):
+        return proceed(call.model_copy(update={"arguments": {"path": "/etc/x"}, "arguments_text": ""}))
+
+    rules = [Rule("deny", "write", {"path": "/etc/*"}), Rule("allow", "write")]
+    agent = Agent(scripted(block("write(path='a')"), "x"), [write], approvals=rules, middleware=[change])
+    _, done = follow(agent)
+    assert lines(done.messages)[2] == "tool: ! Denied: a rule forbids this call. The call was not run."
+
+
+def test_why_the_model_is_asked_again():
+    outputs = ("<|tool_call_end|>", BROKEN, block("add(a=1)"), block("add(a=1)"), block("add(a=1)"), "x")
+    events, done = follow(Agent(scripted(*outputs), [add]))
+    assert [event.why for event in events if isinstance(event, Retried)] == [
+        *("empty", "malformed", "same_calls", "same_calls", "repeated")
+    ]
+    assert done.stop_reason == "repeated"
+
+
+def test_an_answer_of_a_hook_may_say_that_it_is_cancelled():
+    @middleware("before_model")
+    def stop(request, run):
+        return AssistantMessage(content="No.", stop_reason="cancelled")
+
+    _, done = follow(Agent(scripted("x"), [add], middleware=[stop]))
+    assert (done.stop_reason, done.turns) == ("cancelled", 1)
+
+
+def test_every_call_has_its_end():
+    events, _ = follow(Agent(scripted(block("add(a=1)"), block("add(a=2)")), [add], max_turns=1))
+    assert [event.result.is_error for event in events if isinstance(event, ToolEnded)] == [False, True]

@@ -57,6 +57,7 @@ def outcomes(models: dict[str, Model]) -> dict[str, list[Outcome]]:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_unseen_tasks_are_solved(outcomes: dict[str, list[Outcome]], engine: str) -> None:
     assert len(tasks()) >= 50 or EACH < 10
+    assert all(task.answer and sum(map(len, task.rounds)) in (1, 2) for task in tasks())
     missed = [(t, o) for t, o in zip(tasks(), outcomes[engine], strict=True) if not o.solves(t)]
     assert len(missed) <= len(tasks()) * (1 - LEAST), missed
 

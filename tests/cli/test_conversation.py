@@ -94,6 +94,15 @@ def test_a_summary_does_not_keep_what_was_not_answered(store, said, save):
         assert texts(store.open("last").context()) == expected
 
 
+def test_compaction_of_what_is_not_to_be_kept(store, said):
+    talk(said, "hi", "and")
+    before = store.open("last").entries
+    conversation = talk(said, "secret", resume="last", save=False)
+    conversation.compact("Summary.", 2)
+    assert texts(conversation.messages()) == ["c:Summary.", "u:secret", "a:SECRET"]
+    assert store.open("last").entries == before
+
+
 def test_clear_begins_anew_in_the_session_too(store, said):
     conversation = talk(said, "hi", system="Be curt.")
     conversation.restart("Be curt.")

@@ -26,7 +26,7 @@ def root(tmp_path):
 def test_a_tool_is_called_on_the_way_to_an_answer(localagent, root):
     done = localagent("run", QUESTION, *NANO, "--tools", "files", "--root", str(root))
     assert (done.returncode, done.stdout) == (0, b"The result is red fox.\n")
-    assert done.stderr.decode() == "call read_file(path='plan.txt')\nread_file: red fox\n"
+    assert done.stderr.decode() == 'call read_file(path="plan.txt")\nread_file: red fox\n'
 
 
 def test_where_nobody_can_be_asked_nothing_is_run(localagent, root):
@@ -92,7 +92,7 @@ def test_json_is_the_answer_and_the_notes_stay_beside_it(localagent, root):
     options = ("--tools", "files", "--root", str(root), "--json")
     done = localagent("run", QUESTION, *NANO, *options)
     assert json.loads(done.stdout)["content"] == [{"kind": "text", "text": "The result is red fox."}]
-    assert done.stderr.decode() == "call read_file(path='plan.txt')\nread_file: red fox\n"
+    assert done.stderr.decode() == 'call read_file(path="plan.txt")\nread_file: red fox\n'
     assert (
         b"--allow read_file lets it run" in localagent("run", QUESTION, *NANO, *options, "--ask", "*").stderr
     )
