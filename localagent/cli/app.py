@@ -50,7 +50,13 @@ ToolsOption = Annotated[
     ),
 ]
 RootOption = Annotated[
-    Path, typer.Option("--root", metavar="FOLDER", help="What the tools for files may see. Default: here.")
+    Path,
+    typer.Option(
+        "--root",
+        metavar="FOLDER",
+        help="What the tools for files may see. Default: here.",
+        show_default=False,
+    ),
 ]
 McpOption = Annotated[
     Path | None,
@@ -185,7 +191,7 @@ def chat(
 def tools(
     as_json: Annotated[bool, typer.Option("--json", help="Print the tools' schemas as JSON.")] = False,
 ) -> None:
-    """List the tools that come with localagent, by the names that --tools takes.
+    """List the tools that ship, by the names for --tools.
 
     \b
     Examples:

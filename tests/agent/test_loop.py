@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,125 +17,41 @@ from localagent.agent import (
     Edit,
     Retried,
     Rule,
-    RunDone,
     ToolEnded,
-    ToolProgress,
     ToolStarted,
     TurnEnded,
     TurnStarted,
     middleware,
 )
 from localagent.agent.batch import NOT_RUN
-from localagent.agent.executing import STOPPED
 from localagent.agent.gate import NOBODY
 from localagent.agent.rounds import EMPTY, LAST_WORDS, NO_TOOLS, REPEATED
-from localagent.agent.transcript import INTERRUPTED
-from localagent.errors import InvalidTool, ToolError, UsageError
+from localagent.errors import UsageError
 from localagent.messages import (
     AssistantMessage,
-    FlushMessage,
     ImagePart,
-    SystemMessage,
     TextPart,
-    ToolCallPart,
-    UserMessage,
 )
 from localagent.request import build_request
-from localagent.tools import Tool, ToolContext, ToolOutput, tool
+from localagent.tools import Tool, tool
 from localagent.wire import chat_template
 from parsers import CallEnd, Malformed, Text
 from tests.agent.replaying import block, follow, lines, scripted
+from tests.agent.sample_tools import (
+    BROKEN,
+    MIXED,
+    TOOLS,
+    add,
+    approver,
+    write,
+)
 
-START = block("x()").split("[")[0]
-
-
-@tool
-def add(a: int, b: int = 1) -> int:
-    """Add."""
-    return a + b
-
-
-@tool(side_effects=True)
-def write(path: str, text: str = "") -> str:
-    """Write."""
-    return f"wrote {path}"
-
-
-@tool
-def fail(how: str) -> Any:
-    """Go wrong."""
-    match how:
-        case "tool":
-            raise ToolError("the cat sleeps")
-        case "bug":
-            raise KeyError("k")
-        case "exit":
-            raise SystemExit(3)
-        case "socket":
-            return threading.Lock()
-    return float("nan")
-
-
-@tool
-def show() -> None:
-    """Print."""
-    print("a line")
-
-
-@tool
-def finish() -> ToolOutput:
-    """End the run."""
-    return ToolOutput("the end", terminate=True, metadata={"n": 1})
-
-
-@tool(repeatable=True)
-def look() -> str:
-    """Look again."""
-    return "not yet"
-
-
-@tool
-def get() -> str:
-    """Get."""
-    return "got"
-
-
-_barrier = threading.Barrier(3)
-_inside = threading.Semaphore(1)
-
-
-@tool
-def meet() -> str:
-    """Wait until three are here."""
-    _barrier.wait(timeout=30)
-    return "all here"
-
-
-@tool(timeout=0.1)
-def slow(context: ToolContext) -> None:
-    """Never answer."""
-    context.cancel.wait(30)
-
-
-@tool(sequential=True)
-def alone() -> str:
-    """Tell whether somebody else is here."""
-    if not _inside.acquire(blocking=False):
-        return "not alone"
-    time.sleep(0.05)
-    _inside.release()
-    return "alone"
-
-
-TOOLS = [add, write, fail, show, finish, look, get, meet, slow, alone]
-BROKEN = f"{START}[add(a=1, b=oops(2))]<|tool_call_end|>"
 REASON = (
     "Write each of these calls again, complete and well formed:\nThe call of 'add' could not be read and was "
     "not run: a value is an expression: write plain values only."
 )
 RAN = "\nThe other calls of that message were run: add(a=1)."
 LONG = "x" * 200
-MIXED = f"{START}[add(a=1), add(a=1, b=oops(2))]<|tool_call_end|>"
 
 
 @dataclass
@@ -151,10 +65,6 @@ class Row:
     stop: str = "answer"
     tools: list[Any] = field(default_factory=lambda: list(TOOLS))
     options: dict[str, Any] = field(default_factory=dict)
-
-
-def approver(*decisions: Any) -> Any:
-    return lambda requests: list(decisions)
 
 
 ROWS = [
@@ -619,339 +529,6 @@ def test_edited_arguments_are_checked_too():
     (result,) = done.messages[2].results
     assert result.is_error
     assert "way" in result.text
-
-
-def test_parallel_calls_run_beside_each_other():
-    barrier = threading.Barrier(20)
-
-    @tool
-    def meet(n: int) -> int:
-        barrier.wait(timeout=30)  # nobody leaves before all are here
-        return n
-
-    calls = block(*(f"meet(n={n})" for n in range(20)))
-    _, done = follow(Agent(scripted(calls, "Done."), [meet]))
-    assert [result.text for result in done.messages[2].results] == [str(n) for n in range(20)]
-
-
-def test_results_keep_the_order_of_the_calls_whatever_is_done_first():
-    turns = [threading.Event() for _ in range(4)]
-    turns[3].set()
-
-    @tool
-    def backwards(n: int) -> int:
-        assert turns[n].wait(timeout=30)
-        if n:
-            turns[n - 1].set()
-        return n
-
-    calls = block(*(f"backwards(n={n})" for n in range(4)))
-    events, done = follow(Agent(scripted(calls, "Done."), [backwards]))
-    assert [event.result.text for event in events if isinstance(event, ToolEnded)] == ["3", "2", "1", "0"]
-    assert [result.text for result in done.messages[2].results] == ["0", "1", "2", "3"]
-
-
-@pytest.mark.parametrize("per_run", [False, True])
-def test_sequential_calls_do_not_overlap(per_run):
-    running: list[str] = []
-    most: dict[str, int] = {}
-    order: list[str] = []
-
-    def work(name: str) -> str:
-        running.append(name)
-        order.append(name)
-        for each in running:
-            most[each] = max(most.get(each, 0), len(running))
-        time.sleep(0.02)
-        running.remove(name)
-        return name
-
-    @tool(sequential=not per_run)
-    def alone(n: int) -> str:
-        return work(f"alone{n}")
-
-    @tool
-    def beside(n: int) -> str:
-        return work(f"beside{n}")
-
-    calls = block("beside(n=1)", "beside(n=2)", "alone(n=3)", "alone(n=4)", "beside(n=5)")
-    follow(Agent(scripted(calls, "Done."), [alone, beside], sequential=per_run))
-    assert most["alone3"] == most["alone4"] == 1
-    assert order[2:] == ["alone3", "alone4", "beside5"]
-    if per_run:
-        assert (set(most.values()), order[:2]) == ({1}, ["beside1", "beside2"])
-
-
-def test_a_tool_that_hangs_is_given_up():
-    release = threading.Event()
-    told = threading.Event()
-
-    @tool(timeout=0.2)
-    def hang(context: ToolContext) -> str:
-        context.cancel.wait(30)
-        told.set()
-        release.wait(30)
-        return "too late"
-
-    _, done = follow(Agent(scripted(block("hang()", "add(a=1)"), "Done."), [hang, add]))
-    late, added = done.messages[2].results
-    assert late.is_error
-    assert "within 0.2 seconds" in late.text
-    assert added.text == "2"
-    assert told.wait(30), "the tool hears that nobody waits any more"
-    release.set()
-    assert "too late" not in str(done)
-
-
-def test_the_agent_has_a_time_limit_for_all_tools():
-    @tool
-    def hang(context: ToolContext) -> None:
-        context.cancel.wait(30)
-
-    _, done = follow(Agent(scripted(block("hang()"), "Done."), [hang], tool_timeout=0.1))
-    assert "within 0.1 seconds" in done.messages[2].text
-
-
-def test_progress():
-    @tool
-    def work(context: ToolContext) -> str:
-        context.progress("half", 0.5)
-        print("printed")
-        return context.call.name
-
-    events, done = follow(Agent(scripted(block("work()"), "Done."), [work]))
-    told = [(event.text, event.share) for event in events if isinstance(event, ToolProgress)]
-    assert told == [("half", 0.5), ("printed", None)]
-    (result,) = done.messages[2].results
-    assert (result.text, result.metadata["printed"]) == ("work", "printed\n")
-
-
-def test_progress_is_told_whatever_a_tool_says():
-    @tool
-    def work(context: ToolContext) -> None:
-        context.progress(5, "x")
-        context.progress("\ud800", float("nan"))
-        context.progress("over", 7)
-        print("\ud800", end="")
-
-    events, done = follow(Agent(scripted(block("work()"), "Done."), [work]))
-    told = [(event.text, event.share) for event in events if isinstance(event, ToolProgress)]
-    assert told == [("5", None), ("\\ud800", None), ("over", 1.0), ("\\ud800", None)]
-    (result,) = done.messages[2].results
-    assert (result.text, result.is_error) == ("\\ud800", False)
-    result.model_dump_json().encode()
-
-
-def test_a_tool_that_prints_much_is_not_slowed_down():
-    @tool
-    def work() -> None:
-        for _ in range(50_000):  # each piece took as long as there were pieces before it
-            print(1)
-
-    _, done = follow(Agent(scripted(block("work()"), "Done."), [work], tool_timeout=30))
-    (result,) = done.messages[2].results
-    assert result.text == "1\n" * 50_000
-
-
-def test_metadata_is_kept_and_not_sent():
-    _, done = follow(Agent(scripted(block("finish()"), "x"), [finish]))
-    (result,) = done.messages[2].results
-    assert result.metadata == {"n": 1}
-    sent = build_request(done.messages, chat_template.TARGET).messages
-    assert "metadata" not in str(sent[-1].model_dump(exclude_defaults=True))
-
-
-def test_calls_with_the_same_id_are_paired_by_position():
-    @middleware("after_model")
-    def collide(message, run):
-        parts = [
-            part.model_copy(update={"id": "call_0"}) if isinstance(part, ToolCallPart) else part
-            for part in message.content
-        ]
-        return message.model_copy(update={"content": tuple(parts)})
-
-    outputs = (block("add(a=1)", "add(a=2)"), block("add(a=3)", "fail(how='tool')"), "Done.")
-    _, done = follow(Agent(scripted(*outputs), [add, fail], middleware=[collide]))
-    sent = build_request(done.messages, chat_template.TARGET).messages
-    assert [[result.text for result in message.results] for message in sent if message.role == "tool"] == [
-        ["2", "3"],
-        ["4", "the cat sleeps"],
-    ]
-
-
-def test_history_grows_and_goes_on():
-    history: list = []
-    agent = Agent(scripted("One.", "Two."), instructions="Be brief.")
-    follow(agent, "a", history=history)
-    _, done = follow(agent, "b", history=history)
-    assert lines(history) == ["user: a", "assistant: One.", "user: b", "assistant: Two."]
-    assert lines(done.messages) == ["user: b", "assistant: Two."]
-    shown = agent.model.host.rendered[-1]
-    assert [turn["role"] for turn in shown] == ["system", "user", "assistant", "user"]
-
-
-@pytest.mark.parametrize("prompt", [UserMessage.text("hi"), [UserMessage.text("hi")], "hi"])
-def test_prompts(prompt):
-    _, done = follow(Agent(scripted("Hi.")), prompt)
-    assert lines(done.messages) == ["user: hi", "assistant: Hi."]
-    assert done.messages[0].timestamp is not None
-
-
-def asked(*calls: str) -> AssistantMessage:
-    return AssistantMessage(
-        content=tuple(ToolCallPart(id=f"c{n}", name=name) for n, name in enumerate(calls))
-    )
-
-
-@pytest.mark.parametrize(
-    ("before", "expected"),
-    [
-        ([], ["assistant: Done."]),
-        ([asked("add", "add")], [f"tool: ! {INTERRUPTED} | ! {INTERRUPTED}", "assistant: Done."]),
-        ([AssistantMessage.text("")], ["assistant: Done."]),
-    ],
-)
-def test_going_on_where_a_program_ended(before, expected):
-    history = [UserMessage.text("Go."), *before]
-    _, done = follow(Agent(scripted("Done."), [add]), None, history=history)
-    assert lines(done.messages) == expected
-
-
-def test_an_interrupted_conversation_takes_a_new_prompt():
-    history = [UserMessage.text("Go."), asked("add")]
-    _, done = follow(Agent(scripted("Done."), [add]), "And?", history=history)
-    assert lines(done.messages) == [f"tool: ! {INTERRUPTED}", "user: And?", "assistant: Done."]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"prompt": None}, "there is no conversation yet"),
-        (
-            {"prompt": None, "history": [UserMessage.text("a"), FlushMessage()]},
-            "there is no conversation yet",
-        ),
-        ({"prompt": None, "history": [SystemMessage.text("a")]}, "there is no conversation yet"),
-        ({"prompt": None, "history": [UserMessage.text("a"), AssistantMessage.text("b")]}, "has its answer"),
-        ({"prompt": ""}, "the prompt is empty"),
-        ({"prompt": "a", "history": "b"}, "history must be"),
-        ({"prompt": "a", "history": ["b"]}, "is no message"),
-    ],
-)
-def test_what_cannot_be_run(arguments, says):
-    with pytest.raises(UsageError, match=says):
-        Agent(scripted("x")).run(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "says"),
-    [
-        ({"tools": [add, add]}, InvalidTool, "add"),
-        ({"tools": add}, UsageError, "brackets"),
-        ({"tools": [3]}, InvalidTool, "3"),
-        ({"max_turns": 0}, UsageError, "max_turns"),
-        ({"max_rescues": -1}, UsageError, "max_rescues"),
-        ({"tool_timeout": 0}, UsageError, "tool_timeout"),
-        ({"middleware": [object()]}, UsageError, "no middleware"),
-    ],
-)
-def test_what_is_no_agent(options, error, says):
-    with pytest.raises(error, match=says):
-        Agent(scripted("x"), **options)
-
-
-# -- stopping ---------------------------------------------------------------------------------------------
-
-
-def test_cancelled_while_the_model_writes():
-    cancel = threading.Event()
-    agent = Agent(scripted("One two three. " + block("add(a=1)")), [add])
-    history: list = []
-    for event in agent.run("Go.", history=history, cancel=cancel):
-        if isinstance(event, Text):
-            cancel.set()
-        last = event
-    assert isinstance(last, RunDone)
-    assert last.stop_reason == "cancelled"
-    _, answer = history
-    assert (answer.stop_reason, answer.text) == ("cancelled", "One t")
-
-
-def test_cancelled_before_the_first_word_nothing_was_said():
-    cancel = threading.Event()
-    cancel.set()
-    _, done = follow(Agent(scripted("x")), cancel=cancel)
-    assert (lines(done.messages), done.stop_reason, done.message) == (["user: Go."], "cancelled", None)
-
-
-def test_cancelled_after_the_calls_were_written():
-    cancel = threading.Event()
-    ran = []
-
-    @tool
-    def touch() -> None:
-        ran.append(1)
-
-    history: list = []
-    for event in Agent(scripted(block("touch()")), [touch]).run("Go.", history=history, cancel=cancel):
-        if isinstance(event, TurnEnded):
-            cancel.set()
-    assert ran == []
-    assert lines(history)[-1] == f"tool: ! {NOT_RUN}"
-
-
-def test_cancelled_while_tools_run():
-    cancel = threading.Event()
-    release = threading.Event()
-
-    @tool
-    def hang() -> None:
-        release.wait(30)
-
-    @tool
-    def polite(context: ToolContext) -> str:
-        assert context.cancel.wait(30)
-        return "half done"
-
-    calls = block("add(a=1)", "hang()", "polite()")
-    history: list = []
-    for event in Agent(scripted(calls, "never"), [add, hang, polite]).run(
-        "Go.", history=history, cancel=cancel
-    ):
-        if isinstance(event, ToolEnded) and event.call.name == "add":
-            cancel.set()
-        last = event
-    release.set()
-    assert last.stop_reason == "cancelled"
-    assert lines(history)[-1] == f"tool: 2 | ! {STOPPED} | half done"
-
-
-@pytest.mark.parametrize("kind", [Text, CallEnd, TurnEnded, ToolStarted, ToolEnded])
-def test_left_by_its_reader(kind):
-    ran = []
-
-    @tool
-    def touch(n: int) -> int:
-        ran.append(n)
-        return n
-
-    output = "Look. " + block("touch(n=1)", "touch(n=2)")
-    history: list = []
-    events = Agent(scripted(output, "never"), [touch], sequential=True).run("Go.", history=history)
-    for event in events:
-        if isinstance(event, kind):
-            break
-    events.close()
-    assert history[1].role == "assistant"
-    assert history[1].raw
-    assert build_request(history, chat_template.TARGET)
-    results = history[2].results if len(history) > 2 else ()
-    assert len(results) == len(history[1].tool_calls)
-    assert [result.text for result in results if not result.is_error] == [str(n) for n in ran][
-        : kind is ToolEnded
-    ]
-    if kind in (Text, CallEnd, TurnEnded):
-        assert ran == []
 
 
 def test_a_tool_of_somebodys_own_that_raises_where_it_should_not():

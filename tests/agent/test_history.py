@@ -1,0 +1,120 @@
+"""What a run begins with, and what it adds to a conversation."""
+
+from __future__ import annotations
+
+import pytest
+
+from localagent.agent import (
+    Agent,
+    middleware,
+)
+from localagent.agent.transcript import INTERRUPTED
+from localagent.errors import InvalidTool, UsageError
+from localagent.messages import (
+    AssistantMessage,
+    FlushMessage,
+    SystemMessage,
+    ToolCallPart,
+    UserMessage,
+)
+from localagent.request import build_request
+from localagent.wire import chat_template
+from tests.agent.replaying import block, follow, lines, scripted
+from tests.agent.sample_tools import (
+    add,
+    asked,
+    fail,
+)
+
+
+def test_calls_with_the_same_id_are_paired_by_position():
+    @middleware("after_model")
+    def collide(message, run):
+        parts = [
+            part.model_copy(update={"id": "call_0"}) if isinstance(part, ToolCallPart) else part
+            for part in message.content
+        ]
+        return message.model_copy(update={"content": tuple(parts)})
+
+    outputs = (block("add(a=1)", "add(a=2)"), block("add(a=3)", "fail(how='tool')"), "Done.")
+    _, done = follow(Agent(scripted(*outputs), [add, fail], middleware=[collide]))
+    sent = build_request(done.messages, chat_template.TARGET).messages
+    assert [[result.text for result in message.results] for message in sent if message.role == "tool"] == [
+        ["2", "3"],
+        ["4", "the cat sleeps"],
+    ]
+
+
+def test_history_grows_and_goes_on():
+    history: list = []
+    agent = Agent(scripted("One.", "Two."), instructions="Be brief.")
+    follow(agent, "a", history=history)
+    _, done = follow(agent, "b", history=history)
+    assert lines(history) == ["user: a", "assistant: One.", "user: b", "assistant: Two."]
+    assert lines(done.messages) == ["user: b", "assistant: Two."]
+    shown = agent.model.host.rendered[-1]
+    assert [turn["role"] for turn in shown] == ["system", "user", "assistant", "user"]
+
+
+@pytest.mark.parametrize("prompt", [UserMessage.text("hi"), [UserMessage.text("hi")], "hi"])
+def test_prompts(prompt):
+    _, done = follow(Agent(scripted("Hi.")), prompt)
+    assert lines(done.messages) == ["user: hi", "assistant: Hi."]
+    assert done.messages[0].timestamp is not None
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ([], ["assistant: Done."]),
+        ([asked("add", "add")], [f"tool: ! {INTERRUPTED} | ! {INTERRUPTED}", "assistant: Done."]),
+        ([AssistantMessage.text("")], ["assistant: Done."]),
+    ],
+)
+def test_going_on_where_a_program_ended(before, expected):
+    history = [UserMessage.text("Go."), *before]
+    _, done = follow(Agent(scripted("Done."), [add]), None, history=history)
+    assert lines(done.messages) == expected
+
+
+def test_an_interrupted_conversation_takes_a_new_prompt():
+    history = [UserMessage.text("Go."), asked("add")]
+    _, done = follow(Agent(scripted("Done."), [add]), "And?", history=history)
+    assert lines(done.messages) == [f"tool: ! {INTERRUPTED}", "user: And?", "assistant: Done."]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"prompt": None}, "there is no conversation yet"),
+        (
+            {"prompt": None, "history": [UserMessage.text("a"), FlushMessage()]},
+            "there is no conversation yet",
+        ),
+        ({"prompt": None, "history": [SystemMessage.text("a")]}, "there is no conversation yet"),
+        ({"prompt": None, "history": [UserMessage.text("a"), AssistantMessage.text("b")]}, "has its answer"),
+        ({"prompt": ""}, "the prompt is empty"),
+        ({"prompt": "a", "history": "b"}, "history must be"),
+        ({"prompt": "a", "history": ["b"]}, "is no message"),
+    ],
+)
+def test_what_cannot_be_run(arguments, says):
+    with pytest.raises(UsageError, match=says):
+        Agent(scripted("x")).run(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"tools": [add, add]}, InvalidTool, "add"),
+        ({"tools": add}, UsageError, "brackets"),
+        ({"tools": [3]}, InvalidTool, "3"),
+        ({"max_turns": 0}, UsageError, "max_turns"),
+        ({"max_rescues": -1}, UsageError, "max_rescues"),
+        ({"tool_timeout": 0}, UsageError, "tool_timeout"),
+        ({"middleware": [object()]}, UsageError, "no middleware"),
+    ],
+)
+def test_what_is_no_agent(options, error, says):
+    with pytest.raises(error, match=says):
+        Agent(scripted("x"), **options)
