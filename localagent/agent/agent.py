@@ -14,18 +14,18 @@ import math
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Protocol, TypeGuard, Unpack, cast
 
 from localagent.agent.approvals import Approvals, Approver, as_approvals
 from localagent.agent.compaction import Compaction, CompactionEvent
 from localagent.agent.cuts import is_answered, is_empty
-from localagent.agent.events import AgentEvent, RunDone, RunFailed
+from localagent.agent.events import AgentEvent, RunDone, RunFailed, is_piece
 from localagent.agent.history import History, as_history
 from localagent.agent.middleware import Stack
 from localagent.agent.rules import Rule
 from localagent.agent.run import Run
-from localagent.agent.waiting import Cancel, Coroutines, Worker, through
+from localagent.agent.stepping import Stepper
+from localagent.agent.waiting import Cancel, Coroutines
 from localagent.errors import UsageError
 from localagent.messages import Message, UserMessage
 from localagent.model import Conversation, Model, SamplingOptions, as_conversation
@@ -176,15 +176,13 @@ class Agent:
 
 async def _async_steps(run: Run) -> AsyncGenerator[AgentEvent, None]:
     run.use(Coroutines(asyncio.get_running_loop()))
-    steps, worker = run.events(), Worker("localagent-run")
+    stepper = Stepper(run.events(), is_piece, "localagent-run")
     try:
-        while (event := await asyncio.wrap_future(worker.submit(partial(next, steps, None)))) is not None:
+        while (event := await stepper.next()) is not None:
             yield event
     finally:
         run.cancel.set()
-        closing = worker.submit(steps.close)  # behind the step that may still run
-        worker.close()
-        await through(closing)
+        await stepper.close()
 
 
 def _stamped(message: Message) -> Message:

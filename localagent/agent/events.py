@@ -13,7 +13,7 @@ from localagent.errors import LocalAgentError
 from localagent.hosts.protocol import Prefilled
 from localagent.messages import AssistantMessage, Message, ToolCallPart, ToolResultPart, Usage
 from localagent.request import RequestWarning
-from parsers import Event
+from parsers import ArgumentEnd, ArgumentsDelta, CallStart, Event, Markup, Reasoning, Text
 
 RunStop = Literal["answer", "terminated", "turn_limit", "repeated", "rescues", "length", "cancelled"]
 """Why a run ended.
@@ -168,3 +168,8 @@ LoopEvent = (
 """What the loop itself tells."""
 AgentEvent = Event | RequestWarning | Prefilled | LoopEvent
 """Everything that a run may yield."""
+
+
+def is_piece(event: AgentEvent) -> bool:
+    """Whether it is only a piece of what the model is writing, which commits nobody to anything."""
+    return isinstance(event, Text | Reasoning | Markup | CallStart | ArgumentsDelta | ArgumentEnd | Prefilled)

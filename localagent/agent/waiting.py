@@ -15,7 +15,6 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
-from queue import SimpleQueue
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -152,32 +151,6 @@ def in_thread(work: Callable[[], T], name: str) -> concurrent.futures.Future[T]:
     arguments = (context, work, future)
     threading.Thread(target=_work, args=arguments, name=name, daemon=True).start()
     return future
-
-
-class Worker:
-    """A thread that does one thing after the other, always with the same context variables."""
-
-    def __init__(self, name: str) -> None:
-        self._context = contextvars.copy_context()
-        self._tasks: SimpleQueue[tuple[Callable[[], Any], concurrent.futures.Future[Any]] | None] = (
-            SimpleQueue()
-        )
-        threading.Thread(target=self._run, name=name, daemon=True).start()
-
-    def submit(self, work: Callable[[], T]) -> concurrent.futures.Future[T]:
-        """Do `work` behind what was submitted before."""
-        future: concurrent.futures.Future[T] = concurrent.futures.Future()
-        future.set_running_or_notify_cancel()
-        self._tasks.put((work, future))
-        return future
-
-    def close(self) -> None:
-        """End the thread behind what was submitted."""
-        self._tasks.put(None)
-
-    def _run(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            _work(self._context, *task)
 
 
 def _work(

@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from localagent.agent import Agent, Allow, RunDone, RunFailed, ToolEnded, ToolStarted, middleware
+from localagent.agent import Agent, Allow, RunDone, RunFailed, ToolEnded, ToolStarted, TurnEnded, middleware
 from localagent.agent.batch import NOT_RUN
 from localagent.agent.executing import STOPPED
 from localagent.errors import EngineFailed, UsageError
 from localagent.tools import tool
-from parsers import Text
+from parsers import CallEnd, Text
 from tests.agent.replaying import block, follow, lines, scripted
 
 
@@ -204,7 +204,7 @@ def test_an_event_set_elsewhere_cancels():
     cancel = threading.Event()
 
     async def main():
-        async for event in Agent(scripted("One two three four five.")).arun("Go.", cancel=cancel):
+        async for event in Agent(scripted("One two three. " * 200)).arun("Go.", cancel=cancel):
             if isinstance(event, Text):
                 cancel.set()
             last = event
@@ -238,3 +238,48 @@ def test_many_runs_at_once():
         return [events[-1] for events in await asyncio.gather(*map(collect, agents))]
 
     assert all(isinstance(done, RunDone) for done in asyncio.run(main()))
+
+
+def test_nothing_happens_behind_an_event_before_it_is_taken():
+    ran = []
+
+    @tool
+    def touch() -> None:
+        ran.append(1)
+
+    async def main():
+        events = Agent(scripted("Look. " * 100 + block("touch()"), "Done."), [touch]).arun("Go.")
+        async for event in events:
+            if isinstance(event, CallEnd | ToolStarted) or (isinstance(event, TurnEnded) and event.turn == 0):
+                await asyncio.sleep(0.05)
+                assert ran == []
+            elif isinstance(event, ToolEnded):
+                assert ran == [1]
+        return event
+
+    assert isinstance(asyncio.run(main()), RunDone)
+
+
+def test_a_slow_reader_is_not_run_away_from():
+    written = []
+
+    async def main():
+        model = scripted("One two three. " * 100)
+        generate = model.host.generate
+
+        def counting(*arguments):
+            generation = generate(*arguments)
+            steps = generation.steps
+            generation.steps = lambda: (written.append(token) or token for token in steps())
+            return generation
+
+        model.host.generate = counting
+        events = Agent(model).arun("Go.")
+        async for event in events:
+            if isinstance(event, Text):
+                await asyncio.sleep(0.05)
+                break
+        await events.aclose()
+
+    asyncio.run(main())
+    assert len(written) < 100, "of 300"

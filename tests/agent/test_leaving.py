@@ -408,22 +408,21 @@ def test_a_program_ends_whatever_hangs(hanging):
 
 def test_cancelled_twice_the_history_is_whole():
     history: list = []
-    release = threading.Event()
+    inside, release = threading.Event(), threading.Event()
 
     @tool
     def hang() -> None:
+        inside.set()
         release.wait(30)
 
     async def main():
-        started = asyncio.Event()
-
         async def work():
-            async for event in Agent(scripted(block("hang()"), "x"), [hang]).arun("Go.", history=history):
-                if isinstance(event, ToolStarted):
-                    started.set()
+            async for _ in Agent(scripted(block("hang()"), "x"), [hang]).arun("Go.", history=history):
+                pass
 
         task = asyncio.create_task(work())
-        await started.wait()
+        while not inside.is_set():
+            await asyncio.sleep(0.01)
         for _ in range(3):
             task.cancel()
             await asyncio.sleep(0.05)
