@@ -45,9 +45,8 @@ from localagent.request import build_request
 from localagent.session import CompactionEntry, MessageEntry, Session
 from localagent.tools import Tool
 from localagent.wire.chat_template import TARGET
-
-from .replaying import block
-from .words import WordHost, words, wordy
+from tests.agent.replaying import block
+from tests.agent.words import WordHost, words, wordy
 
 SUMMARY = "You talked about colours."
 LOOK = block("look()")

@@ -22,9 +22,8 @@ from localagent.messages import (
 )
 from localagent.model import load
 from localagent.tools import Tool, ToolOutput
-
-from .replaying import block, scripted
-from .words import WordHost, words, wordy
+from tests.agent.replaying import block, scripted
+from tests.agent.words import WordHost, words, wordy
 
 PIXEL = ImagePart.from_url("https://example.com/pixel.png")
 PDF = ImagePart.from_url("https://example.com/report.pdf")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import os
 import subprocess
 import sys
@@ -13,7 +14,16 @@ import time
 
 import pytest
 
-from localagent.agent import Agent, RunDone, RunFailed, ToolEnded, ToolStarted, TurnEnded, middleware
+from localagent.agent import (
+    Agent,
+    RunDone,
+    RunFailed,
+    ToolEnded,
+    ToolProgress,
+    ToolStarted,
+    TurnEnded,
+    middleware,
+)
 from localagent.errors import EngineFailed, LocalAgentError, McpFailed, SaveFailed, UnpairedResult
 from localagent.messages import AssistantMessage, FlushMessage, ToolCallPart, ToolMessage, UserMessage
 from localagent.session import Session
@@ -493,14 +503,24 @@ def test_cancel_can_be_waited_for():
 
 
 def test_a_tool_that_goes_on_after_it_was_given_up_fills_no_memory():
-    stop, told = threading.Event(), []
+    told = 0
+    stop = threading.Event()
 
     @tool(timeout=0.1)
     def chat(context: ToolContext) -> None:
+        nonlocal told
         while not stop.is_set():
             context.progress("x")
-        told.append(context)
+            told += 1
+            time.sleep(0.0001)
 
-    agent = Agent(scripted(block("chat()"), "x"), [chat])
-    follow(agent)
+    def kept() -> int:
+        return sum(isinstance(each, ToolProgress) for each in gc.get_objects())
+
+    events, _ = follow(Agent(scripted(block("chat()"), "x"), [chat]))
+    assert any(isinstance(event, ToolProgress) for event in events)
+    before, until = kept(), told + 1000
+    while told < until:
+        time.sleep(0.01)
+    assert kept() <= before
     stop.set()
