@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 # Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"errors"},
+    {"distribution", "errors"},
     {"dialects", "jsonl", "messages", "sandbox"},
     {"pairing", "prompt", "tools"},
     {"request"},

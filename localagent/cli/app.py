@@ -78,9 +78,9 @@ ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads. Def
 
 def _version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        from localagent.distribution import version
 
-        typer.echo(f"localagent {version('localagent')}")
+        typer.echo(f"localagent {version() or 'of unknown version'}")
         raise typer.Exit
 
 

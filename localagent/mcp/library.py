@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+from localagent.distribution import install_command, version
 from localagent.errors import McpFailed
 
 
@@ -16,7 +17,7 @@ def require() -> None:
     try:
         import mcp.client.streamable_http  # noqa: F401
     except ImportError as error:
-        raise McpFailed(f"MCP is not installed: pip install 'localagent[mcp]' [{error}]") from error
+        raise McpFailed(f"MCP is not installed: {install_command('mcp')} [{error}]") from error
     # What a server writes wrongly is logged by the package with a traceback, and Python prints what is logged
     # and handled by nobody. A program that sets logging up still gets all of it.
     for name in ("mcp", "client"):
@@ -27,9 +28,4 @@ def require() -> None:
 
 def client_version() -> str:
     """The version that servers are told."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("localagent")
-    except PackageNotFoundError:
-        return "0"
+    return version() or "0"

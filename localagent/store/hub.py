@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from localagent.catalog import HubSource
+from localagent.distribution import install_command
 from localagent.errors import DownloadFailed, HashMismatch
 from localagent.store.disk import CHUNK, git_blob_id, no_space_is_disk_full, sha256, tree_size
 from localagent.store.progress import Progress
@@ -187,7 +188,7 @@ def _failures(source: HubSource) -> Iterator[None]:
         from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars
     except ImportError as error:
         raise DownloadFailed(
-            f"{source.repo} lies on Hugging Face, which needs the hub extra: pip install 'localagent[hub]'"
+            f"{source.repo} lies on Hugging Face, which needs one more package: {install_command('hub')}"
         ) from error
     if not are_progress_bars_disabled():
         disable_progress_bars()

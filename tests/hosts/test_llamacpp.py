@@ -510,7 +510,7 @@ def test_missing_template(host: LlamaCppHost, monkeypatch: pytest.MonkeyPatch) -
 def test_missing_engine(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_library, "_loaded", None)
     monkeypatch.setitem(sys.modules, "llama_cpp.llama_cpp", None)
-    with pytest.raises(EngineMissing, match=r"pip install 'localagent\[llamacpp\]'.*compiler and cmake"):
+    with pytest.raises(EngineMissing, match=r"pip install .*\[llamacpp\]'? .*compiler and cmake"):
         LlamaCppHost.load(gguf)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from localagent.cli.doctor.findings import Finding
+from localagent.distribution import install_command
 
 TIMEOUT: Final = 60.0
 Outcome = Literal["works", "missing", "broken"]
@@ -140,8 +141,9 @@ def describe_llamacpp(found: Probe, *, alone: bool, gpu: str | None) -> Finding:
     data = {"backend": "llamacpp", "outcome": found.outcome, "error": found.error or None, **answer}
     if found.outcome == "missing":
         status: Literal["problem", "note"] = "problem" if alone else "note"
-        return Finding(section, name, status, "not installed", "pip install 'localagent[llamacpp]'", data)
-    rebuild = "pip install --force-reinstall --no-cache-dir --no-deps 'llama-cpp-python>=0.3.36,<0.4'"
+        return Finding(section, name, status, "not installed", install_command("llamacpp"), data)
+    options = ("--force-reinstall", "--no-cache-dir", "--no-deps")
+    rebuild = install_command("llamacpp", only=["llama-cpp-python"], options=options)
     if found.outcome == "broken":
         return Finding(section, name, "problem", f"installed, but broken: {found.error}", rebuild, data)
     text = f"llama-cpp-python {answer['version']}, {_places(answer, 'GPU offload', 'no GPU offload')}"
@@ -155,7 +157,7 @@ def describe_llamacpp(found: Probe, *, alone: bool, gpu: str | None) -> Finding:
 
 def describe_mlx(found: Probe, *, hosted: bool, native: bool) -> Finding:
     """`hosted`: this version of localagent can use MLX. `native`: on Apple Silicon."""
-    section, name, answer, fix = "engines", "MLX", found.answer, "pip install 'localagent[mlx]'"
+    section, name, answer, fix = "engines", "MLX", found.answer, install_command("mlx")
     data = {"backend": "mlx", "outcome": found.outcome, "error": found.error or None, **answer}
     if found.outcome == "missing":
         if not native or not hosted:
@@ -163,7 +165,8 @@ def describe_mlx(found: Probe, *, hosted: bool, native: bool) -> Finding:
             return Finding(section, name, "note", f"not installed; {why}", None, data)
         return Finding(section, name, "problem", "not installed; fast on this machine", fix, data)
     if found.outcome == "broken":
-        fix = "pip install --force-reinstall --no-cache-dir 'mlx>=0.32' 'mlx-lm>=0.32.2'"
+        options = ("--force-reinstall", "--no-cache-dir")
+        fix = install_command("mlx", only=["mlx", "mlx-lm"], options=options)
         return Finding(section, name, "problem", f"installed, but broken: {found.error}", fix, data)
     text = f"mlx {answer['version']}, mlx-lm {answer['mlx_lm']}, {_places(answer, 'Metal', 'no Metal')}"
     if not hosted:

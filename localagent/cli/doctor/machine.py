@@ -8,12 +8,13 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from localagent.cli.doctor.findings import Finding
 from localagent.cli.progress import size_text
+from localagent.distribution import install_command, version
 
 if TYPE_CHECKING:
     from localagent.hosts.memory import Machine
@@ -29,7 +30,7 @@ SETTINGS: Final = {
 
 def program_findings() -> Iterator[Finding]:
     """localagent, Python and the platform."""
-    yield Finding("program", "localagent", "ok", _version("localagent") or "not installed, run from source")
+    yield Finding("program", "localagent", "ok", version() or "of unknown version")
     text = f"{platform.python_version()}, {sys.executable}"
     yield Finding("program", "Python", "ok", text, data={"version": platform.python_version()})
     yield Finding("program", "platform", "ok", platform.platform())
@@ -126,7 +127,7 @@ def setting_findings() -> Iterator[Finding]:
         "huggingface_hub",
         "ok" if hub else "note",
         hub or "not installed: models on Hugging Face cannot be pulled",
-        None if hub else "pip install 'localagent[hub]'",
+        None if hub else install_command("hub"),
         {"version": hub},
     )
     for name, meaning in SETTINGS.items():
@@ -137,6 +138,6 @@ def setting_findings() -> Iterator[Finding]:
 
 def _version(package: str) -> str | None:
     try:
-        return version(package)
-    except PackageNotFoundError:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
         return None

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from typing import Any
 
+from localagent.distribution import install_command
 from localagent.errors import EngineMissing
 
 _ERROR = 4  # ggml_log_level; llama_cpp._logger has it wrong
@@ -32,7 +33,7 @@ def library() -> Any:
                 import llama_cpp.llama_cpp as native
             except ImportError as error:
                 raise EngineMissing(
-                    "llama.cpp is not installed: pip install 'localagent[llamacpp]' (builds from source: "
+                    f"llama.cpp is not installed: {install_command('llamacpp')} (builds from source: "
                     f"takes minutes, and needs a C/C++ compiler and cmake) [{_first_line(error)}]"
                 ) from error
             _callback = native.llama_log_callback(_keep_errors)

@@ -7,12 +7,12 @@ of the main thread. Arrays and generators belong to the thread that made them.
 
 from __future__ import annotations
 
-import sys
 import threading
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
+from localagent.distribution import install_command
 from localagent.errors import EngineMissing
 
 _lock = threading.Lock()
@@ -49,7 +49,7 @@ def library() -> Library:
                 _loaded = _import()
             except Exception as error:  # a broken installation raises anything, often no ImportError
                 raise EngineMissing(
-                    f"MLX is not installed: pip install 'localagent[mlx]'{_extra()} [{_first_line(error)}]"
+                    f"MLX is not installed: {install_command('mlx')} [{_first_line(error)}]"
                 ) from error
         return _loaded
 
@@ -99,14 +99,6 @@ def _import() -> Library:
         CacheList=CacheList,
         Tokenizer=Tokenizer,
         version=f"mlx {version('mlx')}, mlx-lm {version('mlx-lm')}",
-    )
-
-
-def _extra() -> str:
-    return (
-        " 'mlx[cpu]' (on Linux; Macs with Apple silicon need the first only)"
-        if sys.platform == "linux"
-        else ""
     )
 
 
