@@ -151,9 +151,23 @@ class ModelSpec(_Entry):
     """Context window in tokens."""
     licence: Licence
     sampling: SamplingDefaults = SamplingDefaults()
-    default: bool = False
-    """The model that is used when none is named."""
+    default: tuple[Backend, ...] = ()
+    """Where this model is used when none is named; `true` in the file: on all it has sources for."""
     sources: Annotated[Mapping[Backend, Source], Field(min_length=1)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_everywhere(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(asked := data.get("default"), bool):
+            sources = data.get("sources") or ()
+            return {**data, "default": tuple(each for each in HOSTED if each in sources) if asked else ()}
+        return data
+
+    @model_validator(mode="after")
+    def _default_has_sources(self) -> Self:
+        if lacking := [backend for backend in self.default if backend not in self.sources]:
+            raise ValueError(f"default names {lacking[0]}, and there is no source for it")
+        return self
 
     @property
     def backends(self) -> tuple[Backend, ...]:
@@ -198,8 +212,14 @@ class Catalog:
 
     @property
     def default(self) -> ModelSpec:
-        """The model that is used when none is named."""
-        return next(spec for spec in self if spec.default)
+        """The model that is used on this machine when none is named."""
+        return self.default_for(None)
+
+    def default_for(self, backend: Backend | None) -> ModelSpec:
+        """The model that is used on `backend`, by default this machine's, when none is named."""
+        wanted = backend or preferred_backends()[0]
+        defaults = [spec for spec in self if spec.default]
+        return next((spec for spec in defaults if wanted in spec.default), defaults[0])
 
     def get(self, name: str) -> ModelSpec:
         """The entry of that name; case does not matter. Raises UnknownModel with the closest names."""
@@ -241,10 +261,14 @@ def _read(path: Path) -> Catalog:
         raise CatalogError(f"{path}: no [models.NAME] table")
     licences = data.get("licences", {})
     specs = tuple(_spec(path, name, entry, licences) for name, entry in models.items())
-    defaults = [spec.name for spec in specs if spec.default]
-    if len(defaults) != 1:
-        found = ", ".join(defaults) or "none"
-        raise CatalogError(f"{path}: exactly one model must say default = true, found {found}")
+    if not any(spec.default for spec in specs):
+        raise CatalogError(f"{path}: no model is the default: one must say default = true")
+    for backend in HOSTED:
+        defaults = [spec.name for spec in specs if backend in spec.default]
+        if len(defaults) > 1:
+            raise CatalogError(
+                f"{path}: only one model can be the default on {backend}, found {', '.join(defaults)}"
+            )
     return Catalog(specs)
 
 

@@ -22,18 +22,18 @@ def open_model(
     """The model, its weights fetched if need be. Raises LocalAgentError."""
     from localagent.cli.progress import Report
 
-    with Report(_entry(name)) as report:
+    with Report(_entry(name, backend)) as report:
         return load(
             name, backend=backend, context=context, threads=threads, progress=report, snapshots=snapshots
         )
 
 
-def _entry(name: str | None) -> ModelSpec | None:
+def _entry(name: str | None, backend: Backend | None) -> ModelSpec | None:
     """What the catalogue says of the model; None for a path, which is never fetched."""
     from localagent.catalog import load_catalog
     from localagent.errors import UnknownModel
 
     catalog = load_catalog()
     with suppress(UnknownModel):
-        return catalog.default if name is None else catalog.get(name)
+        return catalog.default_for(backend) if name is None else catalog.get(name)
     return None

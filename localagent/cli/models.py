@@ -53,8 +53,8 @@ def list_models(as_json: AsJson = False) -> None:
     from localagent.catalog import load_catalog
     from localagent.store import WeightStore
 
-    store = WeightStore()
-    rows = [_row(spec, store) for spec in load_catalog()]
+    catalog, store = load_catalog(), WeightStore()
+    rows = [{"default": spec is catalog.default, **_row(spec, store)} for spec in catalog]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     else:
@@ -75,13 +75,17 @@ def show(name: ModelName, as_json: AsJson = False) -> None:
     from localagent.catalog import load_catalog
     from localagent.store import WeightStore
 
-    spec, store = load_catalog().get(name), WeightStore()
+    catalog, store = load_catalog(), WeightStore()
+    spec = catalog.get(name)
+    default = spec is catalog.default
     weights = {backend: _weights(spec, backend, store) for backend in spec.backends}
     if as_json:
-        typer.echo(json.dumps({**spec.model_dump(mode="json"), "weights": weights}, indent=2))
+        typer.echo(
+            json.dumps({**spec.model_dump(mode="json"), "default": default, "weights": weights}, indent=2)
+        )
         return
     sampling = spec.sampling.model_dump(exclude_none=True)
-    typer.echo(f"{spec.name}{' (default)' if spec.default else ''}: {spec.description}")
+    typer.echo(f"{spec.name}{' (default)' if default else ''}: {spec.description}")
     typer.echo(f"  dialect   {spec.dialect}")
     typer.echo(f"  context   {spec.context:,} tokens")
     typer.echo(f"  sampling  {', '.join(f'{key} {value}' for key, value in sampling.items())}")
@@ -110,7 +114,7 @@ def pull(name: NameOrDefault = None, backend: OneBackend = None) -> None:
     from localagent.store import WeightStore
 
     catalog, store = load_catalog(), WeightStore()
-    spec = catalog.default if name is None else catalog.get(name)
+    spec = catalog.default_for(backend) if name is None else catalog.get(name)
     chosen = backend or spec.preferred_backend()
     store.path(spec, chosen)  # an unknown backend is refused before anything is printed
     typer.echo(f"{spec.name} ({chosen}), licence: {licence_text(spec)}", err=True)
@@ -211,7 +215,6 @@ def _weights(spec: ModelSpec, backend: Backend, store: WeightStore) -> dict[str,
 def _row(spec: ModelSpec, store: WeightStore) -> dict[str, Any]:
     return {
         "name": spec.name,
-        "default": spec.default,
         "backends": list(spec.backends),
         "sizes": {backend: store.size(spec, backend) for backend in spec.backends},
         "present": [backend for backend in spec.backends if store.find(spec, backend)],

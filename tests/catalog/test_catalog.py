@@ -138,6 +138,13 @@ def test_order_and_lookup(tmp_path: Path) -> None:
     assert catalog.get("one").sampling.to_sampling(max_tokens=9, seed=1) == Sampling(9, 0.5, 4, seed=1)
 
 
+def test_a_default_for_each_backend(tmp_path: Path) -> None:
+    both = read(tmp_path, GOOD.replace('description = "two"', 'description = "two"\ndefault = ["mlx"]'))
+    assert (both.default_for("llamacpp").name, both.default_for("mlx").name) == ("one", "two.5")
+    assert both.default is both.get("one")
+    assert read(tmp_path, GOOD).default_for("mlx").name == "one"  # there is no other
+
+
 def test_unknown_model_names_the_closest() -> None:
     with pytest.raises(UnknownModel) as caught:
         load_catalog().get("lfm2.5-1.2b-instuct")
@@ -186,6 +193,9 @@ def test_apple_silicon_prefers_mlx(
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(catalog_module, "find_spec", lambda name: name in installed or None)
     assert preferred_backends()[0] == first
+    default = load_catalog().default
+    assert default.name == {"mlx": "lfm2.5-1.2b-instruct", "llamacpp": "smollm2-135m"}[first]
+    assert default.preferred_backend() == first
 
 
 @pytest.mark.parametrize(
@@ -212,8 +222,17 @@ def test_apple_silicon_prefers_mlx(
         ),
         ('patterns = ["*.json"]', 'patterns = ["*"]\nsha256 = "00"', "models.two.5.sources.mlx.hf.sha256"),
         ("acme/two", "two", "models.two.5.sources.mlx.hf.repo"),
-        ("default = true", "", "exactly one model must say default = true, found none"),
-        ('description = "two"', 'description = "two"\ndefault = true', "found one, two.5"),
+        ("default = true", "", "no model is the default: one must say default = true"),
+        ("default = true", "default = false", "no model is the default"),
+        ("default = true", 'default = ["mlx"]', "default names mlx, and there is no source for it"),
+        ("default = true", 'default = "llamacpp"', "models.one.default"),
+        (
+            '[models."two.5".sources.mlx]',
+            '[models.three]\ndescription = "x"\ndialect = "lfm2"\ncontext = 1\nlicence = "free"\n'
+            'default = ["llamacpp"]\nsources.llamacpp = { kind = "path", path = "x.gguf" }\n'
+            '[models."two.5".sources.mlx]',
+            "only one model can be the default on llamacpp, found one, three",
+        ),
         ('"two.5"', '"Two Five"', "models.Two Five.name"),
     ],
 )

@@ -124,9 +124,15 @@ def test_pull_offline_prints_the_terms_and_one_line(home: Path) -> None:
 
 
 def test_pull_of_a_backend_that_is_not_there(home: Path) -> None:
-    done = models(home, "pull", "--backend", "mlx")
+    done = models(home, "pull", "smollm2-135m", "--backend", "mlx")
     assert done.returncode == 2
     assert "it has llamacpp" in done.stderr
+
+
+def test_pull_without_a_name_takes_the_default_of_the_backend(home: Path) -> None:
+    done = models(home, "pull", "--backend", "mlx", LOCALAGENT_OFFLINE="1")
+    assert done.returncode == 1
+    assert done.stderr.startswith("lfm2.5-1.2b-instruct (mlx), licence: LFM Open License")
 
 
 def test_verify(home: Path, tmp_path: Path) -> None:
