@@ -13,16 +13,22 @@ BIN := $(VENV)/bin
 FUZZ_SECONDS ?= 60
 .PHONY: help setup dev weights demo test test-long check format fuzz bench clean
 
-# No vision, no tools, no server: a third less to compile. An environment's own CMAKE_ARGS come last and win.
-export CMAKE_ARGS := -DLLAVA_BUILD=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
-	-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF $(CMAKE_ARGS)
+# Options for pip's installs and for the build of llama.cpp, such as those that name an index of prebuilt wheels.
+PIP_ARGS ?=
+PLATFORM ?= $(shell uname -sm)
+# What `make demo` runs on. MLX comes ready-made for Apple silicon; llama.cpp is compiled where it runs.
+ENGINE ?= $(if $(filter Darwin,$(PLATFORM)),$(if $(filter arm64,$(PLATFORM)),mlx,llamacpp),llamacpp)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,8p' Makefile
 
-setup: $(VENV)/.runtime
-dev: $(VENV)/.dev
+# Looks at the engine each time, which takes half a second: another processor may need another build.
+setup: $(VENV)/.$(ENGINE)
+	@$(if $(filter llamacpp,$(ENGINE)),$(BIN)/python -m localagent.engines.build $(PIP_ARGS))
+
+# The tests run on both engines, wherever they run.
+dev: setup $(VENV)/.dev
 
 $(VENV)/.pip:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
@@ -32,18 +38,27 @@ $(VENV)/.pip:
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@touch $@
 
-$(VENV)/.runtime: pyproject.toml | $(VENV)/.pip
-	@$(BIN)/python -c 'import llama_cpp' 2>/dev/null || { \
-		for tool in cc c++ cmake; do command -v $$tool >/dev/null || \
-			{ echo "llama.cpp is built from source and needs $$tool: install it and try again" >&2; exit 1; }; done; \
-		echo "==> installing localagent and llama.cpp: the first time llama.cpp is compiled, which takes 5 to 10"; \
-		echo "    minutes on two cores without a sign of life; later installs reuse the wheel"; }
-	@$(BIN)/pip install --quiet --editable '.[llamacpp]'
+$(VENV)/.core: pyproject.toml | $(VENV)/.pip
+	@echo "==> installing localagent"
+	@$(BIN)/pip uninstall --quiet --yes localagent 2>/dev/null  # an earlier name, on the index somebody else's
+	@$(BIN)/pip install --quiet $(PIP_ARGS) --editable .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.runtime
+$(VENV)/.mlx: $(VENV)/.core
+	@echo "==> installing MLX"
+	@$(BIN)/pip install --quiet $(PIP_ARGS) --editable '.[mlx]'
+	@touch $@
+
+# llama.cpp first, compiled as this machine needs it; pip finds it there and installs the rest of the extra.
+$(VENV)/.llamacpp: $(VENV)/.core
+	@echo "==> installing llama.cpp"
+	@$(BIN)/python -m localagent.engines.build $(PIP_ARGS)
+	@$(BIN)/pip install --quiet $(PIP_ARGS) --editable '.[llamacpp]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.$(ENGINE) $(VENV)/.llamacpp
 	@echo "==> installing the tools for tests and checks"
-	@$(BIN)/pip install --quiet --group dev
+	@$(BIN)/pip install --quiet $(PIP_ARGS) --group dev
 	@touch $@
 
 weights: setup

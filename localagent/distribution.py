@@ -39,7 +39,7 @@ def install_command(extra: str, *, only: Collection[str] = (), options: Sequence
     """
     if _project() and not only:
         return pip_install(*options, "-e", f"{_here()}[{extra}]")
-    wanted = list(_requirements(extra, only))
+    wanted = list(requirements(extra, only))
     if not wanted:  # no metadata to read the names from
         return f"install what the extra {extra!r} of {NAME} names"
     return pip_install(*options, *wanted)
@@ -78,7 +78,7 @@ def _here() -> str:
     return str(_ROOT)
 
 
-def _requirements(extra: str, only: Collection[str]) -> Iterator[str]:
+def requirements(extra: str, only: Collection[str]) -> Iterator[str]:
     """What the extra needs on this platform, as pip takes it."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name

@@ -19,6 +19,8 @@
     ├── HashMismatch                the file is not the one the catalogue promises
     ├── InvalidWeights              the file exists but is no model that can be loaded
     ├── EngineMissing               the extra with the inference engine is not installed
+    ├── BuildFailed                 llama.cpp could not be compiled or installed
+    ├── EngineBroken                the engine crashes or computes wrong tokens on this machine
     ├── NotEnoughMemory             the model does not fit into this machine's memory
     ├── TemplateFailed              the model's chat template refused the messages
     ├── SaveFailed                  a log or a session could not be written; what was there is kept
@@ -123,6 +125,14 @@ class InvalidWeights(LocalAgentError):
 
 class EngineMissing(LocalAgentError):
     """The Python package of an inference engine is not installed."""
+
+
+class BuildFailed(LocalAgentError):
+    """An inference engine could not be compiled or installed; the message names the log."""
+
+
+class EngineBroken(LocalAgentError):
+    """The engine, as it is installed, crashes or computes wrong tokens on this machine."""
 
 
 class NotEnoughMemory(LocalAgentError):

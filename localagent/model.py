@@ -177,7 +177,7 @@ def load(
     the user's cache or a folder of your own, from one process to the next; what was said can be read there.
 
     Raises UnknownModel, UnknownDialect, DialectMismatch, ModelMissing, DownloadFailed, InvalidWeights,
-    NotEnoughMemory, EngineMissing, UsageError.
+    NotEnoughMemory, EngineMissing, EngineBroken, UsageError.
     """
     from localagent.hosts.host import Reuse
     from localagent.store import WeightStore
@@ -205,6 +205,9 @@ def load(
 
 
 def _open(engine: Backend, path: Path, context: int | None, threads: int | None, reuse: Reuse) -> EngineHost:
+    from localagent.engines.check import require_engine
+
+    require_engine(engine)  # in a child, before it is imported here, where a crash would be the last word
     if engine == "mlx":
         from localagent.hosts.mlx.host import MlxHost
 
@@ -238,7 +241,7 @@ def _locate(model: str | Path | None, backend: Backend | None) -> tuple[ModelSpe
         raise UsageError(f"no backend {backend!r}: there are {' and '.join(HOSTED)}")
     catalog = load_catalog()
     if model is None:
-        spec = catalog.default
+        spec = catalog.default_for(backend)
     elif isinstance(model, str) and model in catalog:
         spec = catalog.get(model)
     elif (path := _existing(model)) is not None:

@@ -11,6 +11,9 @@ from hypothesis import HealthCheck, settings
 
 from localagent.model import Model, load
 
+# `make test` has just tried the engines; tests with a home of their own would all do it again.
+os.environ["LOCALAGENT_ENGINE_CHECK"] = "0"
+
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("short", max_examples=100, deadline=None, suppress_health_check=slow)
 settings.register_profile("long", max_examples=3000, deadline=None, suppress_health_check=slow)

@@ -20,6 +20,7 @@ LAYERS = [
     {"wire", "hosts"},
     {"catalog"},
     {"store"},
+    {"engines"},
     {"turn"},
     {"model"},
     {"log", "nano", "session"},

@@ -253,11 +253,12 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
     timeout: Annotated[
         float, typer.Option(min=0.1, max=3600, help="Seconds that an engine may take to answer.")
-    ] = 60,
+    ] = 120,
 ) -> None:
     """Show what works on this machine, and how to mend what does not.
 
-    Looks at the engines, each in a process of its own, at memory, disk, folders, models and settings. Changes
+    Runs a small model on each engine, as it is and quantized, in a process of its own, and compares what it
+    writes with what it must write. Looks at memory, disk, folders, models and settings. Changes
     nothing and uses no network. The exit code is 0 when an engine works, else 1.
 
     \b

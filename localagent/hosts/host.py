@@ -8,10 +8,13 @@ of the calls.
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from localagent.errors import ContextOverflow, UsageError
@@ -26,6 +29,8 @@ from localagent.hosts.running import EngineGeneration, closed_is_usage, recorder
 from localagent.prompt import ChatTemplate, Segment
 
 DEFAULT_CONTEXT = 32_768
+LOADED_VARIABLE = "LOCALAGENT_LOADED_NOTE"
+"""Names a file where a process notes what it loaded last, for a parent that may have to tell how it died."""
 T = TypeVar("T")
 
 
@@ -85,6 +90,9 @@ class EngineHost:
         except BaseException:
             owner.close()
             raise
+        if note := os.environ.get(LOADED_VARIABLE):
+            with suppress(OSError):
+                Path(note).write_text(f"{identity.name} on {identity.engine}", encoding="utf-8")
         self._transcripts = transcripts if reuse.budget else None
         self._special_tokens = frozenset(self._engine.vocabulary.special.values())
 

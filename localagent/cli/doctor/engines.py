@@ -1,193 +1,88 @@
-"""Asks the installed engines what they are, each in a process of its own.
-
-Knows which questions each engine answers, and what goes wrong with installations: a package that is missing,
-raises, crashes the process or hangs. Contract: `probe` always returns, within `timeout` seconds.
-"""
+"""What the doctor says of the engines, each tried in a process of its own (see `localagent.engines`)."""
 
 from __future__ import annotations
 
-import json
 import platform
-import re
 import shutil
-import signal
-import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from localagent.cli.doctor.findings import Finding
 from localagent.distribution import install_command
-
-TIMEOUT: Final = 60.0
-Outcome = Literal["works", "missing", "broken"]
-
-# The last line of output is the answer: packages may print while they are imported.
-_LLAMACPP: Final = """
-import ctypes, importlib.metadata, json
-try:
-    import llama_cpp.llama_cpp as native
-except ModuleNotFoundError as error:
-    if error.name != "llama_cpp":
-        raise
-    print(json.dumps(None))
-    raise SystemExit
-silent = native.llama_log_callback(lambda level, text, data: None)
-native.llama_log_set(silent, ctypes.c_void_p(0))
-native.llama_backend_init()
-devices = []
-try:
-    from llama_cpp._ggml import libggml as ggml
-    ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
-    ggml.ggml_backend_dev_get.restype = ctypes.c_void_p
-    ggml.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
-    for name in ("ggml_backend_dev_name", "ggml_backend_dev_description"):
-        getattr(ggml, name).restype = ctypes.c_char_p
-        getattr(ggml, name).argtypes = [ctypes.c_void_p]
-    for number in range(ggml.ggml_backend_dev_count()):
-        device = ggml.ggml_backend_dev_get(number)
-        words = ggml.ggml_backend_dev_name(device), ggml.ggml_backend_dev_description(device)
-        devices.append(": ".join(word.decode("utf-8", "replace").strip() for word in words))
-except (ImportError, AttributeError):
-    pass
-print()
-print(json.dumps({
-    "version": importlib.metadata.version("llama-cpp-python"),
-    "build": native.llama_print_system_info().decode("utf-8", "replace").strip(" |"),
-    "gpu": bool(native.llama_supports_gpu_offload()),
-    "devices": devices,
-}))
-"""
-_MLX: Final = """
-import importlib.metadata, json
-try:
-    import mlx.core as mx
-    import mlx_lm
-except ModuleNotFoundError as error:
-    if error.name not in ("mlx", "mlx.core", "mlx_lm"):
-        raise
-    print(json.dumps(None))
-    raise SystemExit
-mx.eval(mx.ones(2) + 1)
-print()
-print(json.dumps({
-    "version": importlib.metadata.version("mlx"),
-    "mlx_lm": importlib.metadata.version("mlx-lm"),
-    "gpu": bool(mx.metal.is_available()),
-    "devices": [str(mx.default_device())],
-}))
-"""
-PROBES: Final = {"llamacpp": _LLAMACPP, "mlx": _MLX}
+from localagent.engines.check import Backend, Report, check_engine, mending_command
+from localagent.hosts.llamacpp.compiling import build_command, first_install_command
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """What became of the question. `answer` is filled when the engine works, `error` when it is broken."""
-
-    outcome: Outcome
-    answer: dict[str, Any] = field(default_factory=dict)
-    error: str = ""
-
-
-def engine_findings(timeout: float = TIMEOUT) -> list[Finding]:
-    """Ask all engines, side by side. An engine takes at most `timeout` seconds."""
-    from localagent.catalog import HOSTED
-
-    with ThreadPoolExecutor(len(PROBES)) as pool:
-        probes = dict(zip(PROBES, pool.map(lambda code: probe(code, timeout), PROBES.values()), strict=True))
-    works = any(probes[backend].outcome == "works" for backend in HOSTED)
+def engine_findings(timeout: float) -> list[Finding]:
+    """Try all engines, side by side. An engine takes at most `timeout` seconds."""
+    backends: tuple[Backend, ...] = ("llamacpp", "mlx")
+    with ThreadPoolExecutor(len(backends)) as pool:
+        llamacpp, mlx = pool.map(lambda backend: check_engine(backend, timeout), backends)
     return [
-        describe_llamacpp(probes["llamacpp"], alone=not works, gpu=_gpu()),
-        describe_mlx(probes["mlx"], hosted="mlx" in HOSTED, native=_apple()),
+        describe_llamacpp(llamacpp, alone=mlx.outcome != "works", gpu=_gpu()),
+        describe_mlx(mlx, native=_apple()),
     ]
 
 
-def probe(code: str, timeout: float) -> Probe:
-    """Run `code` in a fresh interpreter that sees what this one sees."""
-    try:
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-P",
-                "-c",
-                code,
-            ],  # -P: a folder that happens to be called llama_cpp is no engine
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return Probe("broken", error=f"gave no answer in {timeout:g} seconds")
-    except OSError as error:
-        return Probe("broken", error=f"cannot start {sys.executable}: {error.strerror or error}")
-    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    last = said[-1].strip()[:300] if said else ""
-    if done.returncode:
-        how = _ended(done.returncode)
-        return Probe("broken", error=": ".join(part for part in (how, last) if part) or "failed")
-    try:
-        answer = json.loads(done.stdout.decode("utf-8", "replace").strip().splitlines()[-1])
-    except (ValueError, IndexError):
-        return Probe("broken", error=f"gave no answer{': ' + last if last else ''}")
-    return Probe("works", answer) if isinstance(answer, dict) else Probe("missing")
-
-
-def describe_llamacpp(found: Probe, *, alone: bool, gpu: str | None) -> Finding:
-    """`alone`: no engine works yet. `gpu`: the build option for the graphics card that is here."""
-    section, name, answer = "engines", "llama.cpp", found.answer
-    data = {"backend": "llamacpp", "outcome": found.outcome, "error": found.error or None, **answer}
+def describe_llamacpp(found: Report, *, alone: bool, gpu: str | None) -> Finding:
+    """`alone`: no other engine works. `gpu`: the build option for the graphics card that is here."""
+    say = _finding("llama.cpp", found)
     if found.outcome == "missing":
-        status: Literal["problem", "note"] = "problem" if alone else "note"
-        return Finding(section, name, status, "not installed", install_command("llamacpp"), data)
-    options = ("--force-reinstall", "--no-cache-dir", "--no-deps")
-    rebuild = install_command("llamacpp", only=["llama-cpp-python"], options=options)
+        return say("problem" if alone else "note", "not installed", first_install_command())
     if found.outcome == "broken":
-        return Finding(section, name, "problem", f"installed, but broken: {found.error}", rebuild, data)
-    text = f"llama-cpp-python {answer['version']}, {_places(answer, 'GPU offload', 'no GPU offload')}"
-    if uses := re.findall(r"(\w+) = 1\b", answer["build"]):
+        return say("problem", f"installed, but broken: {found.error}", mending_command("llamacpp"))
+    text = f"llama-cpp-python {found.facts['version']}, {_ran(found)}"
+    text += f", {_places(found.facts, 'GPU offload', 'no GPU offload')}"
+    if uses := found.facts.get("uses"):
         text += f", built with {' '.join(uses)}"
-    if gpu and not answer["gpu"]:
+    if gpu and not found.facts["gpu"]:
         text += "; there is a GPU, and this build cannot use it"
-        return Finding(section, name, "problem", text, f'CMAKE_ARGS="{gpu}" {rebuild}', data)
-    return Finding(section, name, "ok", text, data=data)
+        return say("problem", text, build_command(gpu))
+    return say("ok", text)
 
 
-def describe_mlx(found: Probe, *, hosted: bool, native: bool) -> Finding:
-    """`hosted`: this version of localagent can use MLX. `native`: on Apple Silicon."""
-    section, name, answer, fix = "engines", "MLX", found.answer, install_command("mlx")
-    data = {"backend": "mlx", "outcome": found.outcome, "error": found.error or None, **answer}
+def describe_mlx(found: Report, *, native: bool) -> Finding:
+    """`native`: on Apple silicon."""
+    say = _finding("MLX", found)
     if found.outcome == "missing":
-        if not native or not hosted:
-            why = "it is made for Apple Silicon" if not native else "this version has no host for it"
-            return Finding(section, name, "note", f"not installed; {why}", None, data)
-        return Finding(section, name, "problem", "not installed; fast on this machine", fix, data)
+        if not native:
+            return say("note", "not installed; it is made for Apple silicon")
+        return say("problem", "not installed; fast on this machine", install_command("mlx"))
     if found.outcome == "broken":
-        options = ("--force-reinstall", "--no-cache-dir")
-        fix = install_command("mlx", only=["mlx", "mlx-lm"], options=options)
-        return Finding(section, name, "problem", f"installed, but broken: {found.error}", fix, data)
-    text = f"mlx {answer['version']}, mlx-lm {answer['mlx_lm']}, {_places(answer, 'Metal', 'no Metal')}"
-    if not hosted:
-        return Finding(section, name, "note", f"{text}; this version has no host for it", None, data)
-    if not answer["gpu"]:
-        return Finding(section, name, "note", f"{text}: slow on the CPU", None, data)
-    return Finding(section, name, "ok", text, data=data)
+        return say("problem", f"installed, but broken: {found.error}", mending_command("mlx"))
+    text = f"mlx {found.facts['version']}, mlx-lm {found.facts['mlx_lm']}, {_ran(found)}"
+    text += f", {_places(found.facts, 'Metal', 'no Metal')}"
+    return say("ok", text) if found.facts["gpu"] else say("note", f"{text}: slow on the CPU")
+
+
+def _finding(name: str, found: Report) -> Callable[..., Finding]:
+    """Makes the engine's finding of a status, a text and perhaps a fix."""
+    data = {
+        "backend": found.backend,
+        "outcome": found.outcome,
+        "error": found.error or None,
+        "ran": list(found.ran),
+        **found.facts,
+    }
+
+    def say(status: Literal["ok", "note", "problem"], text: str, fix: str | None = None) -> Finding:
+        return Finding("engines", name, status, text, fix, data)
+
+    return say
+
+
+def _ran(found: Report) -> str:
+    """Which models gave the right tokens: "ran lfm2-nano, also quantized to Q8_0 and Q4_0"."""
+    plain, *quantized = found.ran
+    kinds = " and ".join(model.removeprefix(f"{plain} quantized to ") for model in quantized)
+    return f"ran {plain}{f', also quantized to {kinds}' if kinds else ''}"
 
 
 def _places(answer: dict[str, Any], on: str, off: str) -> str:
     return f"{on if answer['gpu'] else off} ({', '.join(answer['devices']) or 'devices unknown'})"
-
-
-def _ended(code: int) -> str:
-    """How a process that failed ended; "" when it said so itself."""
-    if code > 0:
-        return ""
-    try:
-        return f"it crashes ({signal.Signals(-code).name})"
-    except ValueError:
-        return f"it crashes (signal {-code})"
 
 
 def _apple() -> bool:

@@ -25,6 +25,7 @@ SETTINGS: Final = {
     "LOCALAGENT_OFFLINE": "1 forbids the network",
     "HF_HUB_OFFLINE": "1 forbids Hugging Face",
     "LOCALAGENT_MEMORY_CHECK": "0 loads models that do not fit",
+    "LOCALAGENT_ENGINE_CHECK": "0 runs an engine that was not tried on this machine",
 }
 
 

@@ -8,12 +8,15 @@ silent; `reason` gives the errors logged since `forget`, on one line.
 from __future__ import annotations
 
 import ctypes
+import os
+import re
 import threading
 from collections import deque
+from pathlib import Path
 from typing import Any
 
-from localagent.distribution import install_command
-from localagent.errors import EngineMissing
+from localagent.errors import EngineFailed, EngineMissing
+from localagent.hosts.llamacpp.compiling import first_install_command
 
 _ERROR = 4  # ggml_log_level; llama_cpp._logger has it wrong
 _CONTINUED = 5
@@ -33,7 +36,7 @@ def library() -> Any:
                 import llama_cpp.llama_cpp as native
             except ImportError as error:
                 raise EngineMissing(
-                    f"llama.cpp is not installed: {install_command('llamacpp')} (builds from source: "
+                    f"llama.cpp is not installed: {first_install_command()} (builds from source: "
                     f"takes minutes, and needs a C/C++ compiler and cmake) [{_first_line(error)}]"
                 ) from error
             _callback = native.llama_log_callback(_keep_errors)
@@ -50,6 +53,31 @@ def version() -> str:
     return version("llama-cpp-python")
 
 
+def describe() -> dict[str, Any]:
+    """What the engine says of itself, for people and reports: version, instruction sets, devices."""
+    native = library()
+    build = native.llama_print_system_info().decode("utf-8", "replace").strip(" |")
+    return {
+        "version": version(),
+        "build": build,
+        "uses": re.findall(r"(\w+) = 1\b", build),
+        "gpu": bool(native.llama_supports_gpu_offload()),
+        "devices": _devices(),
+    }
+
+
+def quantize(source: Path, target: Path, kind: str) -> Path:
+    """Write the GGUF file `source` to `target` with its weights as Q4_0 or Q8_0. Raises EngineFailed."""
+    native = library()
+    options = native.llama_model_quantize_default_params()
+    options.ftype = {"Q4_0": native.LLAMA_FTYPE_MOSTLY_Q4_0, "Q8_0": native.LLAMA_FTYPE_MOSTLY_Q8_0}[kind]
+    options.nthread = 1
+    options.pure = True
+    if native.llama_model_quantize(os.fsencode(source), os.fsencode(target), ctypes.byref(options)):
+        raise EngineFailed(f"{source}: cannot be quantized to {kind}: {reason('no reason given')}")
+    return target
+
+
 def forget() -> None:
     """Drop the errors logged so far."""
     _lines.clear()
@@ -59,6 +87,26 @@ def reason(fallback: str) -> str:
     """What llama.cpp logged as errors since `forget`, or `fallback`."""
     lines = [line.split(": ", 1)[-1] for line in (" ".join(line.split()) for line in _lines) if line]
     return (lines[0] if lines else fallback)[:300]
+
+
+def _devices() -> list[str]:
+    """What ggml can compute on, as `name: description`; empty where the package does not tell."""
+    try:
+        from llama_cpp._ggml import libggml as ggml
+
+        ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
+        ggml.ggml_backend_dev_get.restype = ctypes.c_void_p
+        ggml.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
+        ask = (ggml.ggml_backend_dev_name, ggml.ggml_backend_dev_description)
+    except (ImportError, AttributeError):
+        return []
+    for function in ask:
+        function.restype, function.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
+    devices = (ggml.ggml_backend_dev_get(number) for number in range(ggml.ggml_backend_dev_count()))
+    return [
+        ": ".join((function(device) or b"").decode("utf-8", "replace").strip() for function in ask)
+        for device in devices
+    ]
 
 
 def _first_line(error: Exception) -> str:

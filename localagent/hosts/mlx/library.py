@@ -7,9 +7,11 @@ of the main thread. Arrays and generators belong to the thread that made them.
 
 from __future__ import annotations
 
+import shutil
 import threading
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from localagent.distribution import install_command
@@ -52,6 +54,29 @@ def library() -> Library:
                     f"MLX is not installed: {install_command('mlx')} [{_first_line(error)}]"
                 ) from error
         return _loaded
+
+
+def describe() -> dict[str, Any]:
+    """What the engine says of itself, for people and reports: versions and devices."""
+    mx = library().mx
+    return {
+        "version": version("mlx"),
+        "mlx_lm": version("mlx-lm"),
+        "gpu": bool(mx.metal.is_available()),
+        "devices": [str(mx.default_device())],
+    }
+
+
+def quantize(source: Path, target: Path, kind: str) -> Path:
+    """Write the MLX folder `source` to the new folder `target` with weights as `kind`: "8 bit", "4 bit"."""
+    from mlx_lm.utils import quantize_model, save_config, save_model
+
+    model, config = library().load_model(source)
+    model, config = quantize_model(model, config, group_size=64, bits=int(kind.removesuffix(" bit")))
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.safetensors*", "config.json"))
+    save_model(target, model)
+    save_config(config, target / "config.json")
+    return target
 
 
 def end_thread() -> None:

@@ -1,0 +1,10 @@
+"""The installed engines: how llama.cpp is built, and whether an engine computes right on this processor.
+
+    build       compiles llama.cpp for this machine, keeps the wheel, mends a bad build
+    check       runs an engine in a child process and remembers that it works
+    trial       what the child does: lfm2-nano as it is and quantized, its tokens compared
+    children    what is said of a process that an engine took down with it
+    processor   what this processor is called and which instructions it has
+
+An engine that was compiled badly kills the process that runs it. So whatever may be bad is tried in a child.
+"""

@@ -1,0 +1,226 @@
+"""Whether an engine works on this machine: tried once in a child process, then remembered.
+
+`check_engine` always tries. `require_engine` is what `load` calls before the engine is imported: it tries an
+engine that was not tried yet as it is installed now and on this processor, and raises EngineBroken for one
+that crashes or computes wrong tokens. Setting LOCALAGENT_ENGINE_CHECK=0 leaves that out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from localagent.distribution import install_command
+from localagent.engines.children import describe_end
+from localagent.engines.processor import read_processor
+from localagent.errors import EngineBroken
+from localagent.hosts.llamacpp.compiling import build_command
+from localagent.jsonl import home_folder
+
+TIMEOUT: Final = 120.0
+"""Seconds that an engine may take. It takes one or two; a machine that swaps takes longer."""
+VARIABLE: Final = "LOCALAGENT_ENGINE_CHECK"
+NAMES: Final = {"llamacpp": "llama.cpp", "mlx": "MLX"}
+
+_TRIAL: Final = 1  # counted up when `trial` tries more, so that engines are tried again
+_PACKAGES: Final = {"llamacpp": ("llama_cpp",), "mlx": ("mlx", "mlx_lm")}
+_DISTRIBUTIONS: Final = {"llamacpp": ("llama-cpp-python",), "mlx": ("mlx", "mlx-lm")}
+_LIBRARIES: Final = {".so", ".dylib", ".dll", ".pyd", ".metallib"}
+_ROOT: Final = Path(__file__).parents[2]
+
+Backend = Literal["llamacpp", "mlx"]
+Outcome = Literal["works", "missing", "broken"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of a trial."""
+
+    backend: Backend
+    outcome: Outcome
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What the engine says of itself: `version`, `build`, `devices`, `gpu`; empty when it could not."""
+    ran: tuple[str, ...] = ()
+    """The models that wrote the right tokens."""
+    error: str = ""
+    """What is wrong with a broken engine, without its name: "crashes (SIGSEGV: …) while …"."""
+
+
+def check_engine(backend: Backend, timeout: float = TIMEOUT) -> Report:
+    """Try an engine in a fresh interpreter that sees what this one sees; always returns."""
+    # -P: a folder called llama_cpp in the current one is no engine; nor is one beside our own package.
+    code = f"import sys; sys.path.append({str(_ROOT)!r}); from localagent.engines.trial import main; "
+    command = [sys.executable, "-P", "-c", f"{code}sys.exit(main({backend!r}))"]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
+        )
+        output, errors, code_ = done.stdout, done.stderr, done.returncode
+    except subprocess.TimeoutExpired as error:
+        told = _read(error.stdout or b"")
+        return _report(backend, told, f"gave no answer in {timeout:g} seconds{_while(told)}")
+    except OSError as error:
+        return Report(backend, "broken", error=f"cannot start {sys.executable}: {error.strerror or error}")
+    told = _read(output)
+    if end := describe_end(code_):
+        return _report(backend, told, f"crashes ({end}){_while(told)}{_last_line(errors)}")
+    if told.get("missing"):
+        return Report(backend, "missing")
+    if code_ or "ran" not in told:
+        return _report(
+            backend, told, told.get("error") or f"gave no answer{_while(told)}{_last_line(errors)}"
+        )
+    return _report(backend, told, "")
+
+
+def require_engine(backend: Backend) -> None:
+    """Raise EngineBroken for an engine that is known, or now found, not to work here.
+
+    Takes a second or two for an engine that was not tried yet, else a millisecond. An engine that is not
+    installed passes: the host that wants it says what to install.
+    """
+    if os.environ.get(VARIABLE, "").strip().lower() in {"0", "no", "off", "false"}:
+        return
+    build = _identity(backend)
+    if build is None or _passed(build):
+        return
+    report = check_engine(backend)
+    if report.outcome == "broken":
+        raise EngineBroken(
+            f"{describe(report)}; to mend it: {mending_command(backend)} ({VARIABLE}=0 loads it all the same)"
+        )
+    if report.outcome == "works":
+        remember(report)
+
+
+def remember(report: Report) -> None:
+    """Keep for the next process that this engine works. What cannot be written is tried again next time."""
+    build = _identity(report.backend)
+    if report.outcome == "works" and build is not None:
+        with suppress(OSError):
+            path = _record(build)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            processor = read_processor()
+            path.write_text(
+                json.dumps({"processor": [processor.name, *processor.features], **report.facts}, indent=2)
+            )
+
+
+def passed(backend: Backend) -> bool:
+    """Whether this engine, as it is installed now, was found to work on this processor."""
+    build = _identity(backend)
+    return build is not None and _passed(build)
+
+
+def describe(report: Report) -> str:
+    """A broken engine in a sentence: what it does, which build it is, and on which processor."""
+    build = f"{_DISTRIBUTIONS[report.backend][0]} {report.facts.get('version', _version(report.backend))}"
+    if uses := report.facts.get("uses"):
+        build += f" built with {' '.join(uses)}"
+    return f"{NAMES[report.backend]} {report.error}; engine: {build}; processor: {read_processor()}"
+
+
+def mending_command(backend: Backend) -> str:
+    """The shell command that installs the engine anew, right for this machine."""
+    if backend == "mlx":
+        return install_command("mlx", only=["mlx", "mlx-lm"], options=["--force-reinstall", "--no-cache-dir"])
+    checkout, environment = _ROOT, Path(sys.prefix)
+    if not (checkout / "Makefile").is_file() or not (environment / ".pip").is_file():
+        return build_command()
+    # The environment is one that the Makefile made, which knows how.
+    command = ["make", *(() if Path.cwd() == checkout else ("-C", str(checkout))), "setup"]
+    if environment != checkout / ".venv":
+        command.append(f"VENV={environment}")
+    return shlex.join(command)
+
+
+def engine_folder() -> Path:
+    """`$LOCALAGENT_HOME/engines`, else `engines` in the user's cache folder. Raises UsageError."""
+    if (home := home_folder("engines")) is not None:
+        return home
+    from platformdirs import user_cache_path
+
+    return user_cache_path("localagent", appauthor=False) / "engines"
+
+
+def _report(backend: Backend, told: dict[str, Any], error: str) -> Report:
+    facts, ran = told.get("facts", {}), tuple(told.get("ran", ()))
+    return Report(backend, "broken" if error else "works", facts, ran, " ".join(error.split()))
+
+
+def _read(output: bytes) -> dict[str, Any]:
+    """What the child told, among whatever else it printed: the last of each, and all of `ran`."""
+    told: dict[str, Any] = {}
+    for line in output.decode("utf-8", "replace").splitlines():
+        with suppress(ValueError, RecursionError):
+            event = json.loads(line)
+            if isinstance(event, dict):
+                ran = told.get("ran", [])
+                told |= event
+                if "ran" in event:
+                    told["ran"] = [*ran, event["ran"]]
+    return told
+
+
+def _while(told: dict[str, Any]) -> str:
+    return f" while {told['doing']}" if told.get("doing") else ""
+
+
+def _last_line(errors: bytes) -> str:
+    """What the child said last on stderr: asserts of C libraries speak there before they abort."""
+    lines = errors.decode("utf-8", "replace").strip().splitlines()
+    return f": {lines[-1].strip()[:300]}" if lines else ""
+
+
+def _passed(build: str) -> bool:
+    with suppress(OSError):
+        return _record(build).is_file()
+    return False
+
+
+def _record(build: str) -> Path:
+    return engine_folder() / "checked" / f"{build}-{read_processor().key}.json"
+
+
+def _identity(backend: Backend) -> str | None:
+    """What tells this installation of the engine from every other; None when there is none.
+
+    Nothing is imported, for importing may crash already: its libraries' places, sizes and times tell.
+    """
+    digest = hashlib.blake2b(f"{_TRIAL} {backend} {_version(backend)}".encode(), digest_size=8)
+    for package in _PACKAGES[backend]:
+        # Not importlib.util.find_spec: that answers for a package which this process has imported already.
+        spec = PathFinder.find_spec(package)
+        if spec is None:
+            return None
+        for place in sorted(spec.submodule_search_locations or ()):
+            digest.update(place.encode("utf-8", "replace"))
+            for path, status in _libraries(Path(place)):
+                digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode("utf-8", "replace"))
+    return f"{backend}-{digest.hexdigest()}"
+
+
+def _libraries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The compiled libraries of a package, and the module that wraps them."""
+    for path in sorted({*folder.glob("*"), *folder.glob("lib/*")}):
+        if path.suffix in _LIBRARIES or path.suffix == ".py" or ".so." in path.name:
+            with suppress(OSError):
+                yield path, path.stat()
+
+
+def _version(backend: Backend) -> str:
+    try:
+        return version(_DISTRIBUTIONS[backend][0])
+    except PackageNotFoundError:
+        return "of unknown version"

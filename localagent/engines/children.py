@@ -1,0 +1,70 @@
+"""What is said of a process that an engine took down with it.
+
+    python -m localagent.engines.children SCRIPT|-m MODULE [ARGUMENT ...]
+
+runs a Python program in a child process, as `make test` and `make bench` do, and names the model, the build
+of the engine and the processor when a signal ends it. Its exit code is the child's.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from localagent.engines.processor import read_processor
+from localagent.hosts.host import LOADED_VARIABLE
+
+
+def describe_end(code: int) -> str:
+    """How a process ended, from its exit code as `subprocess` gives it; "" when it left by itself."""
+    if code >= 0xC0000000:  # Windows reports an exception's number
+        return f"exception 0x{code:08X}"
+    if code >= 0:
+        return ""
+    try:
+        return f"{signal.Signals(-code).name}: {signal.strsignal(-code)}"
+    except ValueError:
+        return f"signal {-code}"
+
+
+def describe_death(code: int, loaded: str) -> str:
+    """One sentence about a process that a signal ended. `loaded`: what `read_loaded` gives for it."""
+    return f"died ({describe_end(code)}) with {loaded or 'no model'} loaded; processor: {read_processor()}"
+
+
+def read_loaded(note: Path) -> str:
+    """What the process that was given `note` as LOADED_VARIABLE had loaded last; "" for nothing."""
+    try:
+        return note.read_text("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def run_watched(arguments: list[str], environment: Mapping[str, str]) -> int:
+    """Run Python with `arguments`; one line on stderr when a signal ends it. Returns a shell's exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        note = Path(folder) / "loaded"
+        child = subprocess.Popen(
+            [sys.executable, *arguments], env={**environment, LOADED_VARIABLE: str(note)}
+        )
+        while True:
+            try:
+                code = child.wait()
+                break
+            except KeyboardInterrupt:  # the terminal sent it to the child too, which decides what it means
+                continue
+        if code >= 0:
+            return code
+        if code not in (-signal.SIGINT, -signal.SIGTERM):  # those were asked for
+            command = " ".join(arguments)
+            sys.stderr.write(f"{command}: {describe_death(code, read_loaded(note))}\n")
+        return 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(run_watched(sys.argv[1:], os.environ))

@@ -1,0 +1,191 @@
+"""An engine is tried in a child process, once per build and processor; what is wrong is said in a sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+
+from localagent.engines import check
+from localagent.engines.check import VARIABLE, check_engine, describe, passed, require_engine
+from localagent.engines.processor import read_processor
+from localagent.errors import EngineBroken
+from tests.engines.fakes import CRASHES, MISCALCULATES, MISSING, impostor, llamacpp_build
+
+# What stands in the place of an engine, and what is said of it.
+BROKEN = {
+    "raises": ("raise ImportError('libcuda.so.1: cannot open')", "ImportError: libcuda.so.1: cannot open"),
+    "half": ("", "No module named 'llama_cpp.llama_cpp'"),
+    "aborts": (
+        "import os, sys; print('ggml: bad state', file=sys.stderr, flush=True); os.abort()",
+        "crashes (SIGABRT: Aborted) while importing llama_cpp: ggml: bad state",
+    ),
+    "exits": ("import sys; sys.exit(3)", "gave no answer while importing llama_cpp"),
+    "silent": ("import os; os._exit(0)", "gave no answer while importing llama_cpp"),
+    "babbles": ("import os; os.write(1, b'[1, 2'); os._exit(0)", "gave no answer"),
+    "needs another": (
+        "import localagent_is_no_dependency",
+        "ModuleNotFoundError: No module named 'localagent_is_no_dependency'",
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("LOCALAGENT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv(VARIABLE, "1")
+    return tmp_path / "home"
+
+
+def in_front(monkeypatch, path: str) -> None:
+    """Put `path` in front of everything, here and in children."""
+    monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.syspath_prepend(path)
+
+
+def test_an_engine_that_works():
+    report = check_engine("llamacpp")
+    assert (report.outcome, report.error) == ("works", "")
+    assert report.ran == ("lfm2-nano", "lfm2-nano quantized to Q8_0", "lfm2-nano quantized to Q4_0")
+    assert report.facts["version"][0].isdigit()
+    assert report.facts["uses"]
+    assert report.facts["devices"]
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_engines_that_do_not_work(tmp_path, monkeypatch, how):
+    code, says = BROKEN[how]
+    in_front(monkeypatch, impostor(tmp_path / "fake", "llama_cpp", code))
+    report = check_engine("llamacpp")
+    assert report.outcome == "broken"
+    assert says in report.error
+    assert "\n" not in report.error
+
+
+def test_an_engine_that_is_missing_passes_since_the_host_says_what_to_install(tmp_path, monkeypatch):
+    in_front(monkeypatch, impostor(tmp_path / "fake", "llama_cpp", MISSING))
+    assert check_engine("llamacpp").outcome == "missing"
+    require_engine("llamacpp")
+    assert not passed("llamacpp")
+
+
+def test_an_engine_that_crashes_on_quantized_weights_is_a_sentence(tmp_path, monkeypatch, home):
+    in_front(monkeypatch, llamacpp_build(tmp_path / "fake", CRASHES))
+    with pytest.raises(EngineBroken) as caught:
+        require_engine("llamacpp")
+    told = str(caught.value)
+    assert told.startswith(
+        "llama.cpp crashes (SIGSEGV: Segmentation fault) while running lfm2-nano quantized to Q8_0; "
+        "engine: llama-cpp-python 0."
+    )
+    assert f"processor: {read_processor()}; to mend it: " in told
+    assert "install" in told or "setup" in told
+    assert "\n" not in told
+    assert not list(home.rglob("*.json"))  # a failure is not remembered: it may be mended at any time
+
+
+def test_wrong_tokens_are_told_too(tmp_path, monkeypatch):
+    in_front(monkeypatch, llamacpp_build(tmp_path / "fake", MISCALCULATES))
+    report = check_engine("llamacpp")
+    assert report.outcome == "broken"
+    assert report.ran == ("lfm2-nano",)
+    assert report.error.startswith("computes wrong tokens: lfm2-nano quantized to Q8_0 wrote ")
+    assert "get_weather" in report.error
+    assert "llama.cpp computes wrong tokens" in describe(report)
+
+
+def test_an_engine_that_hangs(tmp_path, monkeypatch):
+    in_front(monkeypatch, impostor(tmp_path / "fake", "llama_cpp", "import time; time.sleep(600)"))
+    started = perf_counter()
+    report = check_engine("llamacpp", timeout=3)
+    assert perf_counter() - started < 60
+    assert report.error == "gave no answer in 3 seconds while importing llama_cpp"
+
+
+def test_a_success_is_remembered_for_this_build_and_processor(monkeypatch, home):
+    assert not passed("llamacpp")
+    require_engine("llamacpp")
+    assert passed("llamacpp")
+    (record,) = home.rglob("*.json")
+    assert json.loads(record.read_text())["processor"][0] == read_processor().name
+
+    def no_child(*_: object, **__: object) -> None:
+        raise AssertionError("tried again")
+
+    monkeypatch.setattr(subprocess, "run", no_child)
+    require_engine("llamacpp")
+    with monkeypatch.context() as elsewhere:
+        other = read_processor().__class__("x86_64", "another", ("avx",))
+        elsewhere.setattr(check, "read_processor", lambda: other)
+        with pytest.raises(AssertionError, match="tried again"):
+            require_engine("llamacpp")
+
+
+def test_another_build_is_tried_anew(tmp_path, monkeypatch):
+    require_engine("llamacpp")
+    build = llamacpp_build(tmp_path / "fake", CRASHES)
+    with monkeypatch.context() as patch:
+        in_front(patch, build)
+        assert not passed("llamacpp")
+        # Good for now, then compiled again in the same place.
+        module = Path(build, "llama_cpp", "llama_cpp.py")
+        crashing = module.read_text()
+        module.write_text(crashing.replace("if quantized:", "if False:"))
+        require_engine("llamacpp")
+        assert passed("llamacpp")
+        module.write_text(crashing)
+        with pytest.raises(EngineBroken):
+            require_engine("llamacpp")
+
+
+def test_the_check_can_be_turned_off(tmp_path, monkeypatch):
+    in_front(monkeypatch, impostor(tmp_path / "fake", "llama_cpp", "import os; os.abort()"))
+    for word in ("0", "no", "OFF", " false "):
+        monkeypatch.setenv(VARIABLE, word)
+        require_engine("llamacpp")
+    monkeypatch.delenv(VARIABLE)
+    with pytest.raises(EngineBroken):
+        require_engine("llamacpp")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a folder below a file")
+def test_a_home_that_cannot_be_written_only_costs_time(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LOCALAGENT_HOME", str(tmp_path / "file"))
+    require_engine("llamacpp")
+    assert not passed("llamacpp")
+
+
+def test_a_folder_of_that_name_is_no_engine(tmp_path, monkeypatch):
+    impostor(tmp_path, "llama_cpp", "raise ImportError('from the working folder')")
+    monkeypatch.chdir(tmp_path)
+    assert check_engine("llamacpp").outcome == "works"
+
+
+def test_an_interpreter_that_cannot_start(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    report = check_engine("llamacpp")
+    assert (report.outcome, report.error) == (
+        "broken",
+        "cannot start /nowhere/python: No such file or directory",
+    )
+
+
+def test_the_command_that_mends(tmp_path, monkeypatch):
+    """An environment that the Makefile made is mended by it, another one by pip."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert "--force-reinstall" in check.mending_command("llamacpp")
+    (tmp_path / ".pip").touch()
+    root = Path(check.__file__).parents[2]
+    assert check.mending_command("llamacpp") == f"make -C {root} setup VENV={tmp_path}"
+    monkeypatch.chdir(root)
+    monkeypatch.setattr(sys, "prefix", str(root / ".venv"))
+    (expected := Path(root / ".venv" / ".pip")).is_file() or pytest.skip(f"{expected} is not there")
+    assert check.mending_command("llamacpp") == "make setup"
+    assert "mlx" in check.mending_command("mlx")

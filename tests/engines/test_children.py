@@ -1,0 +1,74 @@
+"""A process that an engine takes down with it is named: model, engine, processor."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from localagent.engines.children import describe_death, describe_end, run_watched
+from localagent.engines.processor import read_processor
+from localagent.nano import GGUF
+
+DIES = f"""
+import os, signal, sys
+from localagent.hosts.llamacpp import LlamaCppHost
+host = LlamaCppHost.load({str(GGUF)!r}, context=64, threads=1)
+os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (0, ""),
+        (3, ""),
+        (-11, "SIGSEGV: Segmentation fault"),
+        (-4, "SIGILL: Illegal instruction"),
+        (-63, "signal 63"),
+        (0xC0000005, "exception 0xC0000005"),
+    ],
+)
+def test_how_a_process_ended(code, says):
+    assert describe_end(code) == says
+
+
+def test_nothing_loaded():
+    assert describe_death(-6, "") == (
+        f"died (SIGABRT: Aborted) with no model loaded; processor: {read_processor()}"
+    )
+
+
+def watch(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "localagent.engines.children", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_death_is_told_with_the_model_the_engine_and_the_processor(tmp_path):
+    script = tmp_path / "dies.py"
+    script.write_text(DIES)
+    done = watch(str(script), "SIGSEGV")
+    assert done.returncode == 128 + 11
+    (line,) = [line for line in done.stderr.splitlines() if "died" in line]
+    assert line.startswith(f"{script} SIGSEGV: died (SIGSEGV: Segmentation fault) with ")
+    assert "nano" in line.lower()
+    assert " on llama.cpp (llama-cpp-python 0." in line
+    assert line.endswith(f"processor: {read_processor()}")
+
+
+def test_an_end_that_was_asked_for_is_not_remarked_upon(tmp_path):
+    script = tmp_path / "ends.py"
+    script.write_text("import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
+    done = watch(str(script))
+    assert (done.returncode, done.stderr) == (128 + 15, "")
+
+
+def test_exit_codes_and_output_pass(capfd):
+    assert run_watched(["-c", "print('hello'); raise SystemExit(7)"], {}) == 7
+    assert capfd.readouterr().out == "hello\n"
