@@ -48,14 +48,14 @@ def install_command(extra: str, *, only: Collection[str] = (), options: Sequence
 def pip_install(*words: str) -> str:
     """`pip install` for the interpreter that runs, whatever `pip` is first on the PATH."""
     python = sys.executable or "python"
-    found = shutil.which("python")
-    # The folder counts, not the file: the interpreters of all virtual environments are links to one.
-    if found and Path(found).absolute().parent == Path(python).parent and Path(found).samefile(python):
+    found = Path(shutil.which("python") or "").absolute()
+    # The folder counts, not the file alone: the interpreters of all virtual environments are links to one.
+    if found.parent == Path(python).parent and found.resolve() == Path(python).resolve():
         python = "python"
     if importlib.util.find_spec("pip"):
         command = [python, "-m", "pip", "install"]
     elif shutil.which("uv"):
-        command = ["uv", "pip", "install", "--python", sys.executable]
+        command = ["uv", "pip", "install", "--python", python]
     else:
         command = [python, "-m", "ensurepip", "&&", python, "-m", "pip", "install"]
     return " ".join(word if word == "&&" else _quoted(word) for word in (*command, *words))

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
+import tomllib
+import venv
 import zipfile
+from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
+import packaging
 import pytest
+from packaging.requirements import Requirement
+
+from localagent.distribution import NAME, install_command, pip_install, version
 
 ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +54,18 @@ def test_contents(wheel):
     assert {top for top in tops if not top.endswith(".dist-info")} == {"localagent", "parsers"}
 
 
-def test_requirements(wheel):
+@pytest.fixture(scope="module")
+def metadata(wheel) -> Message:
     archive = zipfile.ZipFile(wheel)
     (name,) = [name for name in archive.namelist() if name.endswith("METADATA")]
-    metadata = Parser().parsestr(archive.read(name).decode())
+    return Parser().parsestr(archive.read(name).decode())
+
+
+def test_requirements(metadata):
     wanted = metadata.get_all("Requires-Dist")
     core = {re.split(r"[<>=;\[ ]", line)[0] for line in wanted if "extra" not in line}
     assert core == {
-        "docstring-parser", "filelock", "jinja2", "platformdirs", "prompt-toolkit", "psutil", "pydantic", "rich", "typer",
+        "docstring-parser", "filelock", "jinja2", "packaging", "platformdirs", "prompt-toolkit", "psutil", "pydantic", "rich", "typer",
     }  # fmt: skip
     for line in wanted:
         if line.startswith(("mlx", "transformers")) and "extra == 'all'" in line:
@@ -71,3 +87,195 @@ def test_it_works_away_from_the_checkout(wheel, tmp_path):
     file, model = done.stdout.split()
     assert Path(file).is_relative_to(tmp_path)
     assert model == "smollm2-135m"
+
+
+SOURCES = [path for name in ("localagent", "parsers") for path in (ROOT / name).rglob("*.py")]
+TEXTS = [
+    *(path for path in ROOT.glob("*") if path.suffix in {".md", ".toml"} or path.name == "Makefile"),
+    *(path for name in ("localagent", "parsers", "benchmarks") for path in (ROOT / name).rglob("*.md")),
+    *(ROOT / ".github").rglob("*.yml"),
+]
+
+
+def calls_of(function: str) -> list[tuple[str, ast.Call]]:
+    """Every call in the sources, with the file that it is in."""
+    return [
+        (path.relative_to(ROOT).as_posix(), node)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == function
+    ]
+
+
+HINTS = calls_of("install_command")
+
+
+def test_no_command_asks_the_index_for_a_strangers_package():
+    ours = r"localagent(?:-runtime)?"
+    for path in (*SOURCES, *TEXTS):
+        text = path.read_text()
+        assert not re.search(rf"\b{ours}\[", text.replace(f'"{NAME}[hub]"', "")), path
+        for command in re.findall(r"\b(?:install|add|download|tool run) (.*)", text):
+            assert not re.match(rf"(?:-\S+ )*['\"]?{ours}(?:['\"`=<>~! ]|$)", command), (path, command)
+
+
+def test_all_hints_come_from_one_function():
+    for path in SOURCES:
+        if path.name != "distribution.py":
+            assert not re.search(r"\b(pipx?3?|uv) (add|install)\b|ensurepip", path.read_text()), path
+    assert {file for file, _ in HINTS} >= {
+        "localagent/hosts/llamacpp/library.py",
+        "localagent/hosts/mlx/library.py",
+        "localagent/mcp/library.py",
+        "localagent/store/hub.py",
+    }
+    for file, call in HINTS:
+        extra = ast.literal_eval(call.args[0])
+        known = {Requirement(line).name for line in PROJECT["optional-dependencies"][extra]}
+        for keyword in call.keywords:
+            assert keyword.arg != "only" or known >= set(ast.literal_eval(keyword.value)), file
+
+
+def test_texts_name_extras_and_groups_that_exist():
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    found = [
+        command for path in TEXTS for command in re.findall(r"\bpip install ([^`\n]*)", path.read_text())
+    ]
+    assert len(found) >= 5
+    for command in found:
+        for extras in re.findall(r"\.\[([^]]+)\]", command):
+            assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"]), command
+        for group in re.findall(r"--group (\w+)", command):
+            assert group in groups, command
+
+
+def test_in_a_checkout_hints_name_its_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    assert install_command("mcp").endswith(" -m pip install -e '.[mcp]'")
+    monkeypatch.chdir(tmp_path)
+    assert shlex.split(install_command("mcp"))[-2:] == ["-e", f"{ROOT}[mcp]"]
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert shlex.split(install_command("mcp"))[-1] == f"{ROOT}[mcp]"
+    fix = install_command("llamacpp", only=["llama_cpp_python"], options=["--no-deps"])
+    assert shlex.split(fix)[-2] == "--no-deps"
+    assert shlex.split(fix)[-1].startswith("llama-cpp-python")
+    assert version() == PROJECT["version"]
+
+
+def test_pip_takes_the_command_of_a_checkout(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(install_command("mcp"))
+    offline = ["--dry-run", "--no-index", "--no-deps", "--no-build-isolation", "--quiet", "--report", "-"]
+    done = subprocess.run([*words, *offline], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f'"name": "{NAME}"' in done.stdout
+    assert '"requested_extras"' in done.stdout
+
+
+class Installed:
+    """A fresh environment with the wheel in it, what the core needs, and no engine."""
+
+    def __init__(self, wheel: Path, folder: Path) -> None:
+        venv.create(folder, with_pip=False)
+        self.bin = folder / "bin"
+        self.python = self.bin / "python"
+        pip = [sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet"]
+        subprocess.run([*pip, "--no-index", "--no-deps", wheel], check=True)
+        (site,) = folder.glob("lib/python*/site-packages")
+        others = [each for each in sys.path if each.endswith("site-packages")]
+        (site / "others.pth").write_text("\n".join(others))
+
+    def __call__(self, code: str, *, missing: str = "", path: str = os.environ["PATH"]) -> str:
+        block = f"import sys\nfor name in {missing.split()!r}: sys.modules[name] = None\n"
+        done = subprocess.run(
+            [self.python, "-P", "-c", block + code],
+            cwd=self.bin,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Installed:
+    return Installed(wheel, tmp_path_factory.mktemp("fresh environment"))
+
+
+def needed(metadata: Message, extra: str) -> set[str]:
+    lines = [Requirement(line) for line in metadata.get_all("Requires-Dist")]
+    of_extra = [each for each in lines if each.marker and f'extra == "{extra}"' in str(each.marker)]
+    assert len(of_extra) >= 1
+    return {str(each).split(";")[0].strip() for each in of_extra if each.marker.evaluate({"extra": extra})}
+
+
+def asked_for(command: str) -> set[str]:
+    """The requirements of a pip command, each of which has to parse."""
+    words = shlex.split(command)
+    found = [word for word in words[words.index("install") + 1 :] if not word.startswith("-")]
+    return {str(Requirement(word)) for word in found}
+
+
+@pytest.mark.parametrize(("file", "call"), HINTS, ids=[f"{file}:{call.lineno}" for file, call in HINTS])
+def test_in_a_wheel_hints_name_the_packages(installed, metadata, file, call):
+    extra = ast.literal_eval(call.args[0])
+    only = next((ast.literal_eval(each.value) for each in call.keywords if each.arg == "only"), ())
+    code = f"from localagent.distribution import *; print(install_command({extra!r}, only={only!r}))"
+    found = asked_for(installed(code))
+    assert found == {each for each in needed(metadata, extra) if not only or Requirement(each).name in only}
+    assert not any(each.startswith("localagent") for each in found)
+
+
+RAISING = {
+    "llamacpp": ("llama_cpp", "from localagent.hosts.llamacpp.library import library as ask"),
+    "mlx": ("mlx mlx_lm", "from localagent.hosts.mlx.library import library as ask"),
+    "mcp": ("mcp", "from localagent.mcp.library import require as ask"),
+}
+
+
+@pytest.mark.parametrize("extra", RAISING)
+def test_the_errors_of_a_wheel_name_the_packages(installed, metadata, extra):
+    missing, importing = RAISING[extra]
+    said = installed(f"{importing}\ntry: ask()\nexcept Exception as error: print(error)", missing=missing)
+    assert "\n" not in said
+    command = re.search(r"not installed: (.*?)(?: \(builds| \[)", said)
+    assert command, said
+    assert asked_for(command[1]) == needed(metadata, extra)
+
+
+def test_the_command_is_for_the_interpreter_that_runs(installed, tmp_path):
+    code = "from localagent.distribution import *; print(pip_install('pip'))"
+    elsewhere = str(Path(sys.executable).parent)
+    assert installed(code, path=elsewhere).startswith(f"'{installed.python}' -m pip install")
+    assert installed(code, path=f"{installed.bin}:{elsewhere}") == "python -m pip install pip"
+    without = installed(code, missing="pip", path=str(tmp_path))
+    assert without == f"'{installed.python}' -m ensurepip && '{installed.python}' -m pip install pip"
+    (tmp_path / "uv").write_text("#!/bin/sh\n")
+    (tmp_path / "uv").chmod(0o755)
+    with_uv = installed(code, missing="pip", path=str(tmp_path))
+    assert with_uv == f"uv pip install --python '{installed.python}' pip"
+
+
+def test_a_copy_without_metadata_names_no_command(wheel, tmp_path):
+    archive = zipfile.ZipFile(wheel)
+    archive.extractall(tmp_path, [name for name in archive.namelist() if ".dist-info" not in name])
+    shutil.copytree(Path(packaging.__file__).parent, tmp_path / "packaging")
+    code = "from localagent.distribution import *; print(version(), install_command('mcp'))"
+    done = subprocess.run(
+        [sys.executable, "-P", "-S", "-c", code],
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"None install what the extra 'mcp' of {NAME} names\n"
+
+
+def test_windows_quotes(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert pip_install("mcp>=2.3,<3", "pip").endswith(' -m pip install "mcp>=2.3,<3" pip')
