@@ -18,6 +18,8 @@ PIP_ARGS ?=
 PLATFORM ?= $(shell uname -sm)
 # What `make demo` runs on. MLX comes ready-made for Apple silicon; llama.cpp is compiled where it runs.
 ENGINE ?= $(if $(filter Darwin,$(PLATFORM)),$(if $(filter arm64,$(PLATFORM)),mlx,llamacpp),llamacpp)
+# Runs Python in a child process, and says which model, engine and processor it was when an engine kills it.
+WATCHED := $(BIN)/python -m localagent.engines.children
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
@@ -90,16 +92,16 @@ fuzz: dev
 	@$(BIN)/python -m tests.parsers.fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=300 -print_final_stats=1
 
 bench: dev weights
-	@$(BIN)/python benchmarks/host_overhead.py nano --chat --threads 1
-	@$(BIN)/python benchmarks/host_overhead.py nano-mlx --tokens 1000
-	@$(BIN)/python benchmarks/host_overhead.py smollm2 --tokens 300 --threads 1
-	@$(BIN)/python benchmarks/prefix_reuse.py nano --threads 1
-	@$(BIN)/python benchmarks/prefix_reuse.py nano-mlx
-	@$(BIN)/python benchmarks/prefix_reuse.py smollm2 --threads 1
-	@$(BIN)/python benchmarks/exactness.py --calls 20
-	@$(BIN)/python benchmarks/parse_throughput.py
-	@$(BIN)/python benchmarks/messages.py
-	@$(BIN)/python benchmarks/agent_loop.py
+	@$(WATCHED) benchmarks/host_overhead.py nano --chat --threads 1
+	@$(WATCHED) benchmarks/host_overhead.py nano-mlx --tokens 1000
+	@$(WATCHED) benchmarks/host_overhead.py smollm2 --tokens 300 --threads 1
+	@$(WATCHED) benchmarks/prefix_reuse.py nano --threads 1
+	@$(WATCHED) benchmarks/prefix_reuse.py nano-mlx
+	@$(WATCHED) benchmarks/prefix_reuse.py smollm2 --threads 1
+	@$(WATCHED) benchmarks/exactness.py --calls 20
+	@$(WATCHED) benchmarks/parse_throughput.py
+	@$(WATCHED) benchmarks/messages.py
+	@$(WATCHED) benchmarks/agent_loop.py
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -124,7 +124,7 @@ def test_all_hints_come_from_one_function():
         if path.name != "distribution.py":
             assert not re.search(r"\b(pipx?3?|uv) (add|install)\b|ensurepip", path.read_text()), path
     assert {file for file, _ in HINTS} >= {
-        "localagent/hosts/llamacpp/library.py",
+        "localagent/hosts/llamacpp/compiling.py",
         "localagent/hosts/mlx/library.py",
         "localagent/mcp/library.py",
         "localagent/store/hub.py",
