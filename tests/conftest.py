@@ -13,6 +13,9 @@ from localagent.model import Model, load
 
 # `make test` has just tried the engines; tests with a home of their own would all do it again.
 os.environ["LOCALAGENT_ENGINE_CHECK"] = "0"
+# Threads of llama.cpp that wait for each other in a loop take ten times as long where another test, or anything
+# else, has the other core. OpenMP reads this once, when it is loaded; processes that tests start inherit it.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("short", max_examples=100, deadline=None, suppress_health_check=slow)
