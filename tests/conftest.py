@@ -20,7 +20,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("short", max_examples=100, deadline=None, suppress_health_check=slow)
 settings.register_profile("long", max_examples=3000, deadline=None, suppress_health_check=slow)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "short")
+settings.load_profile(PROFILE)
+LONG = PROFILE == "long"
+"""`make test-long`: more of all that is drawn at random, killed, or asked of a model."""
 
 
 @pytest.fixture(scope="session")
