@@ -6,7 +6,7 @@ import json
 import os
 import re
 
-NANO = ("--model", "lfm2-nano", "--threads", "1", "--stats")
+NANO = ("--model", "lfm2-nano", "--threads", "1", "--max-tokens", "24", "--stats")
 
 
 def kept(localagent) -> list[dict]:
@@ -31,7 +31,7 @@ def test_a_chat_is_kept_and_goes_on_without_reading_again(localagent):
 def test_engines_keep_their_own(localagent):
     localagent("chat", *NANO, stdin=b"Hello there, how are you today, my friend? Tell me something.\n")
     done = localagent(
-        "chat", "--model", "lfm2-nano", "--backend", "mlx",
+        "chat", "--model", "lfm2-nano", "--backend", "mlx", "--max-tokens", "24",
         stdin=b"Hello there, how are you today, my friend? Tell me something.\n",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -76,7 +76,7 @@ def test_a_cache_that_cannot_be_written_is_a_warning(localagent, tmp_path):
 
 def test_either_engine_answers(localagent):
     for backend in ("llamacpp", "mlx"):
-        done = localagent("run", "Hello!", "--model", "lfm2-nano", "--backend", backend)
+        done = localagent("run", "Hello!", "--model", "lfm2-nano", "--backend", backend, "--max-tokens", "9")
         assert (done.returncode, done.stderr) == (0, b"")
         assert done.stdout.strip()
     localagent.refuse(

@@ -24,6 +24,7 @@ from localagent.hosts.prefix import SnapshotFolder
 from localagent.hosts.protocol import Prefilled, Prompt, Sampling, Token
 from localagent.nano.requests import KINDS, Request, make_requests
 from localagent.prompt import Trusted
+from tests.conftest import LONG
 
 GREEDY = Sampling(max_tokens=120)
 ENGINES = ["llamacpp", "mlx"]
@@ -82,10 +83,13 @@ def ids(tokens: list[Token]) -> list[int]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_engines_agree_with_and_without_reuse(hosts: dict[str, EngineHost], kind: str) -> None:
+    asked = dict(hosts)
+    if not LONG and kind != "third_turn":
+        del asked["mlx cold"]  # slow; that MLX reuses exactly is also what the next tests show
     for request in make_requests(kind, 1, seed=5):
-        prompts = {name: prompt_of(host, request) for name, host in hosts.items()}
+        prompts = {name: prompt_of(host, request) for name, host in asked.items()}
         assert len({prompt.ids for prompt in prompts.values()}) == 1, "the same tokenizer and template"
-        found = {name: ids(run(host, prompts[name])[0]) for name, host in hosts.items()}
+        found = {name: ids(run(host, prompts[name])[0]) for name, host in asked.items()}
         assert len({tuple(each) for each in found.values()}) == 1, found
 
 
@@ -96,7 +100,9 @@ def test_back_to_every_checkpoint(hosts: dict[str, EngineHost], engine: str) -> 
     points = [point.length for point in warm._prefix._checkpoints]
     assert len(points) > 5
     tail = prompt.ids[points[-2] :]
-    for length in [*reversed(points[:-1]), points[1]]:
+    # tests/hosts/mlx compares every way back to the bit, and on a CPU MLX takes ten times as long.
+    step = 4 if engine == "mlx" and not LONG else 1
+    for length in [*reversed(points[:-1:step]), points[1]]:
         shorter = Prompt((*prompt.ids[:length], *tail), "")
         tokens, cached = run(warm, shorter)
         assert cached >= length
@@ -139,15 +145,11 @@ def test_branches_stay(hosts: dict[str, EngineHost], engine: str) -> None:
 
 CONTINUE = """
 import json, sys
-from pathlib import Path
-from localagent.hosts.host import Reuse
-from localagent.hosts.prefix import SnapshotFolder
+from localagent import load
 from localagent.hosts.protocol import Prompt, Sampling
-from tests.hosts.test_engines import load
 engine, folder, ids, nano = json.loads(sys.stdin.read())
-reuse = Reuse(snapshots=SnapshotFolder(Path(folder)))
-with load(engine, {engine: Path(nano)}, reuse=reuse) as host:
-    generation = host.generate(Prompt(tuple(ids), ""), Sampling(max_tokens=120))
+with load(nano, backend=engine, snapshots=folder) as model:
+    generation = model.host.generate(Prompt(tuple(ids), ""), Sampling(max_tokens=120))
     print(json.dumps([[token.id for token in generation], generation.finish.cached]))
 """
 
@@ -327,18 +329,19 @@ def test_a_model_that_does_not_fit_is_refused(
 
 
 def test_closing_gives_memory_back(nano: dict[str, Path], engine: str) -> None:
-    """Fifty times loaded, used and closed: what is resident does not grow by another model each time.
+    """Loaded, used and closed again and again: what is resident does not grow by another model each time.
 
-    Forty rounds go before them, in which the allocator's arenas grow to what they need.
+    Other rounds go before those that count: in them the allocator's arenas grow to what they need.
     """
     process = psutil.Process(os.getpid())
     resident = []
-    for _ in range(90):
+    first, counted = (40, 50) if LONG else (24, 16)
+    for _ in range(first + counted):
         with load(engine, nano, context=4096) as host:
             run(host, host.render([QUESTION]), Sampling(max_tokens=3))
         resident.append(process.memory_info().rss)
-    grown = resident[-1] - resident[39]
-    assert grown < 60 << 20, f"{grown:,} bytes more in fifty rounds; fifty models take 250 MB or more"
+    grown = (resident[-1] - resident[first - 1]) / counted
+    assert grown < 1_250_000, f"{grown:,.0f} bytes more in every round; a model takes twice that"
 
 
 def test_a_closed_host_says_so(nano: dict[str, Path], engine: str) -> None:
