@@ -39,6 +39,7 @@ from localagent.wire import chat_template
 from localagent.wire.chat_template import to_wire
 from parsers import DIALECTS, CallEnd, Text, collect
 from parsers.grammars.values import MAX_DEPTH
+from tests.hosts.speaking import Speaking, speaking_host
 
 LFM2 = DIALECTS["lfm2"]
 START, END = LFM2.calls.open, LFM2.calls.close
@@ -445,10 +446,14 @@ def test_the_deepest_call_that_the_parser_takes_becomes_a_message():
 
 
 def test_closing_a_stream_stops_the_generation():
-    host = ReplayHost([recording(*"abcdef")], SPECIAL)
-    events = run_turn(host, LFM2, [UserMessage(content="go")], sampling=Sampling())
-    next(events)
-    events.close()
+    sequence = Speaking(b"abcdef" * 1000)
+    with speaking_host(sequence, context_size=10_000) as host:
+        events = run_turn(host, DIALECTS["plain"], [UserMessage(content="go")])
+        next(events)
+        events.close()
+        assert sequence.closed == 1
+        assert len(sequence.ids) < 100
+        assert list(events) == []
 
 
 def test_what_is_no_conversation_is_refused():

@@ -87,6 +87,7 @@ FITTING = [
     (Rule("deny", "srv_write_it"), "srv.write-it", {"file_path": "a"}, True),
     (Rule("deny", "srv.write-*"), "srv.write-it", {"file_path": "a"}, True),
     (Rule("deny", "write"), "write_file", {"path": "a"}, False),
+    (Rule("deny", "kill?"), "kill", {"pid": 1}, False),
     # values as the tool gets them
     *((Rule("deny", "kill", {"pid": "1"}), "kill", {"pid": pid}, True) for pid in (1, 1.0, " 1", "01", "1")),
     (Rule("deny", "kill", {"pid": "1"}), "kill", {"pid": 11}, False),
@@ -97,7 +98,15 @@ FITTING = [
     (Rule("allow", "kill", {"pid": "01"}), "kill", {"pid": "01"}, False),
     (Rule("deny", "kill", {"pid": "01"}), "kill", {"pid": "01"}, True),
     (Rule("deny", "kill", {"hard": "true"}), "kill", {"pid": 1, "hard": "yes"}, True),
+    (Rule("deny", "kill", {"pid": "null"}), "kill", {"pid": 1}, False),
+    (Rule("deny", "odd", {"names": '["é*'}), "odd", {"names": ["été"]}, True),
+    (Rule("deny", "odd", {"share": "0"}), "odd", {"share": 0.5}, False),
+    # where nobody can say what the tool would get
     (Rule("deny", "kill", {"pid": "x"}), "kill", {"pid": "x"}, True),
+    (Rule("ask", "kill", {"pid": "x"}), "kill", {"pid": "x"}, True),
+    (Rule("deny", "kill", {"pid": "y"}), "kill", {"pid": "x"}, False),
+    (Rule("allow", "kill", {"pid": "x"}), "kill", {"pid": "x"}, False),
+    (Rule("allow", "kill"), "kill", {"pid": "x"}, False),
     (Rule("deny", "odd", {"price": "1"}), "odd", {"price": "1.00"}, True),
     (Rule("deny", "odd", {"word": "secret"}), "odd", {"word": "  secret "}, True),
     (Rule("deny", "odd", {"mode": "read"}), "odd", {"mode": "read"}, True),
@@ -265,8 +274,10 @@ def test_approvals_of_the_wrong_things(wrong, says):
     [
         {"action": "forbid"},
         {"action": "deny", "tool": ""},
+        {"action": "deny", "tool": 3},
         {"action": "deny", "arguments": ["path"]},
         {"action": "deny", "arguments": {"pid": 1}},
+        {"action": "deny", "arguments": {1: "1"}},
     ],
 )
 def test_rules_that_mean_nothing(wrong):
@@ -309,5 +320,13 @@ def test_rules_that_fit_nothing_are_found():
     def bind(arguments: Any) -> Any:
         return lambda context: None
 
-    takes_all = Tool(name="all", description="", parameters={"type": "object"}, bind=bind)
-    assert not Approvals([Rule("deny", "all", {"x": "1"})]).unknown_rules(ToolSet([takes_all]))
+    def takes(normalise: Any, **schema: Any) -> ToolSet:
+        parameters = {"type": "object", **schema}
+        return ToolSet(
+            [Tool(name="all", description="", parameters=parameters, bind=bind, normalise=normalise)]
+        )
+
+    of_x = Approvals([Rule("deny", "all", {"x": "1"})])
+    assert not of_x.unknown_rules(takes(None))
+    assert not of_x.unknown_rules(takes(dict, additionalProperties=True))
+    assert of_x.unknown_rules(takes(dict)) == list(of_x.rules)

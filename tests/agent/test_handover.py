@@ -107,6 +107,18 @@ def test_a_repeated_hand_over_that_was_not_run_hands_nothing_over():
     assert target_of([slot]) is None
     slot.started = True
     assert target_of([slot]) is target
+    slot.result = call.result("a hook refused it", is_error=True)
+    assert target_of([slot]) is None
+    slot.result = None
+    assert target_of([slot]) is None
+
+
+def test_what_a_model_reads_of_a_hand_over():
+    other = Agent(scripted("x"), name="other")
+    said = [
+        (tool.name, tool.description) for tool in (hand_over_to(other), hand_over_to(other, "Adds.", "go"))
+    ]
+    assert said == [("hand_over_to_other", "Let other go on with the conversation."), ("go", "Adds.")]
 
 
 def test_rules_go_with_the_agent():
