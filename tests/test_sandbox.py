@@ -297,6 +297,15 @@ DOUBLE = {name: value * 2 for name, value in SIZED.items()}
         ("{% set x = {}[(text,)] is defined %}", 1000),
         ("{% set x = {}.get(text) %}", 1000),
         ("{% for i in [1, 2] %}{% set x = loop.changed(text) %}{% endfor %}", 2000),
+        # one in the other
+        ("{% for i in [1] %}{% set x = text[1:] %}{% endfor %}", 1000),
+        ("{% for i in items[1:] %}{% endfor %}", 12000),
+        ("{{ text[1:] }}", 2000),
+        ("{% set x = text[1:] == 'a' %}", 1000),
+        ("{% set x = text[1:] ~ 'a' %}", 2000),
+        ("{% set x = text[1:][2:] %}", 2000),
+        ("{% set x = [text[1:]] %}", 1000),
+        ("{% set x = {text[1:]: 1} %}", 2000),
         # compared
         ("{% set x = 'y' in text %}", 1000 // 16),
         ("{% set x = 'y' in items %}", 1000),
@@ -340,6 +349,7 @@ def test_a_long_text_among_long_texts_costs_what_comparing_them_does(spent: Any)
         "{% set x = 1 == 1 %}",
         "{% set x = 1 is ge 1 %}",
         "{% set x = 'a' | upper %}",
+        "{% set x = '' | length %}",
         "{{ 1 }}",
     ],
 )

@@ -619,7 +619,11 @@ def test_every_place_can_be_cut_in_a_session(messages):
         for place in places(told):
             session.branch(head)
             session.compact("S", first_kept=entries[place].id if place < len(told) else None)
-            build_request(session.context(), TARGET)
+            after = session.context()
+            (at,) = (at for at, each in enumerate(after) if isinstance(each, CompactionSummaryMessage))
+            assert after[at].text == "S"
+            assert after[at + 1 :] == told[place:]
+            assert build_request(after, TARGET).messages
 
 
 # -- the real model -----------------------------------------------------------------------------------

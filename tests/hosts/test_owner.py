@@ -245,8 +245,12 @@ def test_close_cancels_what_runs_and_refuses_what_comes() -> None:
 
 def test_close_from_the_thread_itself() -> None:
     owner = OwnerThread("test-inside")
+    thread = owner.run(threading.current_thread)
     owner.run(owner.close)
     owner.close()
+    assert not thread.is_alive()
+    with pytest.raises(OwnerClosed):
+        owner.run(fail)
 
 
 def test_a_dropped_owner_ends() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import encodings.aliases
 import time
+from html import escape
 
 import pytest
 from hypothesis import given
@@ -49,6 +50,12 @@ def test_pages_as_text(html, text):
 @given(st.text(alphabet="<>/ab!-&;'\"=# \n[]?ascriptpe", max_size=300) | st.text(max_size=200))
 def test_any_page_has_a_text(html):
     html_to_text(html, "http://h/").encode()
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]) | st.just(" "), max_size=200))
+def test_what_is_no_markup_is_all_kept(text):
+    shown = html_to_text(f"<p>{escape(text)}</p>", "http://h/")
+    assert shown.split() == text.split()
 
 
 PIECES = """<|<a |<a|<!|<!--|<![|<?|</|&|&#|<a href='|<p>|<a b="|<script|<script>|</script|<!--a-|<a\t|<a/|<svg>|<pre>

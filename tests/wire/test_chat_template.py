@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -247,10 +249,14 @@ def test_bad_turns_are_refused_with_their_place(turn, says):
 @given(st.lists(strategies.messages, max_size=4), st.sampled_from([LFM2, PLAIN]))
 def test_any_conversation_is_written_or_refused(history, dialect):
     try:
-        turns = to_wire(build_request(history, chat_template.TARGET).messages, dialect)
+        messages = build_request(history, chat_template.TARGET).messages
+        turns = to_wire(messages, dialect)
     except LocalAgentError:
         return
-    rendering(WITH_CALLS)(turns)
+    shown = rendering(WITH_CALLS)(turns)
+    said = [message.text for message in messages if isinstance(message, UserMessage | SystemMessage)]
+    for part in [*said, *(str(turn.get("content") or "") for turn in turns)]:
+        assert re.sub("[\ud800-\udfff]", "\ufffd", part) in shown
 
 
 # -- the model's own words ----------------------------------------------------------------------------
