@@ -57,6 +57,8 @@ class Agent:
         middleware: Sequence[object] = (),
         max_turns: int = 10,
         max_rescues: int = 2,
+        max_calls: int = 128,
+        max_parallel: int = 32,
         tool_timeout: float | None = 120.0,
         sequential: bool = False,
         **sampling: Unpack[SamplingOptions],
@@ -66,8 +68,10 @@ class Agent:
         `approvals`: rules and whoever is asked, or just either; see `approvals.Approvals`. By default
         tools with side effects do not run, since there is nobody to ask. `middleware`: see `middleware.py`.
         The model is asked at most `max_turns` times with tools, then once without; it is told at most
-        `max_rescues` times in a row what was wrong with its output. `tool_timeout`: seconds, for tools that
-        say nothing of their own. `sequential`: one call at a time. `sampling`: what `Model.stream` takes.
+        `max_rescues` times in a row what was wrong with its output. Of the calls of one turn the first
+        `max_calls` run, `max_parallel` of them at once. `tool_timeout`: seconds that a call may run, for
+        tools that say nothing of their own. `sequential`: one call at a time. `sampling`: what
+        `Model.stream` takes.
 
         Raises UsageError, and InvalidTool for what is no tool or two tools of one name.
         """
@@ -78,6 +82,8 @@ class Agent:
         self.stack = Stack(middleware)
         self.max_turns = _at_least("max_turns", max_turns, 1)
         self.max_rescues = _at_least("max_rescues", max_rescues, 0)
+        self.max_calls = _at_least("max_calls", max_calls, 1)
+        self.max_parallel = _at_least("max_parallel", max_parallel, 1)
         self.tool_timeout = _seconds(tool_timeout)
         self.sequential = sequential
         self.sampling: SamplingOptions = {**sampling}

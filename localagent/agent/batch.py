@@ -1,14 +1,17 @@
 """Running the approved calls of a turn, beside each other where they may.
 
-Knows tools, threads and time. Does not know models or histories. Every call has a thread of its own, which
-keeps no program from ending; what was written as a coroutine is awaited there. Contract: each slot has a
-result in the end, whatever a tool does: raise, hang, print, or return what nobody can read.
+Knows tools, threads and time. Does not know models or histories. A running call has a thread of its own,
+which keeps no program from ending; what was written as a coroutine is awaited there. At most `most` calls run
+at once, and the others wait in their order. The places are the batch's own, so that an agent within a tool
+never waits for the place that the tool holds; a call that is given up leaves its place to the next. Contract:
+each slot has a result in the end, whatever a tool does: raise, hang, print, or return what nobody can read.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +31,7 @@ Execute = Callable[[ToolCallPart, threading.Event, Callable[[str, float | None],
 """Runs one call in the present thread: the call, when to give up, and where to tell of progress."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Running:
     slot: Slot
     cancel: threading.Event
@@ -49,6 +52,8 @@ class Batch:
     timeout: float | None
     """Seconds for tools that say nothing of their own."""
     sequential: bool = False
+    most: int = 32
+    """Calls at once."""
     _told: queue.SimpleQueue[tuple[_Running, ToolProgress | ToolResultPart]] = field(
         default_factory=queue.SimpleQueue
     )
@@ -76,27 +81,34 @@ class Batch:
             yield group
 
     def _run_group(self, group: Sequence[Slot]) -> Iterator[ToolStarted | ToolProgress | ToolEnded]:
-        running: list[_Running] = []
+        waiting, running = deque(group), list[_Running]()
+        give_up: float | None = None
         try:
-            for slot in group:
-                if self.cancel.is_set():
-                    slot.refuse(NOT_RUN)
-                    assert slot.result is not None
-                    yield ToolEnded(slot.call, slot.result)
-                    continue
-                yield ToolStarted(slot.call)
-                running.append(self._start(slot))
-            give_up: float | None = None
-            while running:
+            while waiting or running:
                 if give_up is None and self.cancel.is_set():
                     give_up = monotonic() + GRACE
                     for each in running:
                         each.cancel.set()
-                yield from self._next(running)
-                yield from self._expired(running, give_up)
+                yield from self._begin(waiting, running)
+                if running:
+                    yield from self._next(running)
+                    yield from self._expired(running, give_up)
         finally:
             for late in running:  # nobody waits for these any more
                 late.cancel.set()
+
+    def _begin(self, waiting: deque[Slot], running: list[_Running]) -> Iterator[ToolStarted | ToolEnded]:
+        """Start the calls that there is room for; when the run was stopped, refuse all that wait."""
+        while waiting and (len(running) < self.most or self.cancel.is_set()):
+            slot = waiting.popleft()
+            if not self.cancel.is_set():
+                yield ToolStarted(slot.call)
+            if self.cancel.is_set():  # perhaps by whoever was just told of it
+                slot.refuse(NOT_RUN)
+                assert slot.result is not None
+                yield ToolEnded(slot.call, slot.result)
+            else:
+                running.append(self._start(slot))
 
     def _start(self, slot: Slot) -> _Running:
         limit = self.timeout

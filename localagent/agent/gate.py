@@ -28,6 +28,7 @@ from localagent.tools.outcome import as_error
 
 DENIED = "Denied{}. The call was not run."
 NOBODY = "this tool asks before it runs, and nobody is there to be asked"
+TOO_MANY = "Not run: only the first {:,} calls of a message run. Make this call again if it is still needed."
 EDITED = "(The user changed the arguments to: {})\n"
 
 
@@ -42,6 +43,8 @@ class Slot:
     tool: Tool | None = None
     result: ToolResultPart | None = None
     started: bool = False
+    too_many: bool = False
+    """The turn had so many calls that this one was not looked at."""
 
     @property
     def edited(self) -> bool:
@@ -74,12 +77,14 @@ def refused(calls: Iterable[ToolCallPart], text: str) -> list[Slot]:
     return slots
 
 
-def open_slots(calls: Sequence[ToolCallPart], tools: ToolSet) -> list[Slot]:
-    """A slot for every call; those that cannot be run have their result."""
+def open_slots(calls: Sequence[ToolCallPart], tools: ToolSet, most: int) -> list[Slot]:
+    """A slot for every call; those that cannot be run, and all behind the first `most`, have their result."""
     slots = []
-    for call in calls:
-        slot = Slot(call, call, tools.find(call.name))
-        if slot.tool is None:
+    for place, call in enumerate(calls):
+        slot = Slot(call, call, tools.find(call.name), too_many=place >= most)
+        if slot.too_many:
+            slot.refuse(TOO_MANY.format(most))
+        elif slot.tool is None:
             slot.refuse(tools.unknown(call.name))
         else:
             _check(slot, slot.tool)

@@ -138,9 +138,9 @@ class Rounds:
         return None
 
     def keep_results(self, slots: Sequence[Slot]) -> None:
-        """Remember what came of a round that was run."""
+        """Remember what came of a round that was run; calls that were too many are free to be made again."""
         self._last = [
-            (identity, before or slot.result)
+            (identity, before or (None if slot.too_many else slot.result))
             for (identity, before), slot in zip(self._last, slots, strict=True)
         ]
 

@@ -274,14 +274,18 @@ class Run:
 
     def _execute(self, message: AssistantMessage) -> Generator[AgentEvent, None, None]:
         """Gate the calls together, run them, and keep their results in the order of the calls."""
-        slots = self._slots = open_slots(message.tool_calls, self.tools)
+        slots = self._slots = open_slots(message.tool_calls, self.tools, self.agent.max_calls)
         if self._rounds.repeats_last(slots):
             yield Retried("same_calls", REPEATED, self._rounds.repeats)
         yield from approve(slots, self.agent.approvals, self._coroutines, self.cancel)
         refuse_second(slots)
         told = tuple(self.history.messages())
         batch = Batch(
-            partial(self._run_call, told), self.cancel, self.agent.tool_timeout, self.agent.sequential
+            partial(self._run_call, told),
+            self.cancel,
+            self.agent.tool_timeout,
+            self.agent.sequential,
+            self.agent.max_parallel,
         )
         yield from batch.run(slots)
         self._transcript.keep_results(slots, self.agent.name)

@@ -55,7 +55,7 @@ def test_a_run_that_is_stopped_already_asks_nobody_and_decides_nothing():
     cancel = Cancel()
     cancel.set()
     calls = [ToolCallPart(id="1", name="send", arguments={"to": each}) for each in "ab"]
-    slots = open_slots(calls, ToolSet([send]))
+    slots = open_slots(calls, ToolSet([send]), 2)
     approvals = Approvals([Rule("deny", "send", {"to": "a"})], asked.append)
     assert list(approve(slots, approvals, Coroutines(), cancel)) == []
     assert asked == []
