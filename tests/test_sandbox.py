@@ -56,6 +56,8 @@ def refused(source: str, **values: Any) -> str:
         ("[1, 2] == [1, 2]", True),
         ("[1, 2] == [1]", False),
         ("[1] < [2]", True),
+        ("[1] == 5", False),
+        ("5 != [1]", True),
         ("{'a': 1} == {'a': 1}", True),
     ],
 )
@@ -76,6 +78,8 @@ def test_comparisons(expression: str, value: bool) -> None:
         ("'a b'.split() | length", "2"),
         ("'abc'[1:] ~ 'abc'[::-1] ~ [1, 2, 3][:2]", "bccba[1, 2]"),
         ("'x'.center(5) ~ 'x'.ljust(3) ~ 'x'.rjust(3) ~ 'x'.zfill(3)", "  x  x    x00x"),
+        ("'12345' + 'x'", "12345x"),
+        ("'%d' % 10 ** 9", "1000000000"),
         ("'aXbX'.replace('X', 'yy')", "ayybyy"),
         ("'aXbX'.replace('X', 'y', 1)", "aybX"),
         ("'aXbX' | replace('X', 'y', 1)", "aybX"),
@@ -108,13 +112,14 @@ def test_what_templates_write(expression: str, text: str) -> None:
 def test_lists_and_namespaces_can_be_changed() -> None:
     source = (
         "{% set l = [3] %}{% set _ = l.append(1) %}{% set _ = l.extend([2]) %}{% set _ = l.extend(range(1)) %}"
+        "{% set _ = [].extend(l | map('string')) %}{% set _ = [].append('a' * 300000) %}"
         "{% set _ = l.insert(0, 9) %}{% set _ = l.sort() %}{% set _ = l.remove(9) %}{{ l }}{{ l.pop() }}"
         "{% set n = namespace(x=1) %}{% for i in l %}{% set n.x = n.x + i %}{% endfor %}{{ n.x }}"
         "{% for a, b in [(1, 2)] %}{{ a + b }}{% endfor %}{% set a, b = 1, 2 %}{{ a }}{{ b }}"
-        "{% for i in l recursive %}{{ i }}{% if i is iterable %}{{ loop(i) }}{% endif %}{% endfor %}"
+        "{% for i in [0, [1, [2]]] recursive %}{% if i is sequence %}({{ loop(i) }}){% else %}{{ i }}{% endif %}{% endfor %}"
         "{% for i in [1, 1, 2] if i %}{{ loop.changed(i) }}{{ loop.index }}/{{ loop.length }} {% endfor %}"
     )
-    assert render(source) == "[0, 1, 2, 3]34312012True1/3 False2/3 True3/3 "
+    assert render(source) == "[0, 1, 2, 3]343120(1(2))True1/3 False2/3 True3/3 "
 
 
 @pytest.mark.parametrize(
@@ -178,6 +183,10 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
         ("'{:999}'.format(1)", "'{:1000}'.format(1)", "width above 999"),
         ("'%s' % 1", "'%*d' % (3, 1)", "computes"),
         ("'{:}{}'.format(1, 2)", "'{:{}}'.format(1, 2)", "computes"),
+        ("'a' * 3", "'a' * 10 ** 15", "more than 1,000,000 characters"),  # said before it is built
+        ("[1] * 3", "10 ** 15 * [1]", "more than 1,000,000 characters"),
+        ("('{0}' * 100).format('a' * 8000)", "('{0}' * 100).format('a' * 9000)", "more than 1,000,000"),
+        ("('%(a)s' * 100) % {'a': 'a' * 8000}", "('%(a)s' * 100) % {'a': 'a' * 9000}", "more than 1,000,000"),
         ("'a' * 1000000", "'a' * 1000001", "more than 1,000,000 characters"),
         ("1000000 * 'a'", "1000001 * 'a'", "more than 1,000,000 characters"),
         ("[1] * 250000", "[1] * 250001", "more than 1,000,000 characters"),
@@ -256,8 +265,14 @@ def spent(monkeypatch: pytest.MonkeyPatch) -> Any:
     return find
 
 
-SIZED = {"text": "x" * 1000, "other": "x" * 999 + "y", "items": ["x"] * 1000, "more": ["x"] * 999 + ["y"]}
-DOUBLE = {name: value * 2 for name, value in SIZED.items()}
+SIZED: dict[str, Any] = {
+    "text": "x" * 1000,
+    "other": "x" * 999 + "y",
+    "items": ["x"] * 1000,
+    "more": ["x"] * 999 + ["y"],
+}
+DOUBLE: dict[str, Any] = {name: value * 2 for name, value in SIZED.items()}
+SIZED["table"], DOUBLE["table"] = ({str(n): n for n in range(size)} for size in (1000, 2000))
 
 
 @pytest.mark.parametrize(
@@ -279,7 +294,8 @@ DOUBLE = {name: value * 2 for name, value in SIZED.items()}
         ("{% set x = text.upper() %}", 1000),
         ("{% set x = '%s' % text %}", 1000),
         ("{% set x = '{}'.format(text) %}", 1000),
-        ("{% set x = text % () %}", 1000),
+        ("{% set x = text % () %}", 2000),
+        ("{% set x = text.format(1) %}", 2000),
         ("{% set x = dict(a=1, b=text) %}", 0),
         ("{% set x = cycler(text) %}", 1000),
         # gone through
@@ -300,6 +316,10 @@ DOUBLE = {name: value * 2 for name, value in SIZED.items()}
         # one in the other
         ("{% for i in [1] %}{% set x = text[1:] %}{% endfor %}", 1000),
         ("{% for i in items[1:] %}{% endfor %}", 12000),
+        (
+            "{% for i in [items] recursive %}{% if i is not string %}{{ loop(i) }}{% endif %}{% endfor %}",
+            8000,
+        ),
         ("{{ text[1:] }}", 2000),
         ("{% set x = text[1:] == 'a' %}", 1000),
         ("{% set x = text[1:] ~ 'a' %}", 2000),
@@ -319,7 +339,10 @@ DOUBLE = {name: value * 2 for name, value in SIZED.items()}
         ("{% set x = items is eq more %}", 17000),
         ("{% set x = 'y' is in items %}", 1000),
         ("{% set x = items is lt more %}", 17000),
-        ("{% set x = 'y' in dict(a=1) %}", 0),
+        ("{% set x = 'y' in table %}", 0),
+        ("{% set x = 'y' in table.values() %}", 17000),
+        ("{% set x = items is eq ['a'] %}", 0),
+        ("{% set x = items is lt ['a'] %}", 17000),
         ("{% set x = text == other %}", 0),
     ],
 )

@@ -191,6 +191,8 @@ def decided(rules: list[Rule], remembered: Any, path: str) -> str:
         ([Rule("ask", "*"), Rule("ask", "write_file", ETC)], YES, "ask"),
         ([Rule("ask", "*"), Rule("deny", "write_file", ETC)], YES, "deny"),
         ([Rule("deny", "write_file", ETC)], YES, "deny"),
+        ([Rule("deny", "write_file")], YES, "deny"),
+        ([Rule("ask", "*"), Rule("deny", "*")], YES, "deny"),
         ([Rule("allow", "write_file", ETC)], Allow(), "allow"),
         ([Rule("allow", "write_file", ETC)], NEVER, "deny"),
         ([Rule("allow", "*"), Rule("deny", "*")], YES, "allow"),

@@ -6,10 +6,13 @@ import pytest
 
 from localagent.agent import (
     Agent,
+    RunFailed,
     middleware,
 )
+from localagent.agent.batch import NOT_RUN
+from localagent.agent.history import ListHistory
 from localagent.agent.transcript import INTERRUPTED
-from localagent.errors import InvalidTool, UsageError
+from localagent.errors import InvalidTool, SaveFailed, UsageError
 from localagent.messages import (
     AssistantMessage,
     FlushMessage,
@@ -118,3 +121,27 @@ def test_what_cannot_be_run(arguments, says):
 def test_what_is_no_agent(options, error, says):
     with pytest.raises(error, match=says):
         Agent(scripted("x"), **options)
+
+
+class TakesNoResults(ListHistory):
+    """A conversation that takes no results of tools, only what the loop makes up in their place."""
+
+    def append(self, message):
+        if message.role == "tool" and message.source is None:
+            raise SaveFailed("too large")
+        super().append(message)
+
+
+@pytest.mark.parametrize(("ran", "told"), [(True, INTERRUPTED), (False, NOT_RUN)])
+def test_of_results_that_cannot_be_kept_it_is_said_whether_the_calls_may_have_run(ran, told):
+    kept: list = []
+
+    @middleware("on_message")
+    def stop(message, run):
+        if not ran and message.role == "assistant":
+            raise SaveFailed("before any call")
+
+    agent = Agent(scripted(block("add(a=1)"), "Done."), [add], middleware=[stop])
+    *_, last = agent.run("Go.", history=TakesNoResults(kept))
+    assert isinstance(last, RunFailed)
+    assert lines(kept)[-1] == f"tool: ! {told}"
