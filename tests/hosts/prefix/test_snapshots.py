@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots, Transcripts
+from localagent.hosts.prefix import (
+    PrefixCache,
+    SnapshotFolder,
+    SnapshotKey,
+    Snapshots,
+    Transcripts,
+    snapshots,
+)
 from localagent.hosts.prefix.snapshot_file import digest
+from localagent.hosts.prefix.snapshots import default_root
 from tests.hosts.prefix.chain import Chain, folded
 from tests.hosts.prefix.test_cache import go, talk
 
@@ -292,3 +301,86 @@ def test_a_pipe_is_no_snapshot(tmp_path: Path) -> None:
     os.mkfifo(path.with_name("pipe.prefix"))
     cache, chain = fresh(tmp_path)
     assert go(cache, chain, [*talk(1, 100), 1]) == 100
+
+
+# -- files that come and go ---------------------------------------------------------------------------
+
+
+def test_what_another_process_removed_meanwhile_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever lists a folder finds files that are gone when they are looked at."""
+    write(tmp_path, talk(1, 100))
+    (path,) = SnapshotFolder(tmp_path).files()
+    gone = path.with_name("gone.prefix")
+    found = snapshots._by_use
+    monkeypatch.setattr(snapshots, "_by_use", lambda folder, pattern: [gone, *found(folder, pattern)])
+    cache, chain = fresh(tmp_path)
+    assert go(cache, chain, [*talk(1, 100), 1]) == 100
+    go(cache, chain, talk(2, 100))
+    cache.write()
+    left = found(tmp_path, "*/*.prefix")
+    assert len(left) == 2, "the longer one in place of its beginning, and the new one"
+    size = sum(each.stat().st_size for each in left)
+    assert SnapshotFolder(tmp_path).clear()[1] == size
+    assert found(tmp_path, "*/*.prefix") == []
+
+
+def test_listing_passes_over_what_is_gone_and_what_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, talk(1, 100))
+    glob = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda folder, pattern: [folder / "gone", *glob(folder, pattern)])
+    assert SnapshotFolder(tmp_path).files() == [path]
+
+    def refuse(folder: Path, pattern: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "glob", refuse)
+    assert SnapshotFolder(tmp_path).files() == []
+    cache, chain = fresh(tmp_path)
+    assert go(cache, chain, [*talk(1, 100), 1]) == 0
+
+
+def test_clearing_says_how_much_there_was_and_leaves_the_folders_of_others(tmp_path: Path) -> None:
+    path = write(tmp_path, talk(1, 100))
+    size = path.stat().st_size
+    keep = path.with_name("notes.txt")
+    keep.write_text("mine")
+    assert SnapshotFolder(tmp_path).clear() == (1, size)
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == [keep]
+
+
+def test_what_is_read_counts_as_used(tmp_path: Path) -> None:
+    paths = [write(tmp_path, talk(seed, 100)) for seed in range(3)]
+    for age, path in enumerate(paths):
+        os.utime(path, (age, age))
+    assert SnapshotFolder(tmp_path).files() == paths
+    cache, chain = fresh(tmp_path)
+    assert go(cache, chain, [*talk(0, 100), 1]) == 100
+    assert SnapshotFolder(tmp_path).files() == [paths[1], paths[2], paths[0]]
+    cache, chain = fresh(tmp_path)
+    go(cache, chain, talk(1, 100))
+    before = paths[1].stat().st_ino
+    cache.write()
+    assert SnapshotFolder(tmp_path).files() == [paths[2], paths[0], paths[1]]
+    assert paths[1].stat().st_ino == before, "the same sequence is not written again"
+
+
+def test_where_snapshots_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALAGENT_HOME", str(tmp_path / "home"))
+    assert SnapshotFolder().root == default_root() == tmp_path / "home" / "prefixes"
+    monkeypatch.delenv("LOCALAGENT_HOME")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert default_root().parts[-2:] == ("localagent", "prefixes")
+    assert SnapshotFolder(tmp_path).root == tmp_path
+
+
+def test_folders_are_named_for_people() -> None:
+    names = {"a model": "a-model", "../..": "model", "": "model", "x" * 99: "x" * 40, "Ünï/2.5": "n-2.5"}
+    for name, shown in names.items():
+        folder = dataclasses.replace(KEY, name=name).folder
+        assert folder.rpartition("-")[0] == shown
+        assert len(folder.rpartition("-")[2]) == 16
