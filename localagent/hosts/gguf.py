@@ -189,7 +189,7 @@ class _Reader:
 
     def _strings(self, count: int, keep: bool, distinct: bool) -> Array:
         if distinct:
-            return Array(_STRING, count, None, self._check_distinct(count))
+            return self._vocabulary(count)
         if keep and count <= MAX_ARRAY_KEPT:
             texts = (self._string().decode("utf-8", "replace") for _ in range(count))
             return Array(_STRING, count, tuple(texts))
@@ -208,13 +208,16 @@ class _Reader:
             raise _Broken(f"truncated or corrupt: a string in the header ends past byte {size:,}")
         self._at = at
 
-    def _check_distinct(self, count: int) -> tuple[int, int] | None:
-        """How long the texts are. llama.cpp aborts the process when two tokens are spelled alike."""
+    def _vocabulary(self, count: int) -> Array:
+        """The tokens, which must differ: llama.cpp aborts the process when two are spelled alike."""
         texts = {self._string() for _ in range(count)}
         if len(texts) < count:
             raise _Broken("the header is corrupt: two tokens of the vocabulary are spelled alike")
         lengths = set(map(len, texts))
-        return (min(lengths), max(lengths)) if lengths else None
+        span = (min(lengths), max(lengths)) if lengths else None
+        spelled = (bytes((byte,)) in texts or b"<0x%02X>" % byte in texts for byte in range(256))
+        unspelled = next((byte for byte, found in enumerate(spelled) if not found), None)
+        return Array(_STRING, count, None, span, unspelled)
 
     def _tensor(self) -> Tensor:
         name = self._string(_MAX_KEY).decode("utf-8", "replace")

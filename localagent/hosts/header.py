@@ -17,13 +17,15 @@ class Array:
     """A metadata array: its element type and length, and its values when they are few.
 
     `span`: the least and the greatest of its numbers, both NaN where one of them is NaN or infinite; of the
-    vocabulary, how many bytes the shortest and the longest text have. None where nobody looked.
+    vocabulary, how many bytes the shortest and the longest token have. None where nobody looked.
+    `unspelled`: of the vocabulary, the first byte that no token stands for.
     """
 
     kind: int
     length: int
     values: tuple[Any, ...] | None
     span: tuple[float, float] | None = None
+    unspelled: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

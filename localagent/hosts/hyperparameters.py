@@ -140,6 +140,8 @@ REQUIRED: Final = ("block_count", "embedding_length", "context_length")
 _STEPS: Final = {"ernie4_5-moe": "interleave_moe_layer_step", "grovemoe": "experts_per_group"}
 """What these architectures divide by."""
 ROPE_SCALING: Final = ("none", "linear", "yarn", "longrope")
+BYTEWISE: Final = ("llama", "plamo2")
+"""Kinds of vocabularies that end the process at a byte for which they have no token."""
 ENDS: Final = ("bos", "eos", "eot", "eom")
 """Special tokens that decide how a prompt begins and where an answer ends. llama.cpp takes default ids for
 one that is outside the vocabulary, with which a model would go on for ever. The others may be wrong: in many
@@ -256,7 +258,8 @@ class _Own:
 def _vocabulary(metadata: Mapping[str, Any]) -> Iterator[str]:
     """The vocabulary, and what goes with each of its tokens."""
     tokens = metadata.get(_TOKENS)
-    if metadata.get("tokenizer.ggml.model") in ("none", "no_vocab"):
+    model = metadata.get("tokenizer.ggml.model")
+    if model in ("none", "no_vocab"):
         yield "the file has no vocabulary"
     if tokens is None:
         return
@@ -265,6 +268,8 @@ def _vocabulary(metadata: Mapping[str, Any]) -> Iterator[str]:
         return
     if tokens.span is not None and tokens.span[1] > LONGEST_TOKEN:
         yield f"{_TOKENS} has a token of {tokens.span[1]:,} bytes: {LONGEST_TOKEN:,} are allowed"
+    if model in BYTEWISE and tokens.unspelled is not None:
+        yield f"{_TOKENS} has no token for the byte {tokens.unspelled}"
     beside = {"token_type": (_INT, Range(0, 6)), "scores": (_FLOAT, _real)}
     for name, (kind, allowed) in beside.items():
         value = metadata.get(f"tokenizer.ggml.{name}")

@@ -339,3 +339,12 @@ def added(file: File) -> Iterator[Entry]:
     for count in (0, 3, 4, 5):
         yield Entry(f"{own}.rope.dimension_sections", ARRAY, [(1 << 31) - 1] * count, I32)
         yield Entry(f"{own}.rope.dimension_sections", ARRAY, [-1] * count, I32)
+
+
+def renamed(file: File, architecture: str) -> File:
+    """The same file, under the name of another architecture."""
+    own = file.get("general.architecture").value
+    named = [
+        replace(entry, key=entry.key.replace(f"{own}.", f"{architecture}.", 1)) for entry in file.entries
+    ]
+    return replace(file, entries=tuple(named)).with_entry(Entry("general.architecture", STRING, architecture))
