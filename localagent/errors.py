@@ -87,15 +87,17 @@ class InvalidTool(UsageError):
 class ContextOverflow(UsageError):
     """The prompt is longer than the context window.
 
-    `prompt_tokens` and `context` are both counted in tokens.
+    `prompt_tokens` and `context` are both counted in tokens. Without `exact` the counting stopped at
+    `prompt_tokens`, and there are more.
     """
 
-    def __init__(self, prompt_tokens: int, context: int) -> None:
+    def __init__(self, prompt_tokens: int, context: int, exact: bool = True) -> None:
         self.prompt_tokens = prompt_tokens
         self.context = context
+        self.exact = exact
         super().__init__(
-            f"the prompt has {prompt_tokens:,} tokens and the context window holds {context:,}: "
-            "shorten the prompt or load the model with a larger context"
+            f"the prompt has {'' if exact else 'more than '}{prompt_tokens:,} tokens and the context window "
+            f"holds {context:,}: shorten the prompt or load the model with a larger context"
         )
 
 

@@ -6,6 +6,7 @@ Resolves a name, a path or a repository id to weights and a host, picks the pars
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -111,12 +112,15 @@ class Model:
         *,
         system: str | None = None,
         tools: Sequence[ToolSchema] | None = None,
+        limit: int | None = None,
     ) -> int:
         """The tokens of the prompt that `stream` would give the model. Computes nothing but that.
 
-        Raises UsageError, TemplateFailed.
+        Counts to the end, however long it takes; with `limit` it may raise ContextOverflow instead when there
+        are more tokens than that. Raises UsageError, TemplateFailed.
         """
-        return len(render_messages(self.host, self.dialect, as_conversation(messages, system), tools).ids)
+        conversation, most = as_conversation(messages, system), math.inf if limit is None else limit
+        return len(render_messages(self.host, self.dialect, conversation, tools, limit=most).ids)
 
     def close(self) -> None:
         """Free the weights. Safe to call twice."""

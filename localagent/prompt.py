@@ -13,18 +13,32 @@ is passed as `Trusted`, or as a piece of `Mixed`, and is not cut.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 from localagent.errors import TemplateFailed
 from localagent.sandbox import compile_template, render_template
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_PLACEHOLDERS = (0x20000, 0x2A6E0)  # CJK extension B
-_PLACEHOLDER = re.compile("[\U00020000-\U0002a6df]")
+# Rare in text, printable and without case. The first ones let a plain text stay at a byte a character; the
+# others are Yi syllables and CJK extension B.
+_PLACEHOLDERS = ((0xA4, 0xA6, 0xAC), range(0xA000, 0xA48D), range(0x20000, 0x2A6E0))
 _MAX_DEPTH = 200
+_MOST_SPECIAL = 500_000  # characters of all special tokens
+_MAX_BRANCHES = 20  # of a pattern, one within the other
+
+
+class TooManyTokens(Exception):
+    """There are certainly more tokens than were allowed: at least `least`."""
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+        super().__init__(f"at least {least:,} tokens")
 
 
 class Trusted(str):
@@ -54,10 +68,14 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A rendered conversation. The segments join to `text`."""
+    """A rendered conversation."""
 
     segments: tuple[Segment, ...]
-    text: str
+
+    @property
+    def text(self) -> str:
+        """What the segments join to: a copy, where there are several."""
+        return "".join(segment.text for segment in self.segments)
 
     @property
     def tail(self) -> str:
@@ -88,16 +106,20 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         *,
         add_generation_prompt: bool = True,
+        limit: float = math.inf,
         **variables: Any,
     ) -> Rendered:
         """Render a conversation. `variables` reach the template as they are named, shielded like content.
 
-        Raises TemplateFailed, in one line, for whatever the template refuses.
+        Raises TemplateFailed, in one line, for whatever the template refuses, and TooManyTokens when content
+        spells more special tokens than `limit`: each is a token at least.
         """
         content = {"messages": list(messages), "tools": tools, "documents": None, **variables}
-        values, shown = self._shield.guard(content)
+        values, shown = self._shield.guard(content, limit)
         values |= self._tokens | {"add_generation_prompt": add_generation_prompt}
-        return _reveal(render_template(self._template, values), shown)
+        text = render_template(self._template, values)
+        del values  # as large as the text
+        return _reveal(text, shown, limit)
 
     def guard(self, text: str) -> tuple[Segment, ...]:
         """One piece of content by itself, as `render` would cut it."""
@@ -109,63 +131,121 @@ class Shield:
 
     Only the first character of a special token is replaced, so a dozen placeholders serve any vocabulary. A
     placeholder is one character, which a template cannot cut in two, that occurs nowhere in the content or
-    the template. It is a printable letter without case, because templates also write values with `repr`,
-    which escapes everything unprintable, and with `upper` and `trim`.
+    the template. It is printable and without case, because templates also write values with `repr`, which
+    escapes everything unprintable, and with `upper` and `trim`.
     """
 
     def __init__(self, special_tokens: Collection[str], template: str = "") -> None:
-        tokens = {token for token in special_tokens if token}
-        self._initials = sorted({token[0] for token in tokens})
-        self._initial = re.compile("[" + re.escape("".join(self._initials)) + "]") if tokens else None
-        self._tokens = tokens
-        self._lengths = sorted({len(token) for token in tokens})
-        # A template may write one piece of content directly before another: a token spelled half here and
-        # half there begins with a prefix at the end of the first.
-        self._prefixes = {token[:n] for token in tokens for n in range(1, len(token))}
-        self._reserved = set(_PLACEHOLDER.findall(template))
+        self._tokens = sorted({token for token in special_tokens if token})
+        if (size := sum(map(len, self._tokens))) > _MOST_SPECIAL:
+            raise TemplateFailed(
+                f"the vocabulary's special tokens have {size:,} characters: {_MOST_SPECIAL:,} are allowed"
+            )
+        self._initials = sorted({token[0] for token in self._tokens})
+        self._spelled = re.compile(_any_of(self._tokens)) if self._tokens else None
+        self._longest = max(map(len, self._tokens), default=0)
+        self._template = template
 
-    def guard(self, content: Any) -> tuple[Any, dict[str, str]]:
-        """A copy of JSON-shaped `content` with its strings made safe, and what the placeholders mean."""
-        strings: list[str] = []
+    def guard(self, content: Any, limit: float = math.inf) -> tuple[Any, dict[str, str]]:
+        """A copy of JSON-shaped `content` with its strings made safe, and what the placeholders mean.
+
+        Where a string spells more than `limit` special tokens, whatever could begin one is replaced.
+        """
+        strings = [self._template]
         _gather(content, strings, 0)
-        used = self._reserved.union(_PLACEHOLDER.findall("".join(strings)))
-        free = (letter for letter in map(chr, range(*_PLACEHOLDERS)) if letter not in used)
-        hidden = dict(zip(self._initials, free, strict=False))
+        hidden = dict(zip(self._initials, _unused(strings), strict=False))
         if len(hidden) < len(self._initials):
             raise TemplateFailed("the messages leave no rare character unused to mark special tokens with")
-        return self._copy(content, hidden), {letter: initial for initial, letter in hidden.items()}
+        return self._copy(content, hidden, limit), {letter: initial for initial, letter in hidden.items()}
 
-    def _copy(self, value: Any, hidden: Mapping[str, str]) -> Any:
+    def _copy(self, value: Any, hidden: Mapping[str, str], limit: float) -> Any:
         match value:
             case Trusted():
-                return _SURROGATE.sub("\ufffd", value)
+                return _whole(value)
             case str():
-                return self._hide(value, hidden, self._prefixes)
+                return self._hide(value, hidden, limit)
             case Mixed():
-                return "".join(self._copy(piece, hidden) for piece in value)
+                return "".join(self._copy(piece, hidden, limit) for piece in value)
             case Mapping():
-                # Only whole tokens: a template finds values by their keys.
-                return {self._hide(k, hidden, ()): self._copy(v, hidden) for k, v in value.items()}
+                return {
+                    # Only whole tokens: a template finds values by their keys.
+                    self._hide(key, hidden, limit, ending=False): self._copy(item, hidden, limit)
+                    for key, item in value.items()
+                }
             case list() | tuple():
-                return [self._copy(item, hidden) for item in value]
+                return [self._copy(item, hidden, limit) for item in value]
         return value
 
-    def _hide(self, text: str, hidden: Mapping[str, str], prefixes: Collection[str]) -> str:
+    def _hide(self, text: str, hidden: Mapping[str, str], limit: float, ending: bool = True) -> str:
         """`text` with the first character of every special token replaced, and of a prefix at its end."""
-        text = _SURROGATE.sub("\ufffd", text)
-        if self._initial is None:
+        text = _whole(text)
+        if self._spelled is None:
             return text
-        trimmed = len(text.rstrip())
-        tail = trimmed - self._lengths[-1]
+        places: list[int] = []
+        found = self._spelled.search(text)
+        while found:
+            if len(places) >= limit:
+                for initial, letter in hidden.items():
+                    text = text.replace(initial, letter)
+                return text
+            places.append(found.start())
+            found = self._spelled.search(text, found.start() + 1)  # tokens may overlap
+        if ending:
+            places = sorted({*places, *self._begun(text)})
         pieces: list[str] = []
         done = 0
-        for found in self._initial.finditer(text):
-            at = found.start()
-            edge = at > tail and (text[at:] in prefixes or text[at:trimmed] in prefixes)
-            if edge or any(text[at : at + n] in self._tokens for n in self._lengths):
-                pieces += text[done:at], hidden[text[at]]
-                done = at + 1
+        for at in places:
+            pieces += text[done:at], hidden[text[at]]
+            done = at + 1
         return "".join(pieces) + text[done:] if pieces else text
+
+    def _begun(self, text: str) -> Iterator[int]:
+        """Where a special token begins that the end of `text` cuts off, spaces behind it left out or not.
+
+        A template may write one piece of content directly before another: a token can be spelled half here
+        and half there.
+        """
+        trimmed = len(text.rstrip())
+        for at in range(max(0, trimmed - self._longest), len(text)):
+            if text[at] in self._initials and (self._begins(text[at:]) or self._begins(text[at:trimmed])):
+                yield at
+
+    def _begins(self, text: str) -> bool:
+        """Whether a special token begins with `text` and goes on."""
+        after = bisect_right(self._tokens, text)
+        return bool(text) and after < len(self._tokens) and self._tokens[after].startswith(text)
+
+
+def _any_of(words: Sequence[str], depth: int = 0) -> str:
+    """A pattern that finds the sorted `words`, or of two that begin alike the shorter one.
+
+    A tree of their letters, so that a text full of beginnings takes no longer for a large vocabulary.
+    """
+    branches = []
+    for _, group in groupby(words, key=lambda word: word[0]):
+        alike = list(group)
+        first, last = alike[0], alike[-1]  # sorted: what these share, all share
+        shared = next((at for at, letter in enumerate(first) if letter != last[at]), len(first))
+        if shared == len(first):
+            branches.append(re.escape(first))
+        elif depth < _MAX_BRANCHES:
+            rest = [word[shared:] for word in alike]
+            branches.append(re.escape(first[:shared]) + _any_of(rest, depth + 1))
+        else:
+            branches += map(re.escape, alike)
+    return f"(?:{'|'.join(branches)})"
+
+
+def _unused(strings: Sequence[str]) -> Iterator[str]:
+    """Placeholders that occur in none of the strings."""
+    for letter in map(chr, chain.from_iterable(_PLACEHOLDERS)):
+        if not any(letter in string for string in strings):
+            yield letter
+
+
+def _whole(text: str) -> str:
+    """`text` without lone surrogates, which tokenizers refuse."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def _gather(value: Any, strings: list[str], depth: int) -> None:
@@ -190,19 +270,21 @@ def _gather(value: Any, strings: list[str], depth: int) -> None:
             raise TemplateFailed(f"messages and tools hold JSON values, not {type(value).__name__}")
 
 
-def _reveal(rendered: str, shown: Mapping[str, str]) -> Rendered:
+def _reveal(rendered: str, shown: Mapping[str, str], limit: float = math.inf) -> Rendered:
     """Cut a rendered text at its placeholders and put back the characters they stand for."""
-    rendered = _SURROGATE.sub("\ufffd", rendered)  # the template can spell some; tokenizers refuse them
+    rendered = _whole(rendered)  # the template can spell lone surrogates
+    marks = [letter for letter in shown if letter in rendered]
+    if not marks:
+        return Rendered((Segment(rendered, special=True),) if rendered else ())
+    if (least := sum(map(rendered.count, marks))) > limit:
+        raise TooManyTokens(least)
     segments: list[Segment] = []
     done = 0
-    for found in _PLACEHOLDER.finditer(rendered):
-        initial = shown.get(found[0])
-        if initial is None:
-            continue
+    for found in re.finditer(f"[{re.escape(''.join(marks))}]", rendered):
         if found.start() > done:
             segments.append(Segment(rendered[done : found.start()], special=True))
-        segments.append(Segment(initial, special=False))
+        segments.append(Segment(shown[found[0]], special=False))
         done = found.end()
     if done < len(rendered):
         segments.append(Segment(rendered[done:], special=True))
-    return Rendered(tuple(segments), "".join(segment.text for segment in segments))
+    return Rendered(tuple(segments))

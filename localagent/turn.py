@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import re
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, assert_never
@@ -60,8 +61,17 @@ class Done:
 TurnEvent = Event | RequestWarning | Prefilled | Done
 
 
-def render_turn(host: Host, dialect: Dialect, request: Request, tools: Sequence[ToolSchema] | None) -> Prompt:
-    """The prompt for the next turn. Raises UsageError, TemplateFailed."""
+def render_turn(
+    host: Host,
+    dialect: Dialect,
+    request: Request,
+    tools: Sequence[ToolSchema] | None,
+    limit: float | None = None,
+) -> Prompt:
+    """The prompt for the next turn. `limit`: see `Host.render`.
+
+    Raises UsageError, TemplateFailed, ContextOverflow.
+    """
     if not request.messages:
         raise UsageError("a conversation needs at least one message")
     if tools and not dialect.renderers:
@@ -69,19 +79,24 @@ def render_turn(host: Host, dialect: Dialect, request: Request, tools: Sequence[
             f"{host.name} reads no tools: its dialect {dialect.name!r} has no tool calls; if the model does "
             "write calls, name the dialect that it writes"
         )
+    render = host.render if limit is None else functools.partial(host.render, limit=limit)
     try:
-        prompt = _render(host, dialect, request.messages, tools or None)
+        prompt = _render(host, render, dialect, request.messages, tools or None)
     except TemplateFailed:
         joined = chat_template.join_users(request.messages)  # some templates want the roles to take turns
         if len(joined) == len(request.messages):
             raise
-        prompt = _render(host, dialect, joined, tools or None)
+        prompt = _render(host, render, dialect, joined, tools or None)
     opened = opens_reasoning(dialect, prompt.text if prompt.tail is None else prompt.tail)
     return dataclasses.replace(prompt, inside="reasoning" if opened else None)
 
 
 def _render(
-    host: Host, dialect: Dialect, messages: Sequence[ModelMessage], tools: Sequence[ToolSchema] | None
+    host: Host,
+    render: Callable[..., Prompt],
+    dialect: Dialect,
+    messages: Sequence[ModelMessage],
+    tools: Sequence[ToolSchema] | None,
 ) -> Prompt:
     """The conversation by the template, which is asked what it shows only where that decides something.
 
@@ -91,14 +106,14 @@ def _render(
     results = [message for message in messages if isinstance(message, ToolMessage)]
     if not results or (dialect.renderers and not chat_template.frames_content(dialect)):
         try:
-            prompt = host.render(chat_template.to_wire(messages, dialect), tools)
+            prompt = render(chat_template.to_wire(messages, dialect), tools)
         except TemplateFailed:
             if not results:
                 raise
         else:
             if not results or not prompt.text or _shows(prompt, results[-1]):
                 return prompt
-    return host.render(chat_template.to_wire(messages, dialect, _support(host)), tools)
+    return render(chat_template.to_wire(messages, dialect, _support(host)), tools)
 
 
 def _shows(prompt: Prompt, message: ToolMessage) -> bool:
@@ -126,9 +141,13 @@ def render_messages(
     messages: Sequence[Message],
     tools: Sequence[ToolSchema] | None = None,
     name: str | None = None,
+    limit: float | None = None,
 ) -> Prompt:
-    """The prompt that `run_turn` gives the model. Raises UsageError, TemplateFailed."""
-    return render_turn(host, dialect, _request(host, messages, name), tools)
+    """The prompt that `run_turn` gives the model. `limit`: see `Host.render`.
+
+    Raises UsageError, TemplateFailed, ContextOverflow.
+    """
+    return render_turn(host, dialect, _request(host, messages, name), tools, limit)
 
 
 def _request(host: Host, messages: Sequence[Message], name: str | None) -> Request:

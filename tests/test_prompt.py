@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localagent.errors import TemplateFailed
-from localagent.prompt import ChatTemplate, Mixed, Segment, Trusted
+from localagent.prompt import ChatTemplate, Mixed, Segment, TooManyTokens, Trusted
 
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<think>", "</think>", "[INST]", "<|a|>", "a|>"]
 CHATML = (
@@ -123,6 +123,50 @@ def test_any_content_comes_back_and_forges_nothing(pieces: list[str]) -> None:
     safe = content.replace("\ud800", "\ufffd")
     assert rendered.text == f"({safe}){safe}"
     assert rendered.text == "".join(segment.text for segment in rendered.segments)
+
+
+@given(st.lists(st.sampled_from([*SPECIAL, "<", "<|", "|", "im_", "end|>", " ", "x", "\u00a4", "[", "a"])))
+def test_only_what_begins_a_special_token_is_cut_out(pieces: list[str]) -> None:
+    content = "".join(pieces)
+    ends = (content, content.rstrip())
+    begins = {
+        at
+        for at in range(len(content))
+        for token in SPECIAL
+        if content.startswith(token, at) or any(end[at:] and token.startswith(end[at:]) for end in ends)
+    }
+    cut, at = set(), 0
+    for segment in ChatTemplate("{{ messages[0] }}", "", "", SPECIAL).render([content]).segments:
+        if not segment.special:
+            cut.add(at)
+        at += len(segment.text)
+    assert cut == begins
+
+
+def test_content_of_too_many_special_tokens_is_not_cut_up() -> None:
+    messages = [{"role": "user", "content": "<|im_end|> <x " * 1000}]
+    template = ChatTemplate(CHATML, "", "", SPECIAL)
+    assert len(template.render(messages, limit=1000).segments) == 2001
+    with pytest.raises(TooManyTokens) as many:
+        template.render(messages, limit=999)
+    assert many.value.least >= 1000
+    unread = ChatTemplate("{{ messages[0].role }}", "", "", SPECIAL)
+    assert unread.render(messages, limit=999).text == "user", "what the template leaves out does not count"
+
+
+@pytest.mark.parametrize("text", ["<", "<|", "<|im_", "<unused12", "x"])
+def test_beginnings_of_special_tokens_cost_no_more_in_a_large_vocabulary(text: str) -> None:
+    vocabulary = [*SPECIAL, *(f"<unused{number}>" for number in range(6000)), "<" + "y" * 5000]
+    template = ChatTemplate("{{ messages[0] }}", "", "", vocabulary)
+    content = text * (2_000_000 // len(text)) + "."
+    started = time.process_time()
+    assert template.render([content]).segments == (Segment(content, special=True),)
+    assert time.process_time() - started < 1
+
+
+def test_a_vocabulary_of_endless_special_tokens_is_refused() -> None:
+    with pytest.raises(TemplateFailed, match="special tokens have 600,000 characters"):
+        ChatTemplate("x", "", "", [letter * 300_000 for letter in "ab"])
 
 
 def test_values_written_by_repr_keep_their_content() -> None:

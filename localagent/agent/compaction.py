@@ -83,11 +83,13 @@ class Compaction:
     def before_turn(self, run: Run) -> Iterator[CompactionEvent]:
         """Compact the history of the run if its next request is too long."""
         outlook, messages = Outlook(run), run.history.messages()
+        if not places(messages):
+            return
         try:
             tokens = outlook.count(messages)
         except LocalAgentError:
             return  # the turn will meet the same error, and tell of it
-        if tokens <= self._limit(outlook) or not places(messages):
+        if tokens <= self._limit(outlook):
             return
         waits = tokens < self._waiting.get(_identity(messages), 0) and tokens <= outlook.context
         if not waits:

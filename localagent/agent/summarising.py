@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from localagent.agent.clipping import clip_message
 from localagent.agent.cuts import beginning, blocks
+from localagent.errors import ContextOverflow
 from localagent.messages import (
     AssistantMessage,
     CompactionSummaryMessage,
@@ -30,6 +31,8 @@ AGAIN = " Write the summary and nothing else, in plain words. What you wrote a m
 """Added to the instructions when the model is asked a second time."""
 WORDS = "{words}"
 """Stands in the instructions for how long the summary may be."""
+MOST_CONTEXTS = 64
+"""A conversation of more contexts than this is not counted: it would take as many summaries."""
 
 
 class NoSummary(Exception):
@@ -50,9 +53,12 @@ class Outlook:
         return [*self._instructions, *self.run.rewrite(messages)]
 
     def count(self, messages: Sequence[Message], *behind: Message) -> int:
-        """The tokens of that request, with `behind` at its end. Raises what rendering raises."""
-        request = [*self.request(messages), *behind]
-        return self.run.agent.model.count_tokens(request, tools=self.tools or None)
+        """The tokens of that request, with `behind` at its end.
+
+        Raises what rendering raises, and ContextOverflow for a request of a great many contexts.
+        """
+        request, most = [*self.request(messages), *behind], MOST_CONTEXTS * self.context
+        return self.run.agent.model.count_tokens(request, tools=self.tools or None, limit=most)
 
 
 class Summariser:
@@ -111,7 +117,10 @@ class Summariser:
 
     def _fits(self, messages: Sequence[Message]) -> bool:
         asking = _asking(self._instructions + AGAIN)
-        return self._outlook.count(messages, asking) + self._limit <= self._outlook.context
+        try:
+            return self._outlook.count(messages, asking) + self._limit <= self._outlook.context
+        except ContextOverflow:
+            return False
 
     def _ask_twice(self, messages: Sequence[Message]) -> str:
         """What the model tells; the second time it is told what was wrong, and offered no tools."""

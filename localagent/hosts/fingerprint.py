@@ -1,6 +1,6 @@
 """The identity of weights, from a small part of their bytes.
 
-Knows which files make up a model (a GGUF file, a split GGUF set, an MLX folder) and where their headers end.
+Knows which files make up a model (a GGUF file, a split GGUF set, an MLX folder).
 Knows nothing of engines; stdlib only. Contract: `fingerprint` depends on contents only, never on the place,
 the name, or the times of files, and costs milliseconds however large the weights are.
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from localagent.errors import InvalidWeights
+from localagent.hosts.gguf import header_size
 
 SAMPLES: Final = 64
 SAMPLE_BYTES: Final = 4096
@@ -32,8 +33,6 @@ SIDE_FILES: Final = (
 _MOST_HEADER: Final = 256 << 20
 _PIECE: Final = 1 << 20
 _SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
-_GGUF_SCALARS: Final = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-_STRING, _ARRAY = 8, 9
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 
 
@@ -107,7 +106,9 @@ def _add_file(digest: hashlib.blake2b, path: Path) -> None:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             safetensors = path.suffix == ".safetensors"
-            end = _safetensors_end(file, path) if safetensors else _GgufWalk(file, path, size).end()
+            end = _safetensors_end(file, path) if safetensors else header_size(path)
+            if end > _MOST_HEADER:
+                raise InvalidWeights(f"{path}: the header is corrupt: it has {end:,} bytes")
             _add(digest, _U64.pack(size), _U64.pack(end))
             _add_range(digest, file, 0, end)
             for start in _samples(end, size):
@@ -158,85 +159,3 @@ def _safetensors_end(file: BinaryIO, path: Path) -> int:
     if end > size or end > _MOST_HEADER:
         raise InvalidWeights(f"{path}: truncated, or not a safetensors file")
     return int(end)
-
-
-class _GgufWalk:
-    """Finds the end of a GGUF header, reading no more than the header.
-
-    Unlike `gguf.read_header` it judges nothing, also reads the later parts of a split set, which name no
-    architecture, and keeps nothing.
-    """
-
-    def __init__(self, file: BinaryIO, path: Path, size: int) -> None:
-        self._file, self._path, self._size = file, path, size
-        self._data = b""
-        self._at = 0
-
-    def end(self) -> int:
-        """The first byte after the list of tensors."""
-        if self._take(4) != b"GGUF":
-            raise self._broken("not a GGUF file")
-        self._number(_U32)
-        tensors, entries = self._number(_U64), self._number(_U64)
-        if entries * 13 + tensors * 32 > self._size:
-            raise self._broken("the header is corrupt: it counts more entries than the file can hold")
-        for _ in range(entries):
-            self._skip(self._number(_U64))
-            self._skip_value(self._number(_U32))
-        for _ in range(tensors):
-            self._skip(self._number(_U64))
-            self._skip(8 * self._number(_U32) + 12)  # sizes, type, offset
-        return self._at
-
-    def _skip_value(self, kind: int) -> None:
-        count = 1
-        if kind == _ARRAY:
-            kind, count = self._number(_U32), self._number(_U64)
-        if kind == _STRING:
-            if count * 8 > self._size:
-                raise self._broken("the header is corrupt: an array longer than the file")
-            self._skip_strings(count)
-        elif kind in _GGUF_SCALARS:
-            self._skip(count * _GGUF_SCALARS[kind])
-        else:
-            raise self._broken(f"the header is corrupt: unknown value type {kind}")
-
-    def _skip_strings(self, count: int) -> None:
-        """Vocabularies hold 10^5 strings: no call for each that lies in what was read."""
-        unpack = _U64.unpack_from
-        data, at = self._data, self._at
-        for _ in range(count):
-            if at + 8 > len(data):
-                self._need(at + 8)
-                data = self._data
-            at += 8 + unpack(data, at)[0]
-            if at > self._size:
-                break
-        self._at = at
-        self._need(at)
-
-    def _skip(self, count: int) -> None:
-        self._at += count
-        self._need(self._at)
-
-    def _take(self, count: int) -> bytes:
-        start = self._at
-        self._skip(count)
-        return self._data[start : self._at]
-
-    def _number(self, layout: struct.Struct) -> int:
-        return int(layout.unpack(self._take(layout.size))[0])
-
-    def _need(self, end: int) -> None:
-        """Have the bytes before `end` at hand."""
-        if end > self._size or end > _MOST_HEADER:
-            raise self._broken("truncated: the header goes on past the end")
-        if end > len(self._data):
-            more = max(end - len(self._data), len(self._data), _PIECE)
-            self._file.seek(len(self._data))
-            self._data += self._file.read(more)
-            if end > len(self._data):
-                raise self._broken("truncated: it became shorter while it was read")
-
-    def _broken(self, reason: str) -> InvalidWeights:
-        return InvalidWeights(f"{self._path}: {reason}")

@@ -2,26 +2,30 @@
 
 Knows the GGUF format, versions 2 and 3, and nothing of engines; stdlib only. Contract: `read_header` returns
 a `Header` or raises InvalidWeights in one line, whatever the bytes are, in time and memory bounded by its
-size. Engines trust these files and abort the process on some broken ones.
+size. Engines trust these files and abort the process on some broken ones; what the numbers may be is for
+`hyperparameters` to say.
 Source: github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import stat
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from localagent.errors import InvalidWeights
+from localagent.hosts.header import Array, Header, Tensor
+from localagent.hosts.hyperparameters import ALIGNMENT, fault
 
 MAX_ARRAY_KEPT = 8_192
 _MAX_KEY = 65_535
-_MAX_NESTING = 4
 _TOKENS = "tokenizer.ggml.tokens"
 _STRING, _ARRAY, _BOOL = 8, 9, 7
 _SCALARS: Final = {
@@ -38,70 +42,8 @@ _BLOCKS: Final = {
     10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292),
     16: (256, 66), 17: (256, 74), 18: (256, 98), 19: (256, 50), 20: (32, 18), 21: (256, 110), 22: (256, 82),
     23: (256, 136), 24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2),
-    34: (256, 54), 35: (256, 66), 39: (32, 17),
+    34: (256, 54), 35: (256, 66), 39: (32, 17), 40: (64, 36), 41: (128, 18), 42: (64, 18),
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Array:
-    """A metadata array: its element type and length, and its values when they are few."""
-
-    kind: int
-    length: int
-    values: tuple[Any, ...] | None
-
-
-WIDE_HEAD = 64
-"""Values per attention head from which on flash attention pays on a CPU."""
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What a GGUF file says of itself. `metadata` maps keys to numbers, bools, strings and `Array`s."""
-
-    metadata: dict[str, Any]
-    tensors: int
-
-    @property
-    def architecture(self) -> str:
-        """Such as "llama" or "lfm2"; the prefix of the model's own keys."""
-        return self.text("general.architecture") or ""
-
-    @property
-    def chat_template(self) -> str | None:
-        """The template's jinja source."""
-        return self.text("tokenizer.chat_template")
-
-    @property
-    def name(self) -> str | None:
-        """The model's name as its maker wrote it."""
-        return self.text("general.name")
-
-    @property
-    def context_length(self) -> int | None:
-        """The context in tokens that the model was trained with."""
-        value = self.metadata.get(f"{self.architecture}.context_length")
-        return value if isinstance(value, int) else None
-
-    @property
-    def narrow_heads(self) -> bool:
-        """Whether attention heads have so few values each that flash attention does not pay on a CPU.
-
-        Measured: with heads of 32 values, llama.cpp's plain attention takes half the time at 2,000 tokens;
-        with 64 both take the same, and flash attention less memory.
-        """
-        size, width, heads = (
-            self.metadata.get(f"{self.architecture}.{key}")
-            for key in ("attention.key_length", "embedding_length", "attention.head_count")
-        )
-        if isinstance(size, int):
-            return size < WIDE_HEAD
-        return isinstance(width, int) and isinstance(heads, int) and width < WIDE_HEAD * heads
-
-    def text(self, key: str) -> str | None:
-        """The string under `key`, None when there is none."""
-        value = self.metadata.get(key)
-        return value if isinstance(value, str) else None
 
 
 class _Broken(Exception):
@@ -110,6 +52,22 @@ class _Broken(Exception):
 
 def read_header(path: Path) -> Header:
     """Read and check the header of the file at `path`. Raises InvalidWeights."""
+    with _reader(path) as reader:
+        return reader.header()
+
+
+def header_size(path: Path) -> int:
+    """Where the header of the file at `path` ends, in bytes.
+
+    Judges no more than the way there, and so also reads the later parts of a split set, which name no
+    architecture. Raises InvalidWeights.
+    """
+    with _reader(path) as reader:
+        return reader.end()
+
+
+@contextmanager
+def _reader(path: Path) -> Iterator[_Reader]:
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for a writer
             raise _Broken("cannot be read: not a regular file")
@@ -118,7 +76,7 @@ def read_header(path: Path) -> Header:
             if size == 0:
                 raise _Broken("the file is empty")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _Reader(data, size).header()
+                yield _Reader(data, size)
     except (OSError, ValueError) as error:
         raise InvalidWeights(f"{path}: cannot be read: {error}") from error
     except _Broken as error:
@@ -134,6 +92,28 @@ class _Reader:
         self._at = 0
 
     def header(self) -> Header:
+        """Everything that the header says, judged."""
+        metadata, count = self._metadata(keep=True)
+        header = Header(metadata, count)
+        tensors = [self._tensor() for _ in range(count)]
+        if wrong := fault(header, tensors):
+            raise _Broken(f"the header is corrupt: {wrong}")
+        if not header.architecture:
+            raise _Broken("unsupported: the header names no architecture")
+        if not tensors:
+            raise _Broken("the file holds no tensors: a vocabulary or an adapter, not a model")
+        self._check_size(metadata.get("general.alignment", ALIGNMENT), tensors)
+        return header
+
+    def end(self) -> int:
+        """The first byte after the header."""
+        _, count = self._metadata(keep=False)
+        for _ in range(count):
+            self._tensor()
+        return self._at
+
+    def _metadata(self, keep: bool) -> tuple[dict[str, Any], int]:
+        """The keys with their values, and how many tensors there are. Without `keep` arrays stay unread."""
         self._check_magic()
         tensors, entries = self._unpack(_U64), self._unpack(_U64)
         # Smallest possible entry and tensor record; a garbage count must not become a long loop.
@@ -144,11 +124,8 @@ class _Reader:
             key = self._string(_MAX_KEY).decode("utf-8", "replace")
             if key in metadata:
                 raise _Broken(f"the header is corrupt: the key {key[:80]!r} appears twice")
-            metadata[key] = self._value(self._unpack(_U32), 0, distinct=key == _TOKENS)
-        header = Header(metadata, tensors)
-        self._check_tensors(header)
-        check_hyperparameters(header)
-        return header
+            metadata[key] = self._value(self._unpack(_U32), keep, distinct=keep and key == _TOKENS)
+        return metadata, tensors
 
     def _check_magic(self) -> None:
         magic = self._data[:4]
@@ -180,20 +157,20 @@ class _Reader:
         self._at = end
         return value
 
-    def _value(self, kind: int, depth: int, distinct: bool = False) -> Any:
+    def _value(self, kind: int, keep: bool, distinct: bool = False) -> Any:
         if kind == _STRING:
             return self._string().decode("utf-8", "replace")
         if kind == _ARRAY:
-            return self._array(depth + 1, distinct)
+            return self._array(keep, distinct)
         layout = _SCALARS.get(kind)
         if layout is None:
             raise _Broken(f"the header is corrupt: unknown value type {kind}")
         value = self._unpack(layout)
         return bool(value) if kind == _BOOL else value
 
-    def _array(self, depth: int, distinct: bool) -> Array:
+    def _array(self, keep: bool, distinct: bool) -> Array:
         kind, length = self._unpack(_U32), self._unpack(_U64)
-        if depth > _MAX_NESTING or kind == _ARRAY:
+        if kind == _ARRAY:
             raise _Broken("unsupported: an array of arrays in the header")
         layout = _SCALARS.get(kind)
         if layout is None and kind != _STRING:
@@ -201,15 +178,23 @@ class _Reader:
         width = layout.size if layout else _U64.size
         if length * width > self._size - self._at:
             raise _Broken(f"truncated or corrupt: an array of {length:,} values ends past the file")
-        if length <= MAX_ARRAY_KEPT and not distinct:
-            return Array(kind, length, tuple(self._value(kind, depth) for _ in range(length)))
-        if layout:
-            self._at += length * width
-        elif distinct:
-            self._check_distinct(length)
-        else:
-            self._skip_strings(length)
-        return Array(kind, length, None)
+        if layout is None:
+            return self._strings(length, keep, distinct)
+        begin = self._at
+        self._at += length * width
+        if not keep or not length:
+            return Array(kind, length, () if keep else None)
+        numbers = array(layout.format[-1:], self._data[begin : self._at])
+        return Array(kind, length, tuple(numbers) if length <= MAX_ARRAY_KEPT else None, _span(numbers))
+
+    def _strings(self, count: int, keep: bool, distinct: bool) -> Array:
+        if distinct:
+            return self._vocabulary(count)
+        if keep and count <= MAX_ARRAY_KEPT:
+            texts = (self._string().decode("utf-8", "replace") for _ in range(count))
+            return Array(_STRING, count, tuple(texts))
+        self._skip_strings(count)
+        return Array(_STRING, count, None)
 
     def _skip_strings(self, count: int) -> None:
         """Vocabularies hold 10^5 strings: no call and no copy for each."""
@@ -223,62 +208,46 @@ class _Reader:
             raise _Broken(f"truncated or corrupt: a string in the header ends past byte {size:,}")
         self._at = at
 
-    def _check_distinct(self, count: int) -> None:
-        """llama.cpp aborts the process when two tokens of a vocabulary are spelled alike."""
-        if len({self._string() for _ in range(count)}) < count:
+    def _vocabulary(self, count: int) -> Array:
+        """The tokens, which must differ: llama.cpp aborts the process when two are spelled alike."""
+        texts = {self._string() for _ in range(count)}
+        if len(texts) < count:
             raise _Broken("the header is corrupt: two tokens of the vocabulary are spelled alike")
+        lengths = set(map(len, texts))
+        span = (min(lengths), max(lengths)) if lengths else None
+        spelled = (bytes((byte,)) in texts or b"<0x%02X>" % byte in texts for byte in range(256))
+        unspelled = next((byte for byte, found in enumerate(spelled) if not found), None)
+        return Array(_STRING, count, None, span, unspelled)
 
-    def _check_tensors(self, header: Header) -> None:
-        """Every tensor must lie inside the file."""
-        alignment = header.metadata.get("general.alignment", 32)
-        if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20 or alignment & (alignment - 1):
-            raise _Broken(f"the header is corrupt: alignment {alignment!r}")
-        needed = 0
-        for _ in range(header.tensors):
-            needed = max(needed, self._tensor_end())
-        start = -(-self._at // alignment) * alignment
-        if start + needed > self._size:
-            missing = start + needed - self._size
-            raise _Broken(f"truncated: {self._size:,} bytes, and {missing:,} more belong to it")
-
-    def _tensor_end(self) -> int:
-        name = self._string(_MAX_KEY).decode("utf-8", "replace")[:80]
+    def _tensor(self) -> Tensor:
+        name = self._string(_MAX_KEY).decode("utf-8", "replace")
         dimensions = self._unpack(_U32)
         if not 0 < dimensions <= 4:
-            raise _Broken(f"the header is corrupt: tensor {name!r} has {dimensions:,} dimensions")
-        sizes = [self._unpack(_U64) for _ in range(dimensions)]
-        kind = self._unpack(_U32)
-        offset: int = self._unpack(_U64)
-        per_block, width = _BLOCKS.get(kind, (1, 0))
-        values = 1
-        for size in sizes:
-            values *= size
-        if not 0 < values < 1 << 62 or sizes[0] % per_block:
-            raise _Broken(f"the header is corrupt: tensor {name!r} has the shape {sizes}")
-        return offset + values // per_block * width
+            raise _Broken(f"the header is corrupt: tensor {name[:80]!r} has {dimensions:,} dimensions")
+        shape = tuple(self._unpack(_U64) for _ in range(dimensions))
+        return Tensor(name, shape, self._unpack(_U32), self._unpack(_U64))
+
+    def _check_size(self, alignment: int, tensors: list[Tensor]) -> None:
+        """Every tensor must lie inside the file."""
+        start = -(-self._at // alignment) * alignment
+        needed = start + max(map(_tensor_end, tensors))
+        if needed > self._size:
+            missing = needed - self._size
+            raise _Broken(f"truncated: {self._size:,} bytes, and {missing:,} more belong to it")
 
 
-def check_hyperparameters(header: Header) -> None:
-    """The few values on which llama.cpp divides, allocates or indexes without looking."""
-    architecture = header.architecture
-    if not architecture:
-        raise _Broken("unsupported: the header names no architecture")
-    if not header.tensors:
-        raise _Broken("the file holds no tensors: a vocabulary or an adapter, not a model")
-    for key in ("block_count", "embedding_length", "context_length", "attention.head_count"):
-        value = header.metadata.get(f"{architecture}.{key}")
-        numbers = value.values or () if isinstance(value, Array) else (value,)
-        for number in numbers:
-            if number is not None and not (isinstance(number, int) and 0 <= number < 1 << 31):
-                raise _Broken(f"the header is corrupt: {architecture}.{key} is {str(number)[:80]}")
-        if value == 0:
-            raise _Broken(f"the header is corrupt: {architecture}.{key} is 0")
-    tokens = header.metadata.get(_TOKENS)
-    for key, kind in (("tokenizer.ggml.token_type", 5), ("tokenizer.ggml.scores", 6)):
-        beside = header.metadata.get(key)
-        if beside is not None and not (
-            isinstance(tokens, Array)
-            and isinstance(beside, Array)
-            and (beside.kind, beside.length) == (kind, tokens.length)
-        ):
-            raise _Broken(f"the header is corrupt: {key} does not fit the vocabulary")
+def _tensor_end(tensor: Tensor) -> int:
+    """Where it ends, counted from where the data of all begin."""
+    per_block, width = _BLOCKS.get(tensor.kind, (1, 0))
+    values = math.prod(tensor.shape)
+    if not 0 < values < 1 << 62 or tensor.shape[0] % per_block:
+        shape = list(tensor.shape)
+        raise _Broken(f"the header is corrupt: tensor {tensor.name[:80]!r} has the shape {shape}")
+    return tensor.offset + values // per_block * width
+
+
+def _span(numbers: array[Any]) -> tuple[float, float]:
+    """The least and the greatest; both NaN where one is NaN or infinite, since nothing compares with NaN."""
+    if numbers.typecode in "fd" and not math.isfinite(sum(numbers)):
+        return (math.nan, math.nan)
+    return (min(numbers), max(numbers))

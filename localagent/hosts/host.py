@@ -11,13 +11,14 @@ import hashlib
 import os
 import platform
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from localagent.errors import ContextOverflow, UsageError
+from localagent.hosts.counting import tokenize_within
 from localagent.hosts.engine import Engine
 from localagent.hosts.generation import Step, generate
 from localagent.hosts.owner import OwnerThread
@@ -26,7 +27,7 @@ from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.prefix.transcripts import spell, unspell
 from localagent.hosts.protocol import Finish, Prompt, Sampling, Spelling
 from localagent.hosts.running import EngineGeneration, closed_is_usage, recorder
-from localagent.prompt import ChatTemplate, Segment
+from localagent.prompt import ChatTemplate, TooManyTokens
 
 DEFAULT_CONTEXT = 32_768
 LOADED_VARIABLE = "LOCALAGENT_LOADED_NOTE"
@@ -140,17 +141,25 @@ class EngineHost:
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        limit: float | None = None,
         **variables: Any,
     ) -> Prompt:
         """Render with the model's own chat template and tokenize; what the model wrote keeps its tokens.
 
-        Raises TemplateFailed.
+        `limit`, `variables`: see `protocol.Host` and `ChatTemplate`. Raises TemplateFailed, ContextOverflow.
         """
-        rendered = self.template.render(messages, tools, **variables)
-        text = spell(rendered.segments)
-        length, known = self._transcripts.longest(text) if self._transcripts else (0, ())
-        rest: Iterable[Segment] = unspell(text[length:]) if length else rendered.segments
-        ids = self._run(lambda: self._engine.vocabulary.tokenize_segments(rest, continued=length > 0))
+        limit = self.context if limit is None else limit
+        known: tuple[int, ...] = ()
+        try:
+            rendered = self.template.render(messages, tools, limit=limit, **variables)
+            text = spell(rendered.segments)
+            length, known = self._transcripts.longest(text) if self._transcripts else (0, ())
+            rest = unspell(text, length) if length else rendered.segments
+            room = limit - len(known)
+            ids = self._run(lambda: tokenize_within(self._engine.vocabulary, rest, room, length > 0))
+        except TooManyTokens as many:
+            raise ContextOverflow(len(known) + many.least - 1, self.context, exact=False) from None
         ids = known + ids
         return Prompt(ids, rendered.text, key=Spelling(text, ids), tail=rendered.tail)
 

@@ -207,11 +207,14 @@ class Host(Protocol):
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        limit: float | None = None,
     ) -> Prompt:
         """Template-shaped messages (see `wire.chat_template`) to a prompt that ends where the model
         is to continue.
 
-        Raises TemplateFailed.
+        With many more tokens than `limit` (by default what the context holds; infinite for a whole prompt
+        whatever it takes) it may stop on the way and raise ContextOverflow. Raises TemplateFailed.
         """
 
     def generate(

@@ -40,7 +40,11 @@ class ReplayHost:
         """The conversations that were rendered, in order."""
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        limit: float | None = None,
     ) -> Prompt:
         """The prompt of the recording."""
         self.rendered.append(messages)

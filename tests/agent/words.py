@@ -25,7 +25,11 @@ class WordHost(ReplayHost):
         """The prompts that it was to answer."""
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        limit: float | None = None,
     ) -> Prompt:
         """A line for the tools and one for each message, whose role is a word."""
         self.rendered.append(messages)

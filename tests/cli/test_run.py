@@ -63,6 +63,7 @@ def test_a_path_is_a_model(localagent, gguf):
         (["hi", "--model", "nothing.gguf"], b"", 2, "no such file: nothing.gguf"),
         (["hi", "--context", "20"], b"", 2, "tokens and the context window holds 20"),
         (["-"], b"word " * 9000, 2, "9,0"),
+        (["-"], b"word " * 4_000_000, 2, "the prompt has more than"),
         (["hi", "--max-tokens", "0"], b"", 2, "--max-tokens"),
         (["hi", "--temperature", "hot"], b"", 2, "--temperature"),
         (["hi", "--colour"], b"", 2, "--colour"),

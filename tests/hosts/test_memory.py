@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from localagent.errors import InvalidWeights, NotEnoughMemory
-from localagent.hosts.gguf import Array, Header, read_header
+from localagent.hosts.gguf import read_header
+from localagent.hosts.header import Array, Header
 from localagent.hosts.memory import (
     Estimate,
     Machine,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from localagent.errors import InvalidWeights
 from localagent.hosts.fingerprint import weight_files
-from localagent.hosts.gguf import Array, Header
+from localagent.hosts.header import Array, Header
 from localagent.hosts.memory.estimate import Estimate, whole
 
 F16, F32 = 2, 4

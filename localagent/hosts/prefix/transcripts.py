@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from localagent.prompt import Segment
 
 _MOST_CONVERSATIONS = 256  # and as many answers to one prompt
-_UNIT = re.compile("\0\1((?:[^\0]|\0\0)*)\0\2|((?:[^\0]|\0\0)+)")
+# Possessive, so that nothing is remembered of a long text on the way.
+_UNIT = re.compile("\0\1((?:[^\0]++|\0\0)*+)\0\2|((?:[^\0]++|\0\0)++)")
 
 
 def spell(segments: Iterable[Segment]) -> str:
@@ -32,11 +33,11 @@ def spell(segments: Iterable[Segment]) -> str:
     return "".join(pieces)
 
 
-def unspell(key: str) -> list[Segment]:
-    """The segments of a key, or of the rest of one behind a prefix that is itself a key."""
+def unspell(key: str, begin: int = 0) -> list[Segment]:
+    """The segments of a key, or of what follows a prefix of `begin` characters that is itself a key."""
     return [
         Segment((found[2] if found[1] is None else found[1]).replace("\0\0", "\0"), found[1] is None)
-        for found in _UNIT.finditer(key)
+        for found in _UNIT.finditer(key, begin)
     ]
 
 

@@ -31,7 +31,7 @@ def test_spelling_comes_back(parts: list[Segment]) -> None:
 def test_a_prefix_can_be_taken_off(front: list[Segment], rest: list[Segment]) -> None:
     whole, head = spell([*front, *rest]), spell(front)
     assert whole.startswith(head)
-    assert unspell(whole[len(head) :]) == merged(rest)
+    assert unspell(whole[len(head) :]) == unspell(whole, len(head)) == merged(rest)
 
 
 @given(segments, segments)

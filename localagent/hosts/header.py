@@ -1,0 +1,87 @@
+"""What the header of a GGUF file says: keys with their values, and the table of tensors.
+
+Values only: `gguf` reads them from a file, `hyperparameters` judges them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+WIDE_HEAD: Final = 64
+"""Values per attention head from which on flash attention pays on a CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A metadata array: its element type and length, and its values when they are few.
+
+    `span`: the least and the greatest of its numbers, both NaN where one of them is NaN or infinite; of the
+    vocabulary, how many bytes the shortest and the longest token have. None where nobody looked.
+    `unspelled`: of the vocabulary, the first byte that no token stands for.
+    """
+
+    kind: int
+    length: int
+    values: tuple[Any, ...] | None
+    span: tuple[float, float] | None = None
+    unspelled: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A record of the table of tensors. `kind`: ggml's number of the type."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a GGUF file says of itself. `metadata` maps keys to numbers, bools, strings and `Array`s."""
+
+    metadata: dict[str, Any]
+    tensors: int
+
+    @property
+    def architecture(self) -> str:
+        """Such as "llama" or "lfm2"; the prefix of the model's own keys."""
+        return self.text("general.architecture") or ""
+
+    @property
+    def chat_template(self) -> str | None:
+        """The template's jinja source."""
+        return self.text("tokenizer.chat_template")
+
+    @property
+    def name(self) -> str | None:
+        """The model's name as its maker wrote it."""
+        return self.text("general.name")
+
+    @property
+    def context_length(self) -> int | None:
+        """The context in tokens that the model was trained with."""
+        value = self.metadata.get(f"{self.architecture}.context_length")
+        return value if isinstance(value, int) else None
+
+    @property
+    def narrow_heads(self) -> bool:
+        """Whether attention heads have so few values each that flash attention does not pay on a CPU.
+
+        Measured: with heads of 32 values, llama.cpp's plain attention takes half the time at 2,000 tokens;
+        with 64 both take the same, and flash attention less memory.
+        """
+        size, width, heads = (
+            self.metadata.get(f"{self.architecture}.{key}")
+            for key in ("attention.key_length", "embedding_length", "attention.head_count")
+        )
+        if isinstance(size, int):
+            return size < WIDE_HEAD
+        return isinstance(width, int) and isinstance(heads, int) and width < WIDE_HEAD * heads
+
+    def text(self, key: str) -> str | None:
+        """The string under `key`, None when there is none."""
+        value = self.metadata.get(key)
+        return value if isinstance(value, str) else None
