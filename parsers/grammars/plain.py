@@ -35,8 +35,9 @@ def plain_items(
     """
     python = False
     while (item := _ITEM.match(text, start)) is not None:
-        double, single, word, other = item.groups()
-        value, written = _read(double, single, word or other)
+        double, single, before_any, before_number = item.groups()
+        word = before_any or before_number
+        value, written = _read(double, single, word)
         python = python or single is not None or word in _OF_PYTHON
         append(value)
         write(f"{written}, ")

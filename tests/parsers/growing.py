@@ -67,8 +67,8 @@ def steps(dialect: str, raw: str, tools: Tools | None) -> int:
         parsers.stream.Source = Source  # type: ignore[misc]
     sys.setprofile(profile)
     try:
-        for at in range(0, len(raw), 4):
-            parser.feed(raw[at : at + 4])
+        for at in range(0, len(raw), 8):
+            parser.feed(raw[at : at + 8])
         parser.close()
     finally:
         sys.setprofile(None)
@@ -163,10 +163,13 @@ def families(dialect: str) -> dict[str, Grow]:
             f"{opener} and brackets": filled(opener, "[{("),
             f"{opener} and quotes": filled(opener, "'\"x"),
         }
-    return found | (_families_of_calls(dialect) if dialect in CALLING else {})
+    return found | families_of_calls(dialect)
 
 
-def _families_of_calls(dialect: str) -> dict[str, Grow]:
+def families_of_calls(dialect: str) -> dict[str, Grow]:
+    """Those of them that consist of calls."""
+    if dialect not in CALLING:
+        return {}
     table = DIALECTS[dialect]
     head, tail = around(dialect, "placeholder", "placeholder")
     number, behind = around(dialect, 424242, "424242")

@@ -13,11 +13,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from parsers import DIALECTS
 from parsers.tools import kind_of
 from tests.parsers.reading import Piece
+
+LONG = settings.default.max_examples > 1000
+"""Whether time does not count: `make test-long`."""
 
 START, END = "<|tool_call_start|>", "<|tool_call_end|>"
 """The markers of LFM2."""
@@ -235,10 +239,39 @@ def blocks_of_noise(draw: st.DrawFn, name: str) -> str:
     return f"{sample[:at]}{draw(noise(name))}{sample[at:]}{draw(noise(name))}"
 
 
+_SLIPS = (
+    "True", "None", "NaN", "undefined", "01", "+1", "- 1", "1_0", "0x1", ".1", "1e999", "'x'", "'it's'", "r'x'",
+    "'x' \"y\"", "word", '"it\\\'s"', '"a "b" c"', "'''x'''", "(1, 2)", "[1,]", "{'k': 1}", "{k: 1}", '{"k":1,"k":2}', "# so\n1", "/* so */1",
+)  # fmt: skip
+"""What models that mix JSON with Python or JavaScript write in place of a value."""
+_NEIGHBOURS = ("true", "3", '"x"', "[0]")
+
+
+def _mixed_values() -> Iterable[str]:
+    """A list and a mapping with each slip in front of each kind of value, and with the slip as the last one."""
+    for slip in (*_SLIPS, *_NEIGHBOURS):
+        for other in _NEIGHBOURS:
+            yield f"[{slip},{other},0]"
+            yield f'{{"k":{slip},"l":{other}}}'
+        yield f"[0,{slip}]"
+        yield f'[null,{{"k":null,"l":{slip}}}]'
+
+
+@cache
+def mixing(name: str) -> tuple[tuple[str, str, str], ...]:
+    """Calls that mix notations, each in three parts: what stands before the value, the value, the rest."""
+    dialect = DIALECTS[name]
+    calls = [
+        dialect.render([("f", {"a": 424242})], notation).partition("424242") for notation in dialect.renderers
+    ]
+    return tuple((head, value, tail) for head, _, tail in calls for value in _mixed_values())
+
+
 @cache
 def outputs(name: str) -> st.SearchStrategy[str]:
     """Outputs of all kinds for a dialect."""
-    return st.one_of(noise(name), mutated(name), blocks_of_noise(name))
+    mixed = [st.sampled_from(mixing(name)).map("".join)] if name in CALLING else []
+    return st.one_of(noise(name), mutated(name), blocks_of_noise(name), *mixed)
 
 
 def as_tokens(name: str, marker: str) -> list[Piece]:

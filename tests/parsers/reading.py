@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -52,21 +52,38 @@ def characters(text: str) -> list[Piece]:
     return [(char, None) for char in text]
 
 
+_GROWING = {Text: "text", Reasoning: "text", ArgumentsDelta: "json", Markup: ""}
+"""The events of which neighbours make one, and the field in which they add up."""
+
+
 def merged(events: Iterable[Event]) -> list[Event]:
-    """Neighbouring deltas of one kind made one: what chunking must not change."""
+    """Neighbouring deltas that differ in nothing else made one: what chunking must not change."""
     result: list[Event] = []
     for event in events:
-        last = result[-1] if result else None
-        match last, event:
-            case (Text(), Text()) | (Reasoning(), Reasoning()):
-                result[-1] = replace(last, text=last.text + event.text, end=event.end)
-            case (ArgumentsDelta(), ArgumentsDelta()) if last.index == event.index:
-                result[-1] = replace(last, json=last.json + event.json, end=event.end)
-            case (Markup(), Markup()):
-                result[-1] = replace(last, end=event.end)
-            case _:
-                result.append(event)
+        growing = _GROWING.get(type(event))
+        if (
+            growing is not None
+            and result
+            and type(last := result[-1]) is type(event)
+            and last.end == event.start
+        ):
+            grown: dict[str, Any] = (
+                {growing: getattr(last, growing) + getattr(event, growing)} if growing else {}
+            )
+            joined = replace(event, start=last.start, **grown)
+            if joined == replace(last, end=event.end, **grown):
+                result[-1] = joined
+                continue
+        result.append(event)
     return result
+
+
+def exact(events: Iterable[Event]) -> list[tuple[object, ...]]:
+    """Every field of every event as text, which tells 1, 1.0 and True apart; neighbouring deltas made one."""
+    return [
+        (type(event).__name__, *(f"{field.name}={getattr(event, field.name)!r}" for field in fields(event)))
+        for event in merged(events)
+    ]
 
 
 def no_constant(name: str) -> Any:

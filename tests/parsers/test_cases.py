@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from parsers import DIALECTS, CallPart, MalformedPart, collect
-from tests.parsers.outputs import in_pieces
-from tests.parsers.reading import Piece, characters, check_run, merged, outcome, read, split, whole
+from tests.parsers.outputs import LONG, in_pieces
+from tests.parsers.reading import Piece, characters, check_run, exact, merged, outcome, read, split, whole
 
 TABLES = Path(__file__).parent / "cases"
 SHARED = Path(os.environ.get("LFM2_CASES", Path(__file__).parents[3] / "shared" / "cases" / "lfm2.jsonl"))
@@ -41,15 +41,26 @@ def test_every_table_belongs_to_a_dialect():
     assert {table.stem for table in TABLES.glob("*.jsonl")} <= set(DIALECTS)
 
 
+STRIDE = 16
+
+
 def cuttings(raw: str) -> list[list[Piece]]:
-    """Whole, per character, every split in two, and some at random."""
+    """Whole, per character, some at random, and cut at every place: at every sixteenth of them at once.
+
+    In the long run each place also has a cutting of its own.
+    """
     chosen = random.Random(repr(raw))
-    at_random = [chosen.sample(range(len(raw) + 1), k=min(len(raw), 5)) for _ in range(5)]
+    at_random = [chosen.sample(range(len(raw) + 1), k=min(len(raw), 5)) for _ in range(5 if LONG else 2)]
+    alone = [[at] for at in range(1, len(raw))] if LONG else []
+    together = [list(range(at, len(raw), STRIDE)) for at in range(1, min(len(raw), STRIDE + 1))]
+    return [whole(raw), characters(raw), *(split(raw, cuts) for cuts in (*together, *alone, *at_random))]
+
+
+def prefixes(raw: str) -> list[str]:
+    """Beginnings of an output: a dozen of them, all in the long run."""
+    ends = range(len(raw))
     return [
-        whole(raw),
-        characters(raw),
-        *(split(raw, [at]) for at in range(1, len(raw))),
-        *(split(raw, cuts) for cuts in at_random),
+        raw[:end] for end in (ends if LONG else random.Random(repr(raw)).sample(ends, k=min(len(raw), 12)))
     ]
 
 
@@ -67,14 +78,14 @@ def as_a_host_sends(raw: str) -> list[Piece]:
 
 @pytest.mark.parametrize(("dialect", "row"), CASES)
 def test_row(dialect, row):
+    """Read as it says however it is cut; and cut short anywhere, the laws still hold."""
     raw = row["raw"]
     options = {key: row[key] for key in ("inside", "tools", "strict", "atomic") if key in row}
     runs = [row["pieces"]] if "pieces" in row else cuttings(raw)
     first = merged(read(dialect, runs[0], **options))
+    check_run(raw, first)
     for pieces in runs:
-        events = read(dialect, pieces, **options)
-        check_run(raw, events)
-        assert merged(events) == first
+        assert exact(read(dialect, pieces, **options)) == exact(first)
     expected = {key: row[key] for key in ("content", "reasoning", "calls", "malformed")}
     assert outcome(first) == expected
     parts = collect(first)
@@ -82,15 +93,10 @@ def test_row(dialect, row):
     assert repaired == row.get("repaired", [False] * len(repaired))
     if "partial" in row:
         assert [part.partial for part in parts if isinstance(part, MalformedPart)] == row["partial"]
-
-
-@pytest.mark.parametrize(("dialect", "row"), [case for case in CASES if "pieces" not in case.values[1]])
-def test_every_prefix_of_a_row(dialect, row):
-    """Cut anywhere, nothing raises, the spans tile, and the calls are those that were complete."""
-    for end in range(len(row["raw"])):
-        raw = row["raw"][:end]
-        events = read(dialect, whole(raw), finish="length", inside=row.get("inside"), tools=row.get("tools"))
-        check_run(raw, events)
+    for cut in prefixes(raw) if "pieces" not in row else ():
+        events = read(dialect, whole(cut), finish="length", **options)
+        check_run(cut, events)
+        assert exact(read(dialect, characters(cut), finish="length", **options)) == exact(events)
 
 
 # With flags a marker in a string ends it, and a cut marker is text: these two readings differ by policy 4 and 28.
@@ -115,7 +121,7 @@ def test_recorded_output(row):
     for run in runs[: len(runs) - (not pieces)]:
         events = read("lfm2", run, row.get("finish", "stop"), **options)
         check_run(raw, events)
-        assert merged(events) == first
+        assert exact(events) == exact(first)
     found = outcome(first)
     flagged = read("lfm2", runs[-1], row.get("finish", "stop"), **options)
     check_run(raw, flagged)
