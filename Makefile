@@ -4,6 +4,7 @@
 #   make test-core  those that need no engine, TESTS of them, in an environment without one
 #   make check      style and types
 #   make fuzz       coverage-guided fuzzing of the parser for FUZZ_SECONDS (60)
+#   make mutants    do the tests notice a fault? COUNT (200), drawn by SEED from files that begin with ONLY
 #   make bench      what the runtime, prefix reuse, parsing, messages and the agent loop cost
 #   make clean      remove the environment; models stay where they are
 
@@ -12,7 +13,9 @@ VENV ?= .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 .DEFAULT_GOAL := help
 FUZZ_SECONDS ?= 60
-.PHONY: help setup dev weights demo test test-core test-long check format fuzz bench clean
+SEED ?= 1
+COUNT ?= 200
+.PHONY: help setup dev weights demo test test-core test-long mutants check format fuzz bench clean
 
 # Options for pip's installs and for the build of llama.cpp, such as those that name an index of prebuilt wheels.
 PIP_ARGS ?=
@@ -24,7 +27,7 @@ WATCHED := $(BIN)/python -m localagent.engines.children
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
-	@sed -n 's/^# \{0,1\}//; 1,8p' Makefile
+	@sed -n 's/^# \{0,1\}//; 1,9p' Makefile
 
 # Looks at the engine each time, which takes half a second: another processor may need another build.
 setup: $(VENV)/.$(ENGINE)
@@ -87,6 +90,10 @@ test-core: $(VENV)/.test
 test-long: dev weights
 	@echo "==> the properties with thirty times as many examples: an hour or so"
 	@HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest
+
+mutants: dev weights
+	@echo "==> $(COUNT) faults, one after the other: seed $(SEED)"
+	@$(BIN)/python -m tests.mutants --seed $(SEED) --count $(COUNT) --only "$(ONLY)"
 
 check: dev
 	@echo "==> style and types"
