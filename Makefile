@@ -1,17 +1,21 @@
 # The only entry points: people and CI call the same ones.
-#   make demo    a first answer from a real model
-#   make test    all tests, those on real weights included
-#   make check   style and types
-#   make fuzz    coverage-guided fuzzing of the parser for FUZZ_SECONDS (60)
-#   make bench   what the runtime, prefix reuse, parsing, messages and the agent loop cost
-#   make clean   remove the environment; models stay where they are
+#   make demo       a first answer from a real model
+#   make test       all tests, those on real weights included
+#   make test-core  those that need no engine, TESTS of them, in an environment without one
+#   make check      style and types
+#   make fuzz       coverage-guided fuzzing of the parser for FUZZ_SECONDS (60)
+#   make mutants    do the tests notice a fault? COUNT (200), drawn by SEED from files that begin with ONLY
+#   make bench      what the runtime, prefix reuse, parsing, messages and the agent loop cost
+#   make clean      remove the environment; models stay where they are
 
 PYTHON ?= python3
 VENV ?= .venv
-BIN := $(VENV)/bin
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 .DEFAULT_GOAL := help
 FUZZ_SECONDS ?= 60
-.PHONY: help setup dev weights demo test test-long check format fuzz bench clean
+SEED ?= 1
+COUNT ?= 200
+.PHONY: help setup dev weights demo test test-core test-long mutants check format fuzz bench clean
 
 # Options for pip's installs and for the build of llama.cpp, such as those that name an index of prebuilt wheels.
 PIP_ARGS ?=
@@ -23,7 +27,7 @@ WATCHED := $(BIN)/python -m localagent.engines.children
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
-	@sed -n 's/^# \{0,1\}//; 1,8p' Makefile
+	@sed -n 's/^# \{0,1\}//; 1,9p' Makefile
 
 # Looks at the engine each time, which takes half a second: another processor may need another build.
 setup: $(VENV)/.$(ENGINE)
@@ -63,6 +67,11 @@ $(VENV)/.dev: $(VENV)/.$(ENGINE) $(VENV)/.llamacpp
 	@$(BIN)/pip install --quiet $(PIP_ARGS) --group dev
 	@touch $@
 
+$(VENV)/.test: $(VENV)/.core
+	@echo "==> installing what the tests need that need no engine"
+	@$(BIN)/pip install --quiet $(PIP_ARGS) --editable '.[hub,mcp]' --group test
+	@touch $@
+
 weights: setup
 	@$(BIN)/localagent models pull >/dev/null
 
@@ -74,9 +83,17 @@ test: dev weights
 	@echo "==> all tests"
 	@$(BIN)/python -m pytest
 
+test-core: $(VENV)/.test
+	@echo "==> the tests that need no engine"
+	@$(BIN)/python -m pytest -m "not engine" $(TESTS)
+
 test-long: dev weights
 	@echo "==> the properties with thirty times as many examples: an hour or so"
 	@HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest
+
+mutants: dev weights
+	@echo "==> $(COUNT) faults, one after the other: seed $(SEED)"
+	@$(BIN)/python -m tests.mutants --seed $(SEED) --count $(COUNT) --only "$(ONLY)"
 
 check: dev
 	@echo "==> style and types"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from localagent.model import Model, load
+from tests.engineless import sitecustomize
 
 # `make test` has just tried the engines; tests with a home of their own would all do it again.
 os.environ["LOCALAGENT_ENGINE_CHECK"] = "0"
@@ -24,6 +25,38 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "short")
 settings.load_profile(PROFILE)
 LONG = PROFILE == "long"
 """`make test-long`: more of all that is drawn at random, killed, or asked of a model."""
+
+
+WITH_A_MODEL = {"gguf", "nano", "model", "real_weights"}
+
+
+class Engines:
+    """Hides the engines from tests that are not marked `engine`, which run first."""
+
+    def __init__(self) -> None:
+        self._hidden = False
+        self._path = os.environ.get("PYTHONPATH", "")
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Mark what uses a model, and let it come last."""
+        for item in items:
+            if WITH_A_MODEL & set(getattr(item, "fixturenames", ())):
+                item.add_marker("engine")
+        items.sort(key=lambda item: item.get_closest_marker("engine") is not None)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """A test without the mark that needs an engine fails here, and not only under `make test-core`."""
+        hide = item.get_closest_marker("engine") is None
+        if hide != self._hidden:
+            self._hidden = hide
+            (sitecustomize.hide if hide else sitecustomize.show)()
+            folder = str(Path(sitecustomize.__file__).parent) if hide else ""
+            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, self._path)))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Engines())
 
 
 @pytest.fixture(scope="session")

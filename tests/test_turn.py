@@ -174,6 +174,7 @@ def test_what_this_model_cannot_do_is_an_error(model):
             model.respond(empty)
 
 
+@pytest.mark.engine
 def test_loading_what_is_not_there(tmp_path):
     with pytest.raises(UnknownModel, match="smollm2-135m"):
         load("smolm2-135m")

@@ -8,12 +8,15 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import LONG
 
 ROOT = Path(__file__).parents[2]
 KILLS = 500 if LONG else 6
 
 
+@pytest.mark.engine
 def test_a_session_goes_on_after_every_kill(tmp_path):
     """Real weights, real SIGKILLs: while generating, in a tool, before the answer, and in what follows."""
     done = subprocess.run(

@@ -12,6 +12,7 @@ README = (FOLDER / "README.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.DOTALL)
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("code", [text for kind, text in BLOCKS if kind == "python"])
 def test_examples_run(code, capsys):
     exec(compile(code, "README.md", "exec"), {})

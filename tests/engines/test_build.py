@@ -20,7 +20,10 @@ from localagent.errors import BuildFailed
 
 ROOT = Path(__file__).parents[2]
 SITE = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="environments are laid out otherwise there")
+pytestmark = [
+    pytest.mark.engine,  # a fake one
+    pytest.mark.skipif(os.name == "nt", reason="environments are laid out otherwise there"),
+]
 
 
 def write_wheel(folder: Path, files: dict[str, bytes], version: str = "0.3.36") -> Path:

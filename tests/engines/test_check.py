@@ -17,6 +17,8 @@ from localagent.engines.processor import read_processor
 from localagent.errors import EngineBroken
 from tests.engines.fakes import CRASHES, MISCALCULATES, MISSING, impostor, llamacpp_build
 
+pytestmark = pytest.mark.engine
+
 # What stands in the place of an engine, and what is said of it.
 BROKEN = {
     "raises": ("raise ImportError('libcuda.so.1: cannot open')", "ImportError: libcuda.so.1: cannot open"),

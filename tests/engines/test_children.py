@@ -50,6 +50,7 @@ def watch(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.engine
 def test_a_death_is_told_with_the_model_the_engine_and_the_processor(tmp_path):
     script = tmp_path / "dies.py"
     script.write_text(DIES)

@@ -12,6 +12,8 @@ from localagent.hosts.llamacpp.library import quantize
 from localagent.hosts.protocol import Sampling
 from localagent.nano import GGUF
 
+pytestmark = pytest.mark.engine
+
 
 @pytest.mark.parametrize("kind", [None, "Q8_0", "Q4_0"])
 @pytest.mark.parametrize("question", [WEATHER, GREETING], ids=["weather", "greeting"])

@@ -26,6 +26,8 @@ from localagent.nano.requests import KINDS, Request, make_requests
 from localagent.prompt import Trusted
 from tests.conftest import LONG
 
+pytestmark = pytest.mark.engine
+
 GREEDY = Sampling(max_tokens=120)
 ENGINES = ["llamacpp", "mlx"]
 ROOT = Path(__file__).parents[2]

@@ -110,6 +110,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_file_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
     content, says = BROKEN[name]
@@ -123,6 +124,7 @@ def test_broken_file_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
     assert "\n" not in message
 
 
+@pytest.mark.engine
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     for path in (tmp_path / "none.gguf", tmp_path):
         with pytest.raises(InvalidWeights, match="cannot be read"):

@@ -30,6 +30,8 @@ from localagent.hosts.llamacpp.sampling import Sampler
 from localagent.hosts.owner import OwnerThread, _Call
 from localagent.hosts.protocol import Prompt, Sampling, Token
 
+pytestmark = pytest.mark.engine
+
 IM_START, IM_END = 1, 2
 ASK = [{"role": "user", "content": "Name three colours of the rainbow."}]
 

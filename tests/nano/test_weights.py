@@ -17,6 +17,8 @@ from localagent.nano.measure import answer, wrong
 from localagent.nano.requests import KINDS, make_requests
 from localagent.nano.tokenizer import SPECIAL
 
+pytestmark = pytest.mark.engine
+
 PIECES = [
     *("a", "B", "the", "ing", "Paris", " ", "  ", "\n", "\n\n", "\t", "\r\n", "1", "23", "4567", "'s", "n't"),
     *(

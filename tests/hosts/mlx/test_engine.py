@@ -18,6 +18,8 @@ from localagent.hosts.mlx.library import library
 from localagent.hosts.protocol import Sampling
 from tests.hosts.mlx.folders import CONFIGS, TEMPLATE, write_folder, write_json
 
+pytestmark = pytest.mark.engine
+
 
 @pytest.fixture
 def folder(tmp_path):

@@ -12,6 +12,8 @@ from localagent.hosts.mlx.library import library
 from localagent.hosts.mlx.sampling import PENALTY_WINDOW, Sampler
 from localagent.hosts.protocol import Sampling
 
+pytestmark = pytest.mark.engine
+
 SIZE = 1000
 lib = library()
 mx = lib.mx

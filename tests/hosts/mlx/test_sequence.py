@@ -12,6 +12,8 @@ from localagent.errors import EngineFailed
 from localagent.hosts.engine import Packed, State
 from localagent.hosts.protocol import Sampling
 
+pytestmark = pytest.mark.engine
+
 GREEDY = Sampling()
 PROMPT = [1, *range(20, 60)]
 CUTS = (7, 8, 15, 30)

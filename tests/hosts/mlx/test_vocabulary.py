@@ -14,6 +14,8 @@ from localagent.hosts.mlx.vocabulary import MlxVocabulary
 from localagent.prompt import Segment
 from tests.hosts.mlx.folders import SIZE, byte_level, sentencepiece, write_folder, write_json, write_tokenizer
 
+pytestmark = pytest.mark.engine
+
 TEXTS = [
     "hello world",
     " two  spaces   three",

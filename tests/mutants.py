@@ -1,0 +1,250 @@
+"""Do the tests notice a fault? `make mutants SEED=7 COUNT=200`, or `python -m tests.mutants --help`.
+
+A seeded sample of small faults, in parsers and localagent in proportion to their size, each put into a copy of
+the tree, where the tests of the fitting folder run until one fails. mutmut makes most faults; its runner, which
+does not sample, has one set of tests and no decorated functions, and one process for all, is not used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import hashlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import tomllib
+import venv
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+from xml.etree import ElementTree
+
+import libcst as cst
+import libcst.matchers as m
+from libcst.metadata import MetadataWrapper, PositionProvider
+from mutmut.mutation import mutators
+from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
+
+ROOT = Path(__file__).parents[1]
+JUDGED = Path(__file__).with_suffix(".toml")
+ENOUGH = 0.92
+PATIENCE = 30  # seconds, and four times what the tests take without a fault
+# How lfm2-nano was trained: nothing of it runs again.
+TRAINING = {
+    f"localagent/nano/{name}.py" for name in ("export", "muon", "network", "shape", "tokenizer", "train")
+}
+# What has no tests of its own name, by the beginning of its path.
+ELSEWHERE = {
+    "localagent/__": ("tests/test_layers.py",),
+    "localagent/distribution.py": ("tests/test_packaging.py",),
+    "localagent/errors.py": ("tests/test_turn.py",),
+    "localagent/model.py": ("tests/test_turn.py",),
+    "localagent/pairing.py": ("tests/messages",),
+    "localagent/request.py": ("tests/messages",),
+    "localagent/sandbox/": ("tests/test_prompt.py",),
+    "parsers/": ("tests/parsers",),
+}
+
+
+def sources(root: Path) -> list[str]:
+    """The files that faults are put into."""
+    found = (path for name in ("localagent", "parsers") for path in (root / name).rglob("*.py"))
+    return sorted({path.relative_to(root).as_posix() for path in found} - TRAINING)
+
+
+def tests_for(root: Path, path: str) -> tuple[str, ...]:
+    """The folder or the files with the tests of a source file."""
+    if elsewhere := [tests for beginning, tests in ELSEWHERE.items() if path.startswith(beginning)]:
+        return elsewhere[0]
+    name = Path(path).parts[1].removesuffix(".py")
+    return tuple(each for each in (f"tests/{name}", f"tests/test_{name}.py") if (root / each).exists())
+
+
+def negated(node: cst.If | cst.While) -> Iterator[cst.CSTNode]:
+    """`if a:` becomes `if not a:`; mutmut takes a `not` away, and puts none in."""
+    if not m.matches(node.test, m.UnaryOperation(operator=m.Not())):
+        test = node.test.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+        yield node.with_changes(test=cst.UnaryOperation(cst.Not(), test))
+
+
+def dropped(node: cst.Expr | cst.Raise) -> Iterator[cst.CSTNode]:
+    """A statement that is not there."""
+    if not m.matches(node, m.Expr(m.SimpleString() | m.ConcatenatedString() | m.Ellipsis())):
+        yield cst.Pass()
+
+
+def returned(node: cst.Return) -> Iterator[cst.CSTNode]:
+    """`return a` becomes `return None`."""
+    if node.value:
+        yield node.with_changes(value=cst.Name("None"))
+
+
+# Most strings are words for people; what is assigned outside of functions is needed to import the file.
+APART = (mutators.operator_string, mutators.operator_assignment)
+EVERYWHERE = [pair for pair in mutators.mutation_operators if pair[1] not in APART]
+IN_FUNCTIONS = [((cst.Assign, cst.AnnAssign), mutators.operator_assignment), ((cst.If, cst.While), negated)]
+IN_FUNCTIONS += [((cst.Expr, cst.Raise), dropped), (cst.Return, returned)]
+# For type checkers or definitions alone, or never reached.
+SILENT = (cst.Annotation, cst.Decorator, cst.Import, cst.ImportFrom)
+NAMED = m.Name("TYPE_CHECKING") | m.Name("cast") | m.Name("TypeVar") | m.Name("assert_never")
+NEVER = m.Name("AssertionError") | m.Name("NotImplementedError")
+QUIET = m.If(test=NAMED) | m.Raise(exc=NEVER) | m.Raise(exc=m.Call(func=NEVER))
+
+
+def faults(node: cst.CSTNode, places: Mapping, line: int = 0, function: Any = None) -> Iterator[tuple]:
+    """Below a node: the operator, what it changes into what, the line, and the outermost function around it."""
+    if isinstance(node, SILENT) or (isinstance(node, (cst.If, cst.Raise)) and m.matches(node, QUIET)):
+        return
+    telling = isinstance(node, cst.Call) and m.matches(node.func, NAMED)
+    line = places[node].start.line if node in places else line
+    for kind, operator in (*EVERYWHERE, *(IN_FUNCTIONS if function else ())):
+        for changed in operator(node) if isinstance(node, kind) and not telling else ():
+            yield operator, node, changed, line, function
+    inner = function or (node if isinstance(node, cst.FunctionDef) else None)
+    for child in node.children:
+        yield from faults(child, places, line, inner)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A file with one fault in it. The key tells of what is written there, wherever in the file it stands."""
+
+    path: str
+    line: int
+    before: str
+    after: str
+    diff: str
+    key: str
+
+
+def mutants(path: str, text: str, rng: random.Random) -> Iterator[Mutant]:
+    """Every fault that can be put into a file: first one of each operator, since calls have most of them."""
+    wrapper, ranks = MetadataWrapper(cst.parse_module(text)), defaultdict(count)
+    found = [*faults(wrapper.module, wrapper.resolve(PositionProvider))]
+    rng.shuffle(found)
+    for _, node, changed, line, function in sorted(found, key=lambda each: next(ranks[each[0]])):
+        with suppress(SyntaxError):
+            after = wrapper.module.deep_replace(node, changed).code
+            if ast.dump(ast.parse(after)) != ast.dump(ast.parse(text)):
+                lines = [*difflib.unified_diff(text.splitlines(), after.splitlines(), n=0, lineterm="")][2:]
+                diff = "\n".join(each for each in lines if not each.startswith("@@"))
+                around = wrapper.module.code_for_node(function) if function else ""
+                key = hashlib.sha256("\0".join([path, around, diff]).encode()).hexdigest()[:12]
+                yield Mutant(path, line, text, after, diff, key)
+
+
+def sample(root: Path, seed: int, size: int, only: str = "") -> list[Mutant]:
+    """Files are drawn by their size, and from each one a fault that was not drawn before."""
+    rng, waiting, chosen = random.Random(seed), {}, []
+    texts = {path: (root / path).read_text() for path in sources(root) if path.startswith(only)}
+    sizes = {path: text.count("\n") for path, text in texts.items() if text}
+    while len(chosen) < size and sizes:
+        (path,) = rng.choices([*sizes], [*sizes.values()])
+        if path not in waiting:
+            waiting[path] = mutants(path, texts[path], random.Random(f"{seed} {path}"))
+        if mutant := next(waiting[path], None):
+            chosen.append(mutant)
+        else:
+            del sizes[path]
+    return sorted(chosen, key=lambda each: (tests_for(root, each.path), each.path, each.line))
+
+
+class Copy:
+    """The tree in a folder of its own, with an environment whose `localagent` is the copy's."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self.root = folder / "tree"
+        shutil.copytree(root, self.root, ignore=shutil.ignore_patterns(".*", "__pycache__", "build", "dist"))
+        venv.create(folder / "venv", with_pip=False)
+        self.python = folder / "venv" / "bin" / "python"
+        (site,) = (folder / "venv").glob("lib/python*/site-packages")
+        packages = [each for each in sys.path if each.endswith("site-packages")]
+        (site / "copy.pth").write_text("\n".join([str(self.root), *packages]))
+        command = self.python.with_name("localagent")
+        command.write_text(f"#!{self.python}\nfrom localagent.cli import main\nraise SystemExit(main())\n")
+        command.chmod(0o755)
+        self._writes = 10**9
+
+    def write(self, path: str, text: str) -> None:
+        """Python tells a stale compiled file by the second and the size: no two writes are of one second."""
+        (self.root / path).write_text(text)
+        self._writes += 1
+        os.utime(self.root / path, (self._writes, self._writes))
+
+    def run(self, tests: Iterable[str], limit: float | None, *options: str) -> str:
+        """What the tests say of the tree; whatever they started is ended with them."""
+        command = [self.python, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options, *tests]
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        process = subprocess.Popen(command, cwd=self.root, start_new_session=True, **streams)
+        try:
+            return "killed" if process.wait(limit) else "survived"
+        except subprocess.TimeoutExpired:
+            return "timed out"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def baseline(self, tests: tuple[str, ...]) -> tuple[list[str], float]:
+        """The test files, fastest first, and how long they take together, without a fault."""
+        file, started, seconds = self.root / ".report.xml", perf_counter(), Counter[str]()
+        if self.run(tests, None, f"--junitxml={file}", "-o", "junit_family=xunit1") != "survived":
+            raise SystemExit(f"{' '.join(tests)}: fails without a fault")
+        for case in ElementTree.parse(file).iter("testcase"):
+            seconds[case.attrib["file"]] += float(case.attrib["time"])
+        return sorted(seconds, key=seconds.__getitem__), perf_counter() - started
+
+
+def report(results: list[tuple[Mutant, str]], reasons: dict[str, str]) -> int:
+    """Print what became of the faults; 0 if enough of those that change anything were noticed."""
+    columns, counts = ("killed", "timed out", "survived", "of no effect"), {"": Counter()}
+    for mutant, end in results:
+        judged = "of no effect" if end == "survived" and mutant.key in reasons else end
+        for row in (str(Path(mutant.path).parent), ""):
+            counts.setdefault(row, Counter())[judged] += 1
+        if judged in ("survived", "timed out"):
+            print(f"{mutant.path}:{mutant.line} {judged} ({mutant.key})\n{mutant.diff}\n")
+    print(f"{'':30}", *(f"{column:>12}" for column in columns))
+    for row, of_row in sorted(counts.items()):
+        print(f"{row or 'all':30}", *(f"{of_row[column]:>12}" for column in columns))
+    noticed = counts[""]["killed"] + counts[""]["timed out"]
+    every = noticed + counts[""]["survived"]
+    print(f"{noticed} of {every} noticed, {noticed / max(every, 1):.1%}; {ENOUGH:.0%} is enough")
+    return int(noticed < ENOUGH * every)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Sample, run, and print what became of the faults."""
+    options = argparse.ArgumentParser(prog="make mutants", description="Do the tests notice a fault?")
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--count", type=int, default=200)
+    options.add_argument("--only", default="", help="only files whose path begins so")
+    given = options.parse_args(arguments)
+    reasons = tomllib.loads(JUDGED.read_text())["equivalent"]
+    chosen = sample(ROOT, given.seed, given.count, given.only)
+    fitting = {each.path: tests_for(ROOT, each.path) for each in chosen}
+    columns, results = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn()), []
+    with tempfile.TemporaryDirectory() as folder, Progress(*columns) as bar:
+        copy, groups = Copy(ROOT, Path(folder)), sorted(set(fitting.values()))
+        plain = {tests: copy.baseline(tests) for tests in bar.track(groups, description="without a fault")}
+        for mutant in bar.track(chosen, description="with a fault"):
+            tests, seconds = plain[fitting[mutant.path]]
+            copy.write(mutant.path, mutant.after)
+            results.append((mutant, copy.run(tests, PATIENCE + 4 * seconds)))
+            copy.write(mutant.path, mutant.before)
+    return report(results, reasons)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
