@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from localagent.store.weights import default_root
-
-COMMAND = Path(sys.executable).with_name("localagent")
+from tests import forking
+from tests.forking import COMMAND
 
 
 class Command:
@@ -29,14 +28,7 @@ class Command:
     def __call__(
         self, *arguments: str, stdin: bytes = b"", **environment: str
     ) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            [COMMAND, *arguments],
-            input=stdin,
-            capture_output=True,
-            timeout=120,
-            env={**self.environment, **environment},
-            check=False,
-        )
+        return forking.run(arguments, stdin, {**self.environment, **environment})
 
     def shell(self, script: str) -> subprocess.CompletedProcess[bytes]:
         """Run a line of bash; {} stands for the command."""

@@ -13,10 +13,10 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from tests import forking
+from tests.forking import COMMAND
 from tests.store.loopback import Loopback
 from tests.store.pulling import REPOSITORY, WEIGHTS
-
-COMMAND = Path(sys.executable).with_name("localagent")
 
 
 @pytest.fixture
@@ -38,15 +38,9 @@ def models(home: Path, *arguments: str, **env: str) -> subprocess.CompletedProce
 
 
 def localagent(home: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, *arguments],
-        env={**os.environ, "LOCALAGENT_HOME": str(home), "TERM": "xterm", "NO_COLOR": "1", **env},
-        stdin=subprocess.DEVNULL,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    environment = {**os.environ, "LOCALAGENT_HOME": str(home), "TERM": "xterm", "NO_COLOR": "1", **env}
+    done = forking.run(arguments, b"", environment)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def on_a_terminal(home: Path, *arguments: str, answer: str | None = None) -> tuple[int | None, str]:
