@@ -1,7 +1,8 @@
 """The gate: every call of a turn is looked at once, together, before any of them runs.
 
-Knows tools and approvals. Runs nothing. Contract: what leaves the gate either has its result, because there
-is no such tool, the arguments do not fit or it was denied, or it may run as it stands.
+What leaves the gate either has its result, because there is no such tool or it was denied, or it may run as
+it stands. Nothing is run here, and no arguments are bound: checking them against a schema may take long, and
+is not worth it for a call that is denied. They are bound in the thread of the call, and within its time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from localagent.agent.waiting import Cancel, Cancelled, Coroutines
 from localagent.errors import InvalidMessage
 from localagent.messages import TextPart, ToolCallPart, ToolResultPart
 from localagent.tools import Tool, ToolSet
-from localagent.tools.outcome import as_error
 
 DENIED = "Denied{}. The call was not run."
 NOBODY = "this tool asks before it runs, and nobody is there to be asked"
@@ -75,15 +75,11 @@ def refused(calls: Iterable[ToolCallPart], text: str) -> list[Slot]:
 
 
 def open_slots(calls: Sequence[ToolCallPart], tools: ToolSet) -> list[Slot]:
-    """A slot for every call; those that cannot be run have their result."""
-    slots = []
-    for call in calls:
-        slot = Slot(call, call, tools.find(call.name))
+    """A slot for every call; those of tools that are not there have their result."""
+    slots = [Slot(call, call, tools.find(call.name)) for call in calls]
+    for slot in slots:
         if slot.tool is None:
-            slot.refuse(tools.unknown(call.name))
-        else:
-            _check(slot, slot.tool)
-        slots.append(slot)
+            slot.refuse(tools.unknown(slot.call.name))
     return slots
 
 
@@ -139,7 +135,6 @@ def _apply(slot: Slot, decision: Decision) -> None:
         case Deny():
             slot.refuse(_denial(decision))
         case Edit(arguments=arguments):
-            assert slot.tool is not None
             call = slot.asked
             try:
                 slot.call = ToolCallPart.model_validate(
@@ -149,7 +144,6 @@ def _apply(slot: Slot, decision: Decision) -> None:
                 raise InvalidMessage(
                     f"the changed arguments of {call.name!r:.60} are no JSON: {error}"
                 ) from None
-            _check(slot, slot.tool)
 
 
 def denied(call: ToolCallPart, tools: ToolSet, approvals: Approvals) -> ToolResultPart | None:
@@ -162,10 +156,3 @@ def denied(call: ToolCallPart, tools: ToolSet, approvals: Approvals) -> ToolResu
 def _denial(decision: Deny) -> str:
     reason = decision.reason.rstrip(".")
     return DENIED.format(f": {reason}" if reason else " by the user")
-
-
-def _check(slot: Slot, tool: Tool) -> None:
-    try:
-        tool.bind(slot.call.arguments)
-    except Exception as error:  # InvalidArguments, and whatever somebody's own tool raises
-        slot.finish(as_error(slot.call, error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import threading
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, PlainSerializer, StringConstraints
 
-from localagent.agent import Agent, Allow, ApprovalGiven, Approvals, Deny, Edit, Rule, ToolEnded
+from localagent.agent import Agent, Allow, ApprovalGiven, Approvals, Deny, Edit, Rule, ToolEnded, ToolProgress
 from localagent.agent.approvals import as_approvals
 from localagent.agent.gate import EDITED
 from localagent.errors import InvalidArguments, UsageError
@@ -155,6 +156,92 @@ def test_a_denied_call_does_not_run_however_it_is_spelled():
         Agent(scripted(calls, "x"), [kill], approvals=Approvals([Rule("deny", "kill", {"pid": "1"})]))
     )
     assert [result.is_error for result in done.messages[2].results] == [True, True, True, False]
+
+
+# -- what is bound when ------------------------------------------------------------------------------------
+
+
+def watched(bound: list[Any], **options: Any) -> Tool:
+    """A tool that writes down what is bound to it, and brought to its normal form."""
+
+    def bind(arguments: Any) -> Any:
+        bound.append(arguments)
+        return lambda context: "ran"
+
+    def normalise(arguments: Any) -> dict[str, Any]:
+        bound.append("normal")
+        return dict(arguments)
+
+    parameters = {"type": "object", "properties": {"path": {"type": "string"}}}
+    return Tool(
+        name="touch", description="", parameters=parameters, bind=bind, normalise=normalise, **options
+    )
+
+
+@pytest.mark.parametrize(
+    "approvals",
+    [
+        None,
+        lambda requests: [Deny()],
+        lambda requests: [Deny(always=True)],
+        [Rule("deny", "touch")],
+        [Rule("deny", "touch", {"path": "a"})],
+    ],
+)
+def test_a_denied_call_is_not_bound(approvals):
+    bound: list[Any] = []
+    agent = Agent(
+        scripted(block("touch(path='a')"), "x"), [watched(bound, side_effects=True)], approvals=approvals
+    )
+    _, done = follow(agent)
+    assert done.messages[2].results[0].text.startswith("Denied")
+    assert bound == []
+
+
+def test_a_call_is_bound_once_and_after_the_approval():
+    bound: list[Any] = []
+
+    def approve(requests: list[Any]) -> list[Allow]:
+        assert bound == []
+        return [Allow()]
+
+    tools = [watched(bound, side_effects=True)]
+    _, done = follow(Agent(scripted(block("touch(path='a')"), "x"), tools, approvals=approve))
+    assert lines(done.messages)[2] == "tool: ran"
+    assert bound == [{"path": "a"}]
+
+
+def test_binding_counts_as_time_of_the_call():
+    given_up, begun = threading.Event(), []
+
+    def wait(value: str) -> str:
+        begun.append(value)
+        given_up.wait(10)
+        return value
+
+    @tool(timeout=0.2)
+    def slow(word: Annotated[str, AfterValidator(wait)]) -> str:
+        return "never"
+
+    _, done = follow(Agent(scripted(block("slow(word='a')", "kill(pid=1)"), "x"), [slow, kill]))
+    given_up.set()
+    assert begun == ["a"], "nobody waited for it elsewhere"
+    assert [result.is_error for result in done.messages[2].results] == [True, False]
+    assert "did not answer within 0.2 seconds" in done.messages[2].results[0].text
+
+
+def test_what_a_validator_prints_is_progress(capsys):
+    def shout(value: str) -> str:
+        print(f"checking {value}")
+        return value
+
+    @tool
+    def check(word: Annotated[str, AfterValidator(shout)]) -> str:
+        return word
+
+    events, _ = follow(Agent(scripted(block("check(word='a')"), "x"), [check]))
+    assert "checking a" in [event.text for event in events if isinstance(event, ToolProgress)]
+    assert capsys.readouterr().out == ""
 
 
 # -- answers for good -------------------------------------------------------------------------------------
