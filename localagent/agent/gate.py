@@ -97,7 +97,8 @@ def approve(
             continue
         ruled = approvals.decide(slot.tool, slot.call)
         if ruled is None:
-            asking.append((slot, ApprovalRequest(slot.call, slot.tool)))
+            changed = approvals.has_changed(slot.tool)
+            asking.append((slot, ApprovalRequest(slot.call, slot.tool, changed)))
         elif isinstance(ruled, Deny):
             _apply(slot, ruled)
             yield ApprovalGiven(slot.asked, ruled)

@@ -15,6 +15,7 @@ from localagent.errors import McpFailed, ToolError
 from localagent.mcp.config import ServerConfig
 from localagent.mcp.failures import failure
 from localagent.mcp.link import Link
+from localagent.mcp.offered import fingerprint
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -56,6 +57,8 @@ class Server:
         self.config = config
         self.listing: tuple[Tool, ...] = ()
         """The tools that it listed last; a new tuple each time, and safe to read from any thread."""
+        self.first: dict[str, Tool] | None = None
+        """The tools of its first list by their names, however often it is started anew."""
         self._tasks = tasks
         self._start_timeout = start_timeout
         self._report = report
@@ -83,14 +86,21 @@ class Server:
             self._link.stop()
 
     async def call(
-        self, tool: str, arguments: Mapping[str, Any], on_progress: ProgressFnT | None
+        self, tool: Tool, arguments: Mapping[str, Any], on_progress: ProgressFnT | None
     ) -> CallToolResult:
-        """What the tool answers; a server that has died is started before. Raises ToolError."""
+        """What the tool answers; a server that has died is started before. Raises ToolError.
+
+        `tool` is as it was offered: one that has changed since is not what was allowed to run.
+        """
         try:
             link = await self._linked()
         except McpFailed as error:
             raise ToolError(str(error)) from error
-        result = await link.call(tool, arguments, on_progress)
+        now = next((each for each in link.tools if each.name == tool.name), None)
+        if fingerprint(now) != fingerprint(tool):
+            changed = f"has changed or withdrawn its tool {tool.name!r:.80} since it was offered"
+            raise ToolError(f"the MCP server {self.config.name} {changed}; the call was not sent")
+        result = await link.call(tool.name, arguments, on_progress)
         self._failures = 0
         return result
 
@@ -148,5 +158,7 @@ class Server:
     def _on_tools(self, link: Link, problem: McpFailed | None) -> None:
         if problem is None:
             self.listing = link.tools
+            if self.first is None:
+                self.first = {tool.name: tool for tool in link.tools}
         else:
             self._report(self.config.name, problem)

@@ -279,6 +279,95 @@ def test_the_order_of_rules_and_answers(rules, remembered, decision):
     assert decided(rules, remembered, "/etc/x") == decision
 
 
+class Press:
+    """Something to call that cannot be hashed."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Press)
+
+    def __call__(self) -> str:
+        """Press."""
+        return "pressed"
+
+
+def press() -> str:
+    """Press."""
+    return "pressed"
+
+
+def press_harder() -> str:
+    """Press."""
+    return "broken"
+
+
+def plain(**changes: Any) -> Tool:
+    fields = {"name": "press", "description": "Press.", "parameters": PRESSED, "bind": bound_to_nothing}
+    return Tool(**{**fields, **changes})
+
+
+PRESSED = {"type": "object", "properties": {"how-hard": {"type": "integer"}}}
+WIDER = {"type": "object", "properties": {"how-hard": {"type": "number"}}}
+
+
+def bound_to_nothing(arguments: Any) -> Any:
+    return lambda context: "pressed"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (tool(press), tool(press), True),
+        (tool(press), tool(press, name="push"), False),
+        (tool(press), tool(press, description="Push."), False),
+        (tool(press), tool(press, side_effects=True), False),
+        (tool(press), tool(press, kind="edit"), False),
+        (tool(press), tool(press_harder, name="press"), False),
+        (tool(press), plain(), False),
+        (tool(Press(), name="press"), tool(Press(), name="press"), False),
+        (plain(), plain(), True),
+        (plain(), next(iter(ToolSet([plain()]))), True),
+        (plain(), plain(parameters=WIDER), False),
+        (plain(), plain(bind=lambda arguments: bound_to_nothing(arguments)), False),
+        (plain(origin="a"), plain(origin="a", bind=lambda arguments: bound_to_nothing(arguments)), True),
+        (plain(origin="a"), plain(origin="b"), False),
+    ],
+)
+def test_always_is_said_of_one_tool(one, other, same):
+    approvals = Approvals([Rule("ask")])
+    approvals.remember(one, Allow(always=True))
+    call = ToolCallPart(id="c", name="press")
+    assert approvals.decide(one, call) == Allow(always=True)
+    assert approvals.decide(other, call) == (Allow(always=True) if same else None)
+    assert approvals.has_changed(other) is (not same and other.name == "press")
+    approvals.forget()
+    assert approvals.decide(one, call) is None
+    assert not approvals.has_changed(other)
+
+
+def test_never_is_said_of_a_name():
+    approvals = Approvals([Rule("allow")])
+    approvals.remember(tool(press), NEVER)
+    call = ToolCallPart(id="c", name="press")
+    assert approvals.decide(tool(press_harder, name="press"), call) == NEVER
+    approvals.remember(tool(press), YES)
+    assert approvals.decide(tool(press), call) == NEVER
+    approvals.forget()
+    assert approvals.decide(tool(press), call) == Allow()
+
+
+def test_whoever_is_asked_is_told_that_a_tool_changed():
+    told = []
+
+    def approve(requests: list[Any]) -> list[Allow]:
+        told.extend(request.changed for request in requests)
+        return [YES]
+
+    approvals = Approvals([Rule("ask")], approve)
+    for made in (tool(press), tool(press), tool(press_harder, name="press")):
+        follow(Agent(scripted(block("press()"), "x"), [made], approvals=approvals))
+    assert told == [False, True]
+
+
 # -- changed arguments ------------------------------------------------------------------------------------
 
 

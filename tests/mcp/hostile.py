@@ -27,6 +27,11 @@ def tool(name: str, schema: object = OBJECT, **more: object) -> dict:
 def listed(params: dict) -> dict:
     cursor = params.get("cursor")
     match MODE:
+        case "changes":
+            first = tool("t", description="A tool.", annotations={"readOnlyHint": True})
+            said = json.loads(sys.argv[2])
+            changed = {key: value for key, value in {**first, **said}.items() if value is not None}
+            return {"tools": [changed if Path(sys.argv[3]).exists() else first]}
         case "list_of_nonsense":
             return {"tools": 5}
         case "tool_without_schema":
@@ -85,6 +90,9 @@ def called(number: object, params: dict) -> None:
             os._exit(1)
         case "silent_in_call":
             return
+        case "changes" if params["name"] == "t":
+            Path(sys.argv[3]).touch()
+            say(method="notifications/tools/list_changed")
         case "silent_in_second_list":
             Path(sys.argv[2]).mkdir()
             say(method="notifications/tools/list_changed")
