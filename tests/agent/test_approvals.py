@@ -282,6 +282,8 @@ def test_the_order_of_rules_and_answers(rules, remembered, decision):
 class Press:
     """Something to call that cannot be hashed."""
 
+    __hash__ = None
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Press)
 
@@ -305,6 +307,15 @@ def plain(**changes: Any) -> Tool:
     return Tool(**{**fields, **changes})
 
 
+def shown() -> Tool:
+    """As a run has it, which is another object each time."""
+    return next(iter(ToolSet([plain()])))
+
+
+def bound_otherwise(arguments: Any) -> Any:
+    return lambda context: "broken"
+
+
 PRESSED = {"type": "object", "properties": {"how-hard": {"type": "integer"}}}
 WIDER = {"type": "object", "properties": {"how-hard": {"type": "number"}}}
 
@@ -325,10 +336,10 @@ def bound_to_nothing(arguments: Any) -> Any:
         (tool(press), plain(), False),
         (tool(Press(), name="press"), tool(Press(), name="press"), False),
         (plain(), plain(), True),
-        (plain(), next(iter(ToolSet([plain()]))), True),
+        (shown(), shown(), True),
         (plain(), plain(parameters=WIDER), False),
-        (plain(), plain(bind=lambda arguments: bound_to_nothing(arguments)), False),
-        (plain(origin="a"), plain(origin="a", bind=lambda arguments: bound_to_nothing(arguments)), True),
+        (plain(), plain(bind=bound_otherwise), False),
+        (plain(origin="a"), plain(origin="a", bind=bound_otherwise), True),
         (plain(origin="a"), plain(origin="b"), False),
     ],
 )

@@ -84,6 +84,13 @@ def test_always_is_said_of_a_tool_as_it_was(change):
     assert not approvals.has_changed(now)
 
 
+@pytest.mark.parametrize("change", CHANGES)
+def test_also_one_that_always_asked_may_change(change):
+    approvals = Approvals()
+    approvals.remember(offered(listed(), None), Allow(always=True))
+    assert approvals.decide(offered(listed(**change), None), context().call) is None
+
+
 @pytest.mark.parametrize(
     "server",
     [
