@@ -111,10 +111,12 @@ class Server:
         names = tuple(tool.name for tool in self.listing)
         if self._closed or link is None:
             return ServerStatus(self.config.name, "closed", tools=names)
-        error = str(link.error) if link.error else None
         state: Literal["starting", "running", "failed"]
         state = "running" if link.open else "failed" if link.ready.is_set() else "starting"
-        return ServerStatus(self.config.name, state, link.about, names, error)
+        error = link.error
+        if state == "failed" and error is None:  # it is being wound up
+            error = failure(self.config.name, "it ended by itself")
+        return ServerStatus(self.config.name, state, link.about, names, str(error) if error else None)
 
     async def _linked(self) -> Link:
         """A connection that is open. Raises McpFailed when there is none to be had."""
@@ -139,6 +141,7 @@ class Server:
             await link.ready.wait()
             if link.open:
                 return link
+            await link.finished.wait()  # only then it is known what it died of
             raise link.error or failure(self.config.name, "it was closed")
 
     async def _live(self, link: Link) -> None:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 MODE = sys.argv[1]
+DEPTH = 100_000
 OBJECT = {"type": "object", "properties": {}}
 
 
@@ -86,6 +87,18 @@ def called(number: object, params: dict) -> None:
             write(b'{"jsonrpc": "2.0", "id": 99999, "result": {}}')
             write(b'{"jsonrpc": "2.0", "method": "notifications/unheard_of"}')
             write(b"[]")
+        case "deep" | "deep_before_its_number" | "deep_text":
+            deep = "[" * DEPTH + "]" * DEPTH
+            content = f'[{{"type": "text", "text": "{deep}"}}]' if MODE == "deep_text" else "[]"
+            inside = "{}" if MODE == "deep_text" else f'{{"a": {deep}}}'
+            fields = [f'"id": {number}', f'"result": {{"content": {content}, "structuredContent": {inside}}}']
+            if MODE == "deep_before_its_number":
+                fields.reverse()
+            write(f'{{"jsonrpc": "2.0", {", ".join(fields)}}}'.encode())
+            return
+        case "cut":
+            write(f'{{"jsonrpc": "2.0", "id": {number}, "result": {{"content": ["'.encode())
+            return
         case "dies_in_call":
             os._exit(1)
         case "silent_in_call":
@@ -129,6 +142,10 @@ def answer(request: dict) -> None:
             Path(sys.argv[2], "asked").touch()
         case "tools/list":
             say(id=number, result=listed(params))
+            if MODE == "dies_after_list":
+                sys.stderr.write("out of memory\n")
+                sys.stderr.flush()
+                os._exit(1)
         case "tools/call":
             called(number, params)
 
