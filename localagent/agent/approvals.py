@@ -7,7 +7,7 @@ and where nobody can be asked it does not run.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from localagent.tools import Tool, ToolSet
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """The call runs as the model wrote it. `always`: so do later calls of this tool, see `Approvals`."""
+    """The call runs as the model wrote it. `always`: so do later calls of this very tool, see `Approvals`."""
 
     always: bool = False
 
@@ -48,6 +48,8 @@ class ApprovalRequest:
 
     call: ToolCallPart
     tool: Tool
+    changed: bool = False
+    """An "always" was said of a tool of this name, but this one is not the same; see `Tool.identity`."""
 
 
 Approver = Callable[[list[ApprovalRequest]], Sequence[Decision] | Awaitable[Sequence[Decision]]]
@@ -61,6 +63,10 @@ class Approvals:
     tool. A `Deny(always=True)` denies whatever a rule would allow or ask. An `Allow(always=True)` answers the
     rules that ask about every call of the tool, and the default: those are passed over. A rule that denies,
     or that asks about certain arguments, is never undone. Without a rule, tools with side effects ask.
+
+    Rules are about names. What is allowed for good is a tool as it was when that was said: one of the same
+    name that does something else, or says something else of itself, asks anew. What is denied for good is
+    the name, whatever becomes of it.
 
     One object may serve several agents and runs, which then remember together.
     """
@@ -79,19 +85,27 @@ class Approvals:
                 "ApprovalRequest and returns an Allow, Deny or Edit for each"
             )
         self.approver = approver
-        self._remembered: dict[str, Allow | Deny] = {}
+        self._allowed: dict[Hashable, tuple[Tool, Allow]] = {}
+        """By the identities of the tools, which are kept so that these stay theirs."""
+        self._denied: dict[str, Deny] = {}
 
     def decide(self, tool: Tool, call: ToolCallPart) -> Allow | Deny | None:
         """What the rules say of a call; None when somebody has to be asked."""
-        remembered = self._remembered.get(tool.name)
         rule = self._rule(tool, call)
         if rule is not None and rule.action == "deny":
             return _denied(rule)
-        if isinstance(remembered, Deny):
+        if (remembered := self._denied.get(tool.name)) is not None:
             return remembered
         if rule is not None:
             return Allow() if rule.action == "allow" else None
-        return remembered or (None if tool.side_effects else Allow())
+        if self._allowed and (known := self._allowed.get(tool.identity)) is not None:
+            return known[1]
+        return None if tool.side_effects else Allow()
+
+    def has_changed(self, tool: Tool) -> bool:
+        """Whether an "always" was said of another tool of this name, and none of this one."""
+        named = any(other.name == tool.name for other, _ in self._allowed.values())
+        return named and tool.identity not in self._allowed
 
     def denied(self, tool: Tool, call: ToolCallPart) -> Deny | None:
         """What a rule that denies says of a call whose arguments somebody has changed."""
@@ -100,7 +114,7 @@ class Approvals:
 
     def _rule(self, tool: Tool, call: ToolCallPart) -> Rule | None:
         """The first rule that fits, but for those that an "always" has answered."""
-        answered = isinstance(self._remembered.get(tool.name), Allow)
+        answered = bool(self._allowed) and tool.identity in self._allowed
         for rule in self.rules:
             passed_over = answered and rule.action == "ask" and not rule.arguments
             if not passed_over and rule.fits(tool, call):
@@ -117,12 +131,16 @@ class Approvals:
 
     def remember(self, tool: Tool, decision: Decision) -> None:
         """Keep an answer that was given for good."""
-        if isinstance(decision, Allow | Deny) and decision.always:
-            self._remembered[tool.name] = decision
+        match decision:
+            case Allow(always=True):
+                self._allowed[tool.identity] = tool, decision
+            case Deny(always=True):
+                self._denied[tool.name] = decision
 
     def forget(self) -> None:
         """Ask again about everything."""
-        self._remembered.clear()
+        self._allowed.clear()
+        self._denied.clear()
 
 
 def as_approvals(value: Approvals | Approver | Sequence[Rule] | None) -> Approvals:

@@ -66,7 +66,7 @@ class ApprovalGiven:
 
 @dataclass(frozen=True, slots=True)
 class ToolStarted:
-    """A call begins to run, with the arguments that it has after the approval."""
+    """A call begins: the arguments that it has after the approval are bound, and if they fit, it runs."""
 
     call: ToolCallPart
 

@@ -1,7 +1,8 @@
 """The gate: every call of a turn is looked at once, together, before any of them runs.
 
-Knows tools and approvals. Runs nothing. Contract: what leaves the gate either has its result, because there
-is no such tool, the arguments do not fit or it was denied, or it may run as it stands.
+What leaves the gate either has its result, because there is no such tool or it was denied, or it may run as
+it stands. Nothing is run here, and no arguments are bound: checking them against a schema may take long, and
+is not worth it for a call that is denied. They are bound in the thread of the call, and within its time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from localagent.agent.waiting import Cancel, Cancelled, Coroutines
 from localagent.errors import InvalidMessage
 from localagent.messages import TextPart, ToolCallPart, ToolResultPart
 from localagent.tools import Tool, ToolSet
-from localagent.tools.outcome import as_error
 
 DENIED = "Denied{}. The call was not run."
 NOBODY = "this tool asks before it runs, and nobody is there to be asked"
@@ -78,7 +78,7 @@ def refused(calls: Iterable[ToolCallPart], text: str) -> list[Slot]:
 
 
 def open_slots(calls: Sequence[ToolCallPart], tools: ToolSet, most: int) -> list[Slot]:
-    """A slot for every call; those that cannot be run, and all behind the first `most`, have their result."""
+    """A slot for every call; those of tools that are not there, and all after the first `most`, have results."""
     slots = []
     for place, call in enumerate(calls):
         slot = Slot(call, call, tools.find(call.name), too_many=place >= most)
@@ -86,8 +86,6 @@ def open_slots(calls: Sequence[ToolCallPart], tools: ToolSet, most: int) -> list
             slot.refuse(TOO_MANY.format(most))
         elif slot.tool is None:
             slot.refuse(tools.unknown(call.name))
-        else:
-            _check(slot, slot.tool)
         slots.append(slot)
     return slots
 
@@ -106,7 +104,8 @@ def approve(
             continue
         ruled = approvals.decide(slot.tool, slot.call)
         if ruled is None:
-            asking.append((slot, ApprovalRequest(slot.call, slot.tool)))
+            changed = approvals.has_changed(slot.tool)
+            asking.append((slot, ApprovalRequest(slot.call, slot.tool, changed)))
         elif isinstance(ruled, Deny):
             _apply(slot, ruled)
             yield ApprovalGiven(slot.asked, ruled)
@@ -144,7 +143,6 @@ def _apply(slot: Slot, decision: Decision) -> None:
         case Deny():
             slot.refuse(_denial(decision))
         case Edit(arguments=arguments):
-            assert slot.tool is not None
             call = slot.asked
             try:
                 slot.call = ToolCallPart.model_validate(
@@ -154,7 +152,6 @@ def _apply(slot: Slot, decision: Decision) -> None:
                 raise InvalidMessage(
                     f"the changed arguments of {call.name!r:.60} are no JSON: {error}"
                 ) from None
-            _check(slot, slot.tool)
 
 
 def denied(call: ToolCallPart, tools: ToolSet, approvals: Approvals) -> ToolResultPart | None:
@@ -167,10 +164,3 @@ def denied(call: ToolCallPart, tools: ToolSet, approvals: Approvals) -> ToolResu
 def _denial(decision: Deny) -> str:
     reason = decision.reason.rstrip(".")
     return DENIED.format(f": {reason}" if reason else " by the user")
-
-
-def _check(slot: Slot, tool: Tool) -> None:
-    try:
-        tool.bind(slot.call.arguments)
-    except Exception as error:  # InvalidArguments, and whatever somebody's own tool raises
-        slot.finish(as_error(slot.call, error))

@@ -41,9 +41,9 @@ def hand_over_to(target: Agent, description: str = "", name: str | None = None) 
         raise InvalidTool("an agent that is handed over to needs a name: Agent(..., name='...')")
 
     def bind(arguments: Mapping[str, Any]) -> Bound:
-        task = arguments.get("task", "")
-        if not isinstance(task, str) or arguments.keys() - {"task"}:
+        if not _fits(arguments):
             raise InvalidArguments("the only argument is task, a text")
+        task = arguments.get("task", "")
         return lambda context: f"{target.name} goes on from here." + (f" Task: {task}" if task else "")
 
     return HandOver(
@@ -55,10 +55,14 @@ def hand_over_to(target: Agent, description: str = "", name: str | None = None) 
     )
 
 
+def _fits(arguments: Mapping[str, Any]) -> bool:
+    return isinstance(arguments.get("task", ""), str) and not arguments.keys() - {"task"}
+
+
 def refuse_second(slots: Sequence[Slot]) -> None:
-    """Only one agent can go on: the first call that may run decides. To be called behind the approval."""
+    """Only one agent can go on: the first call that can run decides. To be called after the approval."""
     handing = [slot for slot in slots if isinstance(slot.tool, HandOver) and slot.result is None]
-    for slot in handing[1:]:
+    for slot in [slot for slot in handing if _fits(slot.call.arguments)][1:]:
         slot.refuse(SECOND)
 
 

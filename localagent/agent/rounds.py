@@ -68,7 +68,11 @@ def what_was_wrong(
 
 def also_ran(slots: Sequence[Slot]) -> str:
     """What is added to that where good calls stood beside: the model is not to write them again."""
-    ran = [f"{slot.asked.name}({_short(slot.asked.described_arguments)})" for slot in slots if slot.started]
+    ran = [
+        f"{slot.asked.name}({_short(slot.asked.described_arguments)})"
+        for slot in slots
+        if slot.started and slot.result is not None and not slot.result.is_error
+    ]
     return ALSO_RAN.format(", ".join(ran)) if ran else ""
 
 

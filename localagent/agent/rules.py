@@ -65,15 +65,15 @@ class Rule:
         """Whether the rule is about this call."""
         if not self.names(tool.name):
             return False
-        forms: list[Mapping[str, Any]] = [call.arguments]
+        allows = self.action == "allow"
+        compare = _lies_in if allows else _leads_to
+        written = self._fits(call.arguments, compare)
+        if not self.arguments or written is not allows:
+            return written  # what the tool would make of the arguments is not worth the work
         try:
-            forms.append(tool.normal(call.arguments))
+            return self._fits(tool.normal(call.arguments), compare)
         except Exception:  # then it does not run anyway, or nobody knows what would
-            if self.action == "allow":
-                return False
-        if self.action == "allow":
-            return all(self._fits(form, _lies_in) for form in forms)
-        return any(self._fits(form, _leads_to) for form in forms)
+            return False
 
     def _fits(self, given: Mapping[str, Any], compare: Callable[[Any, str], bool]) -> bool:
         patterns = matched(self.arguments, given)

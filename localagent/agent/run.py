@@ -26,7 +26,7 @@ from localagent.agent.events import (
     TurnEnded,
     TurnStarted,
 )
-from localagent.agent.executing import execute
+from localagent.agent.executing import bind, execute
 from localagent.agent.gate import Slot, approve, denied, open_slots
 from localagent.agent.handover import refuse_second, target_of
 from localagent.agent.history import History
@@ -294,13 +294,24 @@ class Run:
     def _run_call(
         self, told: Sequence[Message], call: ToolCallPart, cancel: threading.Event, report: Report
     ) -> ToolResultPart:
-        """One call with the middleware around it, in a thread of its own."""
+        """One call with the middleware around it, in a thread of its own.
+
+        Middleware sees only calls whose arguments fit, and may proceed with others, or more than once.
+        """
         context = ToolContext(call, told, self.agent.name, self.state, cancel, report)
+        ready = [bind(self.tools, context, call)]
+        if isinstance(ready[0], ToolResultPart):
+            return ready[0]
 
         def proceed(changed: ToolCallPart) -> ToolResultPart:
             if changed is not call and (refusal := denied(changed, self.tools, self.agent.approvals)):
                 return refusal
-            return execute(self.tools, context, self._coroutines, changed)
+            bound = ready.pop() if changed is call and ready else bind(self.tools, context, changed)
+            return (
+                bound
+                if isinstance(bound, ToolResultPart)
+                else execute(bound, context, self._coroutines, changed)
+            )
 
         return self._hooks.around_tool(proceed, cancel)(call)
 

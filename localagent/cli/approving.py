@@ -56,6 +56,8 @@ class TerminalApprover:
     def _ask(self, request: ApprovalRequest, number: int, count: int) -> Decision:
         place = f" ({number} of {count})" if count > 1 else ""
         name = request.tool.name
+        if request.changed:
+            self._say(f"{name} has changed since you always allowed it")
         self._say(f"may it run{place}? {name}({request.call.described_arguments})")
         while True:
             match _typed(CHOICES.format(name)).strip().lower():

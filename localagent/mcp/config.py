@@ -53,6 +53,11 @@ class ServerConfig(BaseModel):
         """Whether the tool may run without asking."""
         return tool in self.allowed or EVERY in self.allowed
 
+    @property
+    def place(self) -> tuple[str, ...]:
+        """What is started or reached under the name."""
+        return (self.name,)
+
 
 class StdioServer(ServerConfig):
     """A program that is started here and spoken to through its standard input and output."""
@@ -62,6 +67,11 @@ class StdioServer(ServerConfig):
     env: dict[str, str] = Field(default_factory=dict, repr=False)
     """Added to HOME, LOGNAME, PATH, SHELL, TERM and USER, which is all that a server inherits."""
     cwd: str | None = None
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The program and its arguments."""
+        return self.name, self.command, *self.args, f"cwd={self.cwd}"
 
     @field_validator("command", "cwd")
     @classmethod
@@ -76,6 +86,11 @@ class HttpServer(ServerConfig):
 
     url: str
     headers: dict[str, str] = Field(default_factory=dict, repr=False)
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The address."""
+        return self.name, self.url
 
     @field_validator("url")
     @classmethod

@@ -3,14 +3,17 @@
 Knows how the package reads: messages come from a stream, a line that is none comes as the exception that it
 made. Two things that the package leaves open are settled here. The end of the stream is told at once, so that
 a server that died is known before the next call. And an answer that is no strict JSON, one with half of an
-emoji in it for instance, must not leave its call waiting for ever: it is read leniently, or else the call is
-told that it failed.
+emoji in it for instance, or one that is nested too deep, must not leave its call waiting for ever: it is read
+leniently, or else the call whose number it has is told that it failed.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
 
 SHOWN = 200
 """Characters of a server's nonsense that an error shows."""
+MOST_TOKENS = 1_000_000
+"""Of what is no JSON, that are looked at for the number of its call: about a second's worth."""
+_TOKEN = re.compile(r'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]:,]|[^\s{}\[\]:,"]+|".*')
+UNREADABLE = "the answer cannot be read: it is no valid message, or nested too deep"
 
 
 class Incoming:
@@ -91,18 +98,47 @@ def written(error: Exception) -> Any:
 
 
 def salvage(value: Any) -> SessionMessage | None:
-    """The message that JSON was meant to be; None when it answers nothing."""
+    """The message that JSON, or text that is nearly so, was meant to be; None when it answers nothing."""
     from mcp.shared.message import SessionMessage
     from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
-    number = value.get("id") if isinstance(value, dict) else None
-    if isinstance(number, bool) or not isinstance(number, int | str):
+    number = _number(value)
+    if number is None:
         return None
     try:  # half of a surrogate pair becomes a question mark
         strict = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
         return SessionMessage(jsonrpc_message_adapter.validate_json(strict, by_name=False))
     except (ValueError, RecursionError):
-        if "method" in value:
+        if isinstance(value, dict) and "method" in value:
             return None
-        said = ErrorData(code=PARSE_ERROR, message="the answer is no valid message")
+        said = ErrorData(code=PARSE_ERROR, message=UNREADABLE)
         return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=said))
+
+
+def _number(value: Any) -> int | str | None:
+    """The number of the call that a message answers."""
+    if isinstance(value, str):
+        value = _outermost(value)
+    number = value.get("id") if isinstance(value, dict) else None
+    return None if isinstance(number, bool) or not isinstance(number, int | str) else number
+
+
+def _outermost(text: str) -> dict[str, Any]:
+    """The plain values at the top of an object, as far as it can be read; empty for one that is no answer."""
+    found: dict[str, Any] = {}
+    depth, name, before = 0, "", ""
+    for at in itertools.islice(_TOKEN.finditer(text), MOST_TOKENS):
+        token = at[0]
+        if token in "{[":
+            depth += 1
+        elif token in "}]":
+            depth -= 1
+        elif depth == 1 and before in "{," and token.startswith('"'):
+            name = token
+        elif depth == 1 and before == ":":
+            with suppress(ValueError):
+                found[json.loads(name)] = json.loads(token)
+        before = token
+        if depth == 0 and token != "{":
+            break
+    return found if "jsonrpc" in found and "method" not in found else {}

@@ -15,6 +15,7 @@ from localagent.errors import McpFailed, ToolError
 from localagent.mcp.config import ServerConfig
 from localagent.mcp.failures import failure
 from localagent.mcp.link import Link
+from localagent.mcp.offered import fingerprint
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -56,6 +57,8 @@ class Server:
         self.config = config
         self.listing: tuple[Tool, ...] = ()
         """The tools that it listed last; a new tuple each time, and safe to read from any thread."""
+        self.first: dict[str, Tool] | None = None
+        """The tools of its first list by their names, however often it is started anew."""
         self._tasks = tasks
         self._start_timeout = start_timeout
         self._report = report
@@ -83,14 +86,21 @@ class Server:
             self._link.stop()
 
     async def call(
-        self, tool: str, arguments: Mapping[str, Any], on_progress: ProgressFnT | None
+        self, tool: Tool, arguments: Mapping[str, Any], on_progress: ProgressFnT | None
     ) -> CallToolResult:
-        """What the tool answers; a server that has died is started before. Raises ToolError."""
+        """What the tool answers; a server that has died is started before. Raises ToolError.
+
+        `tool` is as it was offered: one that has changed since is not what was allowed to run.
+        """
         try:
             link = await self._linked()
         except McpFailed as error:
             raise ToolError(str(error)) from error
-        result = await link.call(tool, arguments, on_progress)
+        now = next((each for each in link.tools if each.name == tool.name), None)
+        if fingerprint(now) != fingerprint(tool):
+            changed = f"has changed or withdrawn its tool {tool.name!r:.80} since it was offered"
+            raise ToolError(f"the MCP server {self.config.name} {changed}; the call was not sent")
+        result = await link.call(tool.name, arguments, on_progress)
         self._failures = 0
         return result
 
@@ -101,10 +111,12 @@ class Server:
         names = tuple(tool.name for tool in self.listing)
         if self._closed or link is None:
             return ServerStatus(self.config.name, "closed", tools=names)
-        error = str(link.error) if link.error else None
         state: Literal["starting", "running", "failed"]
         state = "running" if link.open else "failed" if link.ready.is_set() else "starting"
-        return ServerStatus(self.config.name, state, link.about, names, error)
+        error = link.error
+        if state == "failed" and error is None:  # it is being wound up
+            error = failure(self.config.name, "it ended by itself")
+        return ServerStatus(self.config.name, state, link.about, names, str(error) if error else None)
 
     async def _linked(self) -> Link:
         """A connection that is open. Raises McpFailed when there is none to be had."""
@@ -129,6 +141,7 @@ class Server:
             await link.ready.wait()
             if link.open:
                 return link
+            await link.finished.wait()  # only then it is known what it died of
             raise link.error or failure(self.config.name, "it was closed")
 
     async def _live(self, link: Link) -> None:
@@ -148,5 +161,7 @@ class Server:
     def _on_tools(self, link: Link, problem: McpFailed | None) -> None:
         if problem is None:
             self.listing = link.tools
+            if self.first is None:
+                self.first = {tool.name: tool for tool in link.tools}
         else:
             self._report(self.config.name, problem)

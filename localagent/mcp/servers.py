@@ -165,18 +165,20 @@ class McpServers:
 
     def _offered(self, server: Server) -> tuple[Tool, ...]:
         """The tools of a server, built once for each of its lists."""
-        listing = server.listing
+        listing, first = server.listing, server.first or {}
         made = self._made.get(server.config.name)
         if made is None or made[0] is not listing:
             tools = tuple(
-                offered_tool(server.config, listed, self._prefix, self._call)
+                offered_tool(server.config, listed, first.get(listed.name), self._prefix, self._call)
                 for listed in listing
                 if server.config.offers(listed.name)
             )
             made = self._made[server.config.name] = (listing, tools)
         return made[1]
 
-    def _call(self, name: str, tool: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+    def _call(
+        self, name: str, tool: ListedTool, arguments: Mapping[str, Any], context: ToolContext
+    ) -> ToolOutput:
         """Call a tool, and wait for as long as somebody wants the result."""
         news: SimpleQueue[tuple[str, float | None] | None] = SimpleQueue()
 
@@ -199,7 +201,7 @@ class McpServers:
                 except Empty:
                     continue
                 if said is None:
-                    return as_output(name, tool, future.result())
+                    return as_output(name, tool.name, future.result())
                 context.progress(*said)
         except CancelledError:
             raise ToolError(CLOSED) from None

@@ -21,10 +21,21 @@ from localagent.messages.values import check_json, quoted
 from localagent.tools.findings import findings, one_line, shown, writable
 from localagent.tools.misread import misread
 from localagent.tools.names import listed, matched
-from localagent.tools.schema import Schema, inlined, lets_more_through, schemas_of, tidied
+from localagent.tools.schema import (
+    Schema,
+    backtracking_pattern,
+    inlined,
+    lets_more_through,
+    schemas_of,
+    tidied,
+)
 from localagent.tools.signature import NOTHING, Parameter, no_schema, refuse
 from localagent.tools.tool import Bound, ToolContext
 
+PATTERN = (
+    "its pattern {!r:.60} would be matched by Python's re, which one text can keep busy for ever: "
+    "give pydantic the pattern as text and leave regex_engine alone, or check the text in the function"
+)
 MAX_FINDINGS = 5
 """More than so many at once help no model."""
 
@@ -113,6 +124,9 @@ def read_arguments(parameters: Sequence[Parameter], descriptions: Mapping[str, s
     """
     asked = {each.name: each for each in parameters if each.adapter is not None}
     raw, definitions = _raw_schemas(asked, tool)
+    for name, each in asked.items():
+        if each.adapter and (pattern := backtracking_pattern(each.adapter.core_schema)) is not None:
+            raise refuse(tool, name, PATTERN.format(pattern))
     properties: Schema = {}
     closed = set()
     for name, each in asked.items():

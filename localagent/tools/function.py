@@ -32,6 +32,7 @@ class FunctionTool(Tool, Generic[P, R]):
     function: Callable[P, R] = field(repr=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         documented = docstring_of(underlying(self.function))
         known = {"__name__": self.name, "__doc__": documented, "__wrapped__": self.function}
         for name in ("__name__", "__qualname__", "__module__"):
@@ -114,6 +115,7 @@ def tool(
             repeatable=repeatable,
             timeout=timeout,
             kind=kind,
+            origin=written,
             function=written,
         )
         try:

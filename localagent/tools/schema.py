@@ -7,6 +7,7 @@ would cost prompt tokens in every tool, and unknown names are refused by name wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -28,6 +29,8 @@ _OF_ONE = frozenset(
 )
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", list: "array"}
 
+_NO_SCHEMAS = frozenset({"metadata", "config", "default"})
+"""Of a core schema: what holds no schemas."""
 _READ = (str, int, float, type(None), list, dict)
 """Values that pydantic finds again when it reads them as JSON."""
 
@@ -70,6 +73,30 @@ def schemas_of(adapters: Mapping[str, TypeAdapter[Any]]) -> tuple[Schema, Schema
     inputs = [(name, "validation", adapter) for name, adapter in adapters.items()]
     found, shared = TypeAdapter.json_schemas(inputs, schema_generator=_Generator)  # type: ignore[arg-type]
     return {name: found[name, "validation"] for name in adapters}, shared.get("$defs", {})
+
+
+def backtracking_pattern(core: Any) -> str | None:
+    """The first pattern that pydantic would match with Python's `re`, not with its own engine.
+
+    A text that a model writes can keep `re` busy for ever, and with it every thread of the program.
+    """
+    waiting: list[tuple[Any, bool]] = [(core, False)]
+    while waiting:
+        part, inherited = waiting.pop()
+        if isinstance(part, list | tuple):
+            waiting += [(item, inherited) for item in part]
+        elif isinstance(part, dict) and not isinstance(part.get("type"), str):
+            waiting += [(item, inherited) for item in part.values()]  # fields by their names
+        elif isinstance(part, dict):
+            chosen = part.get("regex_engine", (part.get("config") or {}).get("regex_engine"))
+            backtracks = inherited if chosen is None else chosen == "python-re"
+            pattern = part.get("pattern") if part["type"] == "str" else None
+            if isinstance(pattern, re.Pattern):
+                return str(pattern.pattern)
+            if isinstance(pattern, str) and backtracks:
+                return pattern
+            waiting += [(value, backtracks) for key, value in part.items() if key not in _NO_SCHEMAS]
+    return None
 
 
 def inlined(schema: Schema) -> Schema:

@@ -7,9 +7,10 @@ nothing; what it returns runs once.
 
 from __future__ import annotations
 
+import json
 import math
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,6 +88,26 @@ class Tool:
     """Seconds; None leaves it to the agent."""
     kind: str | None = None
     """What sort of tool it is, as a hint for user interfaces: "read", "edit", "execute", "fetch"."""
+    origin: Any = field(default=None, repr=False)
+    """What does the work: a function, a tool of a server as it was listed. None: `bind`."""
+
+    def __post_init__(self) -> None:
+        """A copy that binds in another way still does the same."""
+        if self.origin is None:
+            object.__setattr__(self, "origin", self.bind)
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for tools that are the same in all that a person sees of them, and in what does the work.
+
+        A name alone is not enough to remember an answer by: a server may come to mean something else by it,
+        and another tool may take its place.
+        """
+        try:
+            hash(origin := self.origin)
+        except TypeError:
+            origin = id(self.origin)  # whoever keeps the identity keeps the tool
+        return json.dumps([self.schema, self.side_effects, self.kind], sort_keys=True, default=repr), origin
 
     def normal(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments in normal form: what the tool gets, as JSON. Raises InvalidArguments."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import threading
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, PlainSerializer, StringConstraints
 
-from localagent.agent import Agent, Allow, ApprovalGiven, Approvals, Deny, Edit, Rule, ToolEnded
+from localagent.agent import Agent, Allow, ApprovalGiven, Approvals, Deny, Edit, Rule, ToolEnded, ToolProgress
 from localagent.agent.approvals import as_approvals
 from localagent.agent.gate import EDITED
 from localagent.errors import InvalidArguments, UsageError
@@ -166,6 +167,92 @@ def test_a_denied_call_does_not_run_however_it_is_spelled():
     assert [result.is_error for result in done.messages[2].results] == [True, True, True, False]
 
 
+# -- what is bound when ------------------------------------------------------------------------------------
+
+
+def watched(bound: list[Any], **options: Any) -> Tool:
+    """A tool that writes down what is bound to it, and brought to its normal form."""
+
+    def bind(arguments: Any) -> Any:
+        bound.append(arguments)
+        return lambda context: "ran"
+
+    def normalise(arguments: Any) -> dict[str, Any]:
+        bound.append("normal")
+        return dict(arguments)
+
+    parameters = {"type": "object", "properties": {"path": {"type": "string"}}}
+    return Tool(
+        name="touch", description="", parameters=parameters, bind=bind, normalise=normalise, **options
+    )
+
+
+@pytest.mark.parametrize(
+    "approvals",
+    [
+        None,
+        lambda requests: [Deny()],
+        lambda requests: [Deny(always=True)],
+        [Rule("deny", "touch")],
+        [Rule("deny", "touch", {"path": "a"})],
+    ],
+)
+def test_a_denied_call_is_not_bound(approvals):
+    bound: list[Any] = []
+    agent = Agent(
+        scripted(block("touch(path='a')"), "x"), [watched(bound, side_effects=True)], approvals=approvals
+    )
+    _, done = follow(agent)
+    assert done.messages[2].results[0].text.startswith("Denied")
+    assert bound == []
+
+
+def test_a_call_is_bound_once_and_after_the_approval():
+    bound: list[Any] = []
+
+    def approve(requests: list[Any]) -> list[Allow]:
+        assert bound == []
+        return [Allow()]
+
+    tools = [watched(bound, side_effects=True)]
+    _, done = follow(Agent(scripted(block("touch(path='a')"), "x"), tools, approvals=approve))
+    assert lines(done.messages)[2] == "tool: ran"
+    assert bound == [{"path": "a"}]
+
+
+def test_binding_counts_as_time_of_the_call():
+    given_up, begun = threading.Event(), []
+
+    def wait(value: str) -> str:
+        begun.append(value)
+        given_up.wait(10)
+        return value
+
+    @tool(timeout=0.2)
+    def slow(word: Annotated[str, AfterValidator(wait)]) -> str:
+        return "never"
+
+    _, done = follow(Agent(scripted(block("slow(word='a')", "kill(pid=1)"), "x"), [slow, kill]))
+    given_up.set()
+    assert begun == ["a"], "nobody waited for it elsewhere"
+    assert [result.is_error for result in done.messages[2].results] == [True, False]
+    assert "did not answer within 0.2 seconds" in done.messages[2].results[0].text
+
+
+def test_what_a_validator_prints_is_progress(capsys):
+    def shout(value: str) -> str:
+        print(f"checking {value}")
+        return value
+
+    @tool
+    def check(word: Annotated[str, AfterValidator(shout)]) -> str:
+        return word
+
+    events, _ = follow(Agent(scripted(block("check(word='a')"), "x"), [check]))
+    assert "checking a" in [event.text for event in events if isinstance(event, ToolProgress)]
+    assert capsys.readouterr().out == ""
+
+
 # -- answers for good -------------------------------------------------------------------------------------
 
 YES, NEVER = Allow(always=True), Deny("never", always=True)
@@ -201,6 +288,106 @@ def decided(rules: list[Rule], remembered: Any, path: str) -> str:
 )
 def test_the_order_of_rules_and_answers(rules, remembered, decision):
     assert decided(rules, remembered, "/etc/x") == decision
+
+
+class Press:
+    """Something to call that cannot be hashed."""
+
+    __hash__ = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Press)
+
+    def __call__(self) -> str:
+        """Press."""
+        return "pressed"
+
+
+def press() -> str:
+    """Press."""
+    return "pressed"
+
+
+def press_harder() -> str:
+    """Press."""
+    return "broken"
+
+
+def plain(**changes: Any) -> Tool:
+    fields = {"name": "press", "description": "Press.", "parameters": PRESSED, "bind": bound_to_nothing}
+    return Tool(**{**fields, **changes})
+
+
+def shown() -> Tool:
+    """As a run has it, which is another object each time."""
+    return next(iter(ToolSet([plain()])))
+
+
+def bound_otherwise(arguments: Any) -> Any:
+    return lambda context: "broken"
+
+
+PRESSED = {"type": "object", "properties": {"how-hard": {"type": "integer"}}}
+WIDER = {"type": "object", "properties": {"how-hard": {"type": "number"}}}
+
+
+def bound_to_nothing(arguments: Any) -> Any:
+    return lambda context: "pressed"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (tool(press), tool(press), True),
+        (tool(press), tool(press, name="push"), False),
+        (tool(press), tool(press, description="Push."), False),
+        (tool(press), tool(press, side_effects=True), False),
+        (tool(press), tool(press, kind="edit"), False),
+        (tool(press), tool(press_harder, name="press"), False),
+        (tool(press), plain(), False),
+        (tool(Press(), name="press"), tool(Press(), name="press"), False),
+        (plain(), plain(), True),
+        (shown(), shown(), True),
+        (plain(), plain(parameters=WIDER), False),
+        (plain(), plain(bind=bound_otherwise), False),
+        (plain(origin="a"), plain(origin="a", bind=bound_otherwise), True),
+        (plain(origin="a"), plain(origin="b"), False),
+    ],
+)
+def test_always_is_said_of_one_tool(one, other, same):
+    approvals = Approvals([Rule("ask")])
+    approvals.remember(one, Allow(always=True))
+    call = ToolCallPart(id="c", name="press")
+    assert approvals.decide(one, call) == Allow(always=True)
+    assert approvals.decide(other, call) == (Allow(always=True) if same else None)
+    assert approvals.has_changed(other) is (not same and other.name == "press")
+    approvals.forget()
+    assert approvals.decide(one, call) is None
+    assert not approvals.has_changed(other)
+
+
+def test_never_is_said_of_a_name():
+    approvals = Approvals([Rule("allow")])
+    approvals.remember(tool(press), NEVER)
+    call = ToolCallPart(id="c", name="press")
+    assert approvals.decide(tool(press_harder, name="press"), call) == NEVER
+    approvals.remember(tool(press), YES)
+    assert approvals.decide(tool(press), call) == NEVER
+    approvals.forget()
+    assert approvals.decide(tool(press), call) == Allow()
+
+
+def test_whoever_is_asked_is_told_that_a_tool_changed():
+    told = []
+
+    def approve(requests: list[Any]) -> list[Allow]:
+        told.extend(request.changed for request in requests)
+        return [YES]
+
+    approvals = Approvals([Rule("ask")], approve)
+    for made in (tool(press), tool(press), tool(press_harder, name="press")):
+        follow(Agent(scripted(block("press()"), "x"), [made], approvals=approvals))
+    assert told == [False, True]
 
 
 # -- changed arguments ------------------------------------------------------------------------------------

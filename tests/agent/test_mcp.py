@@ -43,7 +43,7 @@ def test_tools_of_servers_are_tools(servers):
     assert (added.text, told.text) == ("3", "noon in CET")
     assert (failed.is_error, wrong.is_error) == (True, True)
     assert "the disk is full" in failed.text
-    assert sum(isinstance(event, ToolStarted) for event in events) == 3
+    assert sum(isinstance(event, ToolStarted) for event in events) == 4
 
 
 def test_what_only_reads_does_not_ask(servers):

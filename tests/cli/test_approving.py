@@ -24,7 +24,7 @@ def keep_it(text: str) -> str:
 def asked(monkeypatch):
     """Answers questions with what is put into the list; what was asked is the result."""
 
-    def ask(arguments, *answers):
+    def ask(arguments, *answers, changed=False):
         shown = []
         waiting = list(answers)
 
@@ -37,7 +37,7 @@ def asked(monkeypatch):
         monkeypatch.setattr(approving, "_typed", typed)
         approver = approving.TerminalApprover(shown.append, lambda: None)
         call = ToolCallPart(id="c1", name="keep_it", arguments=arguments)
-        return approver([ApprovalRequest(call, keep_it)]), shown
+        return approver([ApprovalRequest(call, keep_it, changed)]), shown
 
     return ask
 
@@ -57,3 +57,9 @@ def test_what_is_edited_hides_nothing_either(asked):
     assert decision == Edit({"text": HIDDEN})
     assert shown[-1].isprintable()
     assert json.loads(shown[-1].removeprefix("arguments: ")) == {"text": HIDDEN}
+
+
+def test_a_tool_that_changed_since_it_was_allowed_is_said(asked):
+    _, shown = asked({"text": "a"}, "y", changed=True)
+    assert shown[0] == "keep.it has changed since you always allowed it"
+    assert shown[1].startswith("may it run? keep.it(")

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 MODE = sys.argv[1]
+DEPTH = 100_000
 OBJECT = {"type": "object", "properties": {}}
 
 
@@ -27,6 +28,11 @@ def tool(name: str, schema: object = OBJECT, **more: object) -> dict:
 def listed(params: dict) -> dict:
     cursor = params.get("cursor")
     match MODE:
+        case "changes":
+            first = tool("t", description="A tool.", annotations={"readOnlyHint": True})
+            said = json.loads(sys.argv[2])
+            changed = {key: value for key, value in {**first, **said}.items() if value is not None}
+            return {"tools": [changed if Path(sys.argv[3]).exists() else first]}
         case "list_of_nonsense":
             return {"tools": 5}
         case "tool_without_schema":
@@ -81,10 +87,25 @@ def called(number: object, params: dict) -> None:
             write(b'{"jsonrpc": "2.0", "id": 99999, "result": {}}')
             write(b'{"jsonrpc": "2.0", "method": "notifications/unheard_of"}')
             write(b"[]")
+        case "deep" | "deep_before_its_number" | "deep_text":
+            deep = "[" * DEPTH + "]" * DEPTH
+            content = f'[{{"type": "text", "text": "{deep}"}}]' if MODE == "deep_text" else "[]"
+            inside = "{}" if MODE == "deep_text" else f'{{"a": {deep}}}'
+            fields = [f'"id": {number}', f'"result": {{"content": {content}, "structuredContent": {inside}}}']
+            if MODE == "deep_before_its_number":
+                fields.reverse()
+            write(f'{{"jsonrpc": "2.0", {", ".join(fields)}}}'.encode())
+            return
+        case "cut":
+            write(f'{{"jsonrpc": "2.0", "id": {number}, "result": {{"content": ["'.encode())
+            return
         case "dies_in_call":
             os._exit(1)
         case "silent_in_call":
             return
+        case "changes" if params["name"] == "t":
+            Path(sys.argv[3]).touch()
+            say(method="notifications/tools/list_changed")
         case "silent_in_second_list":
             Path(sys.argv[2]).mkdir()
             say(method="notifications/tools/list_changed")
@@ -121,6 +142,10 @@ def answer(request: dict) -> None:
             Path(sys.argv[2], "asked").touch()
         case "tools/list":
             say(id=number, result=listed(params))
+            if MODE == "dies_after_list":
+                sys.stderr.write("out of memory\n")
+                sys.stderr.flush()
+                os._exit(1)
         case "tools/call":
             called(number, params)
 

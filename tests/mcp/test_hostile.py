@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from localagent.errors import InvalidArguments, McpFailed, ToolError
 from localagent.mcp import McpServers
+from localagent.mcp.incoming import salvage
 from tests.mcp.conftest import call, context, eventually, hostile, real, tool_of
 
 ROOT = Path(__file__).parents[2]
@@ -145,7 +147,10 @@ def test_media_that_cannot_be_read_are_named():
     ("mode", "said"),
     [
         ("no_result", "gave no result: it answered with what is no MCP"),
-        ("not_an_object", "the answer is no valid message"),
+        ("not_an_object", "the answer cannot be read: it is no valid message"),
+        ("deep", "the answer cannot be read: it is no valid message, or nested too deep"),
+        ("deep_before_its_number", "nested too deep"),
+        ("cut", "the answer cannot be read"),
         ("refuses", "refuses the call: no such thing"),
     ],
 )
@@ -156,6 +161,55 @@ def test_answers_that_are_none(mode, said):
                 call(servers, "h_t")
             assert said in str(failed.value)
         assert servers.status()[0].state == "running"
+
+
+def test_a_server_that_dies_once_it_has_listed_is_said_to_have_died():
+    problems = []
+    config = {"h": hostile("dies_after_list")}
+    with McpServers(config, on_problem=lambda _, problem: problems.append(str(problem))) as servers:
+        eventually(lambda: servers.status()[0].state == "failed", "its end")
+        assert "it ended by itself" in servers.status()[0].error
+        for _ in range(3):
+            with pytest.raises(
+                ToolError, match=r"it ended by itself \[it wrote: out of memory\]|ended while it"
+            ):
+                call(servers, "h_t")
+    assert not [problem for problem in problems if "closed" in problem]
+
+
+def test_text_may_look_as_it_likes():
+    with McpServers({"h": hostile("deep_text")}) as servers:
+        assert call(servers, "h_t").content == "[" * 100_000 + "]" * 100_000
+
+
+NUMBERS = [
+    ('{"jsonrpc": "2.0", "id": 3, "result": {"id": 4, x', 3),
+    ('{"jsonrpc": "2.0", "result": [[{"id": 4}], x], "id": "a\\"b"}', 'a"b'),
+    ('{"result": {x}, "id": 3, "jsonrpc": "2.0"}', 3),
+    ('{"jsonrpc": "2.0", "id": true, x', None),
+    ('{"jsonrpc": "2.0", "id": [3], x', None),
+    ('{"jsonrpc": "2.0", "result": {"id": 3}, x', None),
+    ('{"jsonrpc": "2.0", "method": "m", "id": 3, x', None),
+    ('{"jsonrpc": "2.0"} {"id": 3, x', None),
+    ('{"id": 3, "result": x', None),
+    ('["jsonrpc", "id", 3, x', None),
+    ('log: {"jsonrpc": "2.0", "id": 3, x', None),
+    ('{"jsonrpc": "2.0", "result": "never \\" ended, "id": 3}', None),
+    ('{"jsonrpc": "2.0", "result": "never ended, \\"id\\": 3}', None),
+]
+
+
+@pytest.mark.parametrize(("line", "number"), NUMBERS)
+def test_which_call_a_line_answers_that_cannot_be_read(line, number):
+    message = salvage(line)
+    assert (None if message is None else message.message.id) == number
+
+
+@pytest.mark.parametrize("line", ['"a' * 5_000_000, '"' + '\\"' * 5_000_000, "[1," * 5_000_000])
+def test_a_line_without_an_end_is_given_up(line):
+    began = time.monotonic()
+    assert salvage('{"jsonrpc": "2.0", "result": ' + line) is None
+    assert time.monotonic() - began < 20
 
 
 def test_a_call_that_is_never_answered_can_be_cancelled():

@@ -7,6 +7,7 @@ import datetime as dt
 import enum
 import functools
 import inspect
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections import OrderedDict
 
 CONTEXT = ToolContext(call=ToolCallPart(id="1", name="f"))
+HANGS = "^(a+)+$"
 DATE = 'Input should be a date such as "2026-01-31"'
 MOMENT = 'Input should be a date and time such as "2026-01-31T12:00:00"'
 
@@ -699,6 +701,43 @@ def test_what_is_no_tool_is_refused_when_it_is_decorated(thing, options, says):
             tool(**options)(thing)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
+
+
+class Backtracking(BaseModel):
+    model_config = ConfigDict(regex_engine="python-re")
+    config: Annotated[str, Field(pattern=HANGS)]
+    regex_engine: str = ""
+
+
+class Holding(BaseModel):
+    held: dict[str, list[Backtracking | None]]
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        Annotated[str, Field(pattern=re.compile(HANGS))],
+        Annotated[str | None, Field(pattern=re.compile(HANGS))],
+        dict[Annotated[str, Field(pattern=re.compile(HANGS))], int],
+        Backtracking,
+        Holding,
+    ],
+)
+def test_a_pattern_that_one_text_can_keep_busy_is_refused(annotation):
+    with pytest.raises(InvalidTool, match=r"parameter text: its pattern '\^\(a\+\)\+\$'.* as text"):
+
+        @tool
+        def match(text: annotation) -> str:
+            return "ok"
+
+
+def test_patterns_are_matched_in_time():
+    @tool
+    def match(text: Annotated[str, Field(pattern=HANGS)]) -> str:
+        return text
+
+    assert call(match, text="aaa") == "aaa"
+    assert "should match pattern" in refusal(match, {"text": "a" * 50_000 + "!"})[0]
 
 
 def test_importing_the_tools_imports_nothing_heavy():

@@ -1,0 +1,233 @@
+"""The arguments of a server's tool, held against the JSON Schema that the server lists for it.
+
+A schema is a stranger's, and may hang whoever checks it: a pattern such as `^(a+)+$`, references that double
+at every step, a list that is compared pair by pair. So a check has a time limit, and patterns are matched by
+`regex`, which keeps to it and lets other threads run meanwhile. Where a check has no answer in time, or the
+schema or a pattern in it cannot be used, nothing is refused here: the server checks what it is sent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import cached_property, lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+from localagent.errors import InvalidArguments
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+    from jsonschema.protocols import Validator
+
+SECONDS = 1.0
+"""What one check may take."""
+PATIENCE = 0.2
+"""Seconds of processor time that one match may take; on a busy machine more passes by."""
+TOLD = 3
+"""Mistakes in one call that the model is told of at once."""
+SHOWN = 200
+"""Characters of a mistake that it is told."""
+LONGEST_PATTERN = 1000
+"""Characters of a pattern: a longer one may take too long to compile."""
+
+_deadline: ContextVar[float] = ContextVar("deadline")
+"""When the check that runs in this context has to end, on the clock of `monotonic`."""
+
+
+class Undecided(Exception):
+    """Whether the arguments fit cannot be said here."""
+
+
+class Arguments:
+    """What a tool takes, by its JSON Schema."""
+
+    def __init__(self, tool: str, schema: Mapping[str, Any]) -> None:
+        self._tool = tool
+        self._schema = schema
+
+    def check(self, given: Any) -> None:
+        """Raise InvalidArguments for arguments that do not fit."""
+        if not isinstance(given, Mapping):
+            raise InvalidArguments(f"the arguments of {self._tool} are an object, not {type(given).__name__}")
+        try:
+            found = self._mistakes(dict(given))
+        except Exception:  # Undecided; a reference to nowhere or to itself: jsonschema lets all out
+            return
+        if found:
+            more = "; and more" if len(found) > TOLD else ""
+            raise InvalidArguments(f"the arguments do not fit {self._tool}: {'; '.join(found[:TOLD])}{more}")
+
+    def _mistakes(self, given: dict[str, Any]) -> list[str]:
+        running = _deadline.set(time.monotonic() + SECONDS)
+        try:
+            found: list[str] = []
+            for error in self._validator.iter_errors(given) if self._validator else ():
+                found.append(_described(error))
+                if len(found) > TOLD:
+                    break
+            return found
+        finally:
+            _deadline.reset(running)
+
+    @cached_property
+    def _validator(self) -> Validator | None:
+        """None when the schema is none."""
+        from jsonschema import Draft202012Validator
+        from jsonschema.validators import validator_for
+        from referencing import Registry
+
+        try:
+            kind = validator_for(self._schema, Draft202012Validator)
+            if _leaves_bounds(self._schema):
+                return None
+            if not _bounded(kind)(kind.META_SCHEMA).is_valid(self._schema):
+                return None
+            # With an empty registry nothing is fetched: a reference to elsewhere would be a request to
+            # elsewhere.
+            return _bounded(kind)(self._schema, registry=Registry())
+        except Exception:
+            return None
+
+
+def _described(error: ValidationError) -> str:
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
+    where = "".join(steps).lstrip(".")
+    return f"{where}: {error.message}" if where else str(error.message)
+
+
+Keyword = Callable[[Any, Any, Any, Mapping[str, Any]], "Iterator[ValidationError] | None"]
+
+
+def _leaves_bounds(schema: Mapping[str, Any]) -> bool:
+    """Whether checking it would need what is not done here.
+
+    For `unevaluatedProperties` the package looks at `patternProperties` itself. A schema inside may name a
+    dialect of its own, which is not followed here.
+    """
+    keys: set[str] = set()
+    waiting: list[Any] = list(schema.values())
+    while waiting:
+        match waiting.pop():
+            case dict() as inner:
+                if isinstance(inner.get("$schema"), str):
+                    return True
+                keys |= inner.keys()
+                waiting += inner.values()
+            case list() as several:
+                waiting += several
+    return {"unevaluatedProperties", "patternProperties"} <= keys | schema.keys()
+
+
+@lru_cache
+def _bounded(kind: Any) -> Any:
+    """A class of validators whose every step looks at the time, with keywords that cannot blow up."""
+    from jsonschema.validators import extend
+
+    own: dict[str, Keyword] = {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+        "uniqueItems": _unique_items,
+    }
+    known = {name: own.get(name, keyword) for name, keyword in kind.VALIDATORS.items()}
+    bounded = extend(kind, {name: partial(_step, keyword) for name, keyword in known.items()})
+    bounded.evolve = _evolve
+    return bounded
+
+
+def _evolve(validator: Any, **changes: Any) -> Any:
+    """The same validator for a schema inside: the package's own way takes an unbounded class by `$schema`."""
+    import attrs
+
+    kept = {each.alias: getattr(validator, each.name) for each in attrs.fields(type(validator)) if each.init}
+    return type(validator)(**{**kept, **changes})
+
+
+def _step(
+    keyword: Keyword, validator: Any, value: Any, instance: Any, schema: Any
+) -> Iterator[ValidationError]:
+    _time_left()
+    for error in keyword(validator, value, instance, schema) or ():
+        # A message quotes the value, and alternatives keep a message each.
+        if len(error.message) > SHOWN:
+            error.message = f"{error.message[: SHOWN - 3]}..."
+        yield error
+
+
+def _time_left() -> float:
+    """The seconds that are left. Raises Undecided when there are none."""
+    left = _deadline.get() - time.monotonic()
+    if left <= 0:
+        raise Undecided("the check takes too long")
+    return left
+
+
+def _found(pattern: Any, text: str) -> bool:
+    """Whether the text has the pattern in it. Raises Undecided for one that is none, or takes too long."""
+    import regex
+
+    if not isinstance(pattern, str) or len(pattern) > LONGEST_PATTERN:
+        raise Undecided("a pattern that is not matched here")
+    try:
+        return regex.search(pattern, text, timeout=min(_time_left(), PATIENCE), concurrent=True) is not None
+    except (TimeoutError, regex.error, MemoryError) as error:
+        raise Undecided(str(error)) from None
+
+
+def _pattern(validator: Any, pattern: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    from jsonschema import ValidationError
+
+    if isinstance(instance, str) and not _found(pattern, instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(
+    validator: Any, patterns: Any, instance: Any, schema: Any
+) -> Iterator[ValidationError]:
+    for pattern, inner in patterns.items() if isinstance(instance, dict) else ():
+        for name, value in instance.items():
+            if _found(pattern, name):
+                yield from validator.descend(value, inner, path=name, schema_path=pattern)
+
+
+def _additional_properties(
+    validator: Any, others: Any, instance: Any, schema: Any
+) -> Iterator[ValidationError]:
+    from jsonschema import ValidationError
+
+    if not isinstance(instance, dict) or others is True:
+        return
+    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    for name, value in instance.items():
+        if name not in known and not any(_found(pattern, name) for pattern in patterns):
+            if others is False:
+                yield ValidationError(f"there is no {name!r}")
+            else:
+                yield from validator.descend(value, others, path=name)
+
+
+def _unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    from jsonschema import ValidationError
+
+    if wanted is not True or not isinstance(instance, list):
+        return
+    seen = set()
+    for item in instance:
+        _time_left()
+        if (form := _comparable(item)) in seen:
+            yield ValidationError(f"{instance!r} has non-unique elements")
+            return
+        seen.add(form)
+
+
+def _comparable(value: Any) -> Any:
+    """Something to hash: the same for 1 and 1.0, another for true."""
+    match value:
+        case list():
+            return ("array", *map(_comparable, value))
+        case dict():
+            return frozenset((name, _comparable(item)) for name, item in value.items())
+        case bool():
+            return ("boolean", value)
+    return value
