@@ -78,7 +78,7 @@ def refused(calls: Iterable[ToolCallPart], text: str) -> list[Slot]:
 
 
 def open_slots(calls: Sequence[ToolCallPart], tools: ToolSet, most: int) -> list[Slot]:
-    """A slot for every call; those of tools that are not there, and all after the first `most`, have results."""
+    """A slot for every call. Calls of unknown tools, and all after the first `most`, have their results."""
     slots = []
     for place, call in enumerate(calls):
         slot = Slot(call, call, tools.find(call.name), too_many=place >= most)
