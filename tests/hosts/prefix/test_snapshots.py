@@ -153,6 +153,14 @@ def test_limits_hold_and_the_oldest_goes_first(tmp_path: Path) -> None:
     assert len(SnapshotFolder(tmp_path).files()) == 2
 
 
+def test_what_just_fits_stays(tmp_path: Path) -> None:
+    sizes = [write(tmp_path, talk(seed, 100)).stat().st_size for seed in range(3)]
+    SnapshotFolder(tmp_path, total=sum(sizes)).shrink(tmp_path / KEY.folder)
+    assert len(SnapshotFolder(tmp_path).files()) == 3
+    SnapshotFolder(tmp_path, total=sum(sizes) - 1).shrink(tmp_path / KEY.folder)
+    assert len(SnapshotFolder(tmp_path).files()) == 2
+
+
 def test_a_full_disk_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,7 +315,7 @@ def test_a_pipe_is_no_snapshot(tmp_path: Path) -> None:
 
 
 def test_what_another_process_removed_meanwhile_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever lists a folder finds files that are gone when they are looked at."""
     write(tmp_path, talk(1, 100))
@@ -319,6 +327,7 @@ def test_what_another_process_removed_meanwhile_is_passed_over(
     assert go(cache, chain, [*talk(1, 100), 1]) == 100
     go(cache, chain, talk(2, 100))
     cache.write()
+    assert caplog.text == ""
     left = found(tmp_path, "*/*.prefix")
     assert len(left) == 2, "the longer one in place of its beginning, and the new one"
     size = sum(each.stat().st_size for each in left)
