@@ -66,30 +66,30 @@ def rows(sound: Path) -> Iterator[Row]:
 def of_config(config: dict[str, Any]) -> Iterator[Row]:
     """Each value changed, removed or of another type, and values that the file has not."""
     for key, value in config.items():
-        yield f"config {key} removed", _without("config.json", key)
+        yield f"config {key} removed", _take("config.json", key)
         for other in (*NUMBERS, *ODD):
-            yield f"config {key} = {other!r:.30}", _with("config.json", key, other)
+            yield f"config {key} = {other!r:.30}", put("config.json", key, other)
         for name, text in _RAW.items():
-            yield f"config {key} = {name}", _with_raw("config.json", key, text)
+            yield f"config {key} = {name}", _put_raw("config.json", key, text)
         if isinstance(value, list):
             for changed in (value[:-1], value * 2, value * 100_000, [value], [7] * len(value)):
-                yield f"config {key} of {len(changed)}: {changed!r:.30}", _with("config.json", key, changed)
+                yield f"config {key} of {len(changed)}: {changed!r:.30}", put("config.json", key, changed)
     for key in ("head_dim", "sliding_window", "num_layers", "n_layers", "num_experts", "full_attn_idxs"):
         for other in (*NUMBERS, *ODD):
-            yield f"config {key} added = {other!r:.30}", _with("config.json", key, other)
+            yield f"config {key} added = {other!r:.30}", put("config.json", key, other)
     for quantization in _quantizations():
         for key in ("quantization", "quantization_config"):
-            yield f"config {key} = {quantization!r:.80}", _with("config.json", key, quantization)
+            yield f"config {key} = {quantization!r:.80}", put("config.json", key, quantization)
     for rope in (
         {"rope_theta": 0},
         {"rope_theta": "x"},
         {"rope_theta": float("nan")},
         {"type": "yarn", "factor": 0},
     ):
-        yield f"config rope_parameters = {rope}", _with("config.json", "rope_parameters", rope)
-        yield f"config rope_scaling = {rope}", _with("config.json", "rope_scaling", rope)
+        yield f"config rope_parameters = {rope}", put("config.json", "rope_parameters", rope)
+        yield f"config rope_scaling = {rope}", put("config.json", "rope_scaling", rope)
     for text in ({"num_hidden_layers": 1_000_000}, {"hidden_size": 0}, [], {"text_config": {}}):
-        yield f"config text_config = {text}", _with("config.json", "text_config", text)
+        yield f"config text_config = {text}", put("config.json", "text_config", text)
     for kind in (
         "llama",
         "qwen2",
@@ -101,10 +101,10 @@ def of_config(config: dict[str, Any]) -> Iterator[Row]:
         "cache",
         "base",
     ):
-        yield f"config model_type = {kind}", _with("config.json", "model_type", kind)
+        yield f"config model_type = {kind}", put("config.json", "model_type", kind)
         yield (
             f"config model_type = {kind} with a million layers",
-            _all(_with("config.json", "model_type", kind), _with("config.json", "num_hidden_layers", 10**6)),
+            _all(put("config.json", "model_type", kind), put("config.json", "num_hidden_layers", 10**6)),
         )
 
 
@@ -158,13 +158,15 @@ def of_safetensors(file: Path) -> Iterator[Row]:
         "__proto__",
     ):
         extra = {"dtype": "F16", "shape": [1], "data_offsets": [0, 2]}
-        yield f"a tensor {name!r:.30} more", _extra({name: extra})
+        yield f"a tensor {name!r:.30} more", with_tensors({name: extra})
     yield (
         "100,000 tensors more",
-        _extra({f"t{n}": {"dtype": "F16", "shape": [0], "data_offsets": [0, 0]} for n in range(100_000)}),
+        with_tensors(
+            {f"t{n}": {"dtype": "F16", "shape": [0], "data_offsets": [0, 0]} for n in range(100_000)}
+        ),
     )
     for value in (1, "x", {"format": 1}, {"format": "pt", "x": ["y"]}, {"format": "mlx"}):
-        yield f"__metadata__ = {value}", _extra({"__metadata__": value})
+        yield f"__metadata__ = {value}", with_tensors({"__metadata__": value})
     yield "one name twice", _reheadered(lambda text: text.replace('"model.layers.0.', '"model.layers.1.', 1))
     yield "spaces before", _reheadered(lambda text: "   " + text)
     yield "rubbish behind", _reheadered(lambda text: text + "}")
@@ -213,14 +215,14 @@ def _tensor(header: dict[str, Any], name: str) -> Iterator[tuple[str, list[Any]]
 def of_tokenizer(tokenizer: dict[str, Any]) -> Iterator[Row]:
     """Each part removed, of another type or with wrong ids."""
     for key in tokenizer:
-        yield f"tokenizer {key} removed", _without("tokenizer.json", key)
+        yield f"tokenizer {key} removed", _take("tokenizer.json", key)
         for other in (None, 1, "x", [], {}, [{}], {"type": "x"}, {"type": 1}):
-            yield f"tokenizer {key} = {other!r:.30}", _with("tokenizer.json", key, other)
+            yield f"tokenizer {key} = {other!r:.30}", put("tokenizer.json", key, other)
     first = tokenizer["added_tokens"][0]
     for field in first:
         for other in (*NUMBERS, *ODD, "a" * 100_000, "e", "<|im_end|>", "\ud800", "\0"):
             added = [{**first, field: other}, *tokenizer["added_tokens"][1:]]
-            yield f"added token {field} = {other!r:.30}", _with("tokenizer.json", "added_tokens", added)
+            yield f"added token {field} = {other!r:.30}", put("tokenizer.json", "added_tokens", added)
     model = tokenizer["model"]
     for key, value in model.items():
         for other in (
@@ -235,17 +237,17 @@ def of_tokenizer(tokenizer: dict[str, Any]) -> Iterator[Row]:
         ):
             yield (
                 f"tokenizer model {key} = {other!r:.30}",
-                _with("tokenizer.json", "model", {**model, key: other}),
+                put("tokenizer.json", "model", {**model, key: other}),
             )
         if isinstance(value, dict):
             for number in (-1, 5, 1024, 1 << 31, (1 << 32) - 1):
                 changed = {**value, next(reversed(value)): number}
                 yield (
                     f"tokenizer model {key} ends in {number}",
-                    _with("tokenizer.json", "model", {**model, key: changed}),
+                    put("tokenizer.json", "model", {**model, key: changed}),
                 )
     for kind in ("BPE", "Unigram", "WordPiece", "WordLevel", "x"):
-        yield f"tokenizer model type {kind}", _with("tokenizer.json", "model", {**model, "type": kind})
+        yield f"tokenizer model type {kind}", put("tokenizer.json", "model", {**model, "type": kind})
     for pattern in (
         {"Regex": "(a+)+$"},
         {"Regex": "("},
@@ -254,9 +256,9 @@ def of_tokenizer(tokenizer: dict[str, Any]) -> Iterator[Row]:
         {"Regex": "(?:a{1,9999}){1,9999}"},
     ):
         split = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
-        yield f"tokenizer splits at {pattern}", _with("tokenizer.json", "pre_tokenizer", split)
+        yield f"tokenizer splits at {pattern}", put("tokenizer.json", "pre_tokenizer", split)
         exchange = {"type": "Replace", "pattern": pattern, "content": "aa"}
-        yield f"tokenizer replaces {pattern}", _with("tokenizer.json", "normalizer", exchange)
+        yield f"tokenizer replaces {pattern}", put("tokenizer.json", "normalizer", exchange)
     for key in ("bos_token", "eos_token", "unk_token", "add_bos_token", "chat_template"):
         for other in (
             1,
@@ -271,10 +273,10 @@ def of_tokenizer(tokenizer: dict[str, Any]) -> Iterator[Row]:
             "{{",
             "{% for x in 1 %}",
         ):
-            yield f"tokenizer_config {key} = {other!r:.30}", _with("tokenizer_config.json", key, other)
+            yield f"tokenizer_config {key} = {other!r:.30}", put("tokenizer_config.json", key, other)
     for other in (-1, 1 << 40, "x", [], [1, "x", None], {}, True, 0.5):
         for key in ("eos_token_id", "bos_token_id"):
-            yield f"generation_config {key} = {other!r}", _with("generation_config.json", key, other)
+            yield f"generation_config {key} = {other!r}", put("generation_config.json", key, other)
 
 
 def of_files() -> Iterator[Row]:
@@ -312,19 +314,19 @@ def _edit(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Pa
     return edit
 
 
-def _with(name: str, key: str, value: Any) -> Callable[[Path], object]:
+def put(name: str, key: str, value: Any) -> Callable[[Path], object]:
     return _edit(name, lambda parsed: parsed.update({key: value}))
 
 
-def _with_raw(name: str, key: str, text: str) -> Callable[[Path], object]:
+def _put_raw(name: str, key: str, text: str) -> Callable[[Path], object]:
     def edit(folder: Path) -> None:
-        _with(name, key, "<here>")(folder)
+        put(name, key, "<here>")(folder)
         (folder / name).write_text((folder / name).read_text().replace('"<here>"', text))
 
     return edit
 
 
-def _without(name: str, key: str) -> Callable[[Path], object]:
+def _take(name: str, key: str) -> Callable[[Path], object]:
     return _edit(name, lambda parsed: parsed.pop(key))
 
 
@@ -355,7 +357,7 @@ def _relength(length: int) -> Callable[[Path], object]:
     return edit
 
 
-def _extra(more: dict[str, Any]) -> Callable[[Path], object]:
+def with_tensors(more: dict[str, Any]) -> Callable[[Path], object]:
     return _reheadered(lambda text: json.dumps({**json.loads(text), **more}))
 
 
