@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from localagent.errors import InvalidWeights
 
-MOST_HEADER: Final = 100 << 20
-"""Bytes; what the format allows."""
+MOST_HEADER: Final = 64 << 20
+"""Bytes. The format allows 100 MB; of the largest models they have a few."""
 _MOST_SIZE: Final = (1 << 31) - 1  # of a dimension: MLX counts them in 32 bits
 _MOST_DIMENSIONS: Final = 16
 # Bytes of a value. Types not listed are left for the engine to judge.
