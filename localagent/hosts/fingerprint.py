@@ -8,16 +8,15 @@ the name, or the times of files, and costs milliseconds however large the weight
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
-import stat
 import struct
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from localagent.errors import InvalidWeights
 from localagent.hosts.gguf import header_size
+from localagent.hosts.safetensors import data_begin, regular_size
 
 SAMPLES: Final = 64
 SAMPLE_BYTES: Final = 4096
@@ -82,31 +81,11 @@ def weight_files(path: Path) -> list[Path]:
     return parts
 
 
-def safetensors_header(path: Path) -> dict[str, dict[str, object]]:
-    """The table of tensors of a safetensors file: name to `dtype`, `shape` and `data_offsets`.
-
-    Raises InvalidWeights.
-    """
-    try:
-        with path.open("rb") as file:
-            end = _safetensors_end(file, path)
-            file.seek(8)
-            table = json.loads(file.read(end - 8))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InvalidWeights(f"{path}: cannot be read: {error}") from error
-    if not isinstance(table, dict):
-        raise InvalidWeights(f"{path}: the header is corrupt: no table of tensors")
-    return {name: entry for name, entry in table.items() if isinstance(entry, dict) and "dtype" in entry}
-
-
 def _add_file(digest: hashlib.blake2b, path: Path) -> None:
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for a writer
-            raise InvalidWeights(f"{path}: cannot be read: not a regular file")
+        end = data_begin(path) if path.suffix == ".safetensors" else header_size(path)
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            safetensors = path.suffix == ".safetensors"
-            end = _safetensors_end(file, path) if safetensors else header_size(path)
             if end > _MOST_HEADER:
                 raise InvalidWeights(f"{path}: the header is corrupt: it has {end:,} bytes")
             _add(digest, _U64.pack(size), _U64.pack(end))
@@ -144,18 +123,8 @@ def _add_range(digest: hashlib.blake2b, file: BinaryIO, start: int, end: int) ->
 
 
 def _read_whole(path: Path) -> bytes:
+    regular_size(path, _MOST_HEADER)
     try:
         return path.read_bytes()
     except OSError as error:
         raise InvalidWeights(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def _safetensors_end(file: BinaryIO, path: Path) -> int:
-    """Where the tensor data begin: a length of 8 bytes, then that much JSON."""
-    file.seek(0)
-    head = file.read(8)
-    size = os.fstat(file.fileno()).st_size
-    end = 8 + _U64.unpack(head)[0] if len(head) == 8 else size + 1
-    if end > size or end > _MOST_HEADER:
-        raise InvalidWeights(f"{path}: truncated, or not a safetensors file")
-    return int(end)

@@ -12,7 +12,8 @@ from time import perf_counter
 import pytest
 
 from localagent.errors import InvalidWeights
-from localagent.hosts.fingerprint import SAMPLE_BYTES, fingerprint, safetensors_header, weight_files
+from localagent.hosts.fingerprint import SAMPLE_BYTES, fingerprint, weight_files
+from localagent.hosts.safetensors import read_tensors
 from tests.hosts.test_gguf import ARCHITECTURE, TENSOR, integer, small, string
 
 MIB = 1 << 20
@@ -159,12 +160,12 @@ def test_folders(tmp_path: Path) -> None:
         (one / "renamed.safetensors").read_bytes().replace(b"F16", b"BF16")
     )
     with pytest.raises(InvalidWeights):
-        safetensors_header(one / "renamed.safetensors")
+        read_tensors(one / "renamed.safetensors")
     assert len(seen) == 6
 
 
 def test_header_of_safetensors(tmp_path: Path) -> None:
-    assert safetensors_header(folder_of(tmp_path / "m") / "model.safetensors") == {
+    assert read_tensors(folder_of(tmp_path / "m") / "model.safetensors") == {
         "a": {"dtype": "F16", "shape": [MIB // 2], "data_offsets": [0, MIB]}
     }
 

@@ -179,7 +179,7 @@ def mlx_folder(path: Path, dtype: str = "BF16", size: int = 5000) -> Path:
     path.mkdir()
     table = {
         "packed": {"dtype": "U32", "shape": [1], "data_offsets": [0, 4]},
-        "scales": {"dtype": dtype, "shape": [1], "data_offsets": [4, 8]},
+        "scales": {"dtype": dtype, "shape": [1], "data_offsets": [4, 8 if dtype == "F32" else 6]},
     }
     header = json.dumps(table).encode()
     (path / "model.safetensors").write_bytes(

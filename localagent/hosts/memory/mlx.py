@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from localagent.errors import InvalidWeights
-from localagent.hosts.fingerprint import safetensors_header, weight_files
+from localagent.hosts.fingerprint import weight_files
 from localagent.hosts.memory.estimate import STEP, Estimate, whole
+from localagent.hosts.safetensors import read_tensors
 
 F32: Final = 4
 _BYTES: Final = {"BF16": 2, "F16": 2, "F32": 4}
@@ -112,6 +113,6 @@ def _number(config: Config, *names: str) -> int:
 
 def _float_bytes(path: Path) -> int:
     """Bytes of the floating type that most tensors have: quantized weights keep their scales in it."""
-    types = Counter(entry.get("dtype") for entry in safetensors_header(path).values())
+    types = Counter(entry.get("dtype") for entry in read_tensors(path).values())
     known = [(count, _BYTES[str(name)]) for name, count in types.items() if str(name) in _BYTES]
     return max(known, default=(0, 2))[1]

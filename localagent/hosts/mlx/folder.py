@@ -2,7 +2,8 @@
 
 Knows the files of a Hugging Face style folder: config.json, safetensors, the tokenizer's JSON files and the
 chat template. Imports no engine. Contract: `read_folder` raises InvalidWeights, in one line that names the
-file, for whatever is missing, cut short or no JSON; it reads headers of weights and never the weights.
+file, for whatever is missing, cut short, no JSON or no file, and for sizes that the tensors do not bear out;
+it reads headers of weights and never the weights.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from localagent.errors import InvalidWeights
+from localagent.hosts.mlx.numbers import fault
+from localagent.hosts.safetensors import read_tensors, regular_size
 
-_LONGEST_HEADER = 100 << 20  # what the safetensors format allows
+_MOST_JSON = 64 << 20  # the largest tokenizers have half of that
 _MODEL_TYPE = re.compile(r"\w[\w-]*", re.ASCII)
 
 
@@ -53,7 +56,10 @@ def read_folder(path: Path) -> Folder:
         raise InvalidWeights(f"{path}: no folder with MLX weights")
     config = _read(path / "config.json", "not a folder with MLX weights")
     _check_config(path / "config.json", config)
-    _check_weights(path)
+    tensors = _read_weights(path)
+    if wrong := fault(config, tensors):
+        raise InvalidWeights(f"{path / 'config.json'}: {wrong}")
+    _read_optional(path / "hf_quant_config.json")  # mlx-lm reads it
     tokenizer_config = _read_optional(path / "tokenizer_config.json")
     return Folder(
         path=path,
@@ -76,7 +82,8 @@ def _check_config(file: Path, config: Mapping[str, Any]) -> None:
         raise InvalidWeights(f"{file}: unsupported: model_file asks to run code that came with the weights")
 
 
-def _check_weights(path: Path) -> None:
+def _read_weights(path: Path) -> list[str]:
+    """The names of all tensors."""
     files = sorted(path.glob("model*.safetensors"))
     index = path / "model.safetensors.index.json"
     if index.exists():
@@ -86,42 +93,13 @@ def _check_weights(path: Path) -> None:
         present = {file.name for file in files}
         missing = sorted(set(shards.values()) - present)
         if missing:
-            raise InvalidWeights(f"{path / missing[0]}: missing, and {index.name} names it")
+            raise InvalidWeights(f"{path / missing[0][:80]}: missing, and {index.name} names it")
     if not files:
         raise InvalidWeights(f"{path}: no model*.safetensors in it")
-    for file in files:
-        _check_safetensors(file)
-
-
-def _check_safetensors(file: Path) -> None:
-    """Eight bytes of length, a JSON header of that length, and the data that its offsets point into."""
-    try:
-        size = file.stat().st_size
-        with file.open("rb") as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            if size < 8 or length > min(size - 8, _LONGEST_HEADER):
-                raise InvalidWeights(f"{file}: cut short, or no safetensors file")
-            header = json.loads(stream.read(length))
-    except OSError as error:
-        raise InvalidWeights(f"{file}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidWeights(f"{file}: no safetensors file: its header is no JSON") from error
-    if not isinstance(header, dict):
-        raise InvalidWeights(f"{file}: no safetensors file: its header is no JSON object")
-    for name, tensor in header.items():
-        if name != "__metadata__" and not _inside(tensor, size - 8 - length):
-            raise InvalidWeights(
-                f"{file}: cut short or broken: the data of {name[:80]!r} lie outside the file"
-            )
-
-
-def _inside(tensor: Any, size: int) -> bool:
-    if not isinstance(tensor, dict):
-        return False
-    match tensor.get("data_offsets"):
-        case [int(begin), int(end)]:
-            return 0 <= begin <= end <= size
-    return False
+    tensors = [name for file in files for name in read_tensors(file)]
+    if not tensors:
+        raise InvalidWeights(f"{path}: no tensors in its safetensors files")
+    return tensors
 
 
 def _find_template(path: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
@@ -155,6 +133,7 @@ def _read(file: Path, absent: str) -> dict[str, Any]:
 
 
 def _text(file: Path) -> str:
+    regular_size(file, _MOST_JSON)
     try:
         return file.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
