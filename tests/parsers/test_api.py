@@ -4,8 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from parsers import DIALECTS, Collector, MalformedPart, Reasoning, StreamParser, Text, TextPart
+from parsers import (
+    DIALECTS,
+    CallPart,
+    CallStart,
+    Collector,
+    MalformedPart,
+    Markup,
+    Reasoning,
+    StreamParser,
+    Text,
+    TextPart,
+    collect,
+    segments,
+)
 from tests.parsers.outputs import END, START
+from tests.parsers.reading import characters, read
 
 LFM2 = DIALECTS["lfm2"]
 
@@ -60,6 +74,29 @@ def test_a_collector_can_be_read_at_any_time():
         collector.add(event)
     assert [type(part) for part in collector.parts][2:] == [MalformedPart, TextPart]
     assert collector.parts == collector.parts
+
+
+def test_segments_say_what_every_stretch_was_read_as():
+    """Neighbours of one kind are one, each call stands alone, and what spans nothing is no segment."""
+    raw = f"a<think>b</think> {START}[f(a=1), g(2), h(b='x', c=[2])]{END}c{START}[i()] d"
+    tiles = [(kind, raw[start:end]) for kind, start, end in segments(read("lfm2", characters(raw)))]
+    assert tiles == [
+        ("text", "a"), ("markup", "<think>"), ("reasoning", "b"), ("markup", "</think>"), ("text", " "),
+        ("markup", f"{START}["), ("call", "f(a=1)"), ("markup", ", "), ("malformed", "g(2)"), ("markup", ", "),
+        ("call", "h(b='x', c=[2])"), ("markup", f"]{END}"), ("text", "c"), ("markup", f"{START}["), ("call", "i()"),
+        ("markup", "]"), ("text", " d"),
+    ]  # fmt: skip
+    assert segments([Text("a", 0, 1), Markup(1, 1), Text("b", 1, 2)]) == [("text", 0, 2)]
+    assert segments([CallStart(0, "f", 0, 1), CallStart(1, "g", 1, 2)]) == [("call", 0, 1), ("call", 1, 2)]
+    assert segments([]) == []
+
+
+def test_the_parts_of_a_turn_are_those_of_its_calls_alone():
+    """What an interrupted call has streamed is not counted towards the next one."""
+    parts = collect(read("lfm2", characters(f"{START}[f(a=1, b=*), g(c='x')]{END}")))
+    assert [type(part) for part in parts] == [MalformedPart, CallPart]
+    assert (parts[0].name, parts[0].partial) == ("f", {"a": 1})
+    assert (parts[1].arguments_text, parts[1].repaired) == ('{"c": "x"}', False)
 
 
 def test_a_name_is_known_before_the_arguments_and_those_as_they_arrive():

@@ -120,6 +120,10 @@ def test_reasoning_where_the_base_has_none(load):
         ('name = "mine"\nbased_on = "hermes"\nends = ["<tool"]', "ends[0]: '<tool' is how calls.open begins, '<tool_call>'"),
         ('name = "mine"\nbased_on = "mistral"\n[calls]\nopen = "[ARGS]"', "calls.open: '[ARGS]' is inner of mistral as well"),
         ('name = "mine"\nbased_on = "mistral"\n[calls]\nopen = "[ARGS]x"', "calls.open: '[ARGS]x' begins with '[ARGS]' of inner of mistral"),
+        ('name = "mine"\nbased_on = "mistral"\n[calls]\nopen = "[AR"', "calls.open: '[AR' is how inner of mistral begins, '[ARGS]'"),
+        ('name = "mine"\nbased_on = "harmony"\n[reasoning]\nopen = "<r>"\nclose = "</r>"', "reasoning: harmony cannot be read with these markers"),
+        ('name = "mine"\nbased_on = "hermes"\n[reasoning]\nopen = "<r>"\nclose = "o"', "calls: the grammar of hermes cannot be read with"),
+        ('name = "mine"\nbased_on = "hermes"\nreasoning = true', "reasoning: must be a table, or false for none"),
         ('name = "mine"\nbased_on = "granite3"\n[calls]\nopen = "<response>"', "calls.open: '<response>' is answers of granite3 as well"),
         ('name = "mine"\nbased_on = "granite3"\n[reasoning]\nopen = "<tool_call>"', "reasoning.open: '<tool_call>' is slips of granite3 as well"),
         ('name = "mine"\nbased_on = "hermes"\n[calls]\nbefore = ""', "calls.before: must be a text, and not empty; [] says"),
@@ -146,6 +150,46 @@ def test_what_is_wrong_with_a_file_is_one_line(load, text, says):
     line = str(caught.value)
     assert f"mine.toml: {says}" in line
     assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("calls.open", ""),
+        ("calls.before", "; [] says that there is no white space"),
+        ("reasoning.open", "; reasoning = false says that there is none"),
+        ("reasoning.after_open", "; [] says that there is no white space"),
+    ],
+)
+def test_an_empty_text_is_answered_with_what_says_none(load, key, hint):
+    table, _, name = key.partition(".")
+    with pytest.raises(InvalidDialect) as caught:
+        load(f'name = "mine"\nbased_on = "hermes"\n[{table}]\n{name} = ""')
+    assert str(caught.value).endswith(f"mine.toml: {key}: must be a text, and not empty{hint}")
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_name_alone_makes_the_dialect_it_is_based_on(load, name):
+    """Markers that would be refused in a file are fine where the base already has them so."""
+    dialect, base = load(f'name = "mine"\nbased_on = "{name}"'), DIALECTS[name]
+    for fact in ("markers", "cores", "shown", "interrupts", "reasoning", "calls", "answers"):
+        assert getattr(dialect, fact) == getattr(base, fact)
+
+
+def test_a_closing_marker_may_end_the_turn_as_well(load):
+    """Many models stop at the end of their calls; only what opens something must be its own."""
+    dialect = load('name = "mine"\nbased_on = "hermes"\nends = "</tool_call>"')
+    assert dialect.ends == (dialect.calls.close,)
+    (call,) = read(dialect, dialect.render([("f", {"a": "b"})]))
+    assert (call.name, call.arguments) == ("f", {"a": "b"})
+
+
+def test_a_new_marker_takes_the_place_of_the_old_one_everywhere(load):
+    base = DIALECTS["qwen3-coder"]
+    marker = next(marker for marker in base.markers if marker in base.shown)
+    dialect = load(f'name = "mine"\nbased_on = "qwen3-coder"\n[reasoning]\nopen = "{marker[:-1]}y>"')
+    assert set(dialect.shown) == set(base.shown) & set(dialect.markers)
+    assert dialect.interrupts == base.interrupts
 
 
 def test_a_file_that_cannot_be_read(tmp_path):

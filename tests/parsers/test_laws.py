@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from parsers import (
     DIALECTS,
+    ArgumentEnd,
     ArgumentsDelta,
     CallEnd,
     CallStart,
@@ -28,6 +30,8 @@ from parsers import (
 from tests.parsers.conftest import BROKEN
 from tests.parsers.outputs import (
     CALLING,
+    END,
+    START,
     Call,
     cuts,
     declaring,
@@ -170,6 +174,19 @@ def check_spelled_markers_are_data(dialect: str, raw: str) -> None:
     """When the vocabulary has them as tokens."""
     events = merged(read(dialect, [(raw, False)], atomic=frozenset(DIALECTS[dialect].markers)))
     assert events == ([Text(raw, 0, len(raw))] if raw else [])
+
+
+def test_the_comparison_sees_every_field_of_every_event():
+    """Also of events and fields that are yet to come."""
+    raw = f"a<think>b</think>{START}[f(a=1), g(2)]{END}"
+    events = {type(event): event for event in read("lfm2", whole(raw))}
+    assert set(events) == set(get_args(Event))
+    for event in events.values():
+        for field in fields(event):
+            assert exact([replace(event, **{field.name: "other"})]) != exact([event])
+    assert exact([Text("a", 0, 1), Text("b", 2, 3)]) != exact([Text("ab", 0, 3)])
+    assert exact([replace(events[ArgumentEnd], value=1.0)]) != exact([replace(events[ArgumentEnd], value=1)])
+    assert exact([replace(events[ArgumentEnd], value=True)]) != exact([replace(events[ArgumentEnd], value=1)])
 
 
 @pytest.mark.law("chunks")
