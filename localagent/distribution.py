@@ -48,7 +48,7 @@ def install_command(extra: str, *, only: Collection[str] = (), options: Sequence
 def pip_install(*words: str) -> str:
     """`pip install` for the interpreter that runs, whatever `pip` is first on the PATH."""
     python = sys.executable or "python"
-    found = Path(shutil.which("python") or "").absolute()
+    found = Path(shutil.which("python") or "nowhere")
     # The folder counts, not the file alone: the interpreters of all virtual environments are links to one.
     if found.parent == Path(python).parent and found.resolve() == Path(python).resolve():
         python = "python"

@@ -158,6 +158,7 @@ def test_in_a_checkout_hints_name_its_folder(monkeypatch, tmp_path):
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
+    monkeypatch.setenv("PATH", "")
     assert shlex.split(install_command("mcp"))[-1] == f"{ROOT}[mcp]"
     fix = install_command("llamacpp", only=["llama_cpp_python"], options=["--no-deps"])
     assert shlex.split(fix)[-2] == "--no-deps"
