@@ -28,9 +28,9 @@ def run(
     arguments: Sequence[str], stdin: bytes, environment: Mapping[str, str], timeout: float = 120
 ) -> Result:
     """What `localagent` does with these arguments, and with no other environment than this one."""
-    python = {name for name in {*environment, *os.environ} if name.startswith("PYTHON")}
-    if sys.platform == "linux" and all(environment.get(name) == os.environ.get(name) for name in python):
-        return _parent().run(arguments, stdin, environment, timeout)
+    python = _read_at_start(environment)
+    if sys.platform == "linux" and python == _read_at_start(os.environ):
+        return _parent(python).run(arguments, stdin, environment, timeout)
     return subprocess.run(
         [COMMAND, *arguments],
         input=stdin,
@@ -86,8 +86,13 @@ class Parent:
         self._process.communicate()
 
 
+def _read_at_start(environment: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset(item for item in environment.items() if item[0].startswith("PYTHON"))
+
+
 @cache
-def _parent() -> Parent:
+def _parent(python: frozenset[tuple[str, str]]) -> Parent:
+    """The one that was started with these variables of Python: they also say whether it finds engines."""
     parent = Parent()
     atexit.register(parent.close)
     return parent

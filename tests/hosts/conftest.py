@@ -12,5 +12,5 @@ from localagent.hosts.llamacpp import LlamaCppHost
 
 @pytest.fixture(scope="session")
 def host(gguf: Path) -> Iterator[LlamaCppHost]:
-    with LlamaCppHost.load(gguf, context=1024, chunk=32) as loaded:
+    with LlamaCppHost.load(gguf, context=1024, chunk=32, threads=1) as loaded:
         yield loaded

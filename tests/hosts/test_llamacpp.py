@@ -37,7 +37,7 @@ ASK = [{"role": "user", "content": "Name three colours of the rainbow."}]
 
 
 def bare_loop(path: Path, ids: tuple[int, ...], count: int) -> list[int]:
-    """Greedy ids straight from llama.cpp, end token included."""
+    """Greedy ids straight from llama.cpp, on two threads, end token included."""
     native = library()
     model = native.llama_model_load_from_file(str(path).encode(), native.llama_model_default_params())
     vocabulary = native.llama_model_get_vocab(model)
@@ -74,11 +74,11 @@ def joined(tokens: list[Token]) -> str:
 def test_greedy_is_the_bare_loop(host: LlamaCppHost, gguf: Path) -> None:
     prompt = host.render(ASK)
     assert len(prompt.ids) > 32, "more than one chunk"
-    generation = host.generate(prompt, Sampling(max_tokens=80))
+    generation = host.generate(prompt, Sampling(max_tokens=48))
     tokens = list(generation)
-    assert [token.id for token in tokens] == bare_loop(gguf, prompt.ids, 80)
+    assert [token.id for token in tokens] == bare_loop(gguf, prompt.ids, 48)
     assert joined(tokens) == host.detokenize([token.id for token in tokens]).decode()
-    again = list(host.generate(prompt, Sampling(max_tokens=80)))
+    again = list(host.generate(prompt, Sampling(max_tokens=48)))
     assert again == tokens
 
 
@@ -282,11 +282,11 @@ def test_an_abandoned_generation_lets_go(host: LlamaCppHost) -> None:
 
 def test_two_threads_get_what_each_would_get_alone(host: LlamaCppHost) -> None:
     prompts = [prompt_of(host, text) for text in ("Once upon a time", "def main():", "The sea is")]
-    alone = [list(host.generate(prompt, Sampling(max_tokens=20))) for prompt in prompts]
+    alone = [list(host.generate(prompt, Sampling(max_tokens=12))) for prompt in prompts]
     results: dict[int, list[Token]] = {}
 
     def run(number: int) -> None:
-        results[number] = list(host.generate(prompts[number], Sampling(max_tokens=20)))
+        results[number] = list(host.generate(prompts[number], Sampling(max_tokens=12)))
 
     threads = [threading.Thread(target=run, args=(n,)) for n in range(3)]
     for thread in threads:
@@ -304,7 +304,7 @@ def test_rendering_while_a_generation_waits(host: LlamaCppHost) -> None:
 
 
 def sampled(host: LlamaCppHost, **options: float) -> list[int]:
-    settings = {"max_tokens": 25, "temperature": 1.0, "seed": 7} | options
+    settings = {"max_tokens": 12, "temperature": 1.0, "seed": 7} | options
     prompt = prompt_of(host, "My favourite things are")
     return [token.id for token in host.generate(prompt, Sampling(**settings))]  # type: ignore[arg-type]
 

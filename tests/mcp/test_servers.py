@@ -301,7 +301,7 @@ def test_an_asynchronous_start_can_be_cancelled():
 def test_a_process_that_never_closes_ends_all_the_same(ending):
     code = (
         "import sys; from localagent.mcp import McpServers\n"
-        f"servers = McpServers({{'real': {real()!r}}}).open()\n"
+        f"servers = McpServers({{'h': {hostile('fine')!r}}}).open()\n"
         f"print(len(servers.tools()))\n{ending}"
     )
     done = subprocess.run(
@@ -312,7 +312,7 @@ def test_a_process_that_never_closes_ends_all_the_same(ending):
         timeout=120,
         check=False,
     )
-    assert int(done.stdout) > 5
+    assert done.stdout == "1\n"
     assert ("KeyError" in done.stderr) == ("KeyError" in ending)
     assert "Warning" not in done.stderr
 
