@@ -21,6 +21,7 @@ from localagent.agent.compaction import Compaction, CompactionEvent
 from localagent.agent.cuts import is_answered, is_empty
 from localagent.agent.events import AgentEvent, RunDone, RunFailed, is_piece
 from localagent.agent.history import History, as_history
+from localagent.agent.included import ClipResults
 from localagent.agent.middleware import Stack
 from localagent.agent.rules import Rule
 from localagent.agent.run import Run
@@ -34,6 +35,9 @@ from localagent.request import build_request
 from localagent.session import Session
 from localagent.tools import Tool, ToolSet, as_tool
 from localagent.wire import chat_template
+
+MOST_TOLD = 100_000
+"""Characters of a tool's result that a request tells where nothing else is said: some 25,000 tokens."""
 
 
 class ToolSource(Protocol):
@@ -66,7 +70,8 @@ class Agent:
         """`instructions` stand in front of every request and are not kept in the history.
 
         `approvals`: rules and whoever is asked, or just either; see `approvals.Approvals`. By default
-        tools with side effects do not run, since there is nobody to ask. `middleware`: see `middleware.py`.
+        tools with side effects do not run, since there is nobody to ask. `middleware`: see `middleware.py`;
+        a `ClipResults` of your own takes the place of the one that bounds what tools return by default.
         The model is asked at most `max_turns` times with tools, then once without; it is told at most
         `max_rescues` times in a row what was wrong with its output. Of the calls of one turn the first
         `max_calls` run, `max_parallel` of them at once. `tool_timeout`: seconds that a call may run, for
@@ -79,7 +84,7 @@ class Agent:
         self.name = _text("name", name)
         self.instructions = _text("instructions", instructions)
         self.approvals = as_approvals(approvals)
-        self.stack = Stack(middleware)
+        self.stack = _clipping(Stack(middleware))
         self.max_turns = _at_least("max_turns", max_turns, 1)
         self.max_rescues = _at_least("max_rescues", max_rescues, 0)
         self.max_calls = _at_least("max_calls", max_calls, 1)
@@ -189,6 +194,13 @@ async def _async_steps(run: Run) -> AsyncGenerator[AgentEvent, None]:
     finally:
         run.cancel.set()
         await stepper.close()
+
+
+def _clipping(stack: Stack) -> Stack:
+    """The middleware with something that clips results, outermost, where it has nothing that does."""
+    if any(isinstance(item, ClipResults) for item in stack.items):
+        return stack
+    return Stack((ClipResults(MOST_TOLD), *stack.items))
 
 
 def _stamped(message: Message) -> Message:

@@ -1,10 +1,13 @@
-"""Long texts made short for a request: the head and the tail, and between them how much was left out.
+"""Long texts made short, for a request or a history: head and tail, and between them how much was left out.
 
-Knows messages. Never changes one: what it returns are copies for a model, and say where something is missing.
+No message is changed: what is returned are copies, which say where something is missing.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from localagent.messages import (
@@ -15,19 +18,33 @@ from localagent.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from localagent.tools.names import listed
 
 LEFT_OUT = "\n[... {:,} characters left out here ...]\n"
+_NOTE = re.compile(r"\n\[\.\.\. ([\d,]{1,20}) characters left out here \.\.\.\]\n")
+PARTS_LEFT_OUT = "[... {:,} parts left out here ...]"
+MOST_PARTS = 1000
+"""Of one result, that are kept."""
 
 
 def clip_text(text: str, limit: int) -> str:
-    """The text in at most `limit` characters, or in as many as the note takes."""
+    """The text in at most `limit` characters, or in as many as the note takes.
+
+    Where something was left out before, the note counts that as well.
+    """
     if len(text) <= limit:
         return text
-    room = max(0, limit - len(LEFT_OUT.format(len(text))))
+    room = max(0, limit - len(LEFT_OUT.format(len(text) + _left_out(text))))
     tail = room // 3
     head = room - tail
-    clipped = text[:head] + LEFT_OUT.format(len(text) - room) + text[len(text) - tail :]
+    removed = text[head : len(text) - tail]
+    clipped = text[:head] + LEFT_OUT.format(len(removed) + _left_out(removed)) + text[len(text) - tail :]
     return min(clipped, text, key=len)
+
+
+def _left_out(text: str) -> int:
+    """How much more is missing than the notes in the text take."""
+    return sum(int(note[1].replace(",", "") or 0) - len(note[0]) for note in _NOTE.finditer(text))
 
 
 def clip_result(result: ToolResultPart, limit: int) -> ToolResultPart:
@@ -42,6 +59,32 @@ def clip_result(result: ToolResultPart, limit: int) -> ToolResultPart:
         for part in result.content
     )
     return result.model_copy(update={"content": parts})
+
+
+def bounded(result: ToolResultPart, limit: int) -> ToolResultPart:
+    """The result as a history can keep it: its texts in `limit` characters, and its metadata as well.
+
+    Metadata that has no room is named under "left_out".
+    """
+    clipped = clip_result(result, limit)
+    if not isinstance(clipped.content, str) and (over := len(clipped.content) - MOST_PARTS) > 0:
+        head = MOST_PARTS // 2
+        note = TextPart(text=PARTS_LEFT_OUT.format(over))
+        parts = (*clipped.content[:head], note, *clipped.content[head + over :])
+        clipped = clipped.model_copy(update={"content": parts})
+    fitting = dict(_fitting(result.metadata, limit))
+    if len(fitting) < len(result.metadata):
+        fitting["left_out"] = listed(name for name in result.metadata if name not in fitting)
+        clipped = clipped.model_copy(update={"metadata": fitting})
+    return clipped
+
+
+def _fitting(metadata: Mapping[str, Any], room: int) -> Iterator[tuple[str, Any]]:
+    for name, value in metadata.items():
+        size = len(name) + len(json.dumps(value, ensure_ascii=False))
+        if size <= room:
+            room -= size
+            yield name, value
 
 
 def clip_message(message: Message, limit: int) -> Message:

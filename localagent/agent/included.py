@@ -1,7 +1,7 @@
 """Middleware that is included beside `compaction`: a log of messages, and requests without what is too much.
 
-Each is a class with one hook, and an example of how to write one. Contract: the history is never changed;
-what is left out of a request still stands there.
+Each is a class with one or two hooks, and an example of how to write one. What stands in the history is never
+changed, and what is left out of a request still stands there; only `ClipResults` bounds what enters it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from localagent.agent.clipping import clip_result
+from localagent.agent.clipping import bounded, clip_result
 from localagent.errors import UsageError
 from localagent.log import MessageLog, RunContext
-from localagent.messages import AssistantMessage, CustomMessage, ImagePart, Message, TextPart, ToolResultPart
+from localagent.messages import (
+    AssistantMessage,
+    CustomMessage,
+    ImagePart,
+    Message,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
 
 if TYPE_CHECKING:
+    from localagent.agent.middleware import Proceed
     from localagent.agent.run import Run
 
 IMAGE = "[image left out]"
@@ -67,19 +76,25 @@ class StripImages:
 
 
 class ClipResults:
-    """Shortens long tool results in requests: head and tail go out, and between them how much is missing.
+    """Shortens long tool results: head and tail stay, and between them stands how much is missing.
 
-    Without it, a tool that once returned a megabyte makes every later request too long. The history keeps
-    the whole result, and a tool can be called again for the middle of it.
+    Without it, a tool that once returned a megabyte makes every later request too long. Requests tell less of
+    a result than the history keeps; a tool can be called again for the rest of it. Every agent has one with
+    generous bounds, unless it is given another among its middleware, where it had better stand first: what
+    stands before it sees its results, and may make them longer again.
     """
 
-    def __init__(self, characters: int = 16_000) -> None:
-        """`characters`: of all texts of one result; four are about a token. Raises UsageError."""
-        if type(characters) is not int or characters < LEAST_CHARACTERS:
-            raise UsageError(
-                f"characters is {characters!r:.40}: it must be a whole number, {LEAST_CHARACTERS} or more"
-            )
-        self._characters = characters
+    def __init__(self, characters: int = 16_000, kept: int = 1_000_000) -> None:
+        """`characters`: of all texts of one result, that a request tells; four are about a token.
+
+        `kept`: that the history keeps, and events tell; so much of its metadata, too. Raises UsageError.
+        """
+        self._characters = _enough("characters", characters)
+        self._kept = _enough("kept", kept)
+
+    def around_tool(self, call: ToolCallPart, proceed: Proceed, run: Run) -> ToolResultPart:
+        """The result as the history keeps it."""
+        return bounded(proceed(call), self._kept)
 
     def rewrite_messages(self, messages: Sequence[Message], run: Run) -> list[Message]:
         """The messages with clipped results."""
@@ -95,6 +110,14 @@ class ClipResults:
             for part in message.content
         )
         return message.model_copy(update={"content": content})
+
+
+def _enough(name: str, characters: int) -> int:
+    if type(characters) is not int or characters < LEAST_CHARACTERS:
+        raise UsageError(
+            f"{name} is {characters!r:.40}: it must be a whole number, {LEAST_CHARACTERS} or more"
+        )
+    return characters
 
 
 def _shows(message: Message) -> bool:

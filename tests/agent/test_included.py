@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
-from localagent.agent import Agent, ClipResults, LogMessages, RunFailed, StripImages
+from localagent.agent import (
+    Agent,
+    ClipResults,
+    LogMessages,
+    RunDone,
+    RunFailed,
+    StripImages,
+    ToolEnded,
+    middleware,
+)
 from localagent.agent.clipping import LEFT_OUT, clip_message, clip_text
 from localagent.errors import UsageError
 from localagent.log import MessageLog, read_log
@@ -18,6 +29,7 @@ from localagent.messages import (
     TextPart,
     ToolCallPart,
     ToolMessage,
+    ToolResultPart,
     UserMessage,
 )
 from localagent.model import load
@@ -35,7 +47,7 @@ def looking(content) -> Tool:
         name="look",
         description="",
         parameters={"type": "object", "properties": {}},
-        bind=lambda arguments: lambda context: ToolOutput(content),
+        bind=lambda arguments: lambda context: content,
     )
 
 
@@ -233,6 +245,90 @@ def test_only_long_results_are_clipped():
     assert [type(part) for part in mixed.parts] == [TextPart, ImagePart, TextPart]
     assert 490 < len(mixed.text) <= 500
     assert messages[2].results[0].text == long
+
+
+HUGE = 100_000_000
+
+
+def got(agent: Agent) -> ToolResultPart:
+    """The one result of a run, which everybody who is told of it is told alike."""
+    history: list[Message] = []
+    events = list(agent.run("Go.", history=history))
+    assert isinstance(events[-1], RunDone), events[-1]
+    (ended,) = (event for event in events if isinstance(event, ToolEnded))
+    assert ended.result.content == history[2].results[0].content
+    return history[2].results[0]
+
+
+def test_a_huge_result_is_cut_before_it_is_kept():
+    text = "first " + "#" * HUGE + " last"
+    model = wordy(block("look()"), "Done.", context=400)
+    tracemalloc.start()
+    result = got(Agent(model, [looking(text)]))
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 20_000_000, "nobody holds on to it"
+    assert 999_000 < len(result.text) <= 1_000_000
+    assert (result.text[:6], result.text[-5:]) == ("first ", " last")
+    missing = len(text) - len(result.text)
+    assert (
+        f"\n[... {missing + len(LEFT_OUT.format(missing)):,} characters left out here ...]\n" in result.text
+    )
+    assert isinstance(model.host, WordHost)
+    asked = model.host.asked[1]
+    assert len(asked) < 101_000
+    shown = asked.count("#")
+    assert f"[... {HUGE - shown:,} characters left out here ...]" in asked, "what is missing in all"
+
+
+def test_an_own_clipping_takes_the_place_of_the_first():
+    assert len(got(Agent(scripted(block("look()"), "x"), [looking("#" * 5000)])).text) == 5000
+    own = ClipResults(200, kept=1000)
+    model = wordy(block("look()"), "Done.", context=400)
+    assert len(got(Agent(model, [looking("#" * 5000)], middleware=[own])).text) == 1000
+    assert isinstance(model.host, WordHost)
+    asked = model.host.asked[1]
+    assert f"[... {5000 - asked.count('#'):,} characters left out here ...]" in asked
+    generous = ClipResults(2_000_000, kept=3_000_000)
+    agent = Agent(scripted(block("look()"), "x"), [looking("y" * 2_000_000)], middleware=[generous])
+    assert len(got(agent).text) == 2_000_000
+
+
+def test_what_middleware_makes_of_a_result_is_cut_as_well():
+    @middleware("around_tool")
+    def repeat(call, proceed, run):
+        result = proceed(call)
+        return result.model_copy(update={"content": result.text * 2_000_000})
+
+    agent = Agent(scripted(block("look()"), "x"), [looking("y")], middleware=[repeat])
+    assert len(got(agent).text) <= 1_000_000
+
+
+def test_metadata_and_parts_are_bounded_too():
+    output = ToolOutput("short", metadata={"a": 1, "long": "z" * 2_000_000, "b": [2]})
+    result = got(Agent(scripted(block("look()"), "x"), [looking(output)]))
+    assert result.metadata == {"a": 1, "b": [2], "left_out": "long"}
+    parts = [TextPart(text=f"<{n}>") for n in range(3000)]
+    result = got(Agent(scripted(block("look()"), "x"), [looking(parts)]))
+    texts = [part.text for part in result.parts]
+    assert texts[:500] == [f"<{n}>" for n in range(500)]
+    assert texts[500] == "[... 2,000 parts left out here ...]"
+    assert texts[501:] == [f"<{n}>" for n in range(2500, 3000)]
+
+
+def test_what_was_left_out_before_is_counted():
+    whole = "#" * 100_000
+    twice = clip_text(clip_text(whole, 10_000), 1000)
+    assert len(twice) <= 1000
+    assert f"[... {len(whole) - twice.count('#'):,} characters left out here ...]" in twice
+    same = clip_text(whole + "\n[... , characters left out here ...]\n", 1000)
+    assert len(same) <= 1000
+
+
+@pytest.mark.parametrize("kept", [99, None])
+def test_how_much_is_kept_is_checked(kept):
+    with pytest.raises(UsageError, match="kept is"):
+        ClipResults(kept=kept)
 
 
 @pytest.mark.parametrize("characters", [0, 99, 1e4, True, None])
