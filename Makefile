@@ -81,7 +81,7 @@ demo: weights
 
 test: dev weights
 	@echo "==> all tests"
-	@$(BIN)/python -m pytest
+	@$(WATCHED) -m pytest -n $(or $(JOBS),auto) --maxprocesses 4 --dist loadfile $(TESTS)
 
 test-core: $(VENV)/.test
 	@echo "==> the tests that need no engine"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from localagent.engines.children import describe_death, read_loaded
+from localagent.hosts.host import LOADED_VARIABLE
 from localagent.model import Model, load
 from tests.engineless import sitecustomize
 
@@ -26,6 +30,11 @@ settings.load_profile(PROFILE)
 LONG = PROFILE == "long"
 """`make test-long`: more of all that is drawn at random, killed, or asked of a model."""
 
+
+# Each worker of pytest-xdist notes what it loads, so that one that dies is named by more than its test.
+NOTES = Path(os.environ.setdefault("LOCALAGENT_TEST_NOTES", tempfile.mkdtemp(prefix="localagent-notes-")))
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    os.environ[LOADED_VARIABLE] = str(NOTES / worker)
 
 WITH_A_MODEL = {"gguf", "nano", "model", "real_weights"}
 
@@ -57,6 +66,13 @@ class Engines:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Engines())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, report: Any) -> None:
+    """Say which model, engine and processor it was when a worker dies."""
+    loaded = read_loaded(NOTES / report.node.gateway.id)
+    report.longrepr = f"{report.longrepr}: it {describe_death(None, loaded)}"
 
 
 @pytest.fixture(scope="session")

@@ -32,9 +32,13 @@ def describe_end(code: int) -> str:
         return f"signal {-code}"
 
 
-def describe_death(code: int, loaded: str) -> str:
-    """One sentence about a process that a signal ended. `loaded`: what `read_loaded` gives for it."""
-    return f"died ({describe_end(code)}) with {loaded or 'no model'} loaded; processor: {read_processor()}"
+def describe_death(code: int | None, loaded: str) -> str:
+    """One sentence about a process that a signal ended. `loaded`: what `read_loaded` gives for it.
+
+    `code` is its exit code, None where nobody knows it.
+    """
+    how = "died" if code is None else f"died ({describe_end(code)})"
+    return f"{how} with {loaded or 'no model'} loaded; processor: {read_processor()}"
 
 
 def read_loaded(note: Path) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from localagent.engines.children import describe_death, describe_end, run_watche
 from localagent.engines.processor import read_processor
 from localagent.nano import GGUF
 
+ROOT = Path(__file__).parents[2]
 DIES = f"""
 import os, signal, sys
 from localagent.hosts.llamacpp import LlamaCppHost
@@ -70,6 +73,34 @@ def test_an_end_that_was_asked_for_is_not_remarked_upon(tmp_path):
     assert (done.returncode, done.stderr) == (128 + 15, "")
 
 
+@pytest.fixture
+def pytester_folder():
+    """A test beside this one that kills its worker; only for the time of the test."""
+    with tempfile.TemporaryDirectory(dir=Path(__file__).parent, prefix="dying_") as folder:
+        file = Path(folder) / "test_dying.py"
+        body = "".join(
+            f"    {line}\n" for line in DIES.strip().replace("sys.argv[1]", "'SIGSEGV'").splitlines()
+        )
+        file.write_text(f"import pytest\n\n@pytest.mark.engine\ndef test_dies():\n{body}")
+        yield folder
+
+
 def test_exit_codes_and_output_pass(capfd):
     assert run_watched(["-c", "print('hello'); raise SystemExit(7)"], {}) == 7
     assert capfd.readouterr().out == "hello\n"
+
+
+@pytest.mark.engine
+def test_a_test_that_dies_with_its_worker_is_told_likewise(pytester_folder):
+    """As `make test` runs them, with the repository's own conftest."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "1", "-q", "-p", "no:cacheprovider", str(pytester_folder)],
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    (line,) = [
+        line for line in done.stdout.splitlines() if "crashed while running" in line and "it died" in line
+    ]
+    assert "test_dies" in line
+    assert " on llama.cpp (llama-cpp-python 0." in line
+    assert f"processor: {read_processor()}" in line
