@@ -15,14 +15,17 @@ from localagent.hosts.utf8 import Piece, make_piece
 from localagent.prompt import Segment
 from tests.hosts.prefix.chain import Chain
 
-END, START = 256, 257
+END, START, HEL, LO = 256, 257, 258, 259
 TEMPLATE = "{% for m in messages %}<s>{{ m.content }}<e>{% endfor %}<s>"
 
 
 class Bytes:
-    """A vocabulary with a token for every byte, one that ends a turn, and one that begins it."""
+    """A vocabulary with a token for every byte, one that ends a turn, and one that begins it.
 
-    size = 258
+    Two more stand for several letters. `tokenize` never uses them: only a model that says them shows them.
+    """
+
+    size = 260
     bos = eos = ""
 
     def __init__(self) -> None:
@@ -31,7 +34,8 @@ class Bytes:
     def piece(self, token: int) -> Piece:
         if not 0 <= token < self.size:
             raise IndexError(f"no token {token}")
-        data = self.special[token].encode() if token in self.special else bytes([token])
+        known = {**self.special, HEL: "hel", LO: "lo"}
+        data = known[token].encode() if token in known else bytes([token])
         return make_piece(token, data, token in self.special, token == END)
 
     def tokenize(self, text: str, special: bool) -> tuple[int, ...]:

@@ -279,7 +279,7 @@ def test_the_likeliest_come_in_order_and_of_equals_the_lower_id() -> None:
 def test_prompts_that_cannot_be_read() -> None:
     sequence = Speaking(HELLO)
     with speaking_host(sequence, context_size=8) as host:
-        for ids, says in (((), "empty"), ((1, 258), "outside the vocabulary of 258"), ((-1,), "outside")):
+        for ids, says in (((), "empty"), ((1, 260), "outside the vocabulary of 260"), ((-1,), "outside")):
             with pytest.raises(UsageError, match=says):
                 host.generate(Prompt(ids, ""), Sampling())
         with pytest.raises(ContextOverflow):
