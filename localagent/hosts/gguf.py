@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from localagent.errors import InvalidWeights
 from localagent.hosts.header import Array, Header, Tensor
-from localagent.hosts.hyperparameters import ALIGNMENT, fault
+from localagent.hosts.hyperparameters import ALIGNMENT, SPEECHLESS, fault
 
 MAX_ARRAY_KEPT = 8_192
 _MAX_KEY = 65_535
@@ -95,6 +95,8 @@ class _Reader:
         """Everything that the header says, judged."""
         metadata, count = self._metadata(keep=True)
         header = Header(metadata, count)
+        if header.architecture in SPEECHLESS:
+            raise _Broken(f"unsupported: models of the architecture {header.architecture!r} write no text")
         tensors = [self._tensor() for _ in range(count)]
         if wrong := fault(header, tensors):
             raise _Broken(f"the header is corrupt: {wrong}")

@@ -137,8 +137,25 @@ RANGES: Final[Mapping[str, Range]] = {
 """By key, without the architecture in front."""
 REQUIRED: Final = ("block_count", "embedding_length", "context_length")
 """Of these a 0 is no way to say that there are none; where one is missing, llama.cpp says so."""
-_STEPS: Final = {"ernie4_5-moe": "interleave_moe_layer_step", "grovemoe": "experts_per_group"}
-"""What these architectures divide by."""
+POSITIVE: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("bailingmoe2", "glm4moe", "lfm2moe", "llada-moe", "smallthinker"), ("expert_count",)),
+    "grovemoe": ("expert_count", "experts_per_group"),
+    "ernie4_5-moe": ("interleave_moe_layer_step",),
+    "hrm_text": ("hrm.layers_per_stack", "hrm.h_cycles", "hrm.l_cycles"),
+    "minimax-m3": ("attention.indexer.block_size",),
+    "nanbeige": ("num_loops",),
+}
+"""What these architectures divide by, or assert to be there."""
+DOUBLED: Final = ("granitehybrid", "jamba")
+"""Architectures whose inner size is twice the width."""
+ALIKE: Final = ("lfm2", "lfm2moe")
+"""Architectures whose keys and values are equally long."""
+SPEECHLESS: Final = frozenset((
+    "bert", "clip", "dflash", "eagle3", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3",
+    "llama-embed", "modern-bert", "neo-bert", "nomic-bert", "nomic-bert-moe", "pockettts", "qwen3tts",
+    "t5encoder", "wavtokenizer-dec",
+))  # fmt: skip
+"""Architectures that write no text by themselves: they embed, speak, or draft for other models."""
 ROPE_SCALING: Final = ("none", "linear", "yarn", "longrope")
 BYTEWISE: Final = ("llama", "plamo2")
 """Kinds of vocabularies that end the process at a byte for which they have no token."""
@@ -196,9 +213,12 @@ class _Own:
         if scaling is not None and scaling not in ROPE_SCALING:
             key, known = self._key("rope.scaling.type"), ", ".join(ROPE_SCALING)
             yield f"{key} is {_shown(scaling)}: it must be one of {known}"
-        step = _STEPS.get(self._architecture)
-        if step is not None and self._get(step) == 0:
-            yield f"{self._key(step)} is 0"
+        for key in POSITIVE.get(self._architecture, ()):
+            if not self._number(key):
+                yield f"{self._key(key)} is 0"
+        inner, width = self._number("ssm.inner_size"), self._number("embedding_length")
+        if self._architecture in DOUBLED and inner != 2 * width:
+            yield f"{self._key('ssm.inner_size')} is {inner:,}: it must be twice embedding_length, {width:,}"
 
     def _layers(self) -> Iterator[str]:
         layers = self._number("block_count")
@@ -219,16 +239,22 @@ class _Own:
         for heads, shared in zip(_spread(counts, layers), _spread(groups, layers), strict=False):
             if shared and heads % shared:
                 yield f"{self._key('attention.head_count_kv')}: {heads} heads do not share {shared} evenly"
-        width = self._number("embedding_length") // counts if isinstance(counts, int) and counts else 0
-        size = self._number("attention.key_length") or width
-        if counts and isinstance(counts, int) and not size:
+        share = self._number("embedding_length") // counts if isinstance(counts, int) and counts else 0
+        keys, values = (self._number(f"attention.{each}_length") or share for each in ("key", "value"))
+        if isinstance(counts, int) and counts and not keys:
             yield f"{self._key('attention.head_count')} is {counts:,}: more than embedding_length"
-        for suffix in ("", "_swa"):
-            turned = self._number(f"rope.dimension_count{suffix}")
-            most = self._number(f"attention.key_length{suffix}") or size
-            if turned % 2 or (most and turned > most):
-                key = self._key(f"rope.dimension_count{suffix}")
-                yield f"{key} is {turned:,}: it must be even and at most the {most:,} values of a head"
+        if self._architecture in ALIKE and keys != values:
+            yield f"{self._key('attention.value_length')} is {values:,}: it must be key_length, {keys:,}"
+        yield from self._rope("", self._number("attention.key_length_mla") or keys)
+        yield from self._rope("_swa", self._number("attention.key_length_swa") or keys)
+
+    def _rope(self, suffix: str, size: int) -> Iterator[str]:
+        """How much of a head's `size` values is turned: pairs, and with latent attention not all of them."""
+        turned = self._number(f"rope.dimension_count{suffix}")
+        most = size - 1 if self._number("attention.kv_lora_rank") else size
+        if turned % 2 or (size and turned > most):
+            key = self._key(f"rope.dimension_count{suffix}")
+            yield f"{key} is {turned:,}: it must be even and at most {most:,}"
 
     def _experts(self) -> Iterator[str]:
         """As llama.cpp asserts it."""

@@ -18,7 +18,7 @@ import pytest
 
 from localagent.errors import InvalidWeights
 from localagent.hosts.gguf import read_header
-from localagent.hosts.hyperparameters import LONGEST_TOKEN, MOST_EXPERTS, MOST_LAYERS, RANGES
+from localagent.hosts.hyperparameters import LONGEST_TOKEN, MOST_EXPERTS, MOST_LAYERS, POSITIVE, RANGES
 from localagent.hosts.mlx.folder import read_folder
 from localagent.hosts.mlx.numbers import RANGES as MLX_RANGES
 from localagent.hosts.mlx.numbers import fault as mlx_fault
@@ -174,13 +174,30 @@ def test_an_unknown_number_must_be_finite(sound: File, tmp_path: Path) -> None:
         ("heads a few", Entry("lfm2.attention.head_count_kv", ARRAY, [0, 2], I32), "2 numbers for 6 layers"),
         ("no heads", Entry("lfm2.attention.head_count", U32, 0), "head_count is 0"),
         ("more heads than values", Entry("lfm2.attention.head_count", U32, 130), "more than embedding_length"),
+        ("rope and latent attention", Entry("lfm2.attention.kv_lora_rank", U32, 8), "rope.dimension_count is 32"),
+        ("values of other length", Entry("lfm2.attention.value_length", U32, 64), "must be key_length, 32"),
         ("dense layers", Entry("lfm2.leading_dense_block_count", U32, 7), "there are 6 layers"),
     ],
 )  # fmt: skip
 def test_numbers_that_are_at_odds(name: str, entry: Entry, says: str, sound: File, tmp_path: Path) -> None:
+    if "latent" in name:
+        sound = sound.with_entry(Entry("lfm2.rope.dimension_count", U32, 32))
     sound.with_entry(entry).write(tmp_path / "m.gguf")
     with pytest.raises(InvalidWeights, match=says):
         read_header(tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize("architecture", ["grovemoe", "lfm2moe", "ernie4_5-moe", "jamba", "nanbeige", "bert"])
+def test_what_one_architecture_asserts(
+    architecture: str, sound: File, loader: Loader, tmp_path: Path
+) -> None:
+    file = gguf_rows.renamed(sound, architecture)
+    for key in POSITIVE.get(architecture, ()):
+        file = file.with_entry(Entry(f"{architecture}.{key}", U32, 0))
+    file.write(tmp_path / "m.gguf")
+    outcome = loader.load(tmp_path / "m.gguf")
+    assert outcome.kind == "InvalidWeights"
+    assert "llama.cpp" not in outcome.text, "it was refused before"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +207,7 @@ def test_numbers_that_are_at_odds(name: str, entry: Entry, says: str, sound: Fil
         (Entry("tokenizer.ggml.padding_token_id", U32, 1024),),  # wrong in many files, and never used
         (Entry("lfm2.expert_count", U32, MOST_EXPERTS), Entry("lfm2.expert_used_count", U32, 8)),
         (Entry("lfm2.attention.head_count", U32, 0), Entry("lfm2.ssm.state_size", U32, 16)),  # no attention
-        (Entry("lfm2.attention.key_length", U32, 256), Entry("lfm2.rope.dimension_count", U32, 64)),
+        (Entry("lfm2.attention.key_length", U32, 32), Entry("lfm2.rope.dimension_count", U32, 8)),
         (Entry("lfm2.rope.scaling.type", STRING, "yarn"), Entry("lfm2.rope.scaling.factor", F32, 4.0)),
         (Entry("general.alignment", U32, 32),),
     ],
