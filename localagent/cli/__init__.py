@@ -8,17 +8,21 @@ import sys
 
 def main() -> None:
     """Run the `localagent` command; an error is one line on stderr and an exit code."""
+    from localagent.cli.terminal import OutputLost, discard, guard_streams
+
+    guard_streams()
     try:
-        _mend_streams()
-        code = _run()
+        try:
+            code = _run()
+        except KeyboardInterrupt:
+            code = complain("interrupted", 130)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        code = complain("interrupted", 130)
     except BrokenPipeError:
-        code = _give_up_stdout(1)  # whoever read our output has left: there is nobody to say it to
-    except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
-        code = complain(f"{error.strerror or error}{where}", _give_up_stdout(1))
+        discard(sys.stdout)  # whoever read our output has left: there is nobody to say it to
+        code = 1
+    except OutputLost as error:
+        discard(sys.stdout)  # or the interpreter tries again at exit, and complains
+        code = complain(str(error), 1)
     sys.exit(code)
 
 
@@ -26,6 +30,7 @@ def _run() -> int:
     from typer.exceptions import Abort, TyperException
 
     from localagent.cli.app import app
+    from localagent.cli.terminal import OutputLost
     from localagent.errors import LocalAgentError
 
     try:
@@ -37,8 +42,11 @@ def _run() -> int:
         return complain(f"{message} (see --help)", error.exit_code) if message else error.exit_code
     except Abort:
         return complain("interrupted", 130)
-    except OSError:
+    except (BrokenPipeError, OutputLost):
         raise
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        return complain(f"{error.strerror or error}{where}", 1)
     except Exception as error:
         if os.environ.get("LOCALAGENT_TRACEBACK"):
             raise
@@ -55,19 +63,4 @@ def complain(message: str, code: int) -> int:
     from localagent.cli.terminal import printable
 
     print(f"localagent: {printable(' '.join(message.split()))}", file=sys.stderr)  # noqa: T201
-    return code
-
-
-def _mend_streams() -> None:
-    """A closed stream is an empty one, and what an encoding cannot write appears as its number."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-
-
-def _give_up_stdout(code: int) -> int:
-    """Nothing more can be written: keep the interpreter from trying again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code

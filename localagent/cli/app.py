@@ -78,9 +78,10 @@ ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads. Def
 
 def _version(asked: bool) -> None:
     if asked:
+        from localagent.cli.terminal import show_line
         from localagent.distribution import version
 
-        typer.echo(f"localagent {version() or 'of unknown version'}")
+        show_line(f"localagent {version() or 'of unknown version'}")
         raise typer.Exit
 
 
@@ -95,7 +96,14 @@ def options(
 
 @app.command()
 def run(
-    prompt: Annotated[str, typer.Argument(help="What to say to the model; - reads it from standard input.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="WORD",
+            show_default=False,
+            help="What to say to the model; what is piped in follows below it. - waits for the pipe.",
+        ),
+    ] = None,
     model: ModelOption = None,
     system: SystemOption = None,
     max_tokens: MaxTokensOption = None,
@@ -117,14 +125,19 @@ def run(
 ) -> None:
     """Ask once and print the answer as it is written.
 
-    Weights that are not on this machine are fetched first. Put -- before a prompt that begins with a hyphen.
-    With tools the model may call them on the way to its answer. Tools that change something ask first; where
-    nobody can be asked, they run only with --allow.
+    The prompt is the words, joined by spaces, and below them, after an empty line, all that comes through a
+    pipe or from a file; without words it is that alone. A terminal is not read. A pipe that gives nothing for
+    60 seconds is an error: </dev/null says that there is no input, and - as the last word waits for as long
+    as it takes. Put -- before a prompt that begins with a hyphen.
+
+    Weights that are not on this machine are fetched first. With tools the model may call them on the way to
+    its answer. Tools that change something ask first; where nobody can be asked, they run only with --allow.
 
     \b
     Examples:
       localagent run "Name three colours."
-      git diff | localagent run - --system "Write a commit message." --temperature 0
+      git diff | localagent run "Write a commit message." --temperature 0
+      localagent run Summarise this: < notes.txt
       localagent run "Name three colours." --json | jq .usage
       localagent run "What is 17 * 23?" --model lfm2.5-1.2b-instruct --tools calculator
     """
@@ -132,7 +145,7 @@ def run(
     from localagent.cli.tooling import ToolOptions
 
     run_once(
-        prompt, model, system, {"max_tokens": max_tokens, "temperature": temperature, "seed": seed},
+        words or (), model, system, {"max_tokens": max_tokens, "temperature": temperature, "seed": seed},
         backend=backend, context=context, threads=threads, as_json=as_json, stats=stats,
         tools=ToolOptions(tools or (), root, mcp, allow or (), ask or (), deny or ()),
     )  # fmt: skip
@@ -161,13 +174,17 @@ def chat(
             "--resume", "-r", metavar="ID", help="Go on with a session; `last` is the one that changed last."
         ),
     ] = None,
-    no_save: Annotated[bool, typer.Option("--no-save", help="Do not keep the conversation.")] = False,
+    no_save: Annotated[
+        bool, typer.Option("--no-save", help="Keep nothing: neither the conversation nor what you type.")
+    ] = False,
 ) -> None:
     """Talk with a model. Ctrl-C stops an answer, /exit leaves, /help tells the rest.
 
     What is said is kept on this machine; see `localagent sessions`. So is what the model has read of it, so
-    that going on begins at once; see `localagent cache`. With tools the model may call them; those that
-    change something ask first. When the context window fills up, what was said first is summarised.
+    that going on begins at once; see `localagent cache`. What you type at the prompt can be recalled there
+    later: it is kept in $LOCALAGENT_HOME/chat-history, or in the user's folder for states. With tools the
+    model may call them; those that change something ask first. When the context window fills up, what was
+    said first is summarised.
 
     \b
     Examples:

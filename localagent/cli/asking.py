@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from localagent.cli.terminal import printable
+from localagent.cli.terminal import flat
 
 
 def agrees(question: str) -> bool:
@@ -14,7 +14,7 @@ def agrees(question: str) -> bool:
     # typer.confirm makes an end of input and Ctrl-C the same Abort.
     answer = ""
     if sys.stdin and sys.stdin.isatty():
-        sys.stderr.write(f"{printable(question)} [y/N]: ")
+        sys.stderr.write(f"{flat(question)} [y/N]: ")
         sys.stderr.flush()
         answer = sys.stdin.readline()
         if not answer:  # Ctrl-D leaves the cursor behind the question

@@ -5,7 +5,6 @@ Knows the snapshot folder and how to show it. Results go to stdout, questions to
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +12,7 @@ import typer
 
 from localagent.cli.asking import agrees
 from localagent.cli.progress import size_text
-from localagent.cli.terminal import printable
+from localagent.cli.terminal import flat, say, show_json, show_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,15 +44,15 @@ def list_snapshots(as_json: AsJson = False) -> None:
     folder = SnapshotFolder()
     rows = [_row(folder, path) for path in folder.files()]
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        show_json(rows)
         return
     for row in rows:
         tokens = "not readable" if row["tokens"] is None else f"{row['tokens']:,} tokens"
-        name, engine = printable(row["model"] or "?"), printable(row["engine"] or "")
+        name, engine = flat(row["model"] or "?"), flat(row["engine"] or "")
         used = row["used"][:16].replace("T", " ")
-        typer.echo(f"{name:<32} {tokens:>16} {size_text(row['size']):>10}  {used}  {engine}")
+        show_line(f"{name:<32} {tokens:>16} {size_text(row['size']):>10}  {used}  {engine}")
     total = size_text(sum(row["size"] for row in rows))
-    typer.echo(f"{len(rows)} kept, {total}, in {printable(str(folder.root))}", err=True)
+    say(f"{len(rows)} kept, {total}, in {folder.root}")
 
 
 @app.command()
@@ -74,7 +73,7 @@ def clear(
     if files and not (yes or agrees(f"Remove {len(files)} evaluated conversations in {folder.root}?")):
         raise typer.Exit(1)
     count, size = folder.clear()
-    typer.echo(f"removed {count}, {size_text(size)}", err=True)
+    say(f"removed {count}, {size_text(size)}")
 
 
 def _row(folder: SnapshotFolder, path: Path) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
@@ -21,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Self
 from localagent.agent import Agent, AgentEvent, Approvals, Compaction, RunDone, RunFailed
 from localagent.cli.approving import TerminalApprover
 from localagent.cli.conversation import Conversation
+from localagent.cli.input import require_text, typed_file, typed_lines
 from localagent.cli.loading import open_model
-from localagent.cli.run import read_text
-from localagent.cli.terminal import on_terminal, one_line, say
+from localagent.cli.terminal import flat, on_terminal, one_line, require_stdout, say
 from localagent.cli.tooling import ToolOptions
 from localagent.cli.view import StreamView, print_stats
 from localagent.errors import ContextOverflow, LocalAgentError
@@ -50,13 +49,23 @@ class Chat:
     """One conversation with one model."""
 
     def __init__(
-        self, agent: Agent, conversation: Conversation, open_things: ExitStack, *, stats: bool
+        self,
+        agent: Agent,
+        conversation: Conversation,
+        open_things: ExitStack,
+        *,
+        stats: bool,
+        typed: Path | None = None,
     ) -> None:
-        """`open_things`: the model and the servers, which are closed when the user leaves."""
+        """`open_things`: the model and the servers, which are closed when the user leaves.
+
+        `typed`: the file that keeps what the user types; None keeps nothing.
+        """
         self._agent = agent
         self._conversation = conversation
         self._open_things = open_things
         self._stats = stats
+        self._typed = typed
         self._interrupts = Interrupts()
         self._view = StreamView()
         conversation.say = self._say
@@ -87,7 +96,9 @@ class Chat:
         resume: str | None,
         save: bool,
     ) -> Chat:
-        """Find the session, then the tools, then load the model. Raises LocalAgentError."""
+        """Find the session, then the tools, then load the model. Raises LocalAgentError, OutputLost."""
+        require_stdout()
+        require_text("--system", system)
         given = {key: value for key, value in sampling.items() if value is not None}
         conversation = Conversation.open(say, system=system, resume=resume, save=save)
         with ExitStack() as stack:
@@ -97,14 +108,15 @@ class Chat:
             )
             approvals = Approvals(tools.rules())
             agent = Agent(loaded, offered, approvals=approvals, middleware=[Compaction()], **given)
-            return cls(agent, conversation, stack.pop_all(), stats=stats)
+            typed = typed_file() if save else None
+            return cls(agent, conversation, stack.pop_all(), stats=stats, typed=typed)
 
     def run(self) -> None:
         """Talk until the user leaves."""
         model = self._agent.model
         with self._open_things, self._interrupts:
-            say(f"{model.name}, {model.host.context:,} tokens of context. /help tells more.")
-            for line in typed_lines():
+            say(f"{flat(model.name)}, {model.host.context:,} tokens of context. /help tells more.")
+            for line in typed_lines(self._typed, self._commands):
                 if _COMMAND.match(line):
                     if not self._command(line):
                         return
@@ -234,52 +246,3 @@ class Interrupts:
             self.cancel.set()
         elif not on_terminal():
             raise KeyboardInterrupt
-
-
-def typed_lines() -> Iterator[str]:
-    """What the user types, a message at a time, until Ctrl-D or the end of the input."""
-    if not on_terminal():
-        for data in sys.stdin.buffer:
-            yield read_text(data).rstrip("\r\n")
-        return
-    from prompt_toolkit.patch_stdout import patch_stdout
-
-    session = prompt_session()
-    while True:
-        try:
-            with patch_stdout():  # what a server that fails has to say goes above the line that is typed
-                line = session.prompt("> ")
-        except KeyboardInterrupt:
-            continue
-        except EOFError:
-            return
-        yield line
-
-
-def prompt_session() -> Any:
-    """Line editing with a history that outlives the program."""
-    from platformdirs import user_state_path
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
-    from prompt_toolkit.completion import WordCompleter
-    from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-
-    keys = KeyBindings()
-
-    @keys.add("escape", "enter")
-    def _(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
-
-    history: History
-    try:
-        path = Path(user_state_path("localagent", ensure_exists=True)) / "chat-history"
-        path.touch(mode=0o600)
-        history = FileHistory(str(path))
-    except OSError:
-        history = InMemoryHistory()  # a home that cannot be written is no reason not to talk
-    commands = WordCompleter([line.split()[0] for line in HELP.splitlines() if line[0] == "/"], sentence=True)
-    return PromptSession[str](
-        history=history, auto_suggest=AutoSuggestFromHistory(), completer=commands, key_bindings=keys,
-        complete_while_typing=False,
-    )  # fmt: skip

@@ -7,13 +7,22 @@ store's. Results go to stdout, progress, licences and questions to stderr. A Loc
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from localagent.cli.asking import agrees
 from localagent.cli.progress import Report, licence_text, size_text
+from localagent.cli.terminal import (
+    cell,
+    exactly,
+    require_stdout,
+    say,
+    show_json,
+    show_line,
+    show_table,
+    table_width,
+)
 
 if TYPE_CHECKING:
     from localagent.catalog import Backend, ModelSpec
@@ -56,7 +65,7 @@ def list_models(as_json: AsJson = False) -> None:
     catalog, store = load_catalog(), WeightStore()
     rows = [{"default": spec is catalog.default, **_row(spec, store)} for spec in catalog]
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        show_json(rows)
     else:
         _print_table(rows)
 
@@ -80,20 +89,18 @@ def show(name: ModelName, as_json: AsJson = False) -> None:
     default = spec is catalog.default
     weights = {backend: _weights(spec, backend, store) for backend in spec.backends}
     if as_json:
-        typer.echo(
-            json.dumps({**spec.model_dump(mode="json"), "default": default, "weights": weights}, indent=2)
-        )
+        show_json({**spec.model_dump(mode="json"), "default": default, "weights": weights})
         return
     sampling = spec.sampling.model_dump(exclude_none=True)
-    typer.echo(f"{spec.name}{' (default)' if default else ''}: {spec.description}")
-    typer.echo(f"  dialect   {spec.dialect}")
-    typer.echo(f"  context   {spec.context:,} tokens")
-    typer.echo(f"  sampling  {', '.join(f'{key} {value}' for key, value in sampling.items())}")
-    typer.echo(f"  licence   {licence_text(spec)}")
+    show_line(f"{spec.name}{' (default)' if default else ''}: {spec.description}")
+    show_line(f"  dialect   {spec.dialect}")
+    show_line(f"  context   {spec.context:,} tokens")
+    show_line(f"  sampling  {', '.join(f'{key} {value}' for key, value in sampling.items())}")
+    show_line(f"  licence   {licence_text(spec)}")
     for backend in spec.backends:
         state = weights[backend]
-        typer.echo(f"  {backend:<9} {_origin(spec, backend)}")
-        typer.echo(f"            {state['state']}, {size_text(state['size'])}: {state['path']}")
+        show_line(f"  {backend:<9} {_origin(spec, backend)}")
+        show_line(f"            {state['state']}, {size_text(state['size'])}: {state['path']}")
 
 
 @app.command()
@@ -113,14 +120,15 @@ def pull(name: NameOrDefault = None, backend: OneBackend = None) -> None:
     from localagent.catalog import load_catalog
     from localagent.store import WeightStore
 
+    require_stdout()
     catalog, store = load_catalog(), WeightStore()
     spec = catalog.default_for(backend) if name is None else catalog.get(name)
     chosen = backend or spec.preferred_backend()
     store.path(spec, chosen)  # an unknown backend is refused before anything is printed
-    typer.echo(f"{spec.name} ({chosen}), licence: {licence_text(spec)}", err=True)
+    say(f"{spec.name} ({chosen}), licence: {licence_text(spec)}")
     with Report() as report:
         path = store.pull(spec, chosen, report)
-    typer.echo(path)
+    exactly(f"{path}\n", errors="surrogateescape")  # $(localagent models pull NAME) is a path
 
 
 @app.command()
@@ -138,6 +146,7 @@ def verify(name: NameOrAll = None, backend: OneBackend = None) -> None:
     from localagent.errors import HashMismatch, LocalAgentError, ModelMissing
     from localagent.store import WeightStore
 
+    require_stdout()
     catalog, store = load_catalog(), WeightStore()
     specs = list(catalog) if name is None else [catalog.get(name)]
     chosen = [(spec, each) for spec in specs for each in _present(spec, store, backend)]
@@ -149,18 +158,18 @@ def verify(name: NameOrAll = None, backend: OneBackend = None) -> None:
         try:
             with Report() as report:
                 path = store.verify(spec, each, report)
-            typer.echo(f"ok  {spec.name} ({each})  {path}")
+            show_line(f"ok  {spec.name} ({each})  {path}")
         except HashMismatch as error:
             bad.append(error)
-            typer.echo(f"BAD {spec.name} ({each})")
+            show_line(f"BAD {spec.name} ({each})")
         except ModelMissing as error:
-            typer.echo(f"unfinished {spec.name} ({each})")
+            show_line(f"unfinished {spec.name} ({each})")
             if name is not None:
                 bad.append(error)
     if bad:
         raise bad[0]
     if not chosen:
-        typer.echo(f"no models in {store.root}")
+        show_line(f"no models in {store.root}")
 
 
 @app.command("rm")
@@ -187,10 +196,10 @@ def remove(
     if not chosen:
         raise ModelMissing(f"no weights of {spec.name} in {store.root}: nothing to remove")
     if not (yes or agrees(f"Remove {spec.name} ({', '.join(chosen)}) from {store.root}?")):
-        typer.echo("not removed", err=True)
+        say("not removed")
         raise typer.Exit(1)
     freed = sum(store.remove(spec, each) for each in chosen)
-    typer.echo(f"removed {spec.name} ({', '.join(chosen)}): {size_text(freed)} freed")
+    show_line(f"removed {spec.name} ({', '.join(chosen)}): {size_text(freed)} freed")
 
 
 def _present(spec: ModelSpec, store: WeightStore, backend: Backend | None) -> list[Backend]:
@@ -226,14 +235,10 @@ def _row(spec: ModelSpec, store: WeightStore) -> dict[str, Any]:
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
-    # A pipe has no width: give every row one line. A narrow terminal leaves the rest to `show`.
-    console = console if console.is_terminal else Console(highlight=False, width=200)
     titles = ["model", "here", "size", "context", "backends", "licence", "description"]
-    if console.width < 120:
+    if table_width() < 120:  # the rest is left to `show`
         titles = ["model", "here", "size", "context", "description"]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
@@ -250,9 +255,8 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
             "licence": row["licence"],
             "description": row["description"],
         }
-        table.add_row(*(cells[title] for title in titles))
-    console.print(table)
-    console.print("* the default. Fetch one with: localagent models pull NAME", style="dim", markup=False)
+        table.add_row(*(cell(cells[title]) for title in titles))
+    show_table(table, "* the default. Fetch one with: localagent models pull NAME")
 
 
 def _origin(spec: ModelSpec, backend: Backend) -> str:

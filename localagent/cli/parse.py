@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from localagent.cli.terminal import cell, show_json, show_table
 from localagent.dialects import AUTO, find_dialect, guess_dialect
 from localagent.errors import UnknownDialect
 from parsers import (
@@ -45,8 +46,7 @@ def parse_lines(name: str) -> None:
         except (_BadLine, UnknownDialect) as error:
             answer = {"id": identity, "error": str(error)}
         # ASCII only: the model's text may hold lone surrogates, which no encoding of stdout can write
-        sys.stdout.write(json.dumps(answer, allow_nan=False) + "\n")
-        sys.stdout.flush()
+        show_json(json.dumps(answer, allow_nan=False))
 
 
 def parse_record(record: dict[str, Any], dialect: Dialect | None) -> dict[str, Any]:
@@ -84,12 +84,9 @@ def parse_record(record: dict[str, Any], dialect: Dialect | None) -> dict[str, A
 
 def parse_text(name: str) -> None:
     """One raw output in, a readable view out. Raises UnknownDialect."""
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
-    from localagent.cli.run import read_text
-    from localagent.cli.terminal import printable
+    from localagent.cli.input import read_text
 
     dialect = None if name == AUTO else find_dialect(name)
     raw = read_text(sys.stdin.buffer.read())
@@ -97,22 +94,20 @@ def parse_text(name: str) -> None:
     parser = StreamParser(found)
     table = Table("part", "what", box=None, pad_edge=False, header_style="bold")
     if dialect is None:
-        table.add_row(Text("dialect", "dim"), Text(found.name, "dim"))
+        table.add_row(cell("dialect", "dim"), cell(found.name, "dim"))
     for part in collect([*parser.feed(raw), *parser.close()]):
         match part:
             case TextPart(text=text):
-                table.add_row("text", Text(printable(text)))
+                table.add_row("text", cell(text))
             case ReasoningPart(text=text):
-                table.add_row(Text("reasoning", "dim"), Text(printable(text), "dim"))
+                table.add_row(cell("reasoning", "dim"), cell(text, "dim"))
             case CallPart():
                 mark = " (repaired)" if part.repaired else ""
-                table.add_row(
-                    Text("call", "cyan"), Text(printable(f"{part.name}{mark} {part.arguments_text}"))
-                )
+                table.add_row(cell("call", "cyan"), cell(f"{part.name}{mark} {part.arguments_text}"))
             case MalformedPart():
                 where = f"{part.reason}, {part.name}" if part.name else part.reason
-                table.add_row(Text("malformed", "red"), Text(printable(f"{where}: {part.raw}")))
-    Console(highlight=False, soft_wrap=True).print(table)
+                table.add_row(cell("malformed", "red"), cell(f"{where}: {part.raw}"))
+    show_table(table, soft_wrap=True)
 
 
 def list_dialects(*, as_json: bool) -> None:
@@ -122,19 +117,15 @@ def list_dialects(*, as_json: bool) -> None:
             spans = {"reasoning": dialect.reasoning, "calls": dialect.calls}
             pairs = {key: span and [_shown(span.open), _shown(span.close)] for key, span in spans.items()}
             entry = {"name": dialect.name, **pairs, "inner": dialect.inner, "ends": dialect.ends}
-            sys.stdout.write(json.dumps(entry) + "\n")
+            show_json(entry, indent=None)
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("dialect", "calls", "reasoning", "ends of a turn", box=None, pad_edge=False)
     for dialect in DIALECTS.values():
         calls = _pair(dialect.calls) or ("(bare)" if dialect.renderers else "")
-        table.add_row(dialect.name, calls, _pair(dialect.reasoning), " ".join(dialect.ends))
-    console = Console(highlight=False, markup=False)
-    # A pipe has no width: give every row one line.
-    console = console if console.is_terminal else Console(highlight=False, markup=False, width=200)
-    console.print(table)
+        table.add_row(*map(cell, (dialect.name, calls, _pair(dialect.reasoning), " ".join(dialect.ends))))
+    show_table(table)
 
 
 def _pair(span: Span | None) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-import typer
+from localagent.cli.terminal import say
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -62,10 +62,10 @@ class Report:
     def __call__(self, phase: Phase, done: int, total: int | None) -> None:
         """See `store.Progress`."""
         if self._unlicensed and phase in ("download", "extract"):
-            typer.echo(f"{self._unlicensed.name}, licence: {licence_text(self._unlicensed)}", err=True)
+            say(f"{self._unlicensed.name}, licence: {licence_text(self._unlicensed)}")
             self._unlicensed = None
         if phase == "wait":
-            typer.echo("another process is pulling this model: waiting for it", err=True)
+            say("another process is pulling this model: waiting for it")
         elif self._bars:
             self._bars.show(phase, done, total)
         else:
@@ -73,7 +73,7 @@ class Report:
             if step != self._said:
                 self._said = step
                 share = f" {100 * done // total:3d} % of {size_text(total)}" if total else ""
-                typer.echo(f"{_VERBS[phase]}{share}", err=True)
+                say(f"{_VERBS[phase]}{share}")
 
 
 class _Bars:
@@ -90,7 +90,11 @@ class _Bars:
             progress.DownloadColumn(),
             progress.TransferSpeedColumn(),
             progress.TimeRemainingColumn(),
-            console=Console(stderr=True),
+            # The bars move the cursor: they have the stream behind `Output`, and show fixed words only. What
+            # others print in the meantime still goes the usual way.
+            console=Console(file=sys.__stderr__),
+            redirect_stdout=False,
+            redirect_stderr=False,
         )
         self._tasks: dict[str, TaskID] = {}
 

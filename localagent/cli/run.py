@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from localagent.agent import Agent, AgentEvent, Approvals, Compaction, RunDone, RunFailed
 from localagent.cli.approving import TerminalApprover
+from localagent.cli.input import require_text, whole_prompt
 from localagent.cli.loading import open_model
-from localagent.cli.terminal import say
+from localagent.cli.terminal import require_stdout, say, show_json
 from localagent.cli.tooling import ToolOptions
 from localagent.cli.view import StreamView, print_stats
-from localagent.errors import UsageError
 
 if TYPE_CHECKING:
     from localagent.catalog import Backend
 
 
 def run_once(
-    prompt: str,
+    words: Sequence[str],
     model: str | None,
     system: str | None,
     sampling: dict[str, Any],
@@ -33,11 +32,10 @@ def run_once(
     as_json: bool,
     stats: bool,
 ) -> None:
-    """Load, answer, calling tools on the way, print. Raises LocalAgentError."""
-    if prompt == "-":
-        prompt = read_text(sys.stdin.buffer.read())
-    if not prompt.strip():
-        raise UsageError("the prompt is empty: say something to the model")
+    """Load, answer, calling tools on the way, print. Raises LocalAgentError, OutputLost."""
+    require_stdout()
+    require_text("--system", system)
+    prompt = whole_prompt(words)
     given = {key: value for key, value in sampling.items() if value is not None}
     with ExitStack() as stack:
         offered = tools.open(stack, say)
@@ -51,8 +49,7 @@ def run_once(
             raise KeyboardInterrupt
         if done.message is not None:
             if as_json:
-                sys.stdout.write(done.message.model_dump_json() + "\n")
-                sys.stdout.flush()
+                show_json(done.message.model_dump_json())
             if stats:
                 print_stats(done)
 
@@ -67,16 +64,3 @@ def _follow(events: Iterable[AgentEvent], view: StreamView) -> RunDone:
             return event
         view.show(event)
     raise AssertionError("a run ends in RunDone or RunFailed")
-
-
-def read_text(data: bytes) -> str:
-    """Standard input as text. Raises UsageError for what is no text."""
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"standard input is not UTF-8 text: byte 0x{data[error.start]:02x} at offset {error.start:,}"
-        ) from None
-    if (at := text.find("\0")) >= 0:
-        raise UsageError(f"standard input is binary: NUL at character {at:,}")
-    return text

@@ -18,7 +18,19 @@ import typer
 
 from localagent.cli.asking import agrees
 from localagent.cli.progress import size_text
-from localagent.cli.terminal import printable
+from localagent.cli.terminal import (
+    Style,
+    cell,
+    exactly,
+    flat,
+    json_escaped,
+    say,
+    show_json,
+    show_line,
+    show_table,
+    styled,
+    write_raw,
+)
 
 if TYPE_CHECKING:
     from localagent.cli.transcript import Passage
@@ -55,11 +67,11 @@ def list_sessions(as_json: AsJson = False) -> None:
     store = SessionStore()
     infos = store.list()
     if as_json:
-        typer.echo(json.dumps([_row(info) for info in infos], indent=2))
+        show_json([_row(info) for info in infos])
     elif infos:
         _print_table(infos)
     else:
-        typer.echo(f"no sessions in {printable(str(store.root))}", err=True)
+        say(f"no sessions in {store.root}")
 
 
 @app.command()
@@ -83,20 +95,18 @@ def show(
 
     session = _open(name, entry)
     if as_json:
-        typer.echo(json.dumps(_details(session), indent=2))
+        show_json(_details(session))
         return
     count, ends = len(session.entries), len(session.leaves)
     entries = f"{count:,} {'entry' if count == 1 else 'entries'}"
     branches = f" on {ends:,} branches" if ends > 1 else ""
-    _say(f"{session.id}: {session.title or 'no title'}")
-    _say(f"{entries}{branches}, kept in {session.file}\n")
+    show_line(f"{flat(session.id)}: {flat(session.title or 'no title')}")
+    show_line(f"{entries}{branches}, kept in {session.file}\n")
     if tree:
         for line in draw_tree(session):
-            _say(line)
+            show_line(line)
     else:
-        typer.echo(
-            as_text(map(tell_entry, session.path()), _paint if sys.stdout.isatty() else _plain), nl=False
-        )
+        write_raw(sys.stdout, as_text(map(tell_entry, session.path()), _paint))
 
 
 @app.command("rm")
@@ -117,11 +127,11 @@ def remove(
     infos = {path: glance(path) for path in map(store.find, names)}
     titles = ", ".join(f"{info.id} ({info.title or 'no title'})" for info in infos.values())
     if not (yes or agrees(f"Remove {titles} from {store.root}?")):
-        typer.echo("not removed", err=True)
+        say("not removed")
         raise typer.Exit(1)
     for path, info in infos.items():
         store.remove(path)
-        _say(f"removed {info.id}: {size_text(info.size)}")
+        show_line(f"removed {flat(info.id)}: {size_text(info.size)}")
 
 
 @app.command()
@@ -155,7 +165,7 @@ def _open(name: str, entry: str | None) -> Session:
 
     session = SessionStore().open(name)
     for problem in session.problems:
-        typer.echo(f"{session.id}, {printable(str(problem))}", err=True)
+        say(f"{session.id}, {problem}")
     if entry is not None:
         session.branch(entry)
     return session
@@ -171,9 +181,9 @@ def _exported(messages: list[Message], form: Format) -> str:
         case "text":
             return as_text(map(tell, messages))
         case "json":
-            return dump_messages(messages) + "\n"
+            return json_escaped(dump_messages(messages)) + "\n"
         case "jsonl":
-            return "".join(message.model_dump_json() + "\n" for message in messages)
+            return "".join(json_escaped(message.model_dump_json()) + "\n" for message in messages)
         case _:
             return _payload(messages, form)
 
@@ -185,8 +195,8 @@ def _payload(messages: list[Message], wire: str) -> str:
     module = import_module(f"localagent.wire.{wire}")
     request = build_request(messages, module.TARGET)
     for warning in request.warnings:
-        typer.echo(f"warning: {printable(warning.text)}", err=True)
-    return json.dumps(module.to_wire(request.messages), indent=2, ensure_ascii=False) + "\n"
+        say(f"warning: {warning.text}")
+    return json_escaped(json.dumps(module.to_wire(request.messages), indent=2, ensure_ascii=False)) + "\n"
 
 
 def _write(text: str, output: Path | None, force: bool) -> None:
@@ -194,10 +204,7 @@ def _write(text: str, output: Path | None, force: bool) -> None:
     from localagent.store.disk import write_atomically
 
     if output is None:
-        if sys.stdout.isatty():
-            sys.stdout.write(printable(text))
-        else:  # what is piped stays as it was written, in UTF-8 whatever the terminal speaks
-            sys.stdout.buffer.write(text.encode())
+        exactly(text, encoding="utf-8")  # whatever the terminal speaks: it is to be loaded again
         return
     try:
         if not force and output.exists():
@@ -235,19 +242,14 @@ def _details(session: Session) -> dict[str, Any]:
 
 
 def _print_table(infos: list[SessionInfo]) -> None:
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
-    console = Console(highlight=False)
-    # A pipe has no width: give every row one line.
-    console = console if console.is_terminal else Console(highlight=False, width=200)
     rows = [
         (
-            printable(info.id),
+            flat(info.id),
             f"{info.changed.astimezone():%Y-%m-%d %H:%M}",
             size_text(info.size),
-            printable(f"{info.title or 'nothing said yet'}{f' ({info.problem})' if info.problem else ''}"),
+            flat(f"{info.title or 'nothing said yet'}{f' ({info.problem})' if info.problem else ''}"),
         )
         for info in infos
     ]
@@ -259,26 +261,15 @@ def _print_table(infos: list[SessionInfo]) -> None:
             column, no_wrap=True, min_width=width, justify="right" if column == "size" else "left"
         )
     for row in rows:
-        table.add_row(*map(Text, row))
-    console.print(table)
-    console.print("Go on with one: localagent chat --resume ID", style="dim", markup=False)
+        table.add_row(*map(cell, row))
+    show_table(table, "Go on with one: localagent chat --resume ID")
 
 
-_COLOURS = {"reasoning": "\x1b[2m", "call": "\x1b[36m", "problem": "\x1b[31m", "note": "\x1b[2m"}
+_STYLES: dict[str, Style] = {"reasoning": "dim", "call": "cyan", "problem": "red", "note": "dim"}
 
 
 def _paint(passage: Passage) -> str:
-    """A passage in its colour, every line by itself: what stands between is indentation."""
-    colour = _COLOURS.get(passage.manner)
-    lines = _plain(passage).split("\n")
-    return "\n".join(f"{colour}{line}\x1b[0m" for line in lines) if colour else "\n".join(lines)
-
-
-def _plain(passage: Passage) -> str:
+    """A passage in its colour, on a terminal."""
     from localagent.cli.transcript import in_words
 
-    return printable(in_words(passage))
-
-
-def _say(line: str) -> None:
-    typer.echo(printable(line))
+    return styled(in_words(passage), _STYLES.get(passage.manner) if sys.stdout.isatty() else None)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
+
+from localagent.cli.terminal import show_json, show_line
 
 
 def list_tools(*, as_json: bool) -> None:
@@ -11,13 +12,11 @@ def list_tools(*, as_json: bool) -> None:
     from localagent.toolbox import SHIPPED, shipped
 
     if as_json:
-        import json
-
         schemas = {name: [tool.schema for tool in shipped([name], Path())] for name in SHIPPED}
-        sys.stdout.write(json.dumps(schemas, ensure_ascii=False, indent=2) + "\n")
+        show_json(schemas)
         return
     for name, entry in SHIPPED.items():
-        sys.stdout.write(f"{name:<12}{entry.description}\n")
+        show_line(f"{name:<12}{entry.description}")
         for tool in shipped([name], Path()):
             asks = " (asks)" if tool.side_effects else ""
-            sys.stdout.write(f"  {tool.name}({', '.join(tool.parameters.get('properties', {}))}){asks}\n")
+            show_line(f"  {tool.name}({', '.join(tool.parameters.get('properties', {}))}){asks}")

@@ -28,7 +28,7 @@ from localagent.messages import (
 )
 from localagent.session import BranchSummaryEntry, CompactionEntry, Entry, MessageEntry, Session
 
-Manner = Literal["text", "reasoning", "call", "result", "problem", "note"]
+Manner = Literal["heading", "text", "reasoning", "call", "result", "problem", "note"]
 OUTLINE = 100
 """Characters of an entry in the tree."""
 
@@ -129,13 +129,15 @@ def in_words(passage: Passage) -> str:
 
 
 def as_text(told: Iterable[Told], paint: Callable[[Passage], str] = in_words) -> str:
-    """Headings, and what was said below them, indented: nothing that is said looks like a heading."""
+    """Headings, and what was said below them, indented: nothing that is said looks like a heading.
+
+    `paint` is given the headings too: they hold names that others chose.
+    """
     blocks = []
     for each in told:
         body = "\n".join(paint(passage) for passage in _merged(each.passages) if passage.text)
-        blocks.append(
-            "\n".join([f"{_flat(each.heading)}:", *(f"  {line}".rstrip() for line in body.split("\n"))])
-        )
+        heading = paint(Passage("heading", f"{_flat(each.heading)}:"))
+        blocks.append("\n".join([heading, *(f"  {line}".rstrip() for line in body.split("\n"))]))
     return "\n\n".join(blocks) + "\n" if blocks else ""
 
 

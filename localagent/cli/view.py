@@ -18,13 +18,12 @@ from localagent.agent import (
     TurnEnded,
     TurnStarted,
 )
-from localagent.cli.terminal import one_line, printable
+from localagent.cli.terminal import Style, exactly, one_line, printable, styled, write_raw
 from localagent.hosts.protocol import Prefilled
 from localagent.messages import AssistantMessage, ToolCallPart, ToolResultPart, describe_arguments
 from localagent.request import RequestWarning
 from parsers import CallEnd, Malformed, Reasoning, Text
 
-_DIM, _RED, _CYAN, _RESET = "\x1b[2m", "\x1b[31m", "\x1b[36m", "\x1b[0m"
 _ERASE = "\r\x1b[K"
 _PATIENCE = 0.5  # seconds
 _SLOW = 1.0  # seconds from which on it is said how long a tool took
@@ -49,7 +48,6 @@ class StreamView:
         """`answers`: show what the model says and thinks, and not only what it does."""
         self._answers = answers
         self._colour = sys.stderr.isatty()
-        self._clean = printable if sys.stdout.isatty() else str  # what is piped stays as it was written
         self._line_open = False  # something stands on the last line of either stream
         self._thinking = False
         self._passing = False  # the last line of a terminal shows how far something is, and is to go again
@@ -67,22 +65,19 @@ class StreamView:
                 self._show_reading(event)
             case Text(text=text):
                 self._end_thinking()
-                sys.stdout.write(self._clean(text))
-                sys.stdout.flush()
+                exactly(text)  # who pipes an answer gets what the model wrote
                 self._line_open = not text.endswith("\n")
             case Reasoning(text=text):
-                if not self._thinking and self._colour:
-                    sys.stderr.write(_DIM)
                 self._thinking = True
-                sys.stderr.write(printable(text))
+                write_raw(sys.stderr, self._styled(text, "dim"))
                 sys.stderr.flush()
                 self._line_open = not text.endswith("\n")
             case CallEnd(name=name, arguments=arguments):
-                self._note(f"call {name}({describe_arguments(arguments)})", _CYAN)
+                self._note(f"call {name}({describe_arguments(arguments)})", "cyan")
             case Malformed(reason=reason, raw=raw):
-                self._note(f"malformed call ({reason}): {raw}", _RED)
+                self._note(f"malformed call ({reason}): {raw}", "red")
             case RequestWarning(text=text):
-                self._note(f"warning: {text}", _RED)
+                self._note(f"warning: {text}", "red")
             case _:
                 self._show_step(event)
 
@@ -99,18 +94,18 @@ class StreamView:
             case ToolEnded(call=call, result=result, seconds=seconds):
                 took = f" ({seconds:.1f} s)" if seconds >= _SLOW else ""
                 mark = "failed: " if result.is_error else ""
-                colour = _RED if result.is_error else _DIM
+                colour: Style = "red" if result.is_error else "dim"
                 self._note(f"{self._named(call)}{took}: {mark}{_told(result)}", colour)
             case Retried(why=why):
-                self._note(f"(asking the model again: {_RETRIES[why]})", _DIM)
+                self._note(f"(asking the model again: {_RETRIES[why]})", "dim")
             case CompactionStarted(tokens=tokens, context=context):
-                self._note(f"({tokens:,} of {context:,} tokens: summarising what was said)", _DIM)
+                self._note(f"({tokens:,} of {context:,} tokens: summarising what was said)", "dim")
             case CompactionEnded(summary=None, problem=problem):
-                self._note(f"(not summarised: {problem})", _RED)
+                self._note(f"(not summarised: {problem})", "red")
             case CompactionEnded(tokens_before=before, tokens_after=after):
-                self._note(f"(summarised: {before:,} tokens are now {after:,})", _DIM)
+                self._note(f"(summarised: {before:,} tokens are now {after:,})", "dim")
             case HandedOver(target=target):
-                self._note(f"({target} goes on)", _DIM)
+                self._note(f"({target} goes on)", "dim")
             case _:
                 pass
 
@@ -123,11 +118,13 @@ class StreamView:
             sys.stdout.flush()
             self._line_open = False
 
-    def _note(self, text: str, colour: str) -> None:
+    def _note(self, text: str, colour: Style) -> None:
         self.end()
-        text = printable(text)
-        sys.stderr.write(f"{colour}{text}{_RESET}\n" if self._colour else f"{text}\n")
+        write_raw(sys.stderr, self._styled(text, colour) + "\n")
         sys.stderr.flush()
+
+    def _styled(self, text: str, style: Style) -> str:
+        return styled(text, style if self._colour else None)
 
     def _named(self, call: ToolCallPart) -> str:
         """The call by its tool, and by its arguments where the turn calls the tool twice."""
@@ -146,25 +143,25 @@ class StreamView:
             self.end()
             self._pass(text)
         else:
-            self._note(text, _DIM)
+            self._note(text, "dim")
 
     def _pass(self, text: str) -> None:
         """Show a line that the next event takes away again."""
         self._passing = True
         fits = printable(text)[: shutil.get_terminal_size().columns - 1]
-        sys.stderr.write(f"{_ERASE}{_DIM}{fits}{_RESET}")
+        write_raw(sys.stderr, _ERASE + styled(fits, "dim"))
         sys.stderr.flush()
 
     def _erase_passing(self) -> None:
         if self._passing:
             self._passing = False
-            sys.stderr.write(_ERASE)
+            write_raw(sys.stderr, _ERASE)
             sys.stderr.flush()
 
     def _end_thinking(self) -> None:
         if self._thinking:
             self._thinking = False
-            sys.stderr.write((_RESET if self._colour else "") + ("\n" if self._line_open else ""))
+            sys.stderr.write("\n" if self._line_open else "")
             sys.stderr.flush()
             self._line_open = False
 

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from localagent.store.weights import default_root
 from tests import forking
 from tests.forking import COMMAND
+
+
+def commands() -> set[str]:
+    """Every command that there is, such as "models list", from the program itself."""
+    from typer.main import get_command
+
+    from localagent.cli.app import app
+
+    def leaves(command: Any, name: str) -> Iterator[str]:
+        if not hasattr(command, "commands"):
+            yield name
+            return
+        for word, inner in command.commands.items():
+            yield from leaves(inner, f"{name} {word}".strip())
+
+    return set(leaves(get_command(app), ""))
 
 
 class Command:

@@ -102,6 +102,66 @@ def test_commands(chat):
     chat.expect_exact("Be curt.")
 
 
+@pytest.fixture
+def talk(localagent, tmp_path):
+    """Says two things at the prompt and leaves; the home is the result."""
+    home = tmp_path / "home"
+    (tmp_path / "home").mkdir()
+    (home / "models").symlink_to(tmp_path / "cache" / "localagent" / "models")
+
+    def start(*arguments, model=("--model", "lfm2-nano", "--threads", "1")):
+        child = pexpect.spawn(
+            str(COMMAND), ["chat", *model, *arguments],
+            env={**localagent.environment, "PROMPT_TOOLKIT_NO_CPR": "1", "LOCALAGENT_HOME": str(home)},
+            timeout=60, dimensions=(40, 160),
+        )  # fmt: skip
+        for words in (b"SECRETWORDS one", b"SECRETWORDS \xff two"):
+            child.expect_exact(READY)
+            child.send(words + b"\r")
+        child.expect_exact("not UTF-8 text: see character 13")
+        child.expect_exact(READY)
+        child.sendeof()
+        assert left(child) == 0
+
+    return home, start
+
+
+def files_with(word: str, *folders) -> list:
+    return [
+        path for folder in folders for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink() and word.encode() in path.read_bytes()
+    ]  # fmt: skip
+
+
+def test_what_is_typed_can_be_recalled_from_the_home(talk, tmp_path):
+    home, start = talk
+    start()
+    kept = home / "chat-history"
+    assert "+SECRETWORDS one" in kept.read_text()
+    assert kept.stat().st_mode & 0o077 == 0
+    assert kept in files_with("SECRETWORDS", tmp_path)
+    assert all(path.is_relative_to(home) for path in files_with("SECRETWORDS", tmp_path))
+
+
+def test_no_save_keeps_nothing_that_is_typed(talk, tmp_path):
+    _, start = talk
+    start("--no-save")
+    assert files_with("SECRETWORDS", tmp_path) == []
+
+
+def test_no_save_leaves_what_is_kept_alone(talk):
+    home, start = talk
+    (home / "chat-history").write_text("\n# then\n+earlier words\n")
+    start("--no-save")
+    assert (home / "chat-history").read_text() == "\n# then\n+earlier words\n"
+
+
+def test_a_history_that_cannot_be_kept_is_no_reason_not_to_talk(talk):
+    home, start = talk
+    (home / "chat-history").mkdir()
+    start()
+
+
 def test_a_pipe_is_a_conversation_too(localagent):
     done = localagent("chat", "--max-tokens", "8", stdin=b"Hi.\n\nAnd you?\n/history\n/exit\nnot read\n")
     assert done.returncode == 0

@@ -108,28 +108,6 @@ def test_help_teaches(localagent):
     assert b"localagent 0." in localagent("--version").stdout
 
 
-@pytest.mark.parametrize(
-    ("script", "code", "says"),
-    [
-        ('{} run - <&-', 2, "prompt is empty"),
-        ('{} chat --max-tokens 2 <&-', 0, ""),
-        ('{} parse --jsonl <&-', 0, ""),
-        ('{} run hi --max-tokens 3 >&-', 0, ""),
-        ('{} run hi --max-tokens 3 > /dev/full', 1, "No space left on device"),
-        ('{} run hi --max-tokens 20 | head -c1 >/dev/null; exit ${{PIPESTATUS[0]}}', 1, ""),
-        ("printf '\\xff\\xfe\\n' | {} chat", 2, "not UTF-8"),
-        ("printf '\\xef\\xbb\\xbf/exit\\n' | {} chat", 0, ""),
-    ],
-)  # fmt: skip
-def test_odd_streams(localagent, script, code, says):
-    done = localagent.shell(script)
-    error = done.stderr.decode()
-    assert done.returncode == code, error
-    assert says in error
-    assert "Traceback" not in error
-    assert "internal error" not in error
-
-
 def test_narrow_encodings_get_numbers(localagent):
     done = localagent("parse", stdin="naïve".encode(), PYTHONIOENCODING="ascii")
     assert done.returncode == 0

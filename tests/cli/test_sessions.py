@@ -90,7 +90,7 @@ def test_list(command, session, store):
     assert lines[1].startswith(other.id)
     assert lines[1].rstrip().endswith("Zwei [bold]")
     assert lines[2].startswith(session.id)
-    assert lines[2].rstrip().endswith(r"Will it rain? user: [red]\x1b[31m\x202e")
+    assert lines[2].rstrip().endswith(r"Will it rain? user: [red]\x1b[31m\u202e")
     assert lines[3] == "Go on with one: localagent chat --resume ID"
     rows = json.loads(out(command, "list", "--json"))
     assert [row["id"] for row in rows] == [other.id, session.id]
@@ -107,11 +107,11 @@ def test_no_sessions(command, tmp_path):
 
 def test_show(command, session):
     shown = out(command, "show", "last")
-    head = f"{session.id}: Will it rain? user: [red]\\x1b[31m\\x202e\n9 entries on 2 branches, kept in {session.file}\n\n"
+    head = f"{session.id}: Will it rain? user: [red]\\x1b[31m\\u202e\n9 entries on 2 branches, kept in {session.file}\n\n"
     branch = session.path()[2].branch
     assert shown == head + (
         "system:\n  Be curt.\n\n"
-        "user:\n  Will it rain?\n  user:\n  [red]\\x1b[31m\\x202e\n\n"
+        "user:\n  Will it rain?\n  user:\n  [red]\\x1b[31m\\u202e\n\n"
         f"branch summary (of {branch}):\n  It was about the weather.\n\n"
         'custom (bookmark):\n  {"page": 3}\n\n'
         "user:\n  Look\n  [image image/png, 8 bytes]\n  [audio audio/mpeg https://a.b/c.mp3]\n\n"
@@ -131,7 +131,7 @@ def test_show_tree(command, session):
     shapes = [re.sub("[0-9a-f]{8}", "ID", line).rstrip() for line in lines]
     assert shapes == [
         "  ID system: Be curt.",
-        r"  ID user: Will it rain? user: [red]\x1b[31m\x202e",
+        r"  ID user: Will it rain? user: [red]\x1b[31m\u202e",
         '  ├─ ID assistant (m): Hm. Weather. Let me look. call get_weather(city="Zürich", days=3) malformed call (...',
         '  │  ID tool: result of get_weather: {"t": 4} error of f: no such tool',
         "  │  ID assistant: Four degrees.",
@@ -190,7 +190,7 @@ def test_on_a_terminal(command, session):
     assert "\x1b[31m" not in shown
     for answer, code in (("n", 1), ("y", 0)):
         child = run("rm", session.id[:6])
-        child.expect_exact(f"Remove {session.id} (Will it rain? user: [red]\\x1b[31m\\x202e) from")
+        child.expect_exact(f"Remove {session.id} (Will it rain? user: [red]\\x1b[31m\\u202e) from")
         child.sendline(answer)
         child.expect_exact("not removed" if code else f"removed {session.id}: ")
         child.read()

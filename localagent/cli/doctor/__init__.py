@@ -5,7 +5,6 @@ Knows the order of the sections and how they are printed. Results go to stdout. 
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import textwrap
@@ -14,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from localagent.cli.terminal import printable
+from localagent.cli.terminal import Style, printable, show_json, show_line, styled, write_raw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from localagent.cli.doctor.findings import Finding
+    from localagent.cli.doctor.findings import Finding, Status
 
-_COLOURS: Final = {"ok": "green", "note": "yellow", "problem": "red"}
+_COLOURS: Final[dict[Status, Style]] = {"ok": "green", "note": "yellow", "problem": "red"}
 
 
 def examine(*, as_json: bool, timeout: float) -> None:
@@ -32,7 +31,7 @@ def examine(*, as_json: bool, timeout: float) -> None:
     findings = collect(timeout)
     works = any_engine(findings)
     if as_json:
-        typer.echo(json.dumps({"works": works, "findings": [asdict(each) for each in findings]}, indent=2))
+        show_json({"works": works, "findings": [asdict(each) for each in findings]})
     else:
         _print(findings, works)
     if not works:
@@ -77,19 +76,19 @@ def _print(findings: Sequence[Finding], works: bool) -> None:
     width = max(len(each.name) for each in findings)
     for each in findings:
         if each.section != section:
-            typer.echo(("\n" if section else "") + _styled(each.section, bold=True))
+            write_raw(sys.stdout, ("\n" if section else "") + _styled(each.section, "bold") + "\n")
             section = each.section
-        mark = _styled(f"{each.status:<7}", fg=_COLOURS[each.status])
+        mark = _styled(f"{each.status:<7}", _COLOURS[each.status])
         margin = " " * (2 + 7 + 2 + width + 2)
         lines = _wrapped(printable(each.text), len(margin))
-        typer.echo(f"  {mark}  {printable(each.name):<{width}}  {lines[0]}")
+        write_raw(sys.stdout, f"  {mark}  {printable(each.name):<{width}}  {lines[0]}\n")
         for line in lines[1:]:
-            typer.echo(margin + line)
+            show_line(margin + line)
         if each.fix:
-            typer.echo(f"{margin}fix: {printable(each.fix)}")  # never broken: it is there to be copied
+            show_line(f"{margin}fix: {each.fix}")  # never broken: it is there to be copied
     problems = sum(each.status == "problem" for each in findings)
     found = "no problems" if not problems else "1 problem" if problems == 1 else f"{problems} problems"
-    typer.echo(f"\n{found} found; {'models can run' if works else 'no engine works, so no model can run'}")
+    show_line(f"\n{found} found; {'models can run' if works else 'no engine works, so no model can run'}")
 
 
 def _wrapped(text: str, margin: int) -> list[str]:
@@ -105,6 +104,6 @@ def _wrapped(text: str, margin: int) -> list[str]:
     ]
 
 
-def _styled(text: str, fg: str | None = None, bold: bool | None = None) -> str:
+def _styled(text: str, style: Style) -> str:
     plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR")
-    return text if plain else typer.style(text, fg=fg, bold=bold)
+    return styled(text, None if plain else style)

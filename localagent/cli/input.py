@@ -1,0 +1,192 @@
+"""What comes in: the prompt of `run`, and the lines that are typed in a chat.
+
+The prompt is the words of the command line and the text of standard input. What is piped in always joins it:
+to drop it would be to answer another question. A terminal is not read unless `-` asks for it, and what is
+closed or empty is no input. A pipe that stays open and gives nothing cannot be told from one that is slow, so
+the command waits for its first byte, says so, and gives up in the end: a prompt that may lack its second half
+is not answered. `-` waits for as long as it takes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from select import select
+from typing import TYPE_CHECKING
+
+from localagent.cli.terminal import on_terminal, printable, say
+from localagent.errors import UsageError
+from localagent.jsonl import home_folder
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+
+PATIENCE = 60.0
+"""Seconds for the first byte of a pipe that nobody asked for with `-`."""
+SOON = 2.0
+"""Seconds after which it is said on a terminal that the command waits."""
+LIMIT = 256 << 20
+"""Bytes, far above any context window: what never ends must not fill the memory."""
+
+
+def whole_prompt(words: Sequence[str]) -> str:
+    """The words, and below them, after an empty line, what is piped in. Raises UsageError.
+
+    A last word `-` stands for standard input.
+    """
+    asked = bool(words) and words[-1] == "-"
+    said = " ".join(words[:-1] if asked else words)
+    require_text("the prompt", said)
+    given = read_text(_read(sys.stdin.fileno(), asked))
+    prompt = "\n\n".join(part for part in (said, given) if part.strip())
+    if not prompt:
+        raise UsageError("the prompt is empty: say something to the model, in words or through a pipe")
+    return prompt
+
+
+def require_text(name: str, argument: str | None) -> None:
+    """Refuse an argument that is not UTF-8: Python keeps it as lone surrogates. Raises UsageError."""
+    try:
+        (argument or "").encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{name} is not UTF-8 text: see character {error.start + 1:,}") from None
+
+
+def read_text(data: bytes) -> str:
+    """Standard input as text. Raises UsageError for what is no text."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"standard input is not UTF-8 text: byte 0x{data[error.start]:02x} at offset {error.start:,}"
+        ) from None
+    if (at := text.find("\0")) >= 0:
+        raise UsageError(f"standard input is binary: NUL at character {at:,}")
+    return text
+
+
+def _read(descriptor: int, asked: bool) -> bytes:
+    """All of standard input. Raises UsageError."""
+    if os.isatty(descriptor):
+        if not asked:
+            return b""
+        say("(type the prompt, then Ctrl-D on a line of its own)")
+    pieces: list[bytes] = []
+    room = LIMIT
+    try:
+        _await_first(descriptor, asked)
+        while piece := _next_piece(descriptor):
+            pieces.append(piece)
+            room -= len(piece)
+            if room < 0:
+                raise UsageError(
+                    f"standard input is longer than {LIMIT >> 20} MB: no model reads that at once"
+                )
+    except OSError as error:
+        if error.errno == errno.EBADF:  # open for writing only, which is as good as closed
+            return b""
+        raise UsageError(f"standard input cannot be read: {error.strerror or error}") from error
+    return b"".join(pieces)
+
+
+def _await_first(descriptor: int, asked: bool) -> None:
+    if sys.platform == "win32" or os.isatty(descriptor):  # on Windows select is for sockets only
+        return
+    if select([descriptor], [], [], SOON)[0]:
+        return
+    if sys.stderr.isatty():
+        say("(waiting for standard input, which is open; </dev/null says that there is none)")
+    if asked or select([descriptor], [], [], PATIENCE - SOON)[0]:
+        return
+    raise UsageError(
+        f"standard input is open and has given nothing for {PATIENCE:g} seconds: "
+        "</dev/null says that there is none, - as the last word waits for it"
+    )
+
+
+def _next_piece(descriptor: int) -> bytes:
+    while True:
+        try:
+            return os.read(descriptor, 1 << 20)
+        except BlockingIOError:  # whoever shares the pipe made it non-blocking
+            select([descriptor], [], [])
+
+
+def typed_file() -> Path:
+    """`$LOCALAGENT_HOME/chat-history`, else in the user's folder for states. Raises UsageError."""
+    if (file := home_folder("chat-history")) is not None:
+        return file
+    from platformdirs import user_state_path
+
+    return user_state_path("localagent") / "chat-history"
+
+
+def typed_lines(kept: Path | None, commands: Collection[str]) -> Iterator[str]:
+    """What the user types, a message at a time, until Ctrl-D or the end of the input.
+
+    `kept`: the file that keeps it, in a terminal, so that it can be recalled; None keeps nothing.
+    """
+    if not on_terminal():
+        for data in sys.stdin.buffer:
+            yield read_text(data).rstrip("\r\n")
+        return
+    from prompt_toolkit.patch_stdout import StdoutProxy
+
+    class Above(StdoutProxy):
+        """What others say meanwhile, such as a server that fails, goes above the line that is typed."""
+
+        def write(self, data: str) -> int:
+            return super().write(printable(data))
+
+    session = _prompt_session(kept, commands)
+    while True:
+        try:
+            with Above() as above, redirect_stdout(above), redirect_stderr(above):
+                line = session.prompt("> ")
+            require_text("what you typed", line)
+        except KeyboardInterrupt:
+            continue
+        except EOFError:
+            return
+        except UsageError as error:
+            say(f"localagent: {error}")
+            continue
+        yield line
+
+
+def _prompt_session(kept: Path | None, commands: Collection[str]) -> PromptSession[str]:
+    """Line editing with a history."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+    from prompt_toolkit.completion import WordCompleter
+    from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    class KeptHistory(FileHistory):
+        def store_string(self, string: str) -> None:
+            with suppress(OSError):  # a full disk is no reason not to talk
+                super().store_string(string)
+
+    keys = KeyBindings()
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    history: History = InMemoryHistory()
+    if kept is not None:
+        with suppress(OSError):  # nor is a home that cannot be written
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(kept, os.O_RDWR | os.O_CREAT, 0o600))
+            history = KeptHistory(str(kept))
+    return PromptSession(
+        history=history,
+        auto_suggest=AutoSuggestFromHistory(),
+        completer=WordCompleter(list(commands), sentence=True),
+        key_bindings=keys,
+        complete_while_typing=False,
+    )
