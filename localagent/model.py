@@ -183,6 +183,7 @@ def load(
     Raises UnknownModel, UnknownDialect, DialectMismatch, ModelMissing, DownloadFailed, InvalidWeights,
     NotEnoughMemory, EngineMissing, EngineBroken, UsageError.
     """
+    from localagent.engines.check import require_engine
     from localagent.hosts.host import Reuse
     from localagent.store import WeightStore
 
@@ -191,6 +192,7 @@ def load(
     spec = None if isinstance(found, Path) else found
     if dialect is None and spec is not None and spec.dialect != AUTO:
         named = find_dialect(spec.dialect)
+    require_engine(engine)  # in a child, before it is imported here, where a crash would be the last word
     path = found if isinstance(found, Path) else WeightStore().pull(found, engine, progress, offline=offline)
     budget = DEFAULT_BUDGET if prefix_cache is None else prefix_cache
     if type(budget) is not int or budget < 0:
@@ -209,9 +211,6 @@ def load(
 
 
 def _open(engine: Backend, path: Path, context: int | None, threads: int | None, reuse: Reuse) -> EngineHost:
-    from localagent.engines.check import require_engine
-
-    require_engine(engine)  # in a child, before it is imported here, where a crash would be the last word
     if engine == "mlx":
         from localagent.hosts.mlx.host import MlxHost
 

@@ -15,15 +15,19 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
+
+from packaging.requirements import Requirement
 
 from localagent.distribution import requirements
 from localagent.engines.check import check_engine, describe, engine_folder, passed, remember
@@ -34,75 +38,122 @@ from localagent.hosts.llamacpp.compiling import cmake_args, compiler_command
 PACKAGE: Final = "llama-cpp-python"
 _STEP = re.compile(rb"\[(\d+)/(\d+)\]")
 """How ninja counts, in pip's verbose output."""
-INTERVAL: Final = {True: 5, False: 15}
+INTERVAL: Final = {True: 5, False: 10}
 """Seconds between signs of life: shorter where somebody watches a terminal."""
 
 
 def install(options: Sequence[str] = ()) -> None:
-    """Have a working llama.cpp in this environment. `options` are pip's. Raises BuildFailed, EngineBroken."""
-    if passed("llamacpp"):
+    """Have a working llama.cpp in this environment. `options` are pip's.
+
+    Raises BuildFailed, EngineBroken, UsageError.
+    """
+    from filelock import FileLock
+
+    if _is_fit() and passed("llamacpp"):
         return
-    _check_tools(options)
-    if _installed():
-        _say("checking the llama.cpp that is installed")
-        report = check_engine("llamacpp")
-        if report.outcome == "works":
-            remember(report)
+    engine_folder().mkdir(parents=True, exist_ok=True)
+    with FileLock(engine_folder() / "build.lock"):  # another `make setup` may be at it: then it does the work
+        if _is_fit() and (passed("llamacpp") or _installed_works()):
             return
-        if not _ours():
-            place = find_spec("llama_cpp")
-            where = place.origin if place else "?"
-            raise EngineBroken(f"{describe(report)}; it lies in {where}, outside this environment: remove it")
+        if find_spec("llama_cpp") and not _ours():
+            broken = describe(check_engine("llamacpp"))
+            raise EngineBroken(f"{broken}; it lies in {_place()}, outside this environment: remove it")
+        folder = _folder(options)
+        kept = _wheel(folder)
+        if kept is None or not _install_wheel(kept, options):
+            shutil.rmtree(folder, ignore_errors=True)  # a wheel that does not run is not used again
+            if not _install_wheel(_compile(folder, options), options):
+                shutil.rmtree(folder, ignore_errors=True)
+                broken = describe(check_engine("llamacpp"))
+                raise EngineBroken(
+                    f"{broken}; it was built just now: try another compiler (CC=clang CXX=clang++)"
+                )
+
+
+def _installed_works() -> bool:
+    """Whether the llama.cpp that is installed works, or nothing can be said against it."""
+    if not find_spec("llama_cpp"):
+        return False
+    _say("trying the llama.cpp that is installed")
+    report = check_engine("llamacpp")
+    if report.outcome == "untried":
+        _say(f"it could not be tried: {report.error}")
+    if report.outcome == "broken" and _ours():
         _say(f"{describe(report)}: installing it anew")
-    folder = _folder(options)
-    wheel = _wheel(folder) or _compile(folder, options)
+    remember(report)
+    return report.outcome in {"works", "untried"}
+
+
+def _install_wheel(wheel: Path, options: Sequence[str]) -> bool:
+    """Put a wheel into this environment. False when the engine in it does not work."""
     _pip("install", "--quiet", "--force-reinstall", "--no-deps", "--no-cache-dir", str(wheel))
     _pip("install", "--quiet", *options, str(wheel))  # what it needs
     report = check_engine("llamacpp")
-    if report.outcome != "works":
-        shutil.rmtree(folder, ignore_errors=True)  # a wheel that does not run is not kept
-        raise EngineBroken(describe(report))
     remember(report)
-    _say(f"llama.cpp {report.facts['version']} runs on this processor: {', '.join(report.ran)}")
+    if report.outcome == "works":
+        _say(f"llama.cpp {report.facts['version']} runs on this processor: {', '.join(report.ran)}")
+    return report.outcome in {"works", "untried"}
 
 
-def _check_tools(options: Sequence[str]) -> None:
-    """Raise BuildFailed when something that compiles is missing, unless a prebuilt wheel may be meant."""
-    compilers = (os.environ.get("CC", "cc").split()[0], compiler_command()[0])
-    missing = [tool for tool in (*compilers, "cmake") if not shutil.which(tool)]
-    if missing and not options:
+def _check_compilers() -> None:
+    """Raise BuildFailed when a compiler is missing. What else a build needs, pip brings."""
+    compilers = (*(os.environ.get("CC", "").split()[:1] or ["cc"]), compiler_command()[0])
+    if missing := [tool for tool in compilers if not shutil.which(tool)]:
         raise BuildFailed(
             f"llama.cpp is built from source and needs {' and '.join(missing)}: install that first"
         )
 
 
 def _compile(folder: Path, options: Sequence[str]) -> Path:
-    """Build the wheel and keep it in `folder`, which appears only when the wheel is whole."""
-    stage = folder.with_name(f"{folder.name}.{os.getpid()}")
-    stage.mkdir(parents=True, exist_ok=True)
-    log = folder.with_name(f"{folder.name}.log")
+    """Build the wheel, or fetch it if `options` find one. `folder` appears when the wheel in it is whole.
+
+    To be called under the lock: what earlier builds left behind when they were killed is removed.
+    """
+    if not options:  # else there may be nothing to compile
+        _check_compilers()
+    for left in folder.parent.glob("*.part"):
+        shutil.rmtree(left, ignore_errors=True)
+    stage = folder.with_suffix(".part")
+    stage.mkdir(parents=True)
+    log = stage / "build.log"
     environment = {**os.environ, "CMAKE_ARGS": cmake_args()}
-    _say(f"building llama.cpp for {read_processor().name}: 5 to 10 minutes on two cores, once")
+    work = "fetching or building llama.cpp" if options else "building llama.cpp"
+    _say(f"{work} for {read_processor().name}: a build takes 5 to 10 minutes on two cores, once")
     _say(f"CMAKE_ARGS={environment['CMAKE_ARGS']}")
+    # Past pip's cache: what it compiled before may be what is being replaced.
     command = ["wheel", "--verbose", "--no-cache-dir", "--no-deps", "--wheel-dir", str(stage), *options]
-    try:
-        with log.open("wb") as file, _signs_of_life(log):
-            file.write(f"CMAKE_ARGS={environment['CMAKE_ARGS']}\n".encode())
-            file.flush()
-            done = subprocess.run(
-                [sys.executable, "-m", "pip", *command, _requirement()],
-                env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False,
-            )  # fmt: skip
-        wheel = _wheel(stage)
-        if done.returncode or wheel is None:
-            raise BuildFailed(f"llama.cpp could not be built: the whole log is {log} ({_reason(log)})")
-        (stage / "build.json").write_text(json.dumps(_parameters(options), indent=2))
-        shutil.rmtree(folder, ignore_errors=True)
-        stage.replace(folder)
-        log.replace(folder / "build.log")
-    finally:
+    with log.open("wb") as file, _signs_of_life(log):
+        file.write(f"CMAKE_ARGS={environment['CMAKE_ARGS']}\n".encode())
+        file.flush()
+        code = _run_to_the_end([sys.executable, "-m", "pip", *command, _requirement()], environment, file)
+    wheel = _wheel(stage)
+    if code or wheel is None:
+        failed = folder.with_suffix(".log")
+        log.replace(failed)
         shutil.rmtree(stage, ignore_errors=True)
+        raise BuildFailed(f"llama.cpp could not be built: the whole log is {failed} ({_reason(failed)})")
+    (stage / "build.json").write_text(json.dumps(_parameters(options), indent=2))
+    stage.replace(folder)
     return folder / wheel.name
+
+
+def _run_to_the_end(command: Sequence[str], environment: Mapping[str, str], output: BinaryIO) -> int:
+    """Run a command, which ends with all that it started when this program is interrupted or terminated."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    child = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+        start_new_session=os.name != "nt",
+    )  # fmt: skip
+    try:
+        return child.wait()
+    finally:
+        if child.poll() is None:
+            if os.name == "nt":
+                child.kill()
+            else:
+                os.killpg(child.pid, signal.SIGTERM)
+            child.wait()
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -114,7 +165,7 @@ def _signs_of_life(log: Path) -> Iterator[None]:
         began = time.monotonic()
         while not done.wait(INTERVAL[sys.stderr.isatty()]):
             minutes, seconds = divmod(int(time.monotonic() - began), 60)
-            steps = _STEP.findall(log.read_bytes())
+            steps = _STEP.findall(log.read_bytes()) if log.exists() else []
             told = f"{int(steps[-1][0])} of {int(steps[-1][1])} files compiled" if steps else "preparing"
             _say(f"{minutes}:{seconds:02} {told}")
 
@@ -165,14 +216,23 @@ def _wheel(folder: Path) -> Path | None:
     return max(folder.glob("llama_cpp_python-*.whl"), default=None, key=lambda path: path.stat().st_mtime)
 
 
-def _installed() -> bool:
-    return find_spec("llama_cpp") is not None
+def _is_fit() -> bool:
+    """Whether the version that is installed, if any, is one that localagent works with."""
+    try:
+        return Requirement(_requirement()).specifier.contains(version(PACKAGE), prereleases=True)
+    except PackageNotFoundError:
+        return find_spec("llama_cpp") is not None  # put there by hand; the trial judges it
+
+
+def _place() -> str:
+    """Where the llama_cpp that Python finds lies."""
+    found = find_spec("llama_cpp")  # without an origin where an interrupted installation left only a folder
+    return (found and (found.origin or next(iter(found.submodule_search_locations or ()), ""))) or ""
 
 
 def _ours() -> bool:
     """Whether the llama_cpp that Python finds is the one in this environment, which pip can replace."""
-    found = find_spec("llama_cpp")
-    return bool(found and found.origin and Path(found.origin).is_relative_to(sys.prefix))
+    return Path(_place()).is_relative_to(sys.prefix)
 
 
 def _pip(*arguments: str) -> None:
@@ -185,7 +245,7 @@ def _reason(log: Path) -> str:
     """The line of a build's log that says what went wrong, as far as one can tell."""
     lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)]
-    return (errors or lines or ["nothing was said"])[0][:200]
+    return (errors or lines[-1:] or ["nothing was said"])[0][:200]
 
 
 def _say(text: str) -> None:
@@ -197,11 +257,17 @@ def main() -> int:
     """Install, and say in one line why not."""
     try:
         install(sys.argv[1:])
-    except (LocalAgentError, OSError) as error:
+    except LocalAgentError as error:
         sys.stderr.write(f"localagent: {error}\n")
         return 1
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        sys.stderr.write(
+            f"localagent: {error.strerror or error}{where}; LOCALAGENT_HOME names another folder\n"
+        )
+        return 1
     except KeyboardInterrupt:
-        sys.stderr.write("localagent: interrupted; what was compiled is lost, what was there is untouched\n")
+        sys.stderr.write("localagent: interrupted; the same command begins anew\n")
         return 130
     return 0
 

@@ -40,7 +40,11 @@ _LIBRARIES: Final = {".so", ".dylib", ".dll", ".pyd", ".metallib"}
 _ROOT: Final = Path(__file__).parents[2]
 
 Backend = Literal["llamacpp", "mlx"]
-Outcome = Literal["works", "missing", "broken"]
+Outcome = Literal["works", "missing", "broken", "untried"]
+"""Untried: something else came in between, such as too little memory, which says nothing of the engine."""
+
+_FAULTS: Final = {f"SIG{name}" for name in ("SEGV", "ILL", "ABRT", "BUS", "FPE")}
+"""Signals by which an engine ends its process; others come from outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,41 +58,63 @@ class Report:
     ran: tuple[str, ...] = ()
     """The models that wrote the right tokens."""
     error: str = ""
-    """What is wrong with a broken engine, without its name: "crashes (SIGSEGV: …) while …"."""
+    """What is wrong with a broken engine, or was in the way of one that is untried, without its name:
+    "crashes (SIGSEGV: …) while …".
+    """
 
 
 def check_engine(backend: Backend, timeout: float = TIMEOUT) -> Report:
-    """Try an engine in a fresh interpreter that sees what this one sees; always returns."""
-    # -P: a folder called llama_cpp in the current one is no engine; nor is one beside our own package.
-    code = f"import sys; sys.path.append({str(_ROOT)!r}); from localagent.engines.trial import main; "
-    command = [sys.executable, "-P", "-c", f"{code}sys.exit(main({backend!r}))"]
+    """Try an engine in a fresh interpreter that finds the modules that this one finds; always returns."""
+    if getattr(sys, "frozen", False) or not sys.executable:  # it would start this whole program once more
+        return Report(backend, "untried", error="there is no Python interpreter to try it in")
+    paths = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100  (of strings, and of "" as well)
+    code = (
+        f"import sys; sys.path[:] = {[*paths, str(_ROOT)]!r}; "
+        f"from localagent.engines.trial import main; sys.exit(main({backend!r}))"
+    )
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
+            [sys.executable, "-c", code],
+            # The engine is to be tried whatever this machine has to spare; and a launcher that takes the
+            # place of Python, and runs its own program, is not to end up here again.
+            env={**os.environ, "LOCALAGENT_MEMORY_CHECK": "0", VARIABLE: "0"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout,
+            check=False,
         )
-        output, errors, code_ = done.stdout, done.stderr, done.returncode
     except subprocess.TimeoutExpired as error:
         told = _read(error.stdout or b"")
-        return _report(backend, told, f"gave no answer in {timeout:g} seconds{_while(told)}")
+        return _report(backend, "untried", told, f"gave no answer in {timeout:g} seconds{_while(told)}")
     except OSError as error:
-        return Report(backend, "broken", error=f"cannot start {sys.executable}: {error.strerror or error}")
-    told = _read(output)
-    if end := describe_end(code_):
-        return _report(backend, told, f"crashes ({end}){_while(told)}{_last_line(errors)}")
+        why = f"cannot start {sys.executable}: {error.strerror or error}"
+        return Report(backend, "untried", error=why)
+    return _judge(backend, done.returncode, _read(done.stdout), done.stderr)
+
+
+def _judge(backend: Backend, code: int, told: dict[str, Any], errors: bytes) -> Report:
+    """What the end of the child, and what it told before, say of the engine."""
+    if end := describe_end(code):
+        crashed = not end.startswith("SIG") or end.partition(":")[0] in _FAULTS
+        outcome: Outcome = "broken" if crashed and told else "untried"
+        word = "crashes" if crashed else "was ended"
+        return _report(backend, outcome, told, f"{word} ({end}){_while(told)}{_last_line(errors)}")
     if told.get("missing"):
         return Report(backend, "missing")
-    if code_ or "ran" not in told:
-        return _report(
-            backend, told, told.get("error") or f"gave no answer{_while(told)}{_last_line(errors)}"
-        )
-    return _report(backend, told, "")
+    if wrong := told.get("wrong"):
+        return _report(backend, "broken", told, wrong)
+    if "error" in told or not told:
+        return _report(backend, "untried", told, told.get("error") or f"gave no answer{_last_line(errors)}")
+    if "done" not in told:  # it left in the middle
+        return _report(backend, "broken", told, f"gave no answer{_while(told)}{_last_line(errors)}")
+    return _report(backend, "works", told, "")
 
 
 def require_engine(backend: Backend) -> None:
     """Raise EngineBroken for an engine that is known, or now found, not to work here.
 
-    Takes a second or two for an engine that was not tried yet, else a millisecond. An engine that is not
-    installed passes: the host that wants it says what to install.
+    Takes a second or two for an engine that was not tried yet, else a few milliseconds. An engine that is
+    not installed passes: the host that wants it says what to install. So does one that could not be tried.
     """
     if os.environ.get(VARIABLE, "").strip().lower() in {"0", "no", "off", "false"}:
         return
@@ -139,7 +165,7 @@ def mending_command(backend: Backend) -> str:
     if not (checkout / "Makefile").is_file() or not (environment / ".pip").is_file():
         return build_command()
     # The environment is one that the Makefile made, which knows how.
-    command = ["make", *(() if Path.cwd() == checkout else ("-C", str(checkout))), "setup"]
+    command = ["make", *(() if Path.cwd() == checkout else ("-C", str(checkout))), "setup", "ENGINE=llamacpp"]
     if environment != checkout / ".venv":
         command.append(f"VENV={environment}")
     return shlex.join(command)
@@ -154,9 +180,9 @@ def engine_folder() -> Path:
     return user_cache_path("localagent", appauthor=False) / "engines"
 
 
-def _report(backend: Backend, told: dict[str, Any], error: str) -> Report:
+def _report(backend: Backend, outcome: Outcome, told: dict[str, Any], error: str) -> Report:
     facts, ran = told.get("facts", {}), tuple(told.get("ran", ()))
-    return Report(backend, "broken" if error else "works", facts, ran, " ".join(error.split()))
+    return Report(backend, outcome, facts, ran, " ".join(error.split()))
 
 
 def _read(output: bytes) -> dict[str, Any]:
@@ -198,7 +224,7 @@ def _identity(backend: Backend) -> str | None:
 
     Nothing is imported, for importing may crash already: its libraries' places, sizes and times tell.
     """
-    digest = hashlib.blake2b(f"{_TRIAL} {backend} {_version(backend)}".encode(), digest_size=8)
+    digest = hashlib.blake2b(f"{_TRIAL} {backend}".encode(), digest_size=8)
     for package in _PACKAGES[backend]:
         # Not importlib.util.find_spec: that answers for a package which this process has imported already.
         spec = PathFinder.find_spec(package)

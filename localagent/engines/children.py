@@ -62,12 +62,12 @@ def run_watched(arguments: list[str], environment: Mapping[str, str]) -> int:
                 break
             except KeyboardInterrupt:  # the terminal sent it to the child too, which decides what it means
                 continue
-        if code >= 0:
+        if not describe_end(code):
             return code
         if code not in (-signal.SIGINT, -signal.SIGTERM):  # those were asked for
             command = " ".join(arguments)
             sys.stderr.write(f"{command}: {describe_death(code, read_loaded(note))}\n")
-        return 128 - code
+        return 128 - code if code < 0 else code
 
 
 if __name__ == "__main__":

@@ -7,8 +7,11 @@ import hashlib
 import os
 import subprocess
 import sys
+import tarfile
+import time
 import venv
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -145,6 +148,106 @@ def test_a_build_that_fails_names_its_log(environment, tmp_path):
     assert environment.wheels == []
 
 
+def test_flags_reach_the_build_and_pip_s_cache_does_not(environment, tmp_path):
+    """A source package whose build writes down the flags, and fails to make an engine; and a cache with a bad wheel."""
+    source = tmp_path / "source" / "llama_cpp_python-0.3.36"
+    (source / "llama_cpp").mkdir(parents=True)
+    (source / "pyproject.toml").write_text(SOURCE)
+    (source / "hatch_build.py").write_text(HOOK)
+    (source / "PKG-INFO").write_text(f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: 0.3.36\n")
+    (source / "llama_cpp" / "__init__.py").write_text("")
+    with tarfile.open(source.parent / f"{source.name}.tar.gz", "w:gz") as archive:
+        archive.add(source, source.name)
+    options = ("--find-links", str(source.parent), "--no-build-isolation")
+    environment.variables["PIP_CACHE_DIR"] = str(tmp_path / "cache")
+    stale = environment.python(
+        "-m", "pip", "wheel", "--no-deps", "--no-index", *options, "-w", str(tmp_path), PACKAGE
+    )
+    assert stale.returncode == 0, stale.stderr
+    assert list((tmp_path / "cache").rglob("*.whl"))
+    done = environment.build(*options)
+    assert done.returncode == 1, done.stderr
+    (built,) = (tmp_path / "flags").read_text().splitlines()[1:]
+    assert "-DLLAVA_BUILD=OFF" in built
+    assert "-mno-amx-tile" in built  # /nowhere/c++ runs no probe
+    assert "it was built just now" in done.stderr.splitlines()[-1]
+
+
+SOURCE = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+[project]
+name = "llama-cpp-python"
+version = "0.3.36"
+[tool.hatch.build.targets.wheel]
+packages = ["llama_cpp"]
+[tool.hatch.build.targets.wheel.hooks.custom]
+"""
+HOOK = """
+import os, pathlib
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+class Hook(BuildHookInterface):
+    def initialize(self, version, build_data):
+        place = pathlib.Path(os.environ["PIP_CACHE_DIR"]).parent / "flags"
+        with place.open("a") as file:
+            file.write(os.environ.get("CMAKE_ARGS", "none") + "\\n")
+"""
+
+
+def test_two_at_once_do_the_work_once(environment, tmp_path):
+    options = ("--find-links", str(good_wheel(tmp_path / "good").parent))
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: environment.build(*options), range(2)))
+    assert [done.returncode for done in both] == [0, 0], [done.stderr for done in both]
+    assert sum("building llama.cpp" in done.stderr for done in both) == 1
+    assert len(environment.wheels) == 1
+
+
+def test_a_build_that_is_ended_ends_its_children_and_leaves_no_half_wheel(environment, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "llama_cpp_python-0.3.36.tar.gz").write_bytes(b"")
+    pip = tmp_path / "slow" / "pip"
+    pip.mkdir(parents=True)
+    (pip / "__init__.py").write_text("")
+    (pip / "__main__.py").write_text(
+        f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    )
+    child = subprocess.Popen(
+        [environment.folder / "bin" / "python", "-m", "localagent.engines.build", "--no-index"],
+        env={**environment.variables, "PYTHONPATH": str(pip.parent)}, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert child.poll() is None
+        time.sleep(0.05)
+    child.terminate()
+    assert child.wait(60) == 143
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    assert environment.wheels == []
+
+
+def test_a_half_removed_package_is_installed_anew(environment, tmp_path):
+    (environment.folder / SITE / "llama_cpp" / "__pycache__").mkdir(parents=True)
+    done = environment.build("--find-links", str(good_wheel(tmp_path / "good").parent))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_version_that_does_not_fit_is_replaced(environment, tmp_path):
+    old = good_wheel(tmp_path / "old")
+    files = {
+        name: zipfile.ZipFile(old).read(name)
+        for name in zipfile.ZipFile(old).namelist()
+        if "dist-info" not in name
+    }
+    environment.pip(str(write_wheel(tmp_path / "older", files, "0.3.1")))
+    done = environment.build("--find-links", str(old.parent))
+    assert done.returncode == 0, done.stderr
+    said = environment.python("-c", f"from importlib.metadata import version; print(version({PACKAGE!r}))")
+    assert said.stdout.strip() == "0.3.36"
+
+
 def test_without_a_compiler_nothing_is_begun(environment):
     done = environment.python("-m", "localagent.engines.build")
     assert done.returncode == 1
@@ -170,7 +273,7 @@ def wait_for(capsys, text: str) -> None:
         seen += capsys.readouterr().err
         if text in seen:
             return
-        build.time.sleep(0.05)
+        time.sleep(0.05)
     raise AssertionError(seen)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from localagent.engines import check
 from localagent.engines.check import VARIABLE, check_engine, describe, passed, require_engine
 from localagent.engines.processor import read_processor
 from localagent.errors import EngineBroken
-from tests.engines.fakes import CRASHES, MISCALCULATES, MISSING, impostor, llamacpp_build
+from tests.engines.fakes import CRASHES, MISCALCULATES, MISSING, REAL, impostor, llamacpp_build
 
 pytestmark = pytest.mark.engine
 
@@ -106,6 +107,7 @@ def test_an_engine_that_hangs(tmp_path, monkeypatch):
     started = perf_counter()
     report = check_engine("llamacpp", timeout=3)
     assert perf_counter() - started < 60
+    assert report.outcome == "untried"
     assert report.error == "gave no answer in 3 seconds while importing llama_cpp"
 
 
@@ -173,21 +175,97 @@ def test_an_interpreter_that_cannot_start(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     report = check_engine("llamacpp")
     assert (report.outcome, report.error) == (
-        "broken",
+        "untried",
         "cannot start /nowhere/python: No such file or directory",
     )
+    require_engine("llamacpp")  # the engine may be fine
+    assert not passed("llamacpp")
+
+
+@pytest.mark.parametrize("how", ["frozen", "embedded"])
+def test_a_program_that_is_its_own_interpreter_is_not_started_again(monkeypatch, how):
+    if how == "frozen":
+        monkeypatch.setattr(sys, "frozen", True, raising=False)
+    else:
+        monkeypatch.setattr(sys, "executable", "")
+    assert check_engine("llamacpp").outcome == "untried"
+    require_engine("llamacpp")
+
+
+def test_a_launcher_in_the_place_of_python_does_not_start_itself_for_ever(tmp_path, monkeypatch):
+    """It runs its own program, which loads a model, whatever its arguments say."""
+    launcher = tmp_path / "app"
+    launcher.write_text(
+        f"#!{sys.executable}\nimport sys; from localagent.engines.check import require_engine\n"
+        f"open({str(tmp_path / 'starts')!r}, 'a').write('x'); sys.executable = {str(launcher)!r}\n"
+        "require_engine('llamacpp')\n"
+    )
+    launcher.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(launcher))
+    require_engine("llamacpp")
+    assert (tmp_path / "starts").read_text() == "x"
+
+
+def test_the_child_tries_the_engine_that_this_process_would_import(tmp_path, monkeypatch):
+    """Found through sys.path alone, of which the environment knows nothing."""
+    monkeypatch.syspath_prepend(llamacpp_build(tmp_path / "fake", CRASHES))
+    with pytest.raises(EngineBroken):
+        require_engine("llamacpp")
+
+
+OTHERWISE = """
+def llama_decode(context, batch):
+    if quantized:
+        {what}
+    return real_decode(context, batch)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "outcome", "says"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "untried", "was ended (SIGKILL: Killed) while running"),
+        ("os.kill(os.getpid(), signal.SIGILL)", "broken", "crashes (SIGILL: Illegal instruction) while"),
+        ("raise MemoryError('no room')", "untried", "no room"),
+        ("os._exit(0)", "broken", "gave no answer while running lfm2-nano quantized to Q8_0"),
+    ],
+)
+def test_only_the_engine_s_own_faults_are_held_against_it(tmp_path, monkeypatch, what, outcome, says):
+    fake = llamacpp_build(tmp_path / "fake", REAL + OTHERWISE.replace("{what}", what))
+    in_front(monkeypatch, fake)
+    report = check_engine("llamacpp")
+    assert report.outcome == outcome, report
+    assert says in report.error
+
+
+def test_too_little_memory_says_nothing_of_the_engine(monkeypatch):
+    """The estimate is passed over: what runs out for real is told as untried."""
+    monkeypatch.setenv("LOCALAGENT_MEMORY_CHECK", "1")
+    assert check_engine("llamacpp").outcome == "works"
+
+
+@pytest.mark.parametrize("name", ["lib/libggml-cpu.so", "llama_cpp.py"])
+def test_a_library_that_was_written_again_is_another_build(tmp_path, monkeypatch, name):
+    fake = Path(llamacpp_build(tmp_path / "fake", REAL))
+    library = fake / "llama_cpp" / "lib"
+    shutil.copytree(library.resolve(), tmp_path / "copy")
+    library.unlink()
+    (tmp_path / "copy").rename(library)
+    in_front(monkeypatch, str(fake))
+    require_engine("llamacpp")
+    assert passed("llamacpp")
+    os.utime(fake / "llama_cpp" / name, ns=(1, 1))
+    assert not passed("llamacpp")
 
 
 def test_the_command_that_mends(tmp_path, monkeypatch):
     """An environment that the Makefile made is mended by it, another one by pip."""
+    root = Path(check.__file__).parents[2]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     assert "--force-reinstall" in check.mending_command("llamacpp")
     (tmp_path / ".pip").touch()
-    root = Path(check.__file__).parents[2]
-    assert check.mending_command("llamacpp") == f"make -C {root} setup VENV={tmp_path}"
+    assert check.mending_command("llamacpp") == f"make -C {root} setup ENGINE=llamacpp VENV={tmp_path}"
     monkeypatch.chdir(root)
-    monkeypatch.setattr(sys, "prefix", str(root / ".venv"))
-    (expected := Path(root / ".venv" / ".pip")).is_file() or pytest.skip(f"{expected} is not there")
-    assert check.mending_command("llamacpp") == "make setup"
+    assert check.mending_command("llamacpp") == f"make setup ENGINE=llamacpp VENV={tmp_path}"
     assert "mlx" in check.mending_command("mlx")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import platform
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from localagent.engines.processor import read_processor
+from localagent.errors import UsageError
 from localagent.hosts.llamacpp import compiling
 from localagent.hosts.llamacpp.compiling import AMX_OFF, PARTS_LEFT_OUT, amx_is_safe, cmake_args
 
@@ -61,6 +65,31 @@ def test_the_compiler_that_cmake_is_told_to_use_is_asked(tmp_path):
     assert (tmp_path / "asked").exists()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel for AMX")
+@pytest.mark.skipif("amx_tile" not in read_processor().features, reason="this processor has no AMX")
+@pytest.mark.parametrize("stores", ["kept", "dropped"])
+def test_the_probe_itself_finds_a_configuration_of_garbage(tmp_path, stores):
+    """On a processor with AMX, whatever its compiler does: without the stores, and with stores that stay."""
+    program = compiling._PROBE
+    if stores == "dropped":
+        program = program.replace("wanted.rows[i] = 16;", "").replace("= {}", "")
+    else:
+        program = program.replace("struct tiles wanted", "volatile struct tiles wanted").replace(
+            "= {}", "= {0}"
+        )
+        program = program.replace(
+            "_tile_loadconfig(&wanted)", '__asm__ volatile("ldtilecfg %0" :: "m"(wanted))'
+        )
+    (tmp_path / "amx.c").write_text(program)
+    subprocess.run(
+        ["cc", "-O3", "-march=native", tmp_path / "amx.c", "-o", tmp_path / "amx"],
+        check=True,
+        capture_output=True,
+    )
+    done = subprocess.run([tmp_path / "amx"], capture_output=True, check=False)
+    assert (done.returncode == 0) == (stores == "kept")
+
+
 def test_without_amx_in_the_target_the_probe_is_empty():
     """The real compiler: flags that take AMX out leave nothing that could go wrong."""
     assert amx_is_safe({"CXXFLAGS": OFF})
@@ -93,4 +122,24 @@ def test_commands_for_people_build_it_the_same_way(monkeypatch, safe):
         if not safe:
             assert f"-DCMAKE_C_FLAGS={OFF}" in shlex.split(words[0].removeprefix("CMAKE_ARGS="))
         assert "install" in words
-    assert "--no-cache-dir" in compiling.build_command()  # where the bad wheel may lie
+        assert "--no-cache-dir" in words  # where a bad wheel may lie
+
+
+@pytest.mark.parametrize("name", ["CMAKE_ARGS", "CXXFLAGS", "CXX"])
+def test_a_quotation_mark_that_is_not_closed(monkeypatch, name):
+    with pytest.raises(UsageError, match=f"^{name}=-DX='a: no closing quotation; mend the variable"):
+        cmake_args({name: "-DX='a"})
+    monkeypatch.setenv(name, "-DX='a")
+    assert "install" in compiling.first_install_command()  # a hint has something else to say
+
+
+def test_a_command_for_people_gives_the_environments_own_words_and_no_others(monkeypatch):
+    monkeypatch.setattr(compiling, "amx_is_safe", lambda *_: False)
+    monkeypatch.setenv("CMAKE_ARGS", "-DCMAKE_C_FLAGS='-g -O1' -DX=$HOME")
+    printed = compiling.build_command().split(" /")[0]
+    done = subprocess.run(
+        ["sh", "-c", f'{printed}; printf %s "$CMAKE_ARGS"'], capture_output=True, text=True, check=True
+    )
+    words = shlex.split(done.stdout)
+    assert words[:2] == ["-DCMAKE_C_FLAGS=-g -O1", "-DX=$HOME"]
+    assert words[2] == f"-DCMAKE_C_FLAGS=-g -O1 {OFF}"

@@ -34,6 +34,8 @@ def describe_llamacpp(found: Report, *, alone: bool, gpu: str | None) -> Finding
         return say("problem" if alone else "note", "not installed", first_install_command())
     if found.outcome == "broken":
         return say("problem", f"installed, but broken: {found.error}", mending_command("llamacpp"))
+    if found.outcome == "untried":
+        return say("note", f"installed, but could not be tried: {found.error}")
     text = f"llama-cpp-python {found.facts['version']}, {_ran(found)}"
     text += f", {_places(found.facts, 'GPU offload', 'no GPU offload')}"
     if uses := found.facts.get("uses"):
@@ -53,6 +55,8 @@ def describe_mlx(found: Report, *, native: bool) -> Finding:
         return say("problem", "not installed; fast on this machine", install_command("mlx"))
     if found.outcome == "broken":
         return say("problem", f"installed, but broken: {found.error}", mending_command("mlx"))
+    if found.outcome == "untried":
+        return say("note", f"installed, but could not be tried: {found.error}")
     text = f"mlx {found.facts['version']}, mlx-lm {found.facts['mlx_lm']}, {_ran(found)}"
     text += f", {_places(found.facts, 'Metal', 'no Metal')}"
     return say("ok", text) if found.facts["gpu"] else say("note", f"{text}: slow on the CPU")

@@ -12,6 +12,7 @@ import os
 import platform
 import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from functools import cache
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from localagent.distribution import install_command
+from localagent.errors import UsageError
 
 PARTS_LEFT_OUT: Final = (
     "-DLLAVA_BUILD=OFF",
@@ -67,19 +69,19 @@ int main() { return 0; }
 
 
 def cmake_args(environment: Mapping[str, str] = os.environ) -> str:
-    """CMAKE_ARGS for building llama.cpp: ours, then the environment's own, which come last and win.
+    """CMAKE_ARGS for building llama.cpp: ours, then the environment's own, which win.
 
     Where AMX has to stay out, its flags join the compiler flags that the environment asks for, for a
-    `-DCMAKE_C_FLAGS` of ours alone would replace both those and CFLAGS.
+    `-DCMAKE_C_FLAGS` of ours alone would replace both those and CFLAGS. Raises UsageError where a variable has
+    a quotation mark that is not closed.
     """
-    own = shlex.split(environment.get("CMAKE_ARGS", ""))
-    return shlex.join([*PARTS_LEFT_OUT, *own, *_amx_options(environment)])
+    return shlex.join([*PARTS_LEFT_OUT, *_words("CMAKE_ARGS", environment), *_amx_options(environment)])
 
 
 def amx_is_safe(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether this machine's compiler may be left to use AMX, or has none to use."""
-    if platform.machine().lower() not in {"x86_64", "amd64", "i686"}:
-        return True
+    if sys.platform == "win32" or platform.machine().lower() not in {"x86_64", "amd64", "i686"}:
+        return True  # gcc's fault, and Windows builds with another compiler
     compiler = compiler_command(environment)
     return _probe_runs(tuple(compiler), tuple(_flags("CXX", environment)))
 
@@ -87,7 +89,7 @@ def amx_is_safe(environment: Mapping[str, str] = os.environ) -> bool:
 def compiler_command(environment: Mapping[str, str] = os.environ) -> list[str]:
     """The C++ compiler that CMake would take."""
     named = _option("CMAKE_CXX_COMPILER", environment)
-    return [named] if named else shlex.split(environment.get("CXX", "")) or ["c++"]
+    return [named] if named else _words("CXX", environment) or ["c++"]
 
 
 def build_command(*wanted: str) -> str:
@@ -99,17 +101,22 @@ def build_command(*wanted: str) -> str:
 
 def first_install_command() -> str:
     """The shell command that installs localagent's llama.cpp into this environment."""
-    return f"{_assignment()}{install_command('llamacpp')}"
+    # pip would take what it compiled before from its cache, whatever the flags.
+    return f"{_assignment()}{install_command('llamacpp', options=['--no-cache-dir'])}"
 
 
 def _assignment(*wanted: str) -> str:
     """What a command needs in front for this machine: nothing, where a plain build is right."""
-    options = _amx_options(os.environ)
+    try:
+        own, options = _words("CMAKE_ARGS", os.environ), _amx_options(os.environ)
+    except UsageError:  # whoever runs the command is told then; a hint has something else to say
+        return ""
     if not wanted and not options:
         return ""
-    own = " ".join(filter(None, (os.environ.get("CMAKE_ARGS", ""), *wanted)))
-    words = [own, *(f"{key}='{value}'" for key, _, value in (option.partition("=") for option in options))]
-    return f'CMAKE_ARGS="{" ".join(filter(None, words))}" '
+    value = shlex.join([*own, *wanted, *options])
+    # Double quotes outside read better; what they would not keep literal goes into single ones.
+    quoted = shlex.quote(value) if set(value) & set('"$`\\!') else f'"{value}"'
+    return f"CMAKE_ARGS={quoted} "
 
 
 def _amx_options(environment: Mapping[str, str]) -> list[str]:
@@ -125,17 +132,29 @@ def _amx_options(environment: Mapping[str, str]) -> list[str]:
 def _flags(language: str, environment: Mapping[str, str]) -> list[str]:
     """The compiler flags that a build would use: CMake reads CFLAGS and CXXFLAGS unless told otherwise."""
     option = _option(f"CMAKE_{language}_FLAGS", environment)
-    return shlex.split(environment.get(f"{language}FLAGS", "") if option is None else option)
+    return _words(f"{language}FLAGS", environment) if option is None else _split("CMAKE_ARGS", option)
 
 
 def _option(name: str, environment: Mapping[str, str]) -> str | None:
     """The value of the last `-DNAME=` or `-DNAME:TYPE=` in the environment's CMAKE_ARGS."""
     found = None
-    for word in shlex.split(environment.get("CMAKE_ARGS", "")):
+    for word in _words("CMAKE_ARGS", environment):
         key, equals, value = word.partition("=")
         if equals and key.removeprefix("-D").partition(":")[0] == name:
             found = value
     return found
+
+
+def _words(name: str, environment: Mapping[str, str]) -> list[str]:
+    return _split(name, environment.get(name, ""))
+
+
+def _split(name: str, text: str) -> list[str]:
+    """The words of a variable as a shell splits them. Raises UsageError."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{name}={text}: {str(error).lower()}; mend the variable, or unset it") from error
 
 
 @cache
