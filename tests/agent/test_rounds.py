@@ -46,15 +46,15 @@ def test_each_lost_call_is_named_with_its_reason() -> None:
 
 
 def test_calls_that_ran_are_named_in_short() -> None:
-    def slot(size: int, started: bool = True) -> Slot:
+    def slot(size: int, started: bool = True, failed: bool = False) -> Slot:
         call = ToolCallPart(id="c", name="f", arguments={"a": "x" * (size - len('a=""'))})
-        return Slot(call, call, started=started)
+        return Slot(call, call, started=started, result=call.result("done", is_error=failed))
 
     whole = 'a="' + "x" * (LONGEST - 4) + '"'
     assert also_ran([slot(LONGEST)]) == ALSO_RAN.format(f"f({whole})")
     cut = 'a="' + "x" * (LONGEST - 4) + "…"
     assert also_ran([slot(LONGEST + 1), slot(5)]) == ALSO_RAN.format(f'f({cut}), f(a="x")')
-    assert also_ran([slot(5, started=False)]) == ""
+    assert also_ran([slot(5, started=False), slot(5, failed=True)]) == ""
 
 
 @pytest.mark.parametrize(
