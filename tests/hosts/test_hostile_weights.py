@@ -7,6 +7,7 @@ HYPOTHESIS_PROFILE=long all are, which takes some minutes.
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
@@ -314,6 +315,18 @@ def test_a_tensor_that_stands_there_twice(nano: dict[str, Path], tmp_path: Path)
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
     with pytest.raises(InvalidWeights, match="'a' stands in it twice"):
         read_folder(folder)
+
+
+@pytest.mark.parametrize(
+    "name", ["tokenizer model continuing_subword_prefix = '128'", "tokenizer replaces {'String': ''}"]
+)
+def test_a_tokenizer_that_panics(nano: dict[str, Path], name: str, loader: Loader, tmp_path: Path) -> None:
+    folder = folder_rows.copy(nano["mlx"], tmp_path / "m")
+    rows = folder_rows.of_tokenizer(json.loads((folder / "tokenizer.json").read_text()))
+    dict(rows)[name](folder)
+    outcome = loader.load(folder)
+    assert outcome.kind in ("InvalidWeights", "EngineFailed"), outcome
+    assert "tokenizer.json: " in outcome.text
 
 
 def test_folders_with_one_thing_wrong(nano: dict[str, Path], loader: Loader, tmp_path: Path) -> None:

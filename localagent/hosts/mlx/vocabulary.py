@@ -9,11 +9,12 @@ is kept whole and looks like a marker.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from localagent.errors import InvalidWeights
+from localagent.errors import EngineFailed, InvalidWeights, LocalAgentError
 from localagent.hosts.markers import looks_like_marker
 from localagent.hosts.mlx.folder import Folder
 from localagent.hosts.mlx.library import Library, first_line
@@ -96,9 +97,20 @@ class MlxVocabulary:
         return self._encode(text, special)
 
     def _encode(self, text: str, special: bool) -> tuple[int, ...]:
-        self._tokenizer.encode_special_tokens = not special
         text = text.encode("utf-8", "replace").decode()
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        with self._reported(EngineFailed, "it cannot be tokenized with"):
+            self._tokenizer.encode_special_tokens = not special
+            return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    @contextmanager
+    def _reported(self, kind: type[LocalAgentError], what: str) -> Iterator[None]:
+        """Raise `kind` for whatever the library raises, its panics included, which are no `Exception`s."""
+        try:
+            yield
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            raise kind(f"{self._file}: {what}: {first_line(error)}") from error
 
     def _bytes(self, token: int) -> bytes:
         text = self._added.get(token)
@@ -120,10 +132,8 @@ class MlxVocabulary:
             else {**entry, "special": False}
             for entry in entries
         ]
-        try:
+        with self._reported(InvalidWeights, "no tokenizer"):
             tokenizer = lib.Tokenizer.from_str(json.dumps({**parsed, "added_tokens": marks}))
-        except Exception as error:  # the library raises nothing more precise
-            raise InvalidWeights(f"{self._file}: no tokenizer: {first_line(error)}") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
         model = parsed.get("model")
@@ -145,7 +155,8 @@ class MlxVocabulary:
             return said
         if not any(steps(folder.tokenizer.get("post_processor"))):
             return False
-        return bool(self._tokenizer.encode("a", add_special_tokens=True).ids[:1] == [bos])
+        with self._reported(InvalidWeights, "no tokenizer"):
+            return bool(self._tokenizer.encode("a", add_special_tokens=True).ids[:1] == [bos])
 
     def _find_ends(self, folder: Folder) -> frozenset[int]:
         text_config = folder.config.get("text_config")
