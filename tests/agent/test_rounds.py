@@ -55,6 +55,9 @@ def test_calls_that_ran_are_named_in_short() -> None:
     cut = 'a="' + "x" * (LONGEST - 4) + "…"
     assert also_ran([slot(LONGEST + 1), slot(5)]) == ALSO_RAN.format(f'f({cut}), f(a="x")')
     assert also_ran([slot(5, started=False)]) == ""
+    failed = slot(5)
+    failed.finish(failed.call.result("a does not fit", is_error=True))
+    assert also_ran([failed]) == "", "it may be written again, otherwise"
 
 
 @pytest.mark.parametrize(
