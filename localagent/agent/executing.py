@@ -28,9 +28,12 @@ def bind(tools: ToolSet, context: ToolContext, call: ToolCallPart) -> Bound | To
         return call.result(tools.unknown(call.name), is_error=True)
     try:
         with captured(_Printed(context)):  # a type's own validator may print
-            return tool.bind(call.arguments)
+            bound = tool.bind(call.arguments)
     except BaseException as error:  # InvalidArguments, and whatever somebody's own tool raises
         return as_error(call, error)
+    if context.cancel.is_set():  # it was given up meanwhile, and nobody would hear of what it does
+        return call.result(STOPPED, is_error=True)
+    return bound
 
 
 def execute(bound: Bound, context: ToolContext, coroutines: Coroutines, call: ToolCallPart) -> ToolResultPart:

@@ -71,7 +71,7 @@ def also_ran(slots: Sequence[Slot]) -> str:
     ran = [
         f"{slot.asked.name}({_short(slot.asked.described_arguments)})"
         for slot in slots
-        if slot.started and slot.result is not None and not slot.result.is_error
+        if slot.started and not (slot.result is not None and slot.result.is_error)
     ]
     return ALSO_RAN.format(", ".join(ran)) if ran else ""
 

@@ -54,6 +54,7 @@ from localagent.messages import (
 )
 from localagent.pairing import has_results
 from localagent.tools import Report, ToolContext, ToolSet
+from localagent.tools.tool import Bound
 from localagent.turn import Done, written_before
 
 if TYPE_CHECKING:
@@ -299,19 +300,20 @@ class Run:
         Middleware sees only calls whose arguments fit, and may proceed with others, or more than once.
         """
         context = ToolContext(call, told, self.agent.name, self.state, cancel, report)
-        ready = [bind(self.tools, context, call)]
-        if isinstance(ready[0], ToolResultPart):
-            return ready[0]
+        bound = bind(self.tools, context, call)
+        if isinstance(bound, ToolResultPart):
+            return bound
+        once = iter([bound])
 
         def proceed(changed: ToolCallPart) -> ToolResultPart:
             if changed is not call and (refusal := denied(changed, self.tools, self.agent.approvals)):
                 return refusal
-            bound = ready.pop() if changed is call and ready else bind(self.tools, context, changed)
-            return (
-                bound
-                if isinstance(bound, ToolResultPart)
-                else execute(bound, context, self._coroutines, changed)
-            )
+            ready: Bound | ToolResultPart | None = next(once, None) if changed is call else None
+            if ready is None:
+                ready = bind(self.tools, context, changed)
+            if isinstance(ready, ToolResultPart):
+                return ready
+            return execute(ready, context, self._coroutines, changed)
 
         return self._hooks.around_tool(proceed, cancel)(call)
 

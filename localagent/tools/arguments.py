@@ -21,6 +21,7 @@ from localagent.messages.values import check_json, quoted
 from localagent.tools.findings import findings, one_line, shown, writable
 from localagent.tools.misread import misread
 from localagent.tools.names import listed, matched
+from localagent.tools.readings import too_many
 from localagent.tools.schema import (
     Schema,
     backtracking_pattern,
@@ -36,6 +37,7 @@ PATTERN = (
     "its pattern {!r:.60} would be matched by Python's re, which one text can keep busy for ever: "
     "give pydantic the pattern as text and leave regex_engine alone, or check the text in the function"
 )
+TANGLED = "nested too deep to be read, as each level may be one of several types: nest it less"
 MAX_FINDINGS = 5
 """More than so many at once help no model."""
 
@@ -48,6 +50,8 @@ class Arguments:
     schema: Schema
     closed: frozenset[str]
     """The parameters in whose objects nothing may be but what their types name."""
+    tangled: Mapping[str, Schema]
+    """The schemas of those whose types may hold themselves, with the definitions in their `$defs`."""
 
     def bind(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Bound:
         """The call of the function, ready to run. Raises InvalidArguments."""
@@ -106,7 +110,9 @@ class Arguments:
         values: dict[str, Any] = {}
         for name, each in taken.items():
             if name in given:
-                values[name], wrong = _validate(each, given[name], name in self.closed)
+                values[name], wrong = _validate(
+                    each, given[name], name in self.closed, self.tangled.get(name)
+                )
                 found += wrong or self._misread(name, given[name])
         if found:
             raise InvalidArguments(_text(found))
@@ -128,11 +134,13 @@ def read_arguments(parameters: Sequence[Parameter], descriptions: Mapping[str, s
         if each.adapter and (pattern := backtracking_pattern(each.adapter.core_schema)) is not None:
             raise refuse(tool, name, PATTERN.format(pattern))
     properties: Schema = {}
-    closed = set()
+    closed, tangled = set(), {}
     for name, each in asked.items():
         whole = inlined({**raw[name], "$defs": definitions})
         if not lets_more_through(whole):
             closed.add(name)
+        if "$defs" in whole:
+            tangled[name] = {**raw[name], "$defs": definitions}
         properties[name] = {key: value for key, value in raw[name].items() if key != "default"}
         if said := each.description or descriptions.get(name):
             properties[name]["description"] = said
@@ -143,7 +151,7 @@ def read_arguments(parameters: Sequence[Parameter], descriptions: Mapping[str, s
         schema["required"] = required
     if definitions:
         schema["$defs"] = definitions
-    return Arguments(tuple(parameters), tidied(inlined(schema)), frozenset(closed))
+    return Arguments(tuple(parameters), tidied(inlined(schema)), frozenset(closed), tangled)
 
 
 def _raw_schemas(asked: Mapping[str, Parameter], tool: str) -> tuple[Schema, Schema]:
@@ -187,7 +195,9 @@ def _as_json(parameter: Parameter, valid: Any) -> Any:
     return check_json(parameter.adapter.dump_python(valid, mode="json", by_alias=True, warnings=False))
 
 
-def _validate(parameter: Parameter, value: Any, closed: bool) -> tuple[Any, list[str]]:
+def _validate(
+    parameter: Parameter, value: Any, closed: bool, tangled: Schema | None
+) -> tuple[Any, list[str]]:
     """The value as the function takes it, and what is wrong with it.
 
     It is read as JSON, since types such as dates and sets are stricter with values of Python's.
@@ -196,6 +206,8 @@ def _validate(parameter: Parameter, value: Any, closed: bool) -> tuple[Any, list
     assert adapter is not None
     try:
         text = json.dumps(check_json(value), allow_nan=False)
+        if tangled is not None and too_many(tangled, value, text, tangled["$defs"]):
+            return None, [f"{name}: {TANGLED}"]
         return adapter.validate_json(text, extra="forbid" if closed else None), []
     except ValidationError as error:
         return None, findings(error, name, value)

@@ -23,15 +23,13 @@ _NUMBER = re.compile(r"\s*[-+]?\d+(\.\d*)?\s*")
 
 def misread(schema: Any, value: Any, path: str, definitions: Schema) -> Iterator[tuple[str, str, Any]]:
     """For each place: its path, what should be there, and the value that is."""
+    schema = _referred(schema, definitions)
     if not isinstance(schema, dict):
         return
-    if isinstance(reference := schema.get("$ref"), str):
-        schema = definitions.get(reference.rpartition("/")[2], {})
     for key in ("anyOf", "oneOf"):
         if isinstance(choices := schema.get(key), list):
-            found = [
-                list(misread(each, value, path, definitions)) for each in choices if _may_be(each, value)
-            ]
+            known = [_referred(each, definitions) for each in choices]
+            found = [list(misread(each, value, path, definitions)) for each in known if _may_be(each, value)]
             if found and all(found):
                 yield from found[0]
     match value:
@@ -49,6 +47,12 @@ def misread(schema: Any, value: Any, path: str, definitions: Schema) -> Iterator
                 yield path, wanted, value
 
 
+def _referred(schema: Any, definitions: Schema) -> Any:
+    """The schema, or the definition that it refers to."""
+    reference = schema.get("$ref") if isinstance(schema, dict) else None
+    return definitions.get(reference.rpartition("/")[2], {}) if isinstance(reference, str) else schema
+
+
 def _instead(schema: Schema, value: str | int | float) -> str | None:
     """What should be there instead of a number, or of text that is one."""
     if (kind := schema.get("format")) in _MOMENTS:
@@ -63,6 +67,11 @@ def _may_be(schema: Any, value: Any) -> bool:
     """Whether pydantic could take the value for this alternative."""
     if not isinstance(schema, dict) or "type" not in schema:
         return True
+    if isinstance(value, dict) and any(
+        "const" in said and value.get(name, said["const"]) != said["const"]
+        for name, said in schema.get("properties", {}).items()
+    ):
+        return False  # the tag of another alternative
     kinds = {dict: "object", list: "array", type(None): "null", bool: "boolean"}
     if (kind := kinds.get(type(value))) is not None:
         return bool(kind == schema["type"])

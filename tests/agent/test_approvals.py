@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import threading
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -107,7 +108,11 @@ FITTING = [
     (Rule("ask", "kill", {"pid": "x"}), "kill", {"pid": "x"}, True),
     (Rule("deny", "kill", {"pid": "y"}), "kill", {"pid": "x"}, False),
     (Rule("allow", "kill", {"pid": "x"}), "kill", {"pid": "x"}, False),
+<<<<<<< HEAD
     (Rule("allow", "kill"), "kill", {"pid": "x"}, True),  # about every call, also one that cannot run
+=======
+    (Rule("allow", "kill"), "kill", {"pid": "x"}, True),  # which is about every call, also one that fails
+>>>>>>> tools
     (Rule("deny", "odd", {"price": "1"}), "odd", {"price": "1.00"}, True),
     (Rule("deny", "odd", {"word": "secret"}), "odd", {"word": "  secret "}, True),
     (Rule("deny", "odd", {"mode": "read"}), "odd", {"mode": "read"}, True),
@@ -221,20 +226,25 @@ def test_a_call_is_bound_once_and_after_the_approval():
 
 
 def test_binding_counts_as_time_of_the_call():
-    given_up, begun = threading.Event(), []
+    given_up, bound, begun, ran = threading.Event(), threading.Event(), [], []
 
     def wait(value: str) -> str:
         begun.append(value)
         given_up.wait(10)
+        bound.set()
         return value
 
     @tool(timeout=0.2)
     def slow(word: Annotated[str, AfterValidator(wait)]) -> str:
+        ran.append(word)
         return "never"
 
     _, done = follow(Agent(scripted(block("slow(word='a')", "kill(pid=1)"), "x"), [slow, kill]))
     given_up.set()
     assert begun == ["a"], "nobody waited for it elsewhere"
+    assert bound.wait(10)
+    time.sleep(0.1)
+    assert ran == [], "what was given up does not begin"
     assert [result.is_error for result in done.messages[2].results] == [True, False]
     assert "did not answer within 0.2 seconds" in done.messages[2].results[0].text
 

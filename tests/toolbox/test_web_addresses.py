@@ -165,6 +165,25 @@ def test_one_private_address_among_public_ones_is_enough(monkeypatch):
     assert "not on the public internet" in refused(http_get, "http://example.com/")
 
 
+@pytest.mark.parametrize("found", [[], [(socket.AF_UNIX, 1, 0, "", "/tmp/socket")]])
+def test_a_host_without_an_address_that_can_be_connected_to(monkeypatch, found):
+    monkeypatch.setattr(addresses.socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(fetching.socket, "socket", None)
+    assert refused(get, "http://example.com/") == "example.com has no address"
+
+
+def test_lengths():
+    fits = "http://example.com/" + "a" * (4_000 - len("http://example.com/"))
+    assert read_url(fits).url == fits
+    with pytest.raises(ToolError, match="the URL has 4,001 characters: at most 4,000 are taken"):
+        read_url(fits + "a")
+    name = ".".join(["a" * 49] * 5) + ".abcd"
+    assert len(name) == 254
+    assert read_url(f"http://{name}/").host == name
+    with pytest.raises(ToolError, match="is no host name"):
+        read_url(f"http://{name}e/")
+
+
 def test_a_name_that_changes_its_mind_is_asked_once(monkeypatch, server):
     """The address that was checked is connected to: there is no second look-up."""
     asked = []

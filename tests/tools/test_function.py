@@ -10,6 +10,7 @@ import inspect
 import re
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -738,6 +739,59 @@ def test_patterns_are_matched_in_time():
 
     assert call(match, text="aaa") == "aaa"
     assert "should match pattern" in refusal(match, {"text": "a" * 50_000 + "!"})[0]
+
+
+class Add(BaseModel):
+    left: Add | Mul | int
+
+
+class Mul(BaseModel):
+    left: Add | Mul | int
+
+
+class Tagged(BaseModel):
+    kind: Literal["tagged"]
+    left: Annotated[Tagged | Other, Field(discriminator="kind")] | None = None
+
+
+class Other(BaseModel):
+    kind: Literal["other"]
+    left: Annotated[Tagged | Other, Field(discriminator="kind")] | None = None
+
+
+class Chain(BaseModel):
+    left: Chain | None = None
+    items: list[int | float | str] = []
+
+
+def nested(depth: int, **fields: Any) -> Any:
+    """So many objects in each other, the innermost of which is empty."""
+    value: dict[str, Any] = {**fields}
+    for _ in range(depth):
+        value = {**fields, "left": value}
+    return value
+
+
+@tool
+def read(a: Add | Mul | None = None, b: Tagged | Other | None = None, c: Chain | None = None) -> str:
+    return "read"
+
+
+@pytest.mark.parametrize("depth", [20, 60])
+@pytest.mark.parametrize("innermost", [1, "no number"])
+def test_alternatives_that_hold_each_other_hang_nobody(depth, innermost):
+    began = time.monotonic()
+    found = refusal(read, {"a": nested(depth - 1, left=innermost)})
+    assert found == ["a: nested too deep to be read, as each level may be one of several types: nest it less"]
+    assert time.monotonic() - began < 5
+
+
+def test_what_is_nested_is_read():
+    assert call(read, a=nested(5, left=1)) == "read"
+    assert call(read, b=nested(60, kind="other")) == "read", "the tags leave one type at each level"
+    assert call(read, c=nested(60)) == "read"
+    assert call(read, c={"items": [1, 2.5, "a"] * 50_000}) == "read"
+    assert "a.left.left: " in refusal(read, {"a": {"left": {"left": "no number"}}})[0]
 
 
 def test_importing_the_tools_imports_nothing_heavy():
