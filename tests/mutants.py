@@ -41,9 +41,7 @@ JUDGED = Path(__file__).with_suffix(".toml")
 ENOUGH = 0.92
 PATIENCE = 30  # seconds, and four times what the tests take without a fault
 # How lfm2-nano was trained: nothing of it runs again.
-TRAINING = {
-    f"localagent/nano/{name}.py" for name in ("export", "muon", "network", "shape", "tokenizer", "train")
-}
+TRAINING = {f"localagent/nano/{x}.py" for x in ("export", "muon", "network", "shape", "tokenizer", "train")}
 # What has no tests of its own name, by the beginning of its path.
 ELSEWHERE = {
     "localagent/__": ("tests/test_layers.py",),
@@ -183,7 +181,7 @@ class Copy:
         os.utime(self.root / path, (self._writes, self._writes))
 
     def run(self, tests: Iterable[str], limit: float | None, *options: str) -> str:
-        """What the tests say of the tree; whatever they started is ended with them."""
+        """What the tests say; whatever they started is ended with them."""
         command = [self.python, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options, *tests]
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
         process = subprocess.Popen(command, cwd=self.root, start_new_session=True, **streams)
@@ -197,11 +195,13 @@ class Copy:
             process.wait()
 
     def baseline(self, tests: tuple[str, ...]) -> tuple[list[str], float]:
-        """The test files, fastest first, and how long they take together, without a fault."""
+        """The test files, fastest first, and how long they take without a fault. Ends the program if one fails."""
         file, started, seconds = self.root / ".report.xml", perf_counter(), Counter[str]()
-        if self.run(tests, None, f"--junitxml={file}", "-o", "junit_family=xunit1") != "survived":
-            raise SystemExit(f"{' '.join(tests)}: fails without a fault")
-        for case in ElementTree.parse(file).iter("testcase"):
+        end = self.run(tests, None, f"--junitxml={file}", "-o", "junit_family=xunit1")
+        cases = [*ElementTree.parse(file).iter("testcase")]
+        if end == "killed":  # by the last one, if any was found
+            raise SystemExit(f"{' '.join(tests)}, without a fault: {[x.get('name') for x in cases[-1:]]}")
+        for case in cases:
             seconds[case.attrib["file"]] += float(case.attrib["time"])
         return sorted(seconds, key=seconds.__getitem__), perf_counter() - started
 
@@ -221,11 +221,11 @@ def report(results: list[tuple[Mutant, str]], reasons: dict[str, str]) -> int:
     noticed = counts[""]["killed"] + counts[""]["timed out"]
     every = noticed + counts[""]["survived"]
     print(f"{noticed} of {every} noticed, {noticed / max(every, 1):.1%}; {ENOUGH:.0%} is enough")
-    return int(noticed < ENOUGH * every)
+    return int(noticed < ENOUGH * max(every, 1))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Sample, run, and print what became of the faults."""
+    """Sample, run, and print what became of the faults: of those that were run when it is interrupted."""
     options = argparse.ArgumentParser(prog="make mutants", description="Do the tests notice a fault?")
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--count", type=int, default=200)
@@ -235,7 +235,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = sample(ROOT, given.seed, given.count, given.only)
     fitting = {each.path: tests_for(ROOT, each.path) for each in chosen}
     columns, results = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn()), []
-    with tempfile.TemporaryDirectory() as folder, Progress(*columns) as bar:
+    with tempfile.TemporaryDirectory() as folder, Progress(*columns) as bar, suppress(KeyboardInterrupt):
         copy, groups = Copy(ROOT, Path(folder)), sorted(set(fitting.values()))
         plain = {tests: copy.baseline(tests) for tests in bar.track(groups, description="without a fault")}
         for mutant in bar.track(chosen, description="with a fault"):
