@@ -6,6 +6,7 @@ import pytest
 
 from parsers import (
     DIALECTS,
+    ArgumentsDelta,
     CallPart,
     CallStart,
     Collector,
@@ -19,7 +20,7 @@ from parsers import (
     segments,
 )
 from tests.parsers.outputs import END, START
-from tests.parsers.reading import characters, read
+from tests.parsers.reading import characters, read, whole
 
 LFM2 = DIALECTS["lfm2"]
 
@@ -112,6 +113,24 @@ def test_a_name_is_known_before_the_arguments_and_those_as_they_arrive():
     first, end = parser.feed("=")
     assert (first.json, end.key, end.value) == ('"', "text", "Hello")
     assert [event.json for event in parser.feed("[1, ")] == [', "n": [1']
+
+
+@pytest.mark.parametrize(
+    ("written", "streamed"),
+    [
+        ("[f(a='x' 'y", '"xy'),
+        (f"[f(a='x' 'y {END}", "\"x' 'y "),
+        ("[f(a=['x', 'y", '["x", "y'),
+        ("[f(a=[['x']", '[["x"]'),
+        ("[f(a=['x', tr", '["x", '),
+        ("[f(a=['x', -", '["x", '),
+        ("[f(a={'k': ['x'] ", '{"k": ["x"]'),
+    ],
+)
+def test_what_a_call_that_breaks_off_has_streamed(written, streamed):
+    """Where the output ends, nothing contradicts that a quote closes its string."""
+    events = read("lfm2", whole(START + written))
+    assert "".join(event.json for event in events if isinstance(event, ArgumentsDelta)) == '{"a": ' + streamed
 
 
 @pytest.mark.parametrize(
