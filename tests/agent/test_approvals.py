@@ -108,11 +108,7 @@ FITTING = [
     (Rule("ask", "kill", {"pid": "x"}), "kill", {"pid": "x"}, True),
     (Rule("deny", "kill", {"pid": "y"}), "kill", {"pid": "x"}, False),
     (Rule("allow", "kill", {"pid": "x"}), "kill", {"pid": "x"}, False),
-<<<<<<< HEAD
     (Rule("allow", "kill"), "kill", {"pid": "x"}, True),  # about every call, also one that cannot run
-=======
-    (Rule("allow", "kill"), "kill", {"pid": "x"}, True),  # which is about every call, also one that fails
->>>>>>> tools
     (Rule("deny", "odd", {"price": "1"}), "odd", {"price": "1.00"}, True),
     (Rule("deny", "odd", {"word": "secret"}), "odd", {"word": "  secret "}, True),
     (Rule("deny", "odd", {"mode": "read"}), "odd", {"mode": "read"}, True),

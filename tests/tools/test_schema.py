@@ -256,7 +256,7 @@ def test_no_parameters():
     [
         (Callable, "has no JSON Schema"),
         (int | Callable[[], int], "has no JSON Schema"),
-        (object(), "has no JSON Schema"),
+        pytest.param(object(), "has no JSON Schema", id="a value"),
         (Iterable[int], "checked only while it is read: use list"),
         (type[int], "a class is no JSON value"),
         (InvalidTool, "has no JSON Schema"),

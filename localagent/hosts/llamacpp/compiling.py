@@ -72,8 +72,8 @@ def cmake_args(environment: Mapping[str, str] = os.environ) -> str:
     """CMAKE_ARGS for building llama.cpp: ours, then the environment's own, which win.
 
     Where AMX has to stay out, its flags join the compiler flags that the environment asks for, for a
-    `-DCMAKE_C_FLAGS` of ours alone would replace both those and CFLAGS. Raises UsageError for a quotation mark
-    that is not closed.
+    `-DCMAKE_C_FLAGS` of ours alone would replace both those and CFLAGS. Raises UsageError where a quotation
+    mark is not closed.
     """
     return shlex.join([*PARTS_LEFT_OUT, *_words("CMAKE_ARGS", environment), *_amx_options(environment)])
 
