@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING, FrozenInstanceError, fields
+from typing import get_args
+
 import pytest
 
 from parsers import (
@@ -10,15 +13,21 @@ from parsers import (
     CallPart,
     CallStart,
     Collector,
+    Dialect,
+    Event,
     MalformedPart,
     Markup,
+    Part,
     Reasoning,
+    Span,
     StreamParser,
     Text,
     TextPart,
     collect,
     segments,
 )
+from parsers.dialect import Context
+from parsers.tools import Tool
 from tests.parsers.outputs import END, START
 from tests.parsers.reading import characters, read, whole
 
@@ -75,6 +84,17 @@ def test_a_collector_can_be_read_at_any_time():
         collector.add(event)
     assert [type(part) for part in collector.parts][2:] == [MalformedPart, TextPart]
     assert collector.parts == collector.parts
+
+
+@pytest.mark.parametrize("value", [*get_args(Event), *get_args(Part), Span, Dialect, Context, Tool])
+def test_values_are_frozen_and_hold_nothing_else(value):
+    """Events are handed to others while the turn still runs."""
+    made = value(
+        *range(sum(field.default is MISSING for field in fields(value) if field.default_factory is MISSING))
+    )
+    with pytest.raises(FrozenInstanceError):
+        setattr(made, fields(value)[0].name, None)
+    assert not hasattr(made, "__dict__")
 
 
 def test_segments_say_what_every_stretch_was_read_as():
