@@ -161,10 +161,8 @@ def is_public(address: Address) -> bool:
             return is_public(inner)
         if address in _NAT64:
             return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-        if address.teredo is not None or address.is_site_local:
+        if address.is_site_local:
             return False
     if any(address in network for network in _NOT_PUBLIC):
         return False
-    return address.is_global and not (
-        address.is_multicast or address.is_reserved or address.is_link_local or address.is_unspecified
-    )
+    return address.is_global and not (address.is_multicast or address.is_reserved)

@@ -49,6 +49,7 @@ def test_the_tool_that_ships():
         ("http://[::1", "no URL"),
         ("http://[::1%25eth0]/", "no host name"),
         ("http://[x]/", "no "),
+        ("http://[v1.x]/", "no host name"),
         ("http://exa%6dple.com/", "no host name"),
         ("http://-x.com/", "no host name"),
         ("http://a..b/", "no host name"),
@@ -215,6 +216,16 @@ def test_no_such_host(monkeypatch):
 
     monkeypatch.setattr(addresses.socket, "getaddrinfo", fails)
     assert "could not be looked up: Name or service not known" in refused(get, "http://nowhere.example/")
+
+
+@pytest.mark.parametrize("error", [OSError(), UnicodeError("label too long")])
+def test_a_look_up_that_fails_without_a_reason(monkeypatch, error):
+    def fails(*_, **__):
+        raise error
+
+    monkeypatch.setattr(addresses.socket, "getaddrinfo", fails)
+    message = "nowhere.example: its address could not be looked up: no such host"
+    assert refused(get, "http://nowhere.example/") == message
 
 
 @pytest.mark.parametrize("value", ["1", "true", "YES"])

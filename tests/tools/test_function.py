@@ -475,6 +475,24 @@ def test_an_object_whose_call_says_nothing_is_described_by_its_class():
     assert tool(Finder()).description == "Find things."
     assert tool(Finder()).__doc__ is None
 
+    class Documented(Finder):
+        """A finder."""
+
+        def __call__(self, query: str) -> str:
+            """Find it."""
+            return query
+
+    assert tool(Documented()).description == "Find it."
+
+
+def test_what_wraps_a_function_does_not_describe_it():
+    @tool
+    @functools.lru_cache
+    def f(x: int) -> int:
+        return x
+
+    assert f.description == ""
+
 
 def test_wrapped_functions():
     def twice(function):
@@ -490,6 +508,16 @@ def test_wrapped_functions():
         return x
 
     assert call(f, x="1") == [1, 1]
+
+
+def test_a_wrapper_may_know_the_signature_that_what_it_wraps_has_not():
+    @functools.wraps(max)
+    def largest(values):
+        return max(values)
+
+    values = inspect.Parameter("values", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=list[int])
+    largest.__signature__ = inspect.Signature([values])
+    assert call(tool(largest), values=[1, 3, 2]) == 3
 
 
 def test_types_may_be_local():
