@@ -15,6 +15,8 @@ BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 FUZZ_SECONDS ?= 60
 SEED ?= 1
 COUNT ?= 200
+# Under `make -j`, two recipes would install into one environment at once.
+.NOTPARALLEL:
 .PHONY: help setup dev weights demo test test-core test-long mutants check format fuzz bench clean
 
 # Options for pip's installs and for the build of llama.cpp, such as those that name an index of prebuilt wheels.
