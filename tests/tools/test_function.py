@@ -142,6 +142,10 @@ def test_options():
     assert (f.__name__, f.__doc__) == ("f", "Mine.")
 
 
+def test_a_timeout_may_be_less_than_a_second():
+    assert tool(search.function, timeout=0.01).timeout == 0.01
+
+
 def test_as_tool():
     assert as_tool(search) is search
     plain = Tool(name="x", description="", parameters={}, bind=lambda arguments: lambda context: 1)
