@@ -273,11 +273,11 @@ def test_what_templates_use(source: str, text: str) -> None:
     ],
 )
 def test_hostile_template_is_refused_soon(source: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()  # whatever else the machine is doing
     with pytest.raises(TemplateFailed) as refused:
         render(source)
     assert "\n" not in str(refused.value)
-    assert time.monotonic() - started < 4
+    assert time.process_time() - started < 4
 
 
 def test_the_clock_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
