@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -79,6 +81,26 @@ def test_limits_are_faults_of_the_call():
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 def test_cost_grows_no_faster_than_the_output(family):
     assert costs_grow_linearly("lfm2", ("", family(200), family(800)), TOOLS)
+
+
+@pytest.mark.law("linear")
+def test_what_a_parser_remembers_does_not_grow_with_the_output():
+    """Neither text nor the flags of its tokens are kept once they are read."""
+    parser = StreamParser(DIALECTS["lfm2"], atomic=DIALECTS["lfm2"].markers)
+
+    def read_on() -> None:
+        for _ in range(2000):
+            parser.feed("word", special=False)
+            parser.feed("<|unknown|>", special=True)
+
+    read_on()
+    tracemalloc.start()
+    try:
+        read_on()
+        remembered, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert remembered < 10_000
 
 
 # -- the same for every dialect, of its own calls -----------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from parsers import DIALECTS, CallPart, MalformedPart, collect
+from parsers import DIALECTS, CallPart, MalformedPart, collect, segments
 from tests.parsers.outputs import LONG, in_pieces
 from tests.parsers.reading import Piece, characters, check_run, exact, merged, outcome, read, split, whole
 
@@ -93,6 +93,8 @@ def test_row(dialect, row):
     assert repaired == row.get("repaired", [False] * len(repaired))
     if "partial" in row:
         assert [part.partial for part in parts if isinstance(part, MalformedPart)] == row["partial"]
+    if "segments" in row:
+        assert [[kind, raw[start:end]] for kind, start, end in segments(first)] == row["segments"]
     for cut in prefixes(raw) if "pieces" not in row else ():
         events = read(dialect, whole(cut), finish="length", **options)
         check_run(cut, events)

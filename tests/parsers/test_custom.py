@@ -124,6 +124,8 @@ def test_reasoning_where_the_base_has_none(load):
         ('name = "mine"\nbased_on = "harmony"\n[reasoning]\nopen = "<r>"\nclose = "</r>"', "reasoning: harmony cannot be read with these markers"),
         ('name = "mine"\nbased_on = "hermes"\n[reasoning]\nopen = "<r>"\nclose = "o"', "calls: the grammar of hermes cannot be read with"),
         ('name = "mine"\nbased_on = "hermes"\nreasoning = true', "reasoning: must be a table, or false for none"),
+        ('name = "mine"\nbased_on = "granite3"\n[calls]\nopen = "<tool_call>x"', "calls.open: '<tool_call>x' begins with '<tool_call>' of slips of granite3"),
+        ('name = "mine"\nbased_on = "granite3"\nends = ["<tool_call>"]', "ends[0]: '<tool_call>' is slips of granite3 as well"),
         ('name = "mine"\nbased_on = "granite3"\n[calls]\nopen = "<response>"', "calls.open: '<response>' is answers of granite3 as well"),
         ('name = "mine"\nbased_on = "granite3"\n[reasoning]\nopen = "<tool_call>"', "reasoning.open: '<tool_call>' is slips of granite3 as well"),
         ('name = "mine"\nbased_on = "hermes"\n[calls]\nbefore = ""', "calls.before: must be a text, and not empty; [] says"),
