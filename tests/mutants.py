@@ -38,10 +38,7 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 ROOT = Path(__file__).parents[1]
 JUDGED = Path(__file__).with_suffix(".toml")
-ENOUGH, PATIENCE = (
-    0.92,
-    30,
-)  # of the faults; seconds, besides four times those of the baseline
+ENOUGH, PATIENCE = 0.92, 30  # of the faults; seconds, besides four times those of the baseline
 # How lfm2-nano was trained: nothing of it runs again.
 TRAINING = {f"localagent/nano/{x}.py" for x in ("export", "muon", "network", "shape", "tokenizer", "train")}
 # What is tested under another name than its own, or under that too, by the beginning of its path.
