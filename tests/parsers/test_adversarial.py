@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from parsers import DIALECTS, CallEnd, Malformed, StreamParser
 from parsers.grammars.values import MAX_DEPTH
 from tests.parsers.growing import costs_grow_linearly, families, families_of_calls, pumped_calls
-from tests.parsers.outputs import CALLING, END, LONG, START, TOOLS, declaring, samples
+from tests.parsers.outputs import CALLING, END, LONG, START, TOOLS, declaring, samples, thoughts
 from tests.parsers.reading import check_run, read, whole
 
 SIZE = 100_000 if LONG else 10_000
@@ -83,26 +83,6 @@ def test_cost_grows_no_faster_than_the_output(family):
     assert costs_grow_linearly("lfm2", ("", family(200), family(800)), TOOLS)
 
 
-@pytest.mark.law("linear")
-def test_what_a_parser_remembers_does_not_grow_with_the_output():
-    """Neither text nor the flags of its tokens are kept once they are read."""
-    parser = StreamParser(DIALECTS["lfm2"], atomic=DIALECTS["lfm2"].markers)
-
-    def read_on() -> None:
-        for _ in range(2000):
-            parser.feed("word", special=False)
-            parser.feed("<|unknown|>", special=True)
-
-    read_on()
-    tracemalloc.start()
-    try:
-        read_on()
-        remembered, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert remembered < 10_000
-
-
 # -- the same for every dialect, of its own calls -----------------------------------------------------
 
 SIZES = (200, 400, 800)
@@ -122,6 +102,29 @@ def test_cost_grows_no_faster_than_the_output_in_every_dialect(dialect):
             read(dialect, whole(raws[0]), tools=tools)  # what is compiled the first time does not count
             found[what, tools is None] = costs_grow_linearly(dialect, raws, tools)
     assert [what for what, linear in found.items() if not linear] == []
+
+
+@pytest.mark.law("linear")
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_what_a_parser_remembers_does_not_grow_with_the_output(dialect):
+    """Neither text nor the flags of its tokens are kept once they are read."""
+    parser = StreamParser(DIALECTS[dialect], STRINGS)
+
+    def read_on() -> None:
+        for _ in range(500):
+            parser.feed("some words without any meaning. ", special=False)
+            parser.feed("<|unknown|>", special=True)
+
+    for sample in (*samples(dialect), *thoughts(dialect)):
+        parser.feed(sample)
+        read_on()
+    tracemalloc.start()
+    try:
+        read_on()
+        remembered, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert remembered < 10_000
 
 
 @pytest.mark.law("linear")

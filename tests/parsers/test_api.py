@@ -27,7 +27,7 @@ from parsers import (
     segments,
 )
 from parsers.dialect import Context
-from parsers.tools import Tool
+from parsers.tools import MAX_SCHEMA_DEPTH, Tool, declared
 from tests.parsers.outputs import END, START
 from tests.parsers.reading import characters, read, whole
 
@@ -70,6 +70,18 @@ def test_tools_may_be_given_without_their_wrapper():
     parser = StreamParser(LFM2, [{"name": "f", "parameters": {"properties": {"a": {"type": "integer"}}}}])
     events = parser.feed("[f(a='1')]")
     assert any(getattr(event, "arguments", None) == {"a": 1} for event in events)
+
+
+def test_a_schema_is_followed_a_few_levels_deep():
+    """Alternatives of alternatives end somewhere, since a schema may hold itself."""
+    endless: dict = {"oneOf": [{"type": "string"}]}
+    endless["oneOf"].append(endless)
+    deep: dict = {"type": "integer"}
+    for _ in range(MAX_SCHEMA_DEPTH - 1):
+        deep = {"anyOf": [deep, {"type": "null"}]}
+    properties = {"endless": endless, "deep": deep, "deeper": {"anyOf": [deep]}, "any": True}
+    (tool,) = declared([{"name": "f", "parameters": {"properties": properties}}]).values()
+    assert tool.kinds == {"deep": {"integer", "null"}}
 
 
 def test_a_collector_can_be_read_at_any_time():

@@ -8,6 +8,7 @@ import math
 import pytest
 
 from parsers import DIALECTS, CallPart, collect
+from parsers.grammars.values import MAX_DEPTH
 from tests.parsers.outputs import CALLING, declaring
 from tests.parsers.reading import calls_of, canonical, read, whole
 
@@ -60,6 +61,29 @@ def test_no_marker_stands_in_a_string(marker):
 def test_subclasses_and_depth_read_back(value):
     (part,) = collect(read("lfm2", whole(LFM2.render([("f", {"a": value})]))))
     assert part.arguments == {"a": list(value) if isinstance(value, tuple) else value}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "notation"), [(name, each) for name in CALLING for each in DIALECTS[name].renderers]
+)
+def test_values_are_written_as_deep_as_they_are_read(dialect, notation):
+    tools = declaring([("f", {"a": [1]})])
+
+    def written(depth: int) -> str:
+        return DIALECTS[dialect].render([("f", {"a": nested(depth)})], notation)
+
+    deepest = MAX_DEPTH
+    while deepest > MAX_DEPTH - 3:
+        try:
+            text = written(deepest)
+            break
+        except ValueError:
+            deepest -= 1
+    (read_back,) = calls_of(read(dialect, whole(text), tools=tools))
+    assert read_back == ("f", {"a": nested(deepest)})
+    assert calls_of(read(dialect, whole(text.replace("[]", "[[]]")), tools=tools)) == []
+    with pytest.raises(ValueError, match="128 deep"):
+        written(deepest + 1)
 
 
 IMPOSSIBLE = [
