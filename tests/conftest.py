@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,10 @@ os.environ["LOCALAGENT_ENGINE_CHECK"] = "0"
 # Threads of llama.cpp that wait for each other in a loop take ten times as long where another test, or anything
 # else, has the other core. OpenMP reads this once, when it is loaded; processes that tests start inherit it.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# A shell that runs the tests in the background has Ctrl-C ignored, in all that they start, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("short", max_examples=100, deadline=None, suppress_health_check=slow)

@@ -337,7 +337,7 @@ def test_closing_gives_memory_back(nano: dict[str, Path], engine: str) -> None:
     """
     process = psutil.Process(os.getpid())
     resident = []
-    first, counted = (40, 50) if LONG else (24, 16)
+    first, counted = (40, 50) if LONG else (30, 30)
     for _ in range(first + counted):
         with load(engine, nano, context=4096) as host:
             run(host, host.render([QUESTION]), Sampling(max_tokens=3))
