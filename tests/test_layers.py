@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[1]
 
 # Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"distribution", "errors"},
-    {"dialects", "jsonl", "messages", "sandbox"},
+    {"distribution", "errors", "files", "settings"},
+    {"dialects", "messages", "sandbox"},
     {"pairing", "prompt", "tools"},
     {"request"},
     {"wire", "hosts"},

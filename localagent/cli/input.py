@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from localagent.cli.terminal import on_terminal, printable, say
 from localagent.errors import UsageError
-from localagent.jsonl import home_folder
+from localagent.files.paths import user_path
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -118,11 +118,7 @@ def _next_piece(descriptor: int) -> bytes:
 
 def typed_file() -> Path:
     """`$LOCALAGENT_HOME/chat-history`, else in the user's folder for states. Raises UsageError."""
-    if (file := home_folder("chat-history")) is not None:
-        return file
-    from platformdirs import user_state_path
-
-    return user_state_path("localagent") / "chat-history"
+    return user_path("state", "chat-history")
 
 
 def typed_lines(kept: Path | None, commands: Collection[str]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from pydantic import JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from localagent.errors import InvalidMessage, UnknownSession, UsageError
-from localagent.jsonl import Line, LineProblem
+from localagent.files.jsonl import Line, LineProblem
 from localagent.messages import CustomMessage, FlushMessage, Message, RescueMessage, UserMessage, explain
 from localagent.session.context import build_context, check_first_kept
 from localagent.session.entries import (

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from localagent.errors import UnknownSession, UsageError
-from localagent.jsonl import home_folder
+from localagent.files.paths import user_path
 from localagent.session.entries import VERSION, Header, load_line
 from localagent.session.file import SUFFIX, remove_file
 from localagent.session.session import Session, first_words, one_line
@@ -30,11 +30,7 @@ LATEST = 32_503_680_000
 
 def default_root() -> Path:
     """`$LOCALAGENT_HOME/sessions`, else `sessions` in the user's data folder. Raises UsageError."""
-    if (folder := home_folder("sessions")) is not None:
-        return folder
-    from platformdirs import user_data_path
-
-    return user_data_path("localagent", appauthor=False) / "sessions"
+    return user_path("data", "sessions")
 
 
 @dataclass(frozen=True, slots=True)

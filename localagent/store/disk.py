@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from localagent.errors import DiskFull, UsageError
+from localagent.files.paths import sync
 
 CHUNK = 1 << 20
 MARGIN = 64 << 20
@@ -81,17 +82,6 @@ def no_space_is_disk_full(folder: Path) -> Iterator[None]:
         raise DiskFull(
             f"the disk of {folder} ran full while writing: free some space and pull again"
         ) from error
-
-
-def sync(path: Path) -> None:
-    """Force a file or a folder's entries onto the disk."""
-    if path.is_dir() and os.name == "nt":
-        return  # Windows cannot open folders and orders renames itself
-    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

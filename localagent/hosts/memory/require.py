@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from localagent.errors import NotEnoughMemory
 from localagent.hosts.memory.estimate import Estimate
 from localagent.hosts.memory.machine import available_memory
-
-VARIABLE = "LOCALAGENT_MEMORY_CHECK"
+from localagent.settings import MEMORY_CHECK, switched_off
 
 
 def memory_checked() -> bool:
     """Whether memory is to be checked before a model is loaded: unless LOCALAGENT_MEMORY_CHECK says 0, no,
     off or false now. For those who know better than an estimate.
     """
-    return os.environ.get(VARIABLE, "").strip().lower() not in {"0", "no", "off", "false"}
+    return not switched_off(MEMORY_CHECK)
 
 
 def check_memory(name: str, estimate: Callable[[int], Estimate], context: int, *, gpu: bool = False) -> None:
@@ -40,7 +38,7 @@ def require_memory(name: str, estimate: Estimate, available: int) -> None:
     raise NotEnoughMemory(
         f"{name} needs about {_size(estimate.total)} of memory with a context of {estimate.context:,} tokens "
         f"({_parts(estimate)}) and {_size(available)} are available: {_advice(estimate, available)} "
-        f"({VARIABLE}=0 loads it all the same)"
+        f"({MEMORY_CHECK}=0 loads it all the same)"
     )
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from localagent.errors import SaveFailed, UsageError
+from localagent.files.paths import cannot_save
 
 T = TypeVar("T")
 
@@ -149,34 +149,3 @@ def _is_torn(descriptor: int, size: int) -> bool:
         return False
     os.lseek(descriptor, size - 1, os.SEEK_SET)
     return os.read(descriptor, 1) != b"\n"
-
-
-def cannot_save(path: Path, error: OSError | ValueError) -> SaveFailed:
-    """What to say when a file cannot be written."""
-    shown = path if str(path).isprintable() else repr(str(path))
-    return SaveFailed(
-        f"cannot write to {shown} ({getattr(error, 'strerror', None) or error}): "
-        "free some space, or set LOCALAGENT_HOME to a folder that can be written"
-    )
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in a folder. Raises OSError."""
-    if os.name == "nt":
-        return  # Windows cannot open folders
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def home_folder(name: str) -> Path | None:
-    """`$LOCALAGENT_HOME/name`, or None where that is not set. Raises UsageError."""
-    home = os.environ.get("LOCALAGENT_HOME")
-    if not home:
-        return None
-    try:
-        return (Path(home).expanduser() / name).absolute()
-    except RuntimeError as error:  # ~ of a user that does not exist
-        raise UsageError(f"LOCALAGENT_HOME={home}: no such home folder") from error
