@@ -22,7 +22,8 @@ from weakref import WeakKeyDictionary
 
 from localagent.dialects import opens_reasoning
 from localagent.errors import TemplateFailed, UsageError
-from localagent.hosts.protocol import Finish, Host, Logprobs, Prefilled, Prompt, Sampling, Token
+from localagent.hosts.protocol import Finish, Host, Logprobs, Prefilled, Prompt, Token
+from localagent.hosts.sampling import Sampling
 from localagent.messages import (
     AssistantMessage,
     AssistantPart,
@@ -31,7 +32,6 @@ from localagent.messages import (
     ModelMessage,
     ReasoningPart,
     TextPart,
-    Timings,
     ToolCallPart,
     ToolMessage,
     Usage,
@@ -238,7 +238,7 @@ class _Draft:
         return self._message(
             stop_reason=finish.stop_reason,
             usage=Usage(input=finish.prompt, output=finish.generated, cache_read=finish.cached),
-            timings=Timings(prefill=finish.timings.prefill, decode=finish.timings.decode),
+            timings=finish.timings,
         )
 
     def broken(self, prompt: Prompt, error: BaseException) -> AssistantMessage | None:

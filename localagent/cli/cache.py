@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from localagent.cli.asking import agrees
-from localagent.cli.progress import size_text
+from localagent.cli.loading import size_text
 from localagent.cli.terminal import flat, say, show_json, show_line
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from localagent.cli.asking import agrees
-from localagent.cli.progress import Report, licence_text, size_text
+from localagent.cli.loading import Report, licence_text, size_text
 from localagent.cli.terminal import (
     cell,
     exactly,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from localagent.cli.asking import agrees
-from localagent.cli.progress import size_text
+from localagent.cli.loading import size_text
 from localagent.cli.terminal import (
     Style,
     cell,

@@ -25,8 +25,9 @@ from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots, Transcripts
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.prefix.transcripts import spell, unspell
-from localagent.hosts.protocol import Finish, Prompt, Sampling, Spelling
+from localagent.hosts.protocol import Finish, Prompt, Spelling
 from localagent.hosts.running import EngineGeneration, closed_is_usage, recorder
+from localagent.hosts.sampling import Sampling
 from localagent.prompt import ChatTemplate, TooManyTokens
 
 DEFAULT_CONTEXT = 32_768

@@ -28,7 +28,8 @@ from localagent.hosts.llamacpp.host import most_threads
 from localagent.hosts.llamacpp.library import library
 from localagent.hosts.llamacpp.sampling import Sampler
 from localagent.hosts.owner import OwnerThread, _Call
-from localagent.hosts.protocol import Prompt, Sampling, Token
+from localagent.hosts.protocol import Prompt, Token
+from localagent.hosts.sampling import Sampling
 
 pytestmark = pytest.mark.engine
 

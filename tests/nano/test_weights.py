@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("llama_cpp")
 
 from localagent.hosts.llamacpp import LlamaCppHost
-from localagent.hosts.protocol import Sampling
+from localagent.hosts.sampling import Sampling
 from localagent.nano import GGUF, MLX
 from localagent.nano.corpus import TEMPLATE
 from localagent.nano.measure import answer, wrong

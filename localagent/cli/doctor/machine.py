@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from localagent.cli.doctor.findings import Finding
-from localagent.cli.progress import size_text
+from localagent.cli.loading import size_text
 from localagent.distribution import install_command, version
 
 if TYPE_CHECKING:
