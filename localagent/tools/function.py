@@ -88,8 +88,10 @@ def tool(
     """Make a tool of a typed function, sync or async: `@tool`, or `@tool(name=..., side_effects=True)`.
 
     Name, description and parameters are those of the function and its docstring where nothing else is said.
-    A parameter annotated ToolContext is filled in and not shown to models. Raises InvalidTool, with the
-    parameter at fault. What the other options mean is said at `Tool`.
+    A parameter annotated ToolContext is filled in and not shown to models. What the function returns is what
+    the model reads; what it prints goes to standard output like any other print, and `context.progress` tells
+    whoever follows the run. What the other options mean is said at `Tool`. Raises InvalidTool, with the
+    parameter at fault.
     """
 
     def decorate(written: Callable[..., Any]) -> FunctionTool[..., Any]:
