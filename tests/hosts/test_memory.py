@@ -87,7 +87,7 @@ def test_against_llama_cpp(gguf: Path, heads: str, chunk: int) -> None:
 def header_of(architecture: str, tokens: int = 65_536, **keys: Any) -> Header:
     metadata = {f"{architecture}.{key.replace('__', '.')}": value for key, value in keys.items()}
     listed = {"tokenizer.ggml.tokens": Array(8, tokens, None)}
-    return Header({"general.architecture": architecture, **listed, **metadata}, 1)
+    return Header({"general.architecture": architecture, **listed, **metadata})
 
 
 # The numbers of LFM2-1.2B: 16 layers, 6 of them attention.
