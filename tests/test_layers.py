@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 # Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"distribution", "errors", "files", "settings"},
+    {"distribution", "errors", "files", "settings", "wording"},
     {"dialects", "messages", "sandbox"},
     {"pairing", "prompt", "tools"},
     {"request"},

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from localagent.cli.asking import agrees
-from localagent.cli.loading import size_text
 from localagent.cli.terminal import flat, say, show_json, show_line
+from localagent.wording import size_text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,11 +23,12 @@ from localagent.cli.conversation import Conversation
 from localagent.cli.input import require_text, typed_file, typed_lines
 from localagent.cli.loading import open_model
 from localagent.cli.options import ModelOptions, ToolOptions
-from localagent.cli.terminal import flat, on_terminal, one_line, require_stdout, say
+from localagent.cli.terminal import flat, on_terminal, require_stdout, say
 from localagent.cli.tooling import open_tools, rules
 from localagent.cli.view import StreamView, print_stats
 from localagent.errors import ContextOverflow, LocalAgentError
 from localagent.messages import AssistantMessage
+from localagent.wording import one_line
 
 _COMMAND = re.compile(r"/[a-z]*(\s|$)")  # a path is no command
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from localagent.cli.terminal import say
+from localagent.wording import size_text
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -19,15 +20,6 @@ if TYPE_CHECKING:
     from localagent.store import Phase
 
 _VERBS = {"download": "downloading", "extract": "unpacking", "verify": "verifying"}
-
-
-def size_text(size: int | None) -> str:
-    """A size for people, in decimal units."""
-    if size is None:
-        return "size unknown"
-    return (
-        f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{size} bytes"
-    )
 
 
 def licence_text(spec: ModelSpec) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from localagent.cli.asking import agrees
-from localagent.cli.loading import Report, licence_text, size_text
+from localagent.cli.loading import Report, licence_text
 from localagent.cli.terminal import (
     cell,
     exactly,
@@ -23,6 +23,7 @@ from localagent.cli.terminal import (
     show_table,
     table_width,
 )
+from localagent.wording import size_text
 
 if TYPE_CHECKING:
     from localagent.catalog import Backend, ModelSpec

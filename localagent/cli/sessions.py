@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from localagent.cli.asking import agrees
-from localagent.cli.loading import size_text
 from localagent.cli.terminal import (
     Style,
     cell,
@@ -31,6 +30,7 @@ from localagent.cli.terminal import (
     styled,
     write_raw,
 )
+from localagent.wording import size_text
 
 if TYPE_CHECKING:
     from localagent.cli.transcript import Passage

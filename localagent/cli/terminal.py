@@ -47,12 +47,6 @@ def styled(text: str, style: Style | None) -> str:
     return "\n".join(f"\x1b[{_CODES[style]}m{line}\x1b[0m" if style and line else line for line in lines)
 
 
-def one_line(text: str, limit: int) -> str:
-    """The beginning of `text` on one line of at most `limit` characters."""
-    line = " ".join(text[: 4 * limit].split())
-    return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[: limit - 3]}..."
-
-
 def json_escaped(text: str) -> str:
     """JSON that means the same, with the same characters escaped as only JSON can."""
     return _DECEPTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -10,10 +10,9 @@ from typing import Any
 from localagent.agent import Rule
 from localagent.cli.options import ToolOptions
 from localagent.errors import LocalAgentError, UsageError
-from localagent.messages.values import quoted
 from localagent.toolbox import shipped
 from localagent.tools import ToolSet
-from localagent.tools.names import listed
+from localagent.wording import listed, quoted
 
 
 def rules(options: ToolOptions) -> list[Rule]:

@@ -24,7 +24,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from localagent.errors import UsageError
 from localagent.messages import parse_object
-from localagent.messages.values import quoted, refuse
+from localagent.messages.values import refuse
+from localagent.wording import quoted
 
 EVERY = "*"
 """In a list of tools: all of them."""

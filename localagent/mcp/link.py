@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from localagent.errors import McpFailed, ToolError
 from localagent.mcp.config import ServerConfig
-from localagent.mcp.failures import brief, describe, failure
+from localagent.mcp.failures import LONGEST, describe, failure
 from localagent.mcp.incoming import Incoming
 from localagent.mcp.library import client_version
 from localagent.mcp.transport import Traces, connect
+from localagent.wording import one_line
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession, IncomingMessage
@@ -201,7 +202,9 @@ class Link:
                 return ToolError(f"{server} did not answer within {self.config.timeout:g} s; {PARTLY}")
             case MCPError():
                 return ToolError(f"{server} refuses the call: {describe(error, self._traces)}")
-        return ToolError(f"{server} gave no result: {brief(describe(error, self._traces))}; {PARTLY}")
+        return ToolError(
+            f"{server} gave no result: {one_line(describe(error, self._traces), LONGEST)}; {PARTLY}"
+        )
 
 
 async def _shake_hands(session: ClientSession) -> None:

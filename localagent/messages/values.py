@@ -15,6 +15,8 @@ from typing import Annotated, Any, NoReturn, cast
 from pydantic import AfterValidator, AwareDatetime, JsonValue, ValidationError
 from pydantic_core import PydanticCustomError
 
+from localagent.wording import quoted
+
 MAX_DEPTH = 128
 """Levels of lists and objects inside each argument, the same bound as the parser's."""
 _LONGEST_INTEGER = 14_280
@@ -129,11 +131,6 @@ def explain(error: ValidationError, root: str) -> str:
         said = f"{found['tag']!r:.60} is no {name} here; there are {found['expected_tags']}"
     more = f" (and {len(others)} more)" if others else ""
     return f"{where}: {said}{more}"
-
-
-def quoted(text: str, limit: int = 60) -> str:
-    """Somebody else's text in an error: on one line, and not longer than one wants to read."""
-    return text if text.isprintable() and len(text) <= limit else f"{text!r:.{limit}}"
 
 
 Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]

@@ -36,6 +36,7 @@ from localagent.session.entries import (
 )
 from localagent.session.file import Item, SessionFile, create_file
 from localagent.session.tree import Tree
+from localagent.wording import one_line
 
 TITLE = 80
 """Characters of a title that is taken from what the user said."""
@@ -264,14 +265,8 @@ class Session:
 def first_words(item: object) -> str | None:
     """The beginning of what a user says in this entry, on one line, if it is text of a user."""
     if isinstance(item, MessageEntry) and isinstance(item.message, UserMessage):
-        return one_line(item.message.text) or None
+        return one_line(item.message.text, TITLE) or None
     return None
-
-
-def one_line(text: str) -> str:
-    """Text as a title."""
-    line = " ".join(text.split())
-    return line if len(line) <= TITLE else f"{line[: TITLE - 3]}..."
 
 
 @contextmanager

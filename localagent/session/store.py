@@ -20,7 +20,8 @@ from localagent.errors import UnknownSession, UsageError
 from localagent.files.paths import user_path
 from localagent.session.entries import VERSION, Header, load_line
 from localagent.session.file import SUFFIX, remove_file
-from localagent.session.session import Session, first_words, one_line
+from localagent.session.session import TITLE, Session, first_words
+from localagent.wording import one_line
 
 GLANCE = 64 << 10
 """Bytes of a file in which a list looks for the title."""
@@ -133,7 +134,7 @@ def glance(path: Path) -> SessionInfo:
         except ValueError:
             item = None
         if isinstance(item, Header) and number == 0:
-            title, created = item.title and one_line(item.title), item.created
+            title, created = item.title and one_line(item.title, TITLE), item.created
             if item.version != VERSION:
                 problem = "of another version of localagent"
         title = title or first_words(item)

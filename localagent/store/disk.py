@@ -15,15 +15,11 @@ from pathlib import Path
 
 from localagent.errors import DiskFull, UsageError
 from localagent.files.paths import sync
+from localagent.wording import size_text
 
 CHUNK = 1 << 20
 MARGIN = 64 << 20
 """Bytes that stay free after a pull: records, directory blocks, other programs."""
-
-
-def megabytes(size: int) -> str:
-    """A size for a message, in decimal megabytes as shops and file managers count them."""
-    return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size:,} bytes"
 
 
 def sha256(path: Path, advance: Callable[[int], None] | None = None) -> str:
@@ -50,7 +46,7 @@ def require_space(folder: Path, need: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < need + MARGIN:
         raise DiskFull(
-            f"not enough disk space in {folder}: {megabytes(need + MARGIN)} needed, {megabytes(free)} free; "
+            f"not enough disk space in {folder}: {size_text(need + MARGIN)} needed, {size_text(free)} free; "
             "free some, or set LOCALAGENT_HOME to a folder on a larger disk"
         )
 

@@ -17,10 +17,10 @@ from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
 from localagent.errors import InvalidArguments
-from localagent.messages.values import check_json, quoted
-from localagent.tools.findings import findings, one_line, shown, writable
+from localagent.messages.values import check_json
+from localagent.tools.findings import findings, shown
 from localagent.tools.misread import misread
-from localagent.tools.names import listed, matched
+from localagent.tools.names import matched
 from localagent.tools.readings import too_many
 from localagent.tools.schema import (
     Schema,
@@ -32,6 +32,7 @@ from localagent.tools.schema import (
 )
 from localagent.tools.signature import NOTHING, Parameter, no_schema, refuse
 from localagent.tools.tool import Bound, ToolContext
+from localagent.wording import listed, one_line, quoted, writable
 
 PATTERN = (
     "its pattern {!r:.60} would be matched by Python's re, which one text can keep busy for ever: "

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from localagent.errors import InvalidTool
-from localagent.messages.values import check_json, quoted
+from localagent.messages.values import check_json
 from localagent.tools.arguments import read_arguments
 from localagent.tools.docstring import Documented, docstring_of, read_docstring
-from localagent.tools.names import check_name, listed
+from localagent.tools.names import check_name
 from localagent.tools.signature import read_signature, refuse, underlying
 from localagent.tools.tool import Tool
+from localagent.wording import listed, quoted
 
 P = ParamSpec("P")
 R = TypeVar("R")

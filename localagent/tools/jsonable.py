@@ -14,7 +14,8 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from localagent.messages.values import MAX_DEPTH, check_json, quoted
+from localagent.messages.values import MAX_DEPTH, check_json
+from localagent.wording import quoted
 
 MAX_VALUES = 1_000_000
 """Values in one result; shared ones count each time, since JSON would repeat them."""

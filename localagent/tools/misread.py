@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from localagent.messages.values import quoted
 from localagent.tools.findings import FORMATS
 from localagent.tools.schema import Schema
+from localagent.wording import quoted
 
 _MOMENTS = frozenset({"date", "date-time", "time"})
 """Formats in which a number would be seconds since 1970, or of the day: the year 2026 would be in 1970."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from localagent.errors import InvalidTool
-from localagent.messages.values import quoted
 
 _GIVEN = re.compile(r"[A-Za-z0-9_./-]{1,64}")
 _FOREIGN = re.compile(r"[^A-Za-z0-9_]")
@@ -62,13 +61,6 @@ def matched(arguments: Mapping[str, Any], names: Collection[str]) -> dict[str, A
             if len(keys) == len(missing.get(text, ())) == 1:
                 meant[keys[0]] = missing[text][0]
     return {meant.get(key, key): value for key, value in arguments.items()}
-
-
-def listed(names: Iterable[str], limit: int = 20) -> str:
-    """The names in one line, at most so many; "none" if there are none."""
-    every = [quoted(name) for name in names]
-    more = f" and {len(every) - limit} more" if len(every) > limit else ""
-    return (", ".join(every[:limit]) or "none") + more
 
 
 def _by_form(form: Callable[[str], str], names: Iterable[str]) -> dict[str, list[str]]:

@@ -21,8 +21,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from localagent.errors import InvalidTool
-from localagent.messages.values import quoted
 from localagent.tools.tool import ToolContext
+from localagent.wording import quoted
 
 NOTHING: Any = inspect.Parameter.empty
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localagent.messages import Message, ResultPart, ToolCallPart
-from localagent.tools.findings import writable
+from localagent.wording import writable
 
 Bound = Callable[["ToolContext"], Any | Awaitable[Any]]
 """A tool with its arguments: runs once, and returns what `outcome.as_result` takes, or something to await."""

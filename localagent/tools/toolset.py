@@ -12,11 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from localagent.errors import InvalidTool
-from localagent.messages.values import quoted
-from localagent.tools.findings import writable
 from localagent.tools.function import FunctionTool, as_tool
-from localagent.tools.names import listed, matched, normal_name, shown_name, shown_parameter
+from localagent.tools.names import matched, normal_name, shown_name, shown_parameter
 from localagent.tools.tool import Bound, Tool
+from localagent.wording import listed, quoted, writable
 
 __all__ = ["ToolSet", "normal_name", "shown_name", "shown_to_models"]
 

@@ -8,6 +8,7 @@ from localagent.errors import NotEnoughMemory
 from localagent.hosts.memory.estimate import Estimate
 from localagent.hosts.memory.machine import available_memory
 from localagent.settings import MEMORY_CHECK, switched_off
+from localagent.wording import size_text
 
 
 def memory_checked() -> bool:
@@ -36,8 +37,9 @@ def require_memory(name: str, estimate: Estimate, available: int) -> None:
     if estimate.total <= available:
         return
     raise NotEnoughMemory(
-        f"{name} needs about {_size(estimate.total)} of memory with a context of {estimate.context:,} tokens "
-        f"({_parts(estimate)}) and {_size(available)} are available: {_advice(estimate, available)} "
+        f"{name} needs about {size_text(estimate.total)} of memory with a context of {estimate.context:,} "
+        f"tokens ({_parts(estimate)}) and {size_text(available)} are available: "
+        f"{_advice(estimate, available)} "
         f"({MEMORY_CHECK}=0 loads it all the same)"
     )
 
@@ -49,7 +51,7 @@ def _parts(estimate: Estimate) -> str:
         "state": estimate.state,
         "compute": estimate.compute,
     }
-    return ", ".join(f"{name} {_size(size)}" for name, size in parts.items() if size)
+    return ", ".join(f"{name} {size_text(size)}" for name, size in parts.items() if size)
 
 
 def _advice(estimate: Estimate, available: int) -> str:
@@ -59,10 +61,3 @@ def _advice(estimate: Estimate, available: int) -> str:
     if estimate.weights > available:
         return "the weights alone do not fit: choose a smaller model or a smaller quantization"
     return "not even a short context fits: free memory, or choose a smaller model or quantization"
-
-
-def _size(size: int) -> str:
-    """In decimal units, as disks and `models list` count."""
-    if size >= 1e9:
-        return f"{size / 1e9:,.1f} GB"
-    return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size / 1e3:,.0f} kB"
