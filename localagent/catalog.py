@@ -1,10 +1,7 @@
 """The model catalogue: `models.toml` read into frozen values.
 
-Knows the schema of the catalogue and where the file lies in a wheel and in a checkout. Does not know what is
-on disk, how weights are fetched (`store`), or any engine.
-
-Contract: `load_catalog()` returns the same `Catalog` every time, or raises CatalogError with one line that
-names the entry and the field. Importing this module reads nothing.
+`load_catalog()` returns the same `Catalog` every time, or raises CatalogError with one line that names the
+entry and the field. What is on disk, and how weights get there, is the business of `store`.
 """
 
 from __future__ import annotations

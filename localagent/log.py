@@ -1,7 +1,7 @@
 """The message log: every message of a run with its context, one JSON line each, for people and for audits.
 
-Knows messages and where logs lie. Does not know who logs, and never reads its own file. Contract: a line is
-out of this process when `append` returns; a process killed at any point costs at most the line it was in.
+A line has left this process when `append` returns, so a process that is killed loses at most the line it was
+writing. A log never reads its own file.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """`localagent chat`: a conversation in the terminal.
 
 Ctrl-C stops the answer, and what was written of it stays in the conversation; at the prompt it clears the
-line. Ctrl-D and /exit leave. Works with a pipe instead of a terminal, one line per turn. What is said is kept
-in a session as it is said. The model may call the tools that it was given; some only after the user was
-asked.
+line. Ctrl-D and /exit leave. With a pipe instead of a terminal, each line is a turn. What is said is saved to
+a session as it is said. The model may call the tools it was given; some of them only after the user agrees.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from localagent.cli.input import require_text, typed_file, typed_lines
 from localagent.cli.loading import open_model
 from localagent.cli.options import ModelOptions, ToolOptions
 from localagent.cli.terminal import flat, on_terminal, require_stdout, say
-from localagent.cli.tooling import open_tools, rules
+from localagent.cli.tools import open_tools, rules
 from localagent.cli.view import StreamView, print_stats
 from localagent.errors import ContextOverflow, LocalAgentError
 from localagent.messages import AssistantMessage

@@ -1,10 +1,10 @@
 """What comes in: the prompt of `run`, and the lines that are typed in a chat.
 
 The prompt is the words of the command line and the text of standard input. What is piped in always joins it:
-to drop it would be to answer another question. A terminal is not read unless `-` asks for it, and what is
-closed or empty is no input. A pipe that stays open and gives nothing cannot be told from one that is slow, so
-the command waits for its first byte, says so, and gives up in the end: a prompt that may lack its second half
-is not answered. `-` waits for as long as it takes.
+without it, another question would be answered. A terminal is not read unless `-` asks for it, and a standard
+input that is closed or empty counts as none. A pipe that stays open and gives nothing cannot be told from a
+slow one, so the command waits for its first byte, says so, and gives up in the end: a prompt that may lack
+its second half is not answered. With `-` it waits as long as it takes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The options that several commands share, each declared once with its help and its range.
+"""Options that several commands share, each declared once with its help and its range.
 
-A command takes a group of them as one parameter; `grouped` lets typer see the fields as options.
+A command takes a group of them as one parameter; `grouped` shows the fields to typer as options.
 """
 
 from __future__ import annotations

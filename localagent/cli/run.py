@@ -12,7 +12,7 @@ from localagent.cli.input import require_text, whole_prompt
 from localagent.cli.loading import open_model
 from localagent.cli.options import ModelOptions, ToolOptions
 from localagent.cli.terminal import require_stdout, say, show_json
-from localagent.cli.tooling import open_tools, rules
+from localagent.cli.tools import open_tools, rules
 from localagent.cli.view import StreamView, print_stats
 
 

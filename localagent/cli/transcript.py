@@ -1,7 +1,7 @@
 """Conversations as people read them: plain text, Markdown, and the tree of a session.
 
-Knows messages and entries, and how each of their parts is told in words. Does not know terminals: whoever
-prints makes the text printable and chooses colours. Nothing is left out but bytes of media.
+The text is not yet safe for a terminal: printing it through `terminal` makes it so. Nothing is left out but
+the bytes of media.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Files as the whole of localagent keeps them: where they lie, how they are locked, JSON lines."""
+"""Files that several parts of localagent keep: their folders, their locks, and JSON lines."""

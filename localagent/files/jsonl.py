@@ -1,9 +1,8 @@
-"""Append-only files of JSON lines, as logs and sessions keep them, and the folders that they lie in.
+"""Append-only files of JSON lines, as logs, sessions and notes keep them.
 
-Knows bytes, lines and disks. Does not know what a line means: whoever reads brings `load`. Contract: a line
-is written by one system call, so that a killed process leaves at most one torn line, at the end; whoever
-appends next puts that on a line of its own. Reading passes over what it cannot read and says so; nothing is
-ever deleted.
+A line is written by one system call, so a killed process leaves at most one torn line, at the end; the next
+append starts a new line after it. Reading skips what it cannot read, and reports it. Nothing is ever deleted.
+What a line means is up to the `load` that the reader is given.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Locks between processes. The system frees a lock when its holder ends, however it ends."""
+"""Locks between processes. The system frees a lock when the process that holds it ends, however it ends."""
 
 from __future__ import annotations
 

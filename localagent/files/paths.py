@@ -1,4 +1,4 @@
-"""Where localagent keeps what it writes, and what to say when it cannot be written."""
+"""Where localagent keeps its files, and what to say when one cannot be written."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The identity of weights, from a small part of their bytes.
 
-Knows which files make up a model (a GGUF file, a split GGUF set, an MLX folder).
-Knows nothing of engines; stdlib only. Contract: `fingerprint` depends on contents only, never on the place,
-the name, or the times of files, and costs milliseconds however large the weights are.
+`fingerprint` depends on contents only, never on the place, the name or the times of files, and costs
+milliseconds however large the weights are.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Reads the header of a GGUF file and checks that the file holds what the header promises.
+"""Reads the header of a GGUF file, versions 2 and 3, and checks that the file holds what the header promises.
 
-Knows the GGUF format, versions 2 and 3, and nothing of engines; stdlib only. Contract: `read_header` returns
-a `Header` or raises InvalidWeights in one line, whatever the bytes are, in time and memory bounded by its
-size. Engines trust these files and abort the process on some broken ones; what the numbers may be is for
-`hyperparameters` to say.
+llama.cpp trusts these files and aborts the process on some broken ones. So `read_header` returns a `Header`
+or raises InvalidWeights in one line, whatever the bytes are, in time and memory bounded by the size of the
+file. Which values the numbers may have is decided in `hyperparameters`. Only the standard library is used.
 Source: github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 

@@ -1,6 +1,6 @@
 """What the header of a GGUF file says: keys with their values, and the table of tensors.
 
-Values only: `gguf` reads them from a file, `hyperparameters` judges them.
+`gguf` reads these values from a file, `hyperparameters` judges them.
 """
 
 from __future__ import annotations

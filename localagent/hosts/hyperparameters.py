@@ -1,9 +1,9 @@
 """Judges the numbers in a GGUF header, before llama.cpp divides, indexes or allocates by them.
 
-A table says what each key may hold, whatever the architecture; behind it come the few rules about several
-keys together. llama.cpp asserts most of these, and an assertion ends the process. What it refuses with a
-message of its own, such as a number of another width or a tensor of another shape, is left to it. Source of
-the keys: github.com/ggml-org/ggml/blob/master/docs/gguf.md
+A table says what each key may hold, whatever the architecture; after it come the few rules about several keys
+together. llama.cpp asserts most of these, and a failed assertion ends the process. What it refuses with a
+message of its own, such as a number of another width or a tensor of another shape, is left to it.
+Source of the keys: github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 from __future__ import annotations

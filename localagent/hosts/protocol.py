@@ -1,7 +1,7 @@
 """What a model host promises: messages in, tokens out.
 
-Knows nothing of parsers, message parts or the command line. A host loads one set of weights, renders
-conversations to token ids, and generates tokens one by one with their exact text.
+A host loads one set of weights, renders conversations to token ids, and generates tokens one by one with
+their exact text. It does not parse what it generates.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads the header of a safetensors file and checks that the file holds what the header promises.
 
-Eight bytes of length, a JSON table of that length, and the data that the table's offsets point into. Knows no
-engine; stdlib only. Contract: `read_tensors` returns the table or raises InvalidWeights in one line, whatever
-the bytes are. MLX trusts the table and reads wherever it points.
+The file is eight bytes of length, a JSON table of that length, and the data that the table's offsets point
+to. MLX trusts the table and reads wherever it points. So `read_tensors` returns the table or raises
+InvalidWeights in one line, whatever the bytes are. Only the standard library is used.
 Source: github.com/huggingface/safetensors#format
 """
 

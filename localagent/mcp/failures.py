@@ -1,7 +1,6 @@
 """What went wrong with a server, in one line.
 
-Knows how the errors of the `mcp` package and of its transports read. Contract: the line names the server, and
-ends with what the server wrote to its standard error, where it wrote something.
+The line names the server, and ends with what the server wrote to its standard error, if anything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The values that parts hold: text and JSON as every wire and every file can carry them.
+"""The values that parts hold: text and JSON that every wire and every file can carry.
 
-Knows what strict JSON is. Both kinds survive a dump and a load unchanged, which is why lone surrogates, NaN
-and infinities are refused here and not found out when a conversation is saved.
+Both survive a dump and a load unchanged. That is why lone surrogates, NaN and infinities are refused when a
+part is made, and not when a conversation is saved.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The file of a session: made, read, and appended to by one process at a time.
+"""The file of a session: created, read, and appended to by one process at a time.
 
-Knows locks, and whether the file is still the one that was opened. Does not know what entries mean to each
-other. A sidecar `FILE.lock` is held while a line is appended; the system frees it when its process ends.
+`FILE.lock` beside it is held while a line is appended. Before each append the file is checked to be the one
+that was opened, since another process may have removed or replaced it.
 """
 
 from __future__ import annotations

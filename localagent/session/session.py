@@ -1,9 +1,8 @@
-"""One session: a tree of entries in a file, and the head that grows.
+"""One session: a tree of entries in a file, and the head to which new ones are added.
 
-Knows the file, its lock and what is on it. Does not know where sessions lie, and talks to no model. Contract:
-an entry is on the disk when the call that made it returns. Several processes may have a session open: each
-has its own head, what they append becomes branches, and whoever appends has read what the others did before.
-A Session belongs to one thread at a time.
+An entry is on the disk when the call that made it returns. Several processes may have a session open: each
+has its own head, what they append becomes branches, and each reads what the others appended before it
+appends. A Session belongs to one thread at a time.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The sessions on this machine: the folder they lie in, found by id.
+"""The sessions on this machine: the folder they are in, found by id.
 
     ROOT/ID.jsonl        one session
     ROOT/ID.jsonl.lock   held while somebody appends to it
 
-Knows names and beginnings of files; what is in them is the sessions' business. Contract: a file that is no
-session, or a broken one, never keeps the others from being listed. Holds no state but the path.
+A file that is broken, or is not a session, does not keep the others from being listed. Nothing is cached:
+every answer is read from the disk.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Files on disk: hashing, free space, and moves that survive a crash.
-
-Knows nothing of models or sources. Paths in, values or LocalAgentError out.
-"""
+"""What fetching needs of a disk: hashes, free space, moves that survive a crash, reports of progress."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal, Protocol
 
 from localagent.errors import DiskFull, UsageError
 from localagent.files.paths import sync
@@ -20,6 +18,21 @@ from localagent.wording import size_text
 CHUNK = 1 << 20
 MARGIN = 64 << 20
 """Bytes that stay free after a pull: records, directory blocks, other programs."""
+
+
+Phase = Literal["wait", "download", "extract", "verify"]
+"""wait: another process pulls the same model; extract: out of a wheel; verify: hashing."""
+
+
+class Progress(Protocol):
+    """What a pull reports to."""
+
+    def __call__(self, phase: Phase, done: int, total: int | None) -> None:
+        """`done` of `total` bytes of this phase; `total` is None while it is unknown."""
+
+
+def silent(phase: Phase, done: int, total: int | None) -> None:
+    """A Progress that shows nothing."""
 
 
 def sha256(path: Path, advance: Callable[[int], None] | None = None) -> str:

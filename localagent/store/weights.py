@@ -4,10 +4,9 @@
     ROOT/.partial/NAME/BACKEND/  what is being fetched; never read as a model
     ROOT/.locks/                 one lock per model and backend, so that two processes do not pull it at once
 
-Knows records, locks and sources. Does not know the catalogue's file, engines, or how progress is shown.
-Contract: `find` and `require` return weights only if every byte was once checked against the hash that the
-catalogue or the repository promises and no file has changed since. A process killed at any point leaves
-nothing that they would return.
+`find` and `require` return weights only if every byte was once checked against the hash that the catalogue or
+the repository promises, and no file has changed since. A process killed at any point leaves nothing that they
+would return.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from localagent.files.lock import take
 from localagent.files.paths import user_path
 from localagent.settings import why_offline
 from localagent.store import disk, hub, record, wheel
-from localagent.store.progress import Progress, silent
+from localagent.store.disk import Progress, silent
 
 
 def default_root() -> Path:

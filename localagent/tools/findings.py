@@ -1,7 +1,7 @@
 """What is wrong with a value, in words for the model that wrote it.
 
-Knows pydantic's findings. Does not know tools. Contract: one line per place, with the path to it as the model
-wrote it; no addresses and no words of Python's.
+One line per place, with the path to it as the model wrote it; without pydantic's addresses and Python's names
+of types, which mean nothing to a model.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Tools out of typed Python functions: `@tool`, and `as_tool` for whatever a caller has.
+"""Tools made of typed Python functions: `@tool`, and `as_tool` for whatever a caller has.
 
-Knows signatures, docstrings and tools. Does not know models or how tools are run. Contract: everything that
-can be wrong with a function as a tool is an InvalidTool when it is decorated, and names the parameter.
+A function that cannot be a tool raises InvalidTool when it is decorated, not when a model calls it, and the
+error names the parameter.
 """
 
 from __future__ import annotations
@@ -16,9 +16,15 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from localagent.errors import InvalidTool
 from localagent.messages.values import check_json
 from localagent.tools.arguments import read_arguments
-from localagent.tools.docstring import Documented, docstring_of, read_docstring
 from localagent.tools.names import check_name
-from localagent.tools.signature import read_signature, refuse, underlying
+from localagent.tools.signature import (
+    Documented,
+    docstring_of,
+    read_docstring,
+    read_signature,
+    refuse,
+    underlying,
+)
 from localagent.tools.tool import Tool
 from localagent.wording import listed, quoted
 

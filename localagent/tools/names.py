@@ -1,7 +1,7 @@
 """Names of tools and parameters: what models are shown, and what they may have meant by what they write.
 
-Knows no tools. Contract: a shown name has only letters, digits and underscores, so that every dialect can
-write it, as LFM2 does in Python calls; two names with one normal form are the same name to a model.
+A shown name has only letters, digits and underscores, so that every dialect can write it (LFM2 writes Python
+calls). Two names with one normal form are the same name to a model.
 """
 
 from __future__ import annotations

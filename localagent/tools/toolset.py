@@ -1,7 +1,6 @@
 """The tools of a run: the schemas that models are shown, and the tool that they mean by a name.
 
-Knows tools and names. Does not know what a tool does or when it may run. Contract: two tools that a model
-cannot tell apart are an InvalidTool when the set is made; `find` takes what the models wrote.
+Two tools that a model cannot tell apart are an InvalidTool when the set is made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What llama.cpp allocates for a GGUF model with the settings of our host.
 
-Measured against the buffer sizes that llama.cpp 0.3.36 (Python package) logs. Knows the keys of GGUF headers
-and the layout of llama.cpp's buffers. Loads no engine. Contract: never much too little; see `estimate_gguf`.
+Measured against the buffer sizes that llama.cpp 0.3.36 (Python package) logs. An estimate may be too large,
+but never much too small: see `estimate_gguf`. No engine is loaded.
 Source of the keys: github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 

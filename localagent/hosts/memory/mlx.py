@@ -1,6 +1,6 @@
 """What MLX allocates for a folder of safetensors with mlx-lm's caches.
 
-Knows the keys of `config.json` that mlx-lm reads. Loads no engine: neither mlx nor safetensors is imported.
+The keys of `config.json` are those that mlx-lm reads. No engine is loaded, nor the safetensors package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The refusal to load what does not fit, in words that say what would."""
+"""The refusal to load what does not fit; it says what would."""
 
 from __future__ import annotations
 
