@@ -21,10 +21,10 @@ StopReason = Literal["stop", "length", "cancelled"]
 class Prompt:
     """A rendered conversation: token ids, the text they spell, and the span it leaves open.
 
-    `inside` is "reasoning" when the chat template ends by opening a reasoning block, which is for the one to
-    say who knows the dialect. `key` is the host's own mark, by which it finds the tokens again that the model
-    wrote. `tail` is the end of the text as far as no content can have forged control tokens there, None for
-    the whole of it.
+    `inside` is "reasoning" when the chat template ends by opening a reasoning block; a host cannot know, so
+    the caller that has the dialect sets it. By `key` the host finds the tokens again that the model wrote in
+    earlier turns. `tail` is the last part of the text, in which no content can have forged control tokens;
+    None: all of the text is safe.
     """
 
     ids: tuple[int, ...]
@@ -36,7 +36,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """A rendered text with its control tokens told apart, and the very ids that it was rendered to."""
+    """A rendered text with its control tokens marked, and the exact ids that it was rendered to."""
 
     text: str
     ids: tuple[int, ...]

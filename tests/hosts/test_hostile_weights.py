@@ -313,7 +313,7 @@ def test_a_tensor_that_stands_there_twice(nano: dict[str, Path], tmp_path: Path)
     entry = '"a":{"dtype":"F16","shape":[0],"data_offsets":[0,0]}'
     header = f"{{{entry},{entry}}}".encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
-    with pytest.raises(InvalidWeights, match="'a' stands in it twice"):
+    with pytest.raises(InvalidWeights, match="'a' is in it twice"):
         read_folder(folder)
 
 

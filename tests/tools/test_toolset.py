@@ -119,8 +119,8 @@ def test_functions_become_tools():
         ([plain("a.b"), plain("A-b")], "cannot tell apart: a.b and A-b"),
         ([plain("")], "a tool without a name"),
         ([3], "3 is no function"),
-        (add, "tools is a list of tools, not a FunctionTool"),
-        ("abc", "tools is a list of tools, not a str"),
+        (add, "tools must be a list of tools, not a FunctionTool"),
+        ("abc", "tools must be a list of tools, not a str"),
         ([plain("f", "a-b", "a_b")], "tool f: models cannot tell its parameters a-b and a_b apart"),
     ],
 )
