@@ -146,8 +146,8 @@ def test_media_that_cannot_be_read_are_named():
 @pytest.mark.parametrize(
     ("mode", "said"),
     [
-        ("no_result", "gave no result: it answered with what is no MCP"),
-        ("not_an_object", "the answer cannot be read: it is no valid message"),
+        ("no_result", "gave no result: its answer is not valid MCP"),
+        ("not_an_object", "the answer cannot be read: it is not a valid message"),
         ("deep", "the answer cannot be read: it is not a valid message, or is nested too deep"),
         ("deep_before_its_number", "nested too deep"),
         ("cut", "the answer cannot be read"),

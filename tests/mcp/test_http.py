@@ -97,7 +97,7 @@ def answering():
         (404, "text/html", "HTTP 404: nothing is there: check the url"),
         (500, "text/html", "HTTP 500: it failed"),
         (503, "application/json", "HTTP 503: it failed"),
-        (200, "text/html", "it answered with text/html; look at the url"),
+        (200, "text/html", "it answered with text/html: check the url"),
         (200, "application/json", "Failed to parse JSON response"),
         (202, "text/plain", "server answered a request with 202 Accepted"),
         (307, "text/plain", "Redirect to http://127.0.0.2:9/elsewhere not followed"),
