@@ -171,6 +171,8 @@ class Copy:
         command = self.python.with_name("localagent")
         command.write_text(f"#!{self.python}\nfrom localagent.cli import main\nraise SystemExit(main())\n")
         command.chmod(0o755)
+        for stamp in filter(Path.is_file, Path(sys.prefix).glob(".*")):  # what `make` has installed already
+            (folder / "venv" / stamp.name).touch()
         self._writes = 10**9
 
     def write(self, path: str, text: str) -> None:
