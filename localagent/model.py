@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from pydantic import BaseModel
 
-from localagent.dialects import AUTO, detect_dialect, find_dialect, require_markers
+from localagent.detection import AUTO, detect_dialect, find_dialect, require_markers
 from localagent.errors import UnknownModel, UsageError
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.protocol import Host, Sampling
 from localagent.messages import AssistantMessage, BaseMessage, Message, SystemMessage, UserMessage
-from localagent.turn import Done, ToolSchema, TurnEvent, render_messages, run_turn
+from localagent.prompt.rendering import ToolSchema, render_turn, request_for
+from localagent.turn import Done, TurnEvent, run_turn
 from parsers import Dialect
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ class Model:
         are more tokens than that. Raises UsageError, TemplateFailed.
         """
         conversation, most = as_conversation(messages, system), math.inf if limit is None else limit
-        return len(render_messages(self.host, self.dialect, conversation, tools, limit=most).ids)
+        request = request_for(self.host, conversation, self.name)
+        return len(render_turn(self.host, self.dialect, request, tools, most).ids)
 
     def close(self) -> None:
         """Free the weights. Safe to call twice."""

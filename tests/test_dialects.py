@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from localagent.prompt.probe import ARGUMENTS, NAME, probe_calls
 
-from localagent.dialects import detect_dialect, find_dialect, guess_dialect, opens_reasoning, require_markers
-from localagent.dialects.probing import ARGUMENTS, NAME, probe_calls
+from localagent.detection import detect_dialect, find_dialect, guess_dialect, opens_reasoning, require_markers
 from localagent.errors import DialectMismatch, UnknownDialect
 from parsers import DIALECTS, CallPart, StreamParser, collect
 

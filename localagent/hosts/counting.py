@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from localagent.hosts.engine import Vocabulary
-from localagent.prompt import Segment, TooManyTokens
+from localagent.prompt.segments import Segment, TooManyTokens
 
 PIECE: Final = 16_384
 """Characters that are tokenized at once for counting."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from localagent.hosts.protocol import Sampling
 from localagent.hosts.utf8 import Piece
-from localagent.prompt import Segment
+from localagent.prompt.segments import Segment
 
 Cancelled = Callable[[], bool]
 

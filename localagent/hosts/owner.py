@@ -29,6 +29,8 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from localagent.errors import UsageError
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -68,8 +70,11 @@ class _End:
     error: BaseException | None = None
 
 
-class OwnerClosed(RuntimeError):
-    """The owner thread has ended or is ending."""
+class OwnerClosed(UsageError, RuntimeError):
+    """The owner thread has ended or is ending, or belongs to another process."""
+
+    def __init__(self, why: str = "the host is closed") -> None:
+        super().__init__(f"{why}: load the model again")
 
 
 class OwnerThread:
@@ -136,7 +141,7 @@ class OwnerThread:
         # Under the lock, so that no job can come after the stop and wait for ever.
         with self._lock:
             if self._closed:
-                raise OwnerClosed("the host is closed")
+                raise OwnerClosed()
             self._worker.inbox.put(job)
 
 
@@ -263,7 +268,7 @@ class _Worker:
 
 
 def _refused() -> _End:
-    return _End(error=OwnerClosed("the host is closed"))
+    return _End(error=OwnerClosed())
 
 
 def _outcome(function: Callable[[], Any]) -> _End:

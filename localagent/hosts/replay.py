@@ -12,8 +12,9 @@ from time import perf_counter
 from typing import Any
 
 from localagent.errors import UsageError
-from localagent.hosts.protocol import Finish, Prompt, Sampling, StopReason, Timings, Token
+from localagent.hosts.protocol import Finish, Sampling, StopReason, Timings, Token
 from localagent.hosts.stopping import StopStrings
+from localagent.prompt.segments import Prompt
 
 
 class ReplayHost:

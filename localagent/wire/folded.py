@@ -20,7 +20,7 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
-from localagent.pairing import pair
+from localagent.prompt.pairing import pair
 
 
 def fold(

@@ -21,7 +21,7 @@ from localagent.messages import (
     UserMessage,
 )
 from localagent.prompt import ChatTemplate, Mixed, Trusted
-from localagent.request import build_request
+from localagent.prompt.request import build_request
 from localagent.wire import chat_template
 from localagent.wire.chat_template import TemplateSupport, from_wire, probe, to_wire
 from parsers import DIALECTS, CallPart, StreamParser, collect

@@ -14,11 +14,15 @@ from __future__ import annotations
 import re
 import threading
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from localagent.prompt import Segment
+from localagent.hosts.protocol import Token
+from localagent.hosts.utf8 import Piece
+from localagent.prompt.segments import Prompt, Segment
+from localagent.prompt.template import ChatTemplate
 
+_MOST_CUT = 32  # tokens at an end that do not spell whole characters
 _MOST_CONVERSATIONS = 256  # and as many answers to one prompt
 # Possessive, so that nothing is remembered of a long text on the way.
 _UNIT = re.compile("\0\1((?:[^\0]++|\0\0)*+)\0\2|((?:[^\0]++|\0\0)++)")
@@ -157,3 +161,56 @@ def _goes_on(more: array[int], ids: array[int], at: int) -> bool:
     """Whether `more` stands in `ids` at `at`, but for its last token perhaps."""
     rest = ids[at : at + len(more)]
     return len(rest) >= max(1, len(more) - 1) and rest == more[: len(rest)]
+
+
+def recorder(
+    prompt: Prompt,
+    template: ChatTemplate | None,
+    transcripts: Transcripts | None,
+    piece: Callable[[int], Piece],
+) -> Callable[[Sequence[Token]], None]:
+    """What remembers the tokens of a finished generation, so that they can be used again.
+
+    Nothing is remembered of a prompt whose ids are not those that its text was rendered to.
+    """
+
+    def record(tokens: Sequence[Token]) -> None:
+        key = prompt.key
+        if key is None or key.ids is not prompt.ids or template is None or transcripts is None:
+            return
+        if spoken := _spoken(tokens, piece):
+            text = key.text + spell(_segments(spoken, template))
+            transcripts.add(text, (*prompt.ids, *(token.id for token in spoken)))
+
+    return record
+
+
+def _spoken(tokens: Sequence[Token], piece: Callable[[int], Piece]) -> Sequence[Token]:
+    """The tokens without the end token, as far as their bytes are their text.
+
+    The consumer may have left within a character: then a token came out whose last bytes were still to come.
+    """
+    tokens = tokens[:-1] if tokens[-1].end else tokens
+    text = "".join(token.text for token in tokens).encode()
+    data = b"".join(piece(token.id).data for token in tokens)
+    for _ in range(_MOST_CUT):
+        if text == data or not tokens:
+            return tokens
+        text = text[: len(text) - len(tokens[-1].text.encode())]
+        data = data[: len(data) - len(piece(tokens[-1].id).data)]
+        tokens = tokens[:-1]
+    return ()
+
+
+def _segments(tokens: Sequence[Token], template: ChatTemplate) -> list[Segment]:
+    """What was generated as the segments that it will be rendered to when it is shown again."""
+    segments: list[Segment] = []
+    plain = ""
+    for token in tokens:
+        if not token.special:
+            plain += token.text
+            continue
+        segments += template.guard(plain)
+        segments.append(Segment(token.text, special=True))
+        plain = ""
+    return [*segments, *template.guard(plain)]

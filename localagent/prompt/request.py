@@ -48,7 +48,7 @@ from localagent.messages import (
     UserMessage,
 )
 from localagent.messages.values import quoted
-from localagent.pairing import Asked, Batch, describe_unpaired
+from localagent.prompt.pairing import Asked, Batch, describe_unpaired
 
 M = TypeVar("M", bound=BaseMessage)
 ReasoningForm = Literal["plain", "signed", "encrypted", "redacted"]

@@ -3,8 +3,8 @@
 Knows the parser and chat templates; knows no engine. Contract: see `finding`, `detecting` and `guessing`.
 """
 
-from localagent.dialects.detecting import detect_dialect
-from localagent.dialects.finding import AUTO, find_dialect, opens_reasoning, require_markers
-from localagent.dialects.guessing import guess_dialect
+from localagent.detection.detecting import detect_dialect
+from localagent.detection.finding import AUTO, find_dialect, opens_reasoning, require_markers
+from localagent.detection.guessing import guess_dialect
 
 __all__ = ["AUTO", "detect_dialect", "find_dialect", "guess_dialect", "opens_reasoning", "require_markers"]

@@ -1,4 +1,15 @@
-"""Template variables to messages."""
+"""The variables of Hugging Face chat templates: dicts with `role` and string `content`.
+
+To variables: `localagent.prompt`, where a prompt begins. Back from them: here.
+
+What this shape cannot carry, and what becomes of it:
+- several reasoning parts, or reasoning after text: one `reasoning_content` in front;
+- calls that stand between no markers: text on the way back;
+- call ids, where nothing answers the call; `arguments_text` that is not in json.dumps' notation;
+- several text parts next to each other in a system or user message, or a result: joined;
+- images, audio and unknown parts: refused by name;
+- everything that `request.build_request` leaves out or turns into something else.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +29,17 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
-from localagent.pairing import pair
-from localagent.prompt import Mixed, Trusted
-from localagent.wire.chat_template.marking import read_marked
+from localagent.prompt.notation import frames_content, read_marked
+from localagent.prompt.pairing import pair
+from localagent.prompt.probe import TemplateSupport, probe
+from localagent.prompt.segments import Mixed, Trusted
+from localagent.prompt.variables import TARGET, join_users, to_wire
 from localagent.wire.extras import keep
 from localagent.wire.payload import Fields, at, objects
 from parsers import CallPart, Dialect, MalformedPart
 from parsers import TextPart as ParsedText
+
+__all__ = ["TARGET", "TemplateSupport", "frames_content", "from_wire", "join_users", "probe", "to_wire"]
 
 
 def from_wire(turns: Sequence[Mapping[str, Any]], dialect: Dialect) -> list[ModelMessage]:
