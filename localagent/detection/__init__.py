@@ -1,10 +1,12 @@
-"""Which parser dialect reads a model's output: by name, by a file, or by what the model's weights say.
+"""Which parser dialect reads a model's output.
 
-Knows the parser and chat templates; knows no engine. Contract: see `finding`, `detecting` and `guessing`.
+`find_dialect` takes a name or a file, `detect_dialect` asks the weights of a model, `guess_dialect` has
+nothing but an output to go by.
 """
 
 from localagent.detection.detecting import detect_dialect
-from localagent.detection.finding import AUTO, find_dialect, opens_reasoning, require_markers
+from localagent.detection.finding import AUTO, find_dialect, require_markers
 from localagent.detection.guessing import guess_dialect
+from localagent.prompt.rendering import opens_reasoning
 
 __all__ = ["AUTO", "detect_dialect", "find_dialect", "guess_dialect", "opens_reasoning", "require_markers"]

@@ -83,20 +83,20 @@ def generate(
 ) -> Generator[Step, None, Finish]:
     """Prefill `ids` and sample until an end token, a limit, a stop string, or until `cancelled()`.
 
-    The timings leave out the time in which the consumer holds the generator. Raises EngineFailed.
+    The timings leave out the time that the consumer takes between two steps. Raises EngineFailed.
     """
     run = _Run(engine, prefix, ids, sampling, cancelled)
     try:
         yield from run.steps()
     except Exception:
-        prefix.clear()  # nobody knows what the engine holds now
+        prefix.clear()  # what the engine holds now is unknown
         raise
     return run.finish()
 
 
 @dataclass(slots=True)
 class _Run:
-    """The generation under way."""
+    """The state of one running generation."""
 
     engine: Engine
     prefix: PrefixCache

@@ -1,8 +1,7 @@
-"""A host on any engine: what `protocol.Host` promises, written once.
+"""One loaded model on any engine: what `protocol.Host` promises, written once for all of them.
 
-Knows how the chat template, the transcripts, the prefix cache, the engine and the owner thread fit together;
-knows no engine. Contract: see `protocol`. Any thread may call any method; generations queue up in the order
-of the calls.
+Here the chat template, the transcripts, the prefix cache, the engine and its owner thread come together. Any
+thread may call any method; generations queue up in the order of the calls.
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ class EngineHost:
         reuse = reuse or Reuse()
 
         def build() -> tuple[Engine, PrefixCache, Transcripts]:
-            # Registered where they are made: an interrupt of the waiting caller loses what this returns.
-            # Nothing refers to `self`: what the owner keeps must not keep the host alive.
+            # Registered as they are made: if the waiting caller is interrupted, what this returns is lost.
+            # Nothing here refers to `self`: whatever the owner thread holds would keep the host alive.
             engine = make()
             at_end(engine.close)
             transcripts = Transcripts(engine.vocabulary.special.values())
@@ -200,7 +199,7 @@ class EngineHost:
             raise UsageError(str(error)) from error
 
     def save(self) -> None:
-        """Put what is evaluated on disk now, where snapshots are kept; `close` does so, too."""
+        """Put what is evaluated on disk now, if snapshots are kept; `close` does so as well."""
         self._owner.run(self._prefix.write)
 
     def close(self) -> None:

@@ -1,12 +1,12 @@
 """The owner thread: one thread per host that makes all of its engine calls.
 
-Knows threads and queues; knows nothing of engines or tokens. Contract:
+Engines may be called from one thread only, and a stream must not make its consumer wait. The rules:
 
 - Everything runs on the one thread, in the order it was asked for: calls, streams, the closing of streams
   and, last, the callables given to `at_end`. A call asked for while a stream runs is made between two items.
 - A stream is a generator that runs a few items ahead of its consumer, so that the next token is computed
-  while the consumer works on this one. It runs on to its end while another stream waits behind it: one thread
-  that consumes two streams in any order cannot lock up.
+  while the consumer works on this one. While another stream waits for it, it runs on to its end: a thread
+  that consumes two streams in any order cannot lock itself up.
 - A stream is cancelled by `Stream.close`, by dropping the stream, and by the end of the owner. The generator
   sees it through the `cancelled` callable it is given, must return soon after, and its return value is kept.
 - Exceptions arrive in the consumer with their traceback.

@@ -1,6 +1,7 @@
 """The variables of Hugging Face chat templates: dicts with `role` and string `content`.
 
-To variables: `localagent.prompt`, where a prompt begins. Back from them: here.
+`to_wire` writes them, in `localagent.prompt`, since every prompt begins with them. `from_wire` reads them
+back.
 
 What this shape cannot carry, and what becomes of it:
 - several reasoning parts, or reasoning after text: one `reasoning_content` in front;
@@ -119,11 +120,11 @@ def _read_pieces(pieces: Iterable[str], dialect: Dialect) -> Iterator[TextPart |
                 case MalformedPart(reason="missing_end", raw=""):
                     pass  # the closing marker is one that ends the turn, which the template writes
                 case _:
-                    raise InvalidMessage(f"a block of calls that is none: {part}")
+                    raise InvalidMessage(f"a block of calls that cannot be read: {part}")
 
 
 def _begins_block(pieces: Sequence[str]) -> bool:
-    """Whether a marker comes next, perhaps behind white space, which the parser then judges."""
+    """Whether a marker comes next, perhaps after white space, which the parser then judges."""
     first = pieces[0]
     space = len(pieces) > 1 and first.isspace() and isinstance(pieces[1], Trusted)
     return isinstance(first, Trusted) or space
@@ -143,7 +144,7 @@ def _with_ids(message: ModelMessage, answers: ToolMessage) -> ModelMessage:
     try:
         slots = pair(message.tool_calls, nameless)
     except UnpairedResult:
-        return message  # whoever sends this will hear of it
+        return message  # sending it will raise this again
     found = {id(slot): result.call_id for slot, result in zip(nameless, answers.results, strict=True)}
     ids = iter(found.get(id(slot), "") for slot in slots)
     content = (
