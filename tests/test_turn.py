@@ -220,9 +220,7 @@ def test_then_by_the_architecture_and_then_by_the_template():
 
 
 def test_a_dialect_needs_its_markers(gguf):
-    with pytest.raises(
-        DialectMismatch, match=r"needs <\|tool_call_start\|> and .* lacks in its vocabulary"
-    ):
+    with pytest.raises(DialectMismatch, match=r"needs <\|tool_call_start\|> and .* lacks in its vocabulary"):
         load(gguf, dialect="lfm2", context=64)
 
 

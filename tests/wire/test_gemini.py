@@ -371,7 +371,7 @@ def answer(**fields: Any) -> ToolMessage:
         (UserMessage(content=(TextPart(text="x", provider_metadata={"google": {"functionCall": {}}}),)), "'functionCall'"),
         (UserMessage(content=(TextPart(text="x", provider_metadata={"google": {"thought": True}}),)), "'thought'"),
         (CustomMessage(custom_type="x"), "'custom'"),
-        (SystemMessage.text("again"), "build_request lifts"),
+        (SystemMessage.text("again"), "build_request joins"),
     ],
 )  # fmt: skip
 def test_what_the_wire_cannot_carry_is_refused_by_name(message, says):
