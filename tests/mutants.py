@@ -47,9 +47,8 @@ ELSEWHERE = {
     "localagent/distribution.py": ("tests/test_packaging.py",),
     "localagent/errors.py": ("tests/test_turn.py",),
     "localagent/model.py": ("tests/test_turn.py",),
-    "localagent/pairing.py": ("tests/messages",),
-    "localagent/request.py": ("tests/messages",),
-    "localagent/sandbox/": ("tests/test_prompt.py",),
+    "localagent/prompt/": ("tests/messages", "tests/test_turn.py", "tests/wire/test_chat_template.py"),
+    "localagent/sandbox/": ("tests/prompt/test_template.py",),
 }
 
 
