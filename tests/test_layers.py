@@ -13,11 +13,10 @@ ROOT = Path(__file__).parents[1]
 
 # Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"distribution", "errors", "files", "settings", "wording"},
-    {"dialects", "messages", "sandbox"},
-    {"pairing", "prompt", "tools"},
-    {"request"},
-    {"wire", "hosts"},
+    {"distribution", "errors", "files", "moved", "settings", "wording"},
+    {"messages", "sandbox"},
+    {"prompt", "tools"},
+    {"detection", "wire", "hosts"},
     {"catalog"},
     {"store"},
     {"engines"},

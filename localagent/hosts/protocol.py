@@ -13,33 +13,9 @@ from typing import Any, Literal, Protocol
 
 from localagent.hosts.sampling import Sampling
 from localagent.messages.usage import Timings
+from localagent.prompt.segments import Prompt
 
 StopReason = Literal["stop", "length", "cancelled"]
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A rendered conversation: token ids, the text they spell, and the span it leaves open.
-
-    `inside` is "reasoning" when the chat template ends by opening a reasoning block; a host cannot know, so
-    the caller that has the dialect sets it. By `key` the host finds the tokens again that the model wrote in
-    earlier turns. `tail` is the last part of the text, in which no content can have forged control tokens;
-    None: all of the text is safe.
-    """
-
-    ids: tuple[int, ...]
-    text: str
-    inside: Literal["reasoning"] | None = None
-    key: Spelling | None = None
-    tail: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Spelling:
-    """A rendered text with its control tokens marked, and the exact ids that it was rendered to."""
-
-    text: str
-    ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +117,7 @@ class Host(Protocol):
         *,
         limit: float | None = None,
     ) -> Prompt:
-        """Template-shaped messages (see `wire.chat_template`) to a prompt that ends where the model
+        """Template-shaped messages (see `prompt.variables`) to a prompt that ends where the model
         is to continue.
 
         With many more tokens than `limit` (by default what the context holds; infinite for a whole prompt
