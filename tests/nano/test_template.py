@@ -21,7 +21,7 @@ def text(template, messages, tools=(), **variables):
     return template.render(messages, list(tools) or None, **variables).text
 
 
-def test_layout(template):
+def test_a_conversation_is_laid_out_as_lfm2_does(template):
     messages = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Ping"},
