@@ -111,7 +111,7 @@ def test_events_join_to_the_message(model):
     assert [part.text for part in collect(events)] == [part.text for part in last.message.content]
 
 
-def test_seeds_repeat(model):
+def test_a_seed_repeats_a_turn(model):
     first, again, other = (
         model.respond(QUESTION, seed=seed, temperature=1.5, top_p=None, max_tokens=30).text
         for seed in (1, 1, 2)

@@ -161,13 +161,13 @@ def test_parts_and_media_stay_parts(value, content):
     assert found.content == content
 
 
-def test_pil_images():
+def test_a_pil_image_becomes_an_image_part():
     found = as_result(CALL, ["here", Image.new("RGB", (2, 2), "red")])
     assert [part.kind for part in found.content] == ["text", "image"]
     assert found.content[1].media_type == "image/png"
 
 
-def test_tool_output():
+def test_a_tool_output_sets_every_field_of_the_result():
     found = as_result(CALL, ToolOutput({"a": 1}, is_error=True, terminate=True, metadata={"k": [1, Unit.C]}))
     assert found == ToolResultPart(
         call_id="7", name="f", content='{"a": 1}', is_error=True, terminate=True, metadata={"k": [1, "c"]}
