@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 MOVED = {
-    "localagent.dialects": "localagent.detection",
+    "localagent.detection": "localagent.detection",
     "localagent.pairing": "localagent.prompt.pairing",
     "localagent.request": "localagent.prompt.request",
 }

@@ -13,18 +13,10 @@ ROOT = Path(__file__).parents[1]
 
 # The modules and packages of localagent, lowest first. Each layer may import the ones before it, and itself.
 LAYERS = [
-<<<<<<< HEAD
-    {"distribution", "errors", "moved"},
-    {"jsonl", "messages", "sandbox"},
+    {"distribution", "errors", "jsonl", "moved", "sandbox"},
+    {"messages"},
     {"prompt", "tools"},
     {"detection", "wire", "hosts"},
-=======
-    {"distribution", "errors", "jsonl", "sandbox"},
-    {"messages"},
-    {"dialects", "pairing", "prompt", "tools"},
-    {"request"},
-    {"wire", "hosts"},
->>>>>>> yard
     {"catalog"},
     {"store"},
     {"engines"},

@@ -26,7 +26,7 @@ from localagent.messages import (
     Usage,
     UserMessage,
 )
-from localagent.request import build_request
+from localagent.prompt.request import build_request
 from localagent.wire import gemini
 from localagent.wire.gemini import TARGET, from_wire, read_response, to_wire
 from tests.messages import strategies as anything
