@@ -22,7 +22,7 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
-from localagent.wire.extras import attach
+from localagent.wire.extras import attach, verbatim
 from localagent.wire.folded import fold
 
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
@@ -71,7 +71,8 @@ def _blocks_of(message: ModelMessage) -> list[Block]:
 def _blocks(parts: Iterable[Any], write: Callable[[Any], Block]) -> list[Block]:
     """A block for every part; white space alone is refused by the API, in any text block."""
     return [
-        attach(write(part), part, "anthropic", nested=("source",), reserved=("is_error",))
+        verbatim(part, "anthropic")
+        or attach(write(part), part, "anthropic", nested=("source",), reserved=("is_error",))
         for part in parts
         if not (isinstance(part, TextPart) and not part.text.strip())
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import Any, assert_never
+from typing import Any
 
 from localagent.errors import Unsupported
 from localagent.messages import (
@@ -21,11 +21,13 @@ from localagent.messages import (
     UserMessage,
 )
 from localagent.messages.values import quoted
-from localagent.wire.extras import attach
+from localagent.wire.extras import attach, verbatim
 
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3"}
 NAMELESS = "file.pdf"
 """The API wants a name for a file; this one is not read back."""
+DETAIL = "openai.reasoning"
+"""The prefix of unknown entries of `reasoning_details`."""
 _OBJECTS = frozenset({"image_url", "input_audio", "file", "function"})
 
 
@@ -41,7 +43,10 @@ def to_wire(messages: Sequence[ModelMessage]) -> list[dict[str, Any]]:
             case ToolMessage():
                 turns += (_attach(_result(part), part) for part in message.content)
             case _:
-                assert_never(message)
+                raise Unsupported(
+                    f"the OpenAI wire cannot carry a message of role {message.role!r}: build_request makes "
+                    "one of it that can be sent"
+                )
     return turns
 
 
@@ -51,7 +56,7 @@ def _content(parts: Sequence[Any]) -> str | list[dict[str, Any]]:
         return ""
     if len(parts) == 1 and isinstance(parts[0], TextPart) and not _extra(parts[0]):
         return parts[0].text
-    return [_attach(_part(part), part) for part in parts]
+    return [verbatim(part, "openai") or _attach(_part(part), part) for part in parts]
 
 
 def _part(part: Any) -> dict[str, Any]:
@@ -83,17 +88,22 @@ def _part(part: Any) -> dict[str, Any]:
 def _assistant(message: AssistantMessage) -> dict[str, Any]:
     reasoning = [part for part in message.content if isinstance(part, ReasoningPart)]
     calls = [part for part in message.content if isinstance(part, ToolCallPart)]
-    others = [part for part in message.content if not isinstance(part, ReasoningPart | ToolCallPart)]
+    unread = [detail for part in message.content if (detail := verbatim(part, DETAIL))]
+    others = [
+        part
+        for part in message.content
+        if not isinstance(part, ReasoningPart | ToolCallPart) and verbatim(part, DETAIL) is None
+    ]
     for part in others:
-        if not isinstance(part, TextPart):
+        if not isinstance(part, TextPart) and verbatim(part, "openai") is None:
             raise Unsupported(
                 f"the OpenAI wire cannot carry a part of kind {part.kind!r:.60} from an assistant"
             )
     turn: dict[str, Any] = {"role": "assistant", "content": _content(others)}
-    if message.reasoning:
+    if unread or len(reasoning) > 1 or any(map(_needs_details, reasoning)):
+        turn["reasoning_details"] = [*(_attach(_detail(part), part) for part in reasoning), *unread]
+    elif message.reasoning:  # one form or the other: a server that reads both would show it twice
         turn["reasoning_content"] = message.reasoning
-    if len(reasoning) > 1 or any(map(_needs_details, reasoning)):
-        turn["reasoning_details"] = [_attach(_detail(part), part) for part in reasoning]
     if calls:
         turn["tool_calls"] = [_attach(_call(call), call) for call in calls]
     return turn
@@ -129,12 +139,12 @@ def _result(part: Any) -> dict[str, Any]:
     if isinstance(content, str):
         return {"role": "tool", "tool_call_id": part.call_id, "content": content}
     for item in content:
-        if not isinstance(item, TextPart):
+        if not isinstance(item, TextPart) and verbatim(item, "openai") is None:
             raise Unsupported(
                 f"the OpenAI wire cannot carry a part of kind {item.kind!r:.60} "
                 f"in the result of {part.name!r:.60}: it takes text"
             )
-    parts = [_attach(_part(item), item) for item in content]
+    parts = [verbatim(item, "openai") or _attach(_part(item), item) for item in content]
     return {"role": "tool", "tool_call_id": part.call_id, "content": parts or ""}
 
 
