@@ -84,7 +84,7 @@ class Fields:
         value = self.take(name)
         return iter(()) if value is None else objects(value, f"{self.where}.{name}")
 
-    def spell(self, value: object) -> str:
+    def spell(self, value: Any) -> str:
         """A value of this object as JSON text, for what is kept as the text that it is."""
         try:
             return json.dumps(value, ensure_ascii=False)
