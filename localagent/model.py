@@ -12,14 +12,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from pydantic import BaseModel
 
 from localagent.detection import AUTO, detect_dialect, find_dialect, require_markers
 from localagent.errors import UnknownModel, UsageError
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
-from localagent.hosts.protocol import Host, Sampling
+from localagent.hosts.protocol import Host
+from localagent.hosts.sampling import Sampling, SamplingOptions
 from localagent.messages import AssistantMessage, BaseMessage, Message, SystemMessage, UserMessage
 from localagent.prompt.rendering import ToolSchema, render_turn, request_for
 from localagent.turn import Done, TurnEvent, run_turn
@@ -32,20 +33,6 @@ if TYPE_CHECKING:
     from localagent.store import Progress
 
 Conversation = str | Message | Sequence[Message]
-
-
-class SamplingOptions(TypedDict, total=False):
-    """What a turn may override of the model's sampling defaults; see `hosts.protocol.Sampling`."""
-
-    max_tokens: int | None
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    repetition_penalty: float | None
-    seed: int | None
-    stop: str | list[str] | tuple[str, ...] | None
-    logprobs: int | None
 
 
 class Model:

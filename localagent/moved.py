@@ -12,7 +12,8 @@ from types import ModuleType
 from typing import Any
 
 MOVED = {
-    "localagent.detection": "localagent.detection",
+    "localagent.dialects": "localagent.detection",
+    "localagent.jsonl": "localagent.files.jsonl",
     "localagent.pairing": "localagent.prompt.pairing",
     "localagent.request": "localagent.prompt.request",
 }

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
-from localagent.hosts.protocol import Finish, Host, Logprobs, Prefilled, Sampling, Token
+from localagent.hosts.protocol import Finish, Host, Logprobs, Prefilled, Token
+from localagent.hosts.sampling import Sampling
 from localagent.messages import (
     AssistantMessage,
     AssistantPart,
@@ -23,7 +24,6 @@ from localagent.messages import (
     Message,
     ReasoningPart,
     TextPart,
-    Timings,
     ToolCallPart,
     Usage,
 )
@@ -131,7 +131,7 @@ class _Draft:
         return self._message(
             stop_reason=finish.stop_reason,
             usage=Usage(input=finish.prompt, output=finish.generated, cache_read=finish.cached),
-            timings=Timings(prefill=finish.timings.prefill, decode=finish.timings.decode),
+            timings=finish.timings,
         )
 
     def broken(self, prompt: Prompt, error: BaseException) -> AssistantMessage:

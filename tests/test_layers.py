@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[1]
 
 # The modules and packages of localagent, lowest first. Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"distribution", "errors", "jsonl", "moved", "sandbox"},
-    {"messages"},
+    {"distribution", "errors", "files", "moved", "settings", "wording"},
+    {"messages", "sandbox"},
     {"prompt", "tools"},
     {"detection", "wire", "hosts"},
     {"catalog"},

@@ -235,7 +235,7 @@ def test_in_a_wheel_hints_name_the_packages(installed, metadata, file, call):
 RAISING = {
     "llamacpp": ("llama_cpp", "from localagent.hosts.llamacpp.library import library as ask"),
     "mlx": ("mlx mlx_lm", "from localagent.hosts.mlx.library import library as ask"),
-    "mcp": ("mcp", "from localagent.mcp.library import require as ask"),
+    "mcp": ("mcp", "from localagent.mcp.transport import require as ask"),
 }
 
 

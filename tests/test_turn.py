@@ -18,8 +18,9 @@ from localagent.errors import (
     Unsupported,
     UsageError,
 )
-from localagent.hosts.protocol import Prompt, Sampling, Token
+from localagent.hosts.protocol import Prompt, Token
 from localagent.hosts.replay import ReplayHost
+from localagent.hosts.sampling import Sampling
 from localagent.messages import (
     AssistantMessage,
     CompactionSummaryMessage,

@@ -28,8 +28,9 @@ from localagent.agent.run import Run
 from localagent.agent.stepping import Stepper
 from localagent.agent.waiting import Cancel, Coroutines
 from localagent.errors import UsageError
+from localagent.hosts.sampling import SamplingOptions
 from localagent.messages import Message, UserMessage
-from localagent.model import Conversation, Model, SamplingOptions, as_conversation
+from localagent.model import Conversation, Model, as_conversation
 from localagent.prompt.pairing import has_results
 from localagent.prompt.request import build_request
 from localagent.session import Session

@@ -18,7 +18,7 @@ from localagent.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from localagent.tools.names import listed
+from localagent.wording import listed
 
 LEFT_OUT = "\n[... {:,} characters left out here ...]\n"
 _NOTE = re.compile(r"\n\[\.\.\. ([\d,]{1,20}) characters left out here \.\.\.\]\n")

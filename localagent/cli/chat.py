@@ -1,9 +1,8 @@
 """`localagent chat`: a conversation in the terminal.
 
 Ctrl-C stops the answer, and what was written of it stays in the conversation; at the prompt it clears the
-line. Ctrl-D and /exit leave. Works with a pipe instead of a terminal, one line per turn. What is said is kept
-in a session as it is said. The model may call the tools that it was given; some only after the user was
-asked.
+line. Ctrl-D and /exit leave. With a pipe instead of a terminal, each line is a turn. What is said is saved to
+a session as it is said. The model may call the tools it was given; some of them only after the user agrees.
 """
 
 from __future__ import annotations
@@ -15,21 +14,20 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Self
 
 from localagent.agent import Agent, AgentEvent, Approvals, Compaction, RunDone, RunFailed
 from localagent.cli.approving import TerminalApprover
 from localagent.cli.conversation import Conversation
 from localagent.cli.input import require_text, typed_file, typed_lines
 from localagent.cli.loading import open_model
-from localagent.cli.terminal import flat, on_terminal, one_line, require_stdout, say
-from localagent.cli.tooling import ToolOptions
+from localagent.cli.options import ModelOptions, ToolOptions
+from localagent.cli.terminal import flat, on_terminal, require_stdout, say
+from localagent.cli.tools import open_tools, rules
 from localagent.cli.view import StreamView, print_stats
 from localagent.errors import ContextOverflow, LocalAgentError
 from localagent.messages import AssistantMessage
-
-if TYPE_CHECKING:
-    from localagent.catalog import Backend
+from localagent.wording import one_line
 
 _COMMAND = re.compile(r"/[a-z]*(\s|$)")  # a path is no command
 
@@ -83,31 +81,19 @@ class Chat:
 
     @classmethod
     def open(
-        cls,
-        model: str | None,
-        system: str | None,
-        sampling: dict[str, Any],
-        *,
-        backend: Backend | None,
-        context: int | None,
-        threads: int | None,
-        tools: ToolOptions,
-        stats: bool,
-        resume: str | None,
-        save: bool,
+        cls, options: ModelOptions, tools: ToolOptions, *, stats: bool, resume: str | None, save: bool
     ) -> Chat:
         """Find the session, then the tools, then load the model. Raises LocalAgentError, OutputLost."""
         require_stdout()
-        require_text("--system", system)
-        given = {key: value for key, value in sampling.items() if value is not None}
-        conversation = Conversation.open(say, system=system, resume=resume, save=save)
+        require_text("--system", options.system)
+        conversation = Conversation.open(say, system=options.system, resume=resume, save=save)
         with ExitStack() as stack:
-            offered = tools.open(stack, say)
-            loaded = stack.enter_context(
-                open_model(model, backend=backend, context=context, threads=threads, snapshots=save)
+            offered = open_tools(tools, stack, say)
+            loaded = stack.enter_context(open_model(options, snapshots=save))
+            approvals = Approvals(rules(tools))
+            agent = Agent(
+                loaded, offered, approvals=approvals, middleware=[Compaction()], **options.sampling()
             )
-            approvals = Approvals(tools.rules())
-            agent = Agent(loaded, offered, approvals=approvals, middleware=[Compaction()], **given)
             typed = typed_file() if save else None
             return cls(agent, conversation, stack.pop_all(), stats=stats, typed=typed)
 

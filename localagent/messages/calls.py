@@ -1,4 +1,4 @@
-"""The parts of tools: calls, calls that went wrong, and results."""
+"""The parts that have to do with tools: calls, calls that went wrong, and results."""
 
 from __future__ import annotations
 

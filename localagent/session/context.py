@@ -1,9 +1,9 @@
-"""What a model is to be told: the path of entries that leads to the head, as messages. Pure.
+"""What a model is told: the entries on the path to the head, as messages.
 
-The last flush on the path cuts everything before it, and is itself left out. Of the compactions after it the
-last counts: its summary stands for what came before the first kept entry, earlier summaries included, while
-system messages stay in front. Summaries of branches stay where they are. What an unknown entry said is
-unknown; results that a damaged line or a flush has parted from their calls are left out.
+The last flush on the path cuts everything before it, and is left out itself. Of the compactions after it only
+the last counts: its summary stands for what came before the first entry that it keeps, earlier summaries
+included, while system messages stay in front. Summaries of branches stay where they are. Unknown entries say
+nothing, and results that a damaged line or a flush has separated from their calls are left out.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ from localagent.messages import (
     UnknownPart,
     media,
 )
-from localagent.tools.findings import one_line, writable
 from localagent.tools.jsonable import MAX_VALUES, as_json
 from localagent.tools.tool import ToolOutput
+from localagent.wording import one_line, writable
 
 MAX_ERROR = 2_000
 """Characters of an exception's message that models get to read."""
@@ -79,7 +79,7 @@ def _unsayable(call: ToolCallPart, value: Any, error: Exception) -> ToolResultPa
         reason = "nobody awaited it"
         with contextlib.suppress(Exception):
             inner.close()
-    what = one_line(f"a {_type(inner)} ({reason})", MAX_ERROR)
+    what = one_line(writable(f"a {_type(inner)} ({reason})"), MAX_ERROR)
     return _failed(call, f"The tool ran, but what it returned cannot be told: {what}.")
 
 
@@ -125,7 +125,7 @@ def _metadata(given: Any) -> dict[str, Any]:
             plain = as_json(value)
         except Exception:
             plain = f"<{_type(value)}>"
-        found[one_line(str(key), 200)] = plain
+        found[one_line(writable(str(key)), 200)] = plain
     return found
 
 

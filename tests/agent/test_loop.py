@@ -154,9 +154,9 @@ ROWS = [
         ],
     ),
     Row(
-        "what is printed is the result of what returns nothing",
+        "what is printed is no part of the result",
         [block("show()"), "Done."],
-        ["assistant: show()", "tool: a line\n", "assistant: Done."],
+        ["assistant: show()", "tool: null", "assistant: Done."],
     ),
     Row(
         "a name is found in other spellings",

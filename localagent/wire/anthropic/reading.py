@@ -19,10 +19,10 @@ from localagent.messages import (
     UnknownPart,
     Usage,
 )
-from localagent.messages.values import quoted
 from localagent.wire.extras import collect, keep, sign
 from localagent.wire.folded import Waiting, unfold
 from localagent.wire.payload import Fields, at, objects
+from localagent.wording import quoted
 
 # A paused turn is one that can be gone on with, as after max_tokens.
 _STOP_REASONS: dict[str, StopReason] = {

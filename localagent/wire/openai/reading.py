@@ -22,11 +22,11 @@ from localagent.messages import (
     UserMessage,
     parse_object,
 )
-from localagent.messages.values import quoted
 from localagent.wire.extras import collect, keep, sign
 from localagent.wire.folded import Waiting
 from localagent.wire.openai.writing import DETAIL, NAMELESS
 from localagent.wire.payload import Fields, at, objects
+from localagent.wording import quoted
 
 _AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 _STOP_REASONS: dict[str | None, StopReason] = {

@@ -20,8 +20,8 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
-from localagent.messages.values import quoted
 from localagent.wire.extras import attach, verbatim
+from localagent.wording import quoted
 
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3"}
 NAMELESS = "file.pdf"
