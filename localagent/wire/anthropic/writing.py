@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
@@ -142,8 +141,7 @@ def _media(part: ImagePart) -> Block:
             raise Unsupported(
                 f"the Anthropic wire takes text/plain in UTF-8, which this is not: {error}"
             ) from None
-    encoded = base64.b64encode(data).decode()
-    return {"type": block, "source": {"type": "base64", "media_type": kind, "data": encoded}}
+    return {"type": block, "source": {"type": "base64", "media_type": kind, "data": part.to_base64()}}
 
 
 def _clean(call_id: str) -> str:

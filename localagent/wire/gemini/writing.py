@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
@@ -161,7 +160,7 @@ def _media(part: ImagePart | AudioPart) -> Wired:
         return {"fileData": {**source, "fileUri": part.file_id if part.url is None else part.url}}
     if kind is None:
         raise Unsupported("bytes of unknown media type, which the Gemini wire needs: give `media_type`")
-    return {"inlineData": {"mimeType": kind, "data": base64.b64encode(part.data).decode()}}
+    return {"inlineData": {"mimeType": kind, "data": part.to_base64()}}
 
 
 def _refused(part: Any) -> Unsupported:

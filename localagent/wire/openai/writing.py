@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,15 +67,15 @@ def _part(part: Any) -> dict[str, Any]:
         case ImagePart(url=str(url)) if _is_picture(part):
             return {"type": "image_url", "image_url": {"url": url}}
         case ImagePart(data=bytes()) if part.media_type and _is_picture(part):
-            return {"type": "image_url", "image_url": {"url": _data_url(part)}}
+            return {"type": "image_url", "image_url": {"url": part.data_url()}}
         case ImagePart(data=bytes(), media_type="application/pdf"):
             named = _extra(part).get("file")
             name = {} if isinstance(named, dict) and "filename" in named else {"filename": NAMELESS}
-            return {"type": "file", "file": {**name, "file_data": _data_url(part)}}
+            return {"type": "file", "file": {**name, "file_data": part.data_url()}}
         case ImagePart(file_id=str(file_id)):
             return {"type": "file", "file": {"file_id": file_id}}
-        case AudioPart(data=bytes(data), media_type=kind) if kind in AUDIO_FORMATS:
-            sound = {"data": base64.b64encode(data).decode(), "format": AUDIO_FORMATS[kind]}
+        case AudioPart(data=bytes(), media_type=kind) if kind in AUDIO_FORMATS:
+            sound = {"data": part.to_base64(), "format": AUDIO_FORMATS[kind]}
             return {"type": "input_audio", "input_audio": sound}
         case ImagePart() | AudioPart():
             source = "a URL" if part.url else "a file id" if part.file_id else "bytes"
@@ -150,10 +149,6 @@ def _result(part: Any) -> dict[str, Any]:
 
 def _is_picture(part: ImagePart) -> bool:
     return part.media_type is None or part.media_type.startswith("image/")
-
-
-def _data_url(part: ImagePart) -> str:
-    return f"data:{part.media_type};base64,{base64.b64encode(part.data or b'').decode()}"
 
 
 def _extra(part: Any) -> dict[str, Any]:
