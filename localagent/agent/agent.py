@@ -17,16 +17,16 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, TypeGuard, Unpack, cast
 
 from localagent.agent.approvals import Approvals, Approver, as_approvals
+from localagent.agent.boundaries import is_answered, is_empty
+from localagent.agent.builtin import ClipResults
 from localagent.agent.compaction import Compaction, CompactionEvent
-from localagent.agent.cuts import is_answered, is_empty
+from localagent.agent.concurrency import Cancel, Coroutines
 from localagent.agent.events import AgentEvent, RunDone, RunFailed, is_piece
 from localagent.agent.history import History, as_history
-from localagent.agent.included import ClipResults
 from localagent.agent.middleware import Stack
 from localagent.agent.rules import Rule
 from localagent.agent.run import Run
 from localagent.agent.stepping import Stepper
-from localagent.agent.waiting import Cancel, Coroutines
 from localagent.errors import UsageError
 from localagent.messages import Message, UserMessage
 from localagent.model import Conversation, Model, SamplingOptions, as_conversation

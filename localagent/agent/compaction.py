@@ -15,8 +15,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from localagent.agent.boundaries import choose, is_answered, last_request, places
 from localagent.agent.clipping import clip_text
-from localagent.agent.cuts import choose, is_answered, last_request, places
 from localagent.agent.events import CompactionEnded, CompactionStarted
 from localagent.agent.history import ListHistory
 from localagent.agent.summarising import NoSummary, Outlook, Summariser

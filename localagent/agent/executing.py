@@ -8,12 +8,12 @@ from __future__ import annotations
 import dataclasses
 import io
 
-from localagent.agent.waiting import Cancelled, Coroutines
+from localagent.agent.concurrency import Cancelled, Coroutines
 from localagent.messages import ToolCallPart, ToolResultPart
 from localagent.tools import ToolContext, ToolSet
 from localagent.tools.findings import writable
-from localagent.tools.outcome import as_error, as_result
 from localagent.tools.printing import captured
+from localagent.tools.results import as_error, as_result
 from localagent.tools.tool import Bound
 
 STOPPED = "No result: the run was stopped while this call was running. It may have done part of its work."

@@ -20,8 +20,8 @@ from localagent.agent.approvals import (
     Edit,
     check_decisions,
 )
+from localagent.agent.concurrency import Cancel, Cancelled, Coroutines
 from localagent.agent.events import ApprovalAsked, ApprovalGiven
-from localagent.agent.waiting import Cancel, Cancelled, Coroutines
 from localagent.errors import InvalidMessage
 from localagent.messages import TextPart, ToolCallPart, ToolResultPart
 from localagent.tools import Tool, ToolSet

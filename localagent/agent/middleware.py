@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
-from localagent.agent.waiting import GRACE, Coroutines, in_thread
+from localagent.agent.concurrency import GRACE, Coroutines, in_thread
 from localagent.errors import UsageError
 from localagent.messages import AssistantMessage, BaseMessage, Message, ToolCallPart, ToolResultPart, explain
 from localagent.turn import ToolSchema

@@ -14,7 +14,8 @@ from functools import cached_property, partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from localagent.agent.batch import Batch
+from localagent.agent.calls import Batch
+from localagent.agent.concurrency import Cancel, Cancelled, Coroutines
 from localagent.agent.events import (
     AgentEvent,
     HandedOver,
@@ -31,7 +32,7 @@ from localagent.agent.gate import Slot, approve, denied, open_slots
 from localagent.agent.handover import refuse_second, target_of
 from localagent.agent.history import History
 from localagent.agent.middleware import Hooks, ModelRequest
-from localagent.agent.rounds import (
+from localagent.agent.recovery import (
     DROPPED,
     LAST_WORDS,
     REPEATED,
@@ -41,7 +42,6 @@ from localagent.agent.rounds import (
     what_was_wrong,
 )
 from localagent.agent.transcript import INTERRUPTED, Transcript
-from localagent.agent.waiting import Cancel, Cancelled, Coroutines
 from localagent.errors import LocalAgentError
 from localagent.messages import (
     AssistantMessage,

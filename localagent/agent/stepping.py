@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from localagent.agent.waiting import through
+from localagent.agent.concurrency import through
 
 E = TypeVar("E")
 AHEAD = 64

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from localagent.agent.boundaries import beginning, blocks
 from localagent.agent.clipping import clip_message
-from localagent.agent.cuts import beginning, blocks
 from localagent.errors import ContextOverflow
 from localagent.messages import (
     AssistantMessage,

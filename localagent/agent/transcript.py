@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from localagent.agent.batch import NOT_RUN, abandon
+from localagent.agent.calls import NOT_RUN, abandon
 from localagent.agent.gate import Slot, refused
 from localagent.agent.history import History
 from localagent.messages import Message, ToolMessage

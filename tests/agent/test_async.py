@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from localagent.agent import Agent, Allow, RunDone, RunFailed, ToolEnded, ToolStarted, TurnEnded, middleware
-from localagent.agent.batch import NOT_RUN
+from localagent.agent.calls import NOT_RUN
 from localagent.agent.executing import STOPPED
 from localagent.errors import EngineFailed, UsageError
 from localagent.tools import tool

@@ -22,8 +22,8 @@ from localagent.agent import (
     TurnEnded,
     middleware,
 )
+from localagent.agent.boundaries import places
 from localagent.agent.compaction import REQUEST
-from localagent.agent.cuts import places
 from localagent.errors import ContextOverflow, SaveFailed, UsageError
 from localagent.hosts.protocol import Token
 from localagent.messages import (

@@ -19,9 +19,9 @@ from localagent.agent import (
     Rule,
     RunFailed,
 )
-from localagent.agent.batch import NOT_RUN
+from localagent.agent.calls import NOT_RUN
+from localagent.agent.concurrency import Cancel, Coroutines
 from localagent.agent.gate import NOBODY, approve, open_slots
-from localagent.agent.waiting import Cancel, Coroutines
 from localagent.errors import InvalidMessage
 from localagent.messages import ToolCallPart
 from localagent.tools import ToolSet, tool

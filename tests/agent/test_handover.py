@@ -7,7 +7,7 @@ import pytest
 from localagent.agent import Agent, Allow, HandedOver, Rule, TurnStarted, hand_over_to
 from localagent.agent.gate import Slot
 from localagent.agent.handover import SECOND, target_of
-from localagent.agent.rounds import DROPPED
+from localagent.agent.recovery import DROPPED
 from localagent.errors import InvalidTool
 from localagent.messages import ToolCallPart
 from localagent.session import Session

@@ -9,7 +9,7 @@ from localagent.agent import (
     RunFailed,
     middleware,
 )
-from localagent.agent.batch import NOT_RUN
+from localagent.agent.calls import NOT_RUN
 from localagent.agent.history import ListHistory
 from localagent.agent.transcript import INTERRUPTED
 from localagent.errors import InvalidTool, SaveFailed, UsageError

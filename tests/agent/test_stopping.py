@@ -13,7 +13,7 @@ from localagent.agent import (
     ToolStarted,
     TurnEnded,
 )
-from localagent.agent.batch import NOT_RUN
+from localagent.agent.calls import NOT_RUN
 from localagent.agent.executing import STOPPED
 from localagent.request import build_request
 from localagent.tools import ToolContext, tool

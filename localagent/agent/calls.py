@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 
+from localagent.agent.concurrency import GRACE, POLL, Cancel, Cancelled, in_thread
 from localagent.agent.events import ToolEnded, ToolProgress, ToolStarted
 from localagent.agent.executing import STOPPED
 from localagent.agent.gate import Slot
-from localagent.agent.waiting import GRACE, POLL, Cancel, Cancelled, in_thread
 from localagent.messages import ToolCallPart, ToolResultPart
-from localagent.tools.outcome import as_error
+from localagent.tools.results import as_error
 
 NOT_RUN = "Not run: the run was stopped before this call."
 TIMED_OUT = "No result: the tool did not answer within {:g} seconds. It may still be at work."

@@ -27,7 +27,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from localagent.errors import InvalidArguments, ToolError
 from localagent.messages import AudioPart, ImagePart, TextPart, ToolCallPart, ToolResultPart, UnknownPart
 from localagent.tools import ToolOutput
-from localagent.tools.outcome import MAX_ERROR, MAX_TRACEBACK, as_error, as_result
+from localagent.tools.results import MAX_ERROR, MAX_TRACEBACK, as_error, as_result
 from tests.messages.strategies import json_values
 
 CALL = ToolCallPart(id="7", name="f", arguments={"x": 1})

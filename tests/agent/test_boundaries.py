@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localagent.agent.cuts import blocks, choose, is_answered, last_request, places
+from localagent.agent.boundaries import blocks, choose, is_answered, last_request, places
 from localagent.messages import (
     AssistantMessage,
     CompactionSummaryMessage,
