@@ -1,14 +1,14 @@
 """Running the approved calls of a turn, beside each other where they may.
 
-Knows tools, threads and time. Does not know models or histories. A running call has a thread of its own,
-which keeps no program from ending; what was written as a coroutine is awaited there. At most `most` calls run
-at once, and the others wait in their order. The places are the batch's own, so that an agent within a tool
-never waits for the place that the tool holds; a call that is given up leaves its place to the next. Contract:
-each slot has a result in the end, whatever a tool does: raise, hang, print, or return what nobody can read.
+A running call has a thread of its own; what was written as a coroutine is awaited from there. A turn has its
+own places for running calls, so that an agent inside a tool never waits for the place that the tool holds.
+Each slot has a result in the end, whatever its tool does: raise, hang, exit, or return what nobody can read.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import queue
 import threading
 from collections import deque
@@ -17,18 +17,116 @@ from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 
-from localagent.agent.concurrency import GRACE, POLL, Cancel, Cancelled, in_thread
+from localagent.agent.approvals import Approvals, denial
+from localagent.agent.concurrency import GRACE, POLL, Cancel, Cancelled, Coroutines, in_thread
 from localagent.agent.events import ToolEnded, ToolProgress, ToolStarted
-from localagent.agent.executing import STOPPED
-from localagent.agent.gate import Slot
+from localagent.agent.middleware import Hooks
+from localagent.agent.slot import NOT_RUN, STOPPED, Slot
 from localagent.messages import ToolCallPart, ToolResultPart
-from localagent.tools.results import as_error
+from localagent.tools import Report, Tool, ToolContext, ToolSet
+from localagent.tools.findings import writable
+from localagent.tools.printing import captured
+from localagent.tools.results import as_error, as_result
+from localagent.tools.tool import Bound
 
-NOT_RUN = "Not run: the run was stopped before this call."
 TIMED_OUT = "No result: the tool did not answer within {:g} seconds. It may still be at work."
+MOST_PRINTED = 100_000
+"""Characters of what a tool prints that are kept."""
 
-Execute = Callable[[ToolCallPart, threading.Event, Callable[[str, float | None], None]], ToolResultPart]
-"""Runs one call in the present thread: the call, when to give up, and where to tell of progress."""
+Execute = Callable[[Slot, threading.Event, Report], ToolResultPart]
+"""Runs one call in the present thread: its slot, when to give up, and where to tell of progress."""
+
+
+# -- one call, in its thread ------------------------------------------------------------------------------
+
+
+def run_call(
+    slot: Slot,
+    context: ToolContext,
+    tools: ToolSet,
+    approvals: Approvals,
+    hooks: Hooks,
+    coroutines: Coroutines,
+) -> ToolResultPart:
+    """Bind the call's arguments, and run it with the middleware around it.
+
+    Middleware sees only calls whose arguments fit. It may proceed with another call, or more than once.
+    """
+    assert slot.tool is not None
+    bound = _bind(slot.tool, slot.call, context)
+    if isinstance(bound, ToolResultPart):
+        return bound
+    once = iter([bound])  # what is bound runs once; a hook that proceeds again has the call bound again
+
+    def proceed(call: ToolCallPart) -> ToolResultPart:
+        ready: Bound | ToolResultPart | None = None
+        tool = slot.tool
+        if call is slot.call:
+            ready = next(once, None)
+        elif (tool := tools.find(call.name)) is None:
+            return call.result(tools.unknown(call.name), is_error=True)
+        elif (ruled := approvals.denied(tool, call)) is not None:
+            return call.result(denial(ruled), is_error=True)
+        if ready is None:
+            assert tool is not None
+            ready = _bind(tool, call, context)
+        return ready if isinstance(ready, ToolResultPart) else _execute(ready, call, context, coroutines)
+
+    return hooks.around_tool(proceed, context.cancel)(slot.call)
+
+
+def _bind(tool: Tool, call: ToolCallPart, context: ToolContext) -> Bound | ToolResultPart:
+    """The tool with the call's arguments, ready to run once, or an error result if they do not fit."""
+    try:
+        with captured(_Printed(context)):  # a type's own validator may print
+            bound = tool.bind(call.arguments)
+    except BaseException as error:  # InvalidArguments, and whatever a tool of somebody's raises
+        return as_error(call, error)
+    if context.cancel.is_set():  # it was given up meanwhile, and nobody would hear of what it does
+        return call.result(STOPPED, is_error=True)
+    return bound
+
+
+def _execute(
+    bound: Bound, call: ToolCallPart, context: ToolContext, coroutines: Coroutines
+) -> ToolResultPart:
+    """Run it in this thread. What it prints is progress, and its result if it returns nothing."""
+    printed = _Printed(context)
+    try:
+        with captured(printed):
+            value = bound(dataclasses.replace(context, call=call))
+            value = coroutines.settle(value, context.cancel)
+    except Cancelled:
+        return call.result(STOPPED, is_error=True)
+    except BaseException as error:  # a tool may even say sys.exit()
+        return as_error(call, error)
+    text = printed.text
+    result = as_result(call, text if value is None and text else value)
+    if not text:
+        return result
+    return result.model_copy(update={"metadata": {**result.metadata, "printed": text}})
+
+
+class _Printed:
+    """What a call prints: progress as it comes, and kept up to a bound."""
+
+    def __init__(self, context: ToolContext) -> None:
+        self._context = context
+        self._kept = io.StringIO()
+
+    def __call__(self, text: str) -> None:
+        text = writable(text)
+        if self._kept.tell() < MOST_PRINTED:
+            self._kept.write(text)
+        if text.strip():
+            self._context.progress(text.rstrip("\n"))
+
+    @property
+    def text(self) -> str:
+        return self._kept.getvalue()[:MOST_PRINTED]
+
+
+# -- the calls of a turn ----------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +138,7 @@ class _Running:
     deadline: float | None
     """On the clock of `monotonic`; None: no time limit."""
     finished: bool = False
-    """Its result is on the way, however late whoever follows the run comes to hear of it."""
+    """Its result is on the way. A slow reader may take it after the deadline, and it still counts."""
 
 
 @dataclass(slots=True)
@@ -50,37 +148,34 @@ class Batch:
     execute: Execute
     cancel: Cancel
     timeout: float | None
-    """Seconds for tools that say nothing of their own."""
+    """Seconds, for tools without a time limit of their own."""
     sequential: bool = False
     most: int = 32
-    """Calls at once."""
+    """Calls at once; the others wait in their order."""
     _told: queue.SimpleQueue[tuple[_Running, ToolProgress | ToolResultPart]] = field(
         default_factory=queue.SimpleQueue
     )
+    """What the threads of the calls tell."""
 
     def run(self, slots: Sequence[Slot]) -> Iterator[ToolStarted | ToolProgress | ToolEnded]:
         """Run every slot that has no result yet, and tell of all results."""
         for slot in slots:
             if slot.result is not None:
                 yield ToolEnded(slot.asked, slot.result)
-        for group in self._groups([slot for slot in slots if slot.result is None]):
-            yield from self._run_group(group)
-
-    def _groups(self, slots: Sequence[Slot]) -> Iterator[list[Slot]]:
-        """The slots in their order; those of a group may run beside each other."""
         group: list[Slot] = []
         for slot in slots:
+            if slot.result is not None:
+                continue
             if self.sequential or (slot.tool is not None and slot.tool.sequential):
-                if group:
-                    yield group
-                yield [slot]
+                yield from self._run_group(group)
+                yield from self._run_group([slot])
                 group = []
             else:
                 group.append(slot)
-        if group:
-            yield group
+        yield from self._run_group(group)
 
     def _run_group(self, group: Sequence[Slot]) -> Iterator[ToolStarted | ToolProgress | ToolEnded]:
+        """Run these beside each other."""
         waiting, running = deque(group), list[_Running]()
         give_up: float | None = None
         try:
@@ -103,10 +198,8 @@ class Batch:
             slot = waiting.popleft()
             if not self.cancel.is_set():
                 yield ToolStarted(slot.call)
-            if self.cancel.is_set():  # perhaps by whoever was just told of it
-                slot.refuse(NOT_RUN)
-                assert slot.result is not None
-                yield ToolEnded(slot.call, slot.result)
+            if self.cancel.is_set():  # perhaps by the reader, on that event
+                yield ToolEnded(slot.call, slot.refuse(NOT_RUN))
             else:
                 running.append(self._start(slot))
 
@@ -121,14 +214,15 @@ class Batch:
         return running
 
     def _work(self, running: _Running) -> None:
+        """The thread of a call."""
         call = running.slot.call
 
         def report(text: str, share: float | None) -> None:
-            if not running.cancel.is_set():  # else nobody listens any more
+            if not running.cancel.is_set():  # else the queue of a run that is long over would grow
                 self._told.put((running, ToolProgress(call, text, share)))
 
         try:
-            result = self.execute(call, running.cancel, report)
+            result = self.execute(running.slot, running.cancel, report)
         except Cancelled:
             result = call.result(STOPPED, is_error=True)
         except BaseException as error:  # of a hook around the tool
@@ -137,22 +231,20 @@ class Batch:
         self._told.put((running, result))
 
     def _next(self, running: list[_Running]) -> Iterator[ToolProgress | ToolEnded]:
-        """What the tools tell next, if they do so soon."""
+        """What the tools tell next, if they do so before a deadline or the next look at `cancel`."""
+        now = monotonic()
+        left = (max(0.0, each.deadline - now) for each in running if each.deadline is not None)
         try:
-            teller, told = self._told.get(timeout=self._patience(running))
+            teller, told = self._told.get(timeout=min([POLL, *left]))
         except queue.Empty:
             return
         if teller not in running:
-            return  # too late
+            return  # it was given up before
         if isinstance(told, ToolProgress):
             yield told
             return
         running.remove(teller)
-        yield self._ended(teller, told)
-
-    def _patience(self, running: Sequence[_Running]) -> float:
-        now = monotonic()
-        return min([POLL, *(max(0.0, each.deadline - now) for each in running if each.deadline is not None)])
+        yield _ended(teller, told)
 
     def _expired(self, running: list[_Running], give_up: float | None) -> Iterator[ToolEnded]:
         """Give up on the calls whose time is over."""
@@ -166,15 +258,8 @@ class Batch:
                 continue
             late.cancel.set()
             running.remove(late)
-            yield self._ended(late, late.slot.call.result(text, is_error=True))
-
-    def _ended(self, running: _Running, result: ToolResultPart) -> ToolEnded:
-        seconds = monotonic() - running.started
-        return ToolEnded(running.slot.call, running.slot.finish(result), seconds)
+            yield _ended(late, late.slot.call.result(text, is_error=True))
 
 
-def abandon(slots: Sequence[Slot]) -> None:
-    """Give a result to every call that has none, because nobody follows the run any more."""
-    for slot in slots:
-        if slot.result is None:
-            slot.refuse(STOPPED if slot.started else NOT_RUN)
+def _ended(running: _Running, result: ToolResultPart) -> ToolEnded:
+    return ToolEnded(running.slot.call, running.slot.finish(result), monotonic() - running.started)

@@ -1,9 +1,9 @@
-"""Cancelling, and awaiting from threads: what the loop, plain code in a thread, needs of both worlds.
+"""Threads and event loops: cancelling, awaiting from a thread, and following a generator from a loop.
 
-The loop is one generator. `Agent.run` steps it in the caller's thread, `Agent.arun` in a thread of its own.
-Whatever somebody wrote as a coroutine runs on an event loop: that of the caller in `arun`, else one that all
-runs of this process share, in a thread that starts when it is first needed. None of these threads keeps a
-program from ending.
+The loop of a run is one plain generator. `Agent.run` steps it in the caller's thread, `Agent.arun` in a
+thread of its own. What somebody wrote as a coroutine is awaited on an event loop: the caller's in `arun`,
+else one that all runs of this process share, in a thread that starts when it is first needed. All threads
+here are daemons, so that no tool that hangs keeps a program from ending.
 """
 
 from __future__ import annotations
@@ -13,17 +13,22 @@ import concurrent.futures
 import contextvars
 import inspect
 import threading
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 POLL = 0.05
 """Seconds between two looks at whether somebody has cancelled."""
 GRACE = 0.5
-"""Seconds in which what is cancelled may still come to an end of its own."""
+"""Seconds in which a cancelled coroutine may still end by itself."""
+AHEAD = 64
+"""Pieces of what a model writes that a stepped generator may be ahead of its reader."""
 
 T = TypeVar("T")
+E = TypeVar("E")
 
 
 class Cancelled(Exception):
@@ -31,7 +36,7 @@ class Cancelled(Exception):
 
 
 class Cancel(threading.Event):
-    """An event that is set when it is set itself, or when the one it depends on is."""
+    """An event that is set when it is set itself, or when its parent is."""
 
     def __init__(self, parent: threading.Event | None = None) -> None:
         super().__init__()
@@ -52,61 +57,64 @@ class Cancel(threading.Event):
         return True
 
 
+# -- awaiting from a thread -------------------------------------------------------------------------------
+
+
 class Coroutines:
-    """Runs what is to be awaited on an event loop, from threads that are not the loop's."""
+    """Awaits things on an event loop, for threads that are not the loop's."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """`loop`: a running loop of another thread; None is one that this process shares.
 
-        It is to be made in the thread that starts the run.
+        Make it in the thread that starts the run: from a shared loop itself it is the next loop that is used.
         """
         self._loop = loop
-        self._level = _level()
+        threads = [thread for _, thread in _loops]
+        here = threading.current_thread()
+        self._level = threads.index(here) + 1 if here in threads else 0
 
     def settle(self, value: Any, cancel: threading.Event, grace: float = 0.0) -> Any:
         """The value itself, or what comes of awaiting it.
 
-        When `cancel` is set, what is awaited has `grace` seconds left, and is then cancelled, too. Raises
+        When `cancel` is set, what is awaited has `grace` seconds left and is then cancelled. Raises
         Cancelled.
         """
         if not inspect.isawaitable(value):
             return value
-        outcome = _wait(_start(value, self._loop or _shared_loop(self._level)), cancel, grace)
-        if isinstance(outcome, _Exit):
-            raise outcome.error
-        return outcome
+        loop = self._loop or _shared_loop(self._level)
+        result = _wait(asyncio.run_coroutine_threadsafe(_contained(value), loop), cancel, grace)
+        if isinstance(result, _Exit):
+            raise result.error
+        return result
 
     def ask(self, function: Callable[..., Any], *arguments: Any, cancel: threading.Event) -> Any:
-        """What a function says that may take its time, such as one that asks a person. Raises Cancelled.
+        """What a function answers that may take its time, such as one that asks a person. Raises Cancelled.
 
-        Within `arun`, where nobody sees the thread of the run, it has a thread of its own to take it in.
+        In `run` it is called here, in the thread that the caller sees. In `arun` this thread is none of the
+        caller's, and has to notice when the run is cancelled; so the function has another one.
         """
         if self._loop is None or inspect.iscoroutinefunction(function):
             return self.settle(function(*arguments), cancel)
-        return self.settle(
-            _wait(in_thread(partial(function, *arguments), "localagent-approver"), cancel), cancel
-        )
+        asked = in_thread(partial(function, *arguments), "localagent-approver")
+        return self.settle(_wait(asked, cancel), cancel)
 
 
 class _Exit:
-    """An exception that would end the event loop with everything on it."""
+    """An exception that would end the event loop, and everything on it with it."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
-def _start(awaitable: Awaitable[T], loop: asyncio.AbstractEventLoop) -> concurrent.futures.Future[Any]:
-    async def run() -> T | _Exit:
-        try:
-            return await awaitable
-        except (SystemExit, KeyboardInterrupt) as error:
-            return _Exit(error)
-
-    return asyncio.run_coroutine_threadsafe(run(), loop)
+async def _contained(awaitable: Awaitable[T]) -> T | _Exit:
+    try:
+        return await awaitable
+    except (SystemExit, KeyboardInterrupt) as error:
+        return _Exit(error)
 
 
 def _wait(future: concurrent.futures.Future[T], cancel: threading.Event, grace: float = 0.0) -> T:
-    """The result of the future, or Cancelled; whoever is interrupted here cancels it as well."""
+    """The result of the future. Raises Cancelled; whatever is raised here cancels the future as well."""
     give_up: float | None = None
     try:
         while True:
@@ -123,14 +131,8 @@ def _wait(future: concurrent.futures.Future[T], cancel: threading.Event, grace: 
 
 _starting = threading.Lock()
 _loops: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
-"""The loops that runs share: one, and more only where a coroutine on one of them runs an agent itself."""
-
-
-def _level() -> int:
-    """The number of the first loop that the present thread can wait for without waiting for itself."""
-    threads = [thread for _, thread in _loops]
-    here = threading.current_thread()
-    return threads.index(here) + 1 if here in threads else 0
+"""The loops that runs share. One is enough, until a coroutine on it runs an agent itself: that run would wait
+for its own thread, so it awaits on the next loop, which is made for it."""
 
 
 def _shared_loop(level: int) -> asyncio.AbstractEventLoop:
@@ -143,35 +145,109 @@ def _shared_loop(level: int) -> asyncio.AbstractEventLoop:
         return _loops[level][0]
 
 
+# -- threads ----------------------------------------------------------------------------------------------
+
+
 def in_thread(work: Callable[[], T], name: str) -> concurrent.futures.Future[T]:
     """Begin `work` in a thread of its own, with the context variables of this one."""
     future: concurrent.futures.Future[T] = concurrent.futures.Future()
-    future.set_running_or_notify_cancel()  # from now on nobody can cancel it
+    future.set_running_or_notify_cancel()  # a thread cannot be cancelled, so neither can its future
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
     context = contextvars.copy_context()
-    arguments = (context, work, future)
-    threading.Thread(target=_work, args=arguments, name=name, daemon=True).start()
+    threading.Thread(target=context.run, args=(run,), name=name, daemon=True).start()
     return future
 
 
-def _work(
-    context: contextvars.Context, work: Callable[[], Any], future: concurrent.futures.Future[Any]
-) -> None:
-    try:
-        result = context.run(work)
-    except BaseException as error:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+class Stepper(Generic[E]):
+    """Steps a generator in a thread of its own, for a reader on an event loop. Made and used on that loop.
 
+    As with a plain generator, nothing happens after an event until the reader has taken it and asks for the
+    next one. Pieces of what a model writes are the exception: up to `AHEAD` of them may wait to be taken, so
+    that a token does not cost a change of threads.
+    """
 
-async def through(future: concurrent.futures.Future[T]) -> T:
-    """Await a future to its end, however often the task is cancelled meanwhile; then it is cancelled."""
-    waiting, cancelled = asyncio.wrap_future(future), False
-    while not waiting.done():
+    def __init__(self, steps: Generator[E, None, None], is_piece: Callable[[E], bool], name: str) -> None:
+        """`is_piece`: whether the generator may go on before somebody has taken this event."""
+        self._steps = steps
+        self._is_piece = is_piece
+        self._loop = asyncio.get_running_loop()
+        self._arrived = asyncio.Event()
+        self._changed = threading.Condition()  # guards the next three
+        self._ready: deque[E | BaseException] = deque()
+        self._wanted = False  # the reader waits for an event, and none is ready
+        self._leaving = False
+        self._ended = in_thread(self._run, name)
+
+    async def next(self) -> E | None:
+        """The next event; None after the last. Raises what the generator raises."""
+        while (event := self._take()) is None:
+            await self._arrived.wait()
+        if isinstance(event, _Ended):
+            return None
+        if isinstance(event, BaseException):
+            raise event
+        return event
+
+    async def close(self) -> None:
+        """Leave the generator and wait until it has ended, however often the task is cancelled meanwhile."""
+        with self._changed:
+            self._leaving = True
+            self._changed.notify()
+        waiting, cancelled = asyncio.wrap_future(self._ended), False
+        while not waiting.done():
+            try:
+                await asyncio.shield(waiting)
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled:
+            raise asyncio.CancelledError
+
+    def _take(self) -> E | BaseException | None:
+        with self._changed:
+            if self._ready:
+                return self._ready.popleft()
+            self._arrived.clear()
+            self._wanted = True
+            self._changed.notify()
+            return None
+
+    def _run(self) -> None:
+        """The thread: wait for the reader, step, tell, and wait again after what is no piece."""
         try:
-            await asyncio.shield(waiting)
-        except asyncio.CancelledError:
-            cancelled = True
-    if cancelled:
-        raise asyncio.CancelledError
-    return waiting.result()
+            self._rest()
+            for event in () if self._leaving else self._steps:
+                self._tell(event)
+                if not self._is_piece(event) or len(self._ready) >= AHEAD:
+                    self._rest()
+                if self._leaving:
+                    break
+            self._steps.close()
+        except BaseException as error:
+            self._tell(error)
+        self._tell(_Ended())
+
+    def _tell(self, event: E | BaseException) -> None:
+        with self._changed:
+            self._ready.append(event)
+            if not self._wanted:
+                return
+            self._wanted = False
+        with suppress(RuntimeError):  # the loop is closed: nobody will come for it
+            self._loop.call_soon_threadsafe(self._arrived.set)
+
+    def _rest(self) -> None:
+        """Wait until everything was taken and more is wanted."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._wanted or self._leaving)
+
+
+class _Ended(Exception):
+    """There is nothing more to come."""

@@ -1,9 +1,9 @@
 """What a model is to be told: the path of entries that leads to the head, as messages. Pure.
 
-The last flush on the path cuts everything before it, and is itself left out. Of the compactions after it the
-last counts: its summary stands for what came before the first kept entry, earlier summaries included, while
-system messages stay in front. Summaries of branches stay where they are. What an unknown entry said is
-unknown; results that a damaged line or a flush has parted from their calls are left out.
+The last flush on the path cuts off everything before it, and is itself left out. Of the compactions after it
+only the last counts: its summary replaces what came before the first kept entry, earlier summaries included,
+while system messages stay in front. Summaries of branches stay where they are. Results are left out where the
+message with their calls may be missing: in a damaged line, or before a flush.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def build_context(path: Sequence[Entry]) -> list[tuple[Entry, Message]]:
 
 
 def check_first_kept(path: Sequence[Entry], first_kept: str | None) -> None:
-    """Whether the path may be compacted so. Raises UsageError."""
+    """Check that the path may be compacted from there on. Raises UsageError."""
     _, _, inside = _cut(path)
     at = len(inside)
     if first_kept is not None:
@@ -53,13 +53,13 @@ def check_first_kept(path: Sequence[Entry], first_kept: str | None) -> None:
     if at < 0:
         raise UsageError(
             f"cannot keep from {first_kept!r} on: it is no message of the present context; "
-            "choose one from the path, behind the last flush and the last compaction's first kept entry"
+            "choose one from the path, after the last flush and the last compaction's first kept entry"
         )
     messages = [message for _, message in inside]
     if _separates(messages[:at], messages[at:]):
         raise UsageError(
             f"cannot keep from {first_kept or 'here'} on: that would separate tool results from their calls; "
-            "choose the message with the calls, or one behind the answer to their results"
+            "choose the message with the calls, or one after the answer to their results"
         )
 
 
@@ -78,7 +78,7 @@ def _cut(path: Sequence[Entry]) -> tuple[CompactionEntry | None, _Spoken, _Spoke
     assert isinstance(compaction, CompactionEntry)
     start = found[-1]
     if compaction.first_kept is not None:
-        # A first kept entry that cannot be read comes before all that can be: nothing is taken away.
+        # A first kept entry that cannot be found was damaged: nothing is left out, rather than too much.
         start = next((at for at, entry in enumerate(path) if entry.id == compaction.first_kept), 0)
     kept = _spoken(path[start:], whole=whole or start > 0)
     return compaction, _spoken(path[:start], whole=whole), kept
@@ -115,7 +115,7 @@ def _spoken(entries: Sequence[Entry], *, whole: bool = True) -> _Spoken:
 
 
 def _without_results(message: Message) -> Message | None:
-    if not _results(message):
+    if not count_results(message):
         return message
     rest = tuple(part for part in message.content if not isinstance(part, ToolResultPart))
     return message.model_copy(update={"content": rest}) if rest and isinstance(message, UserMessage) else None
@@ -126,17 +126,18 @@ def _separates(dropped: Sequence[Message], kept: Sequence[Message]) -> bool:
     for message in kept:
         if isinstance(message, AssistantMessage):
             return False  # from here on, results belong to calls that are kept
-        if _results(message):
+        if count_results(message):
             return True
     answered = 0
     for message in reversed(dropped):
         if isinstance(message, AssistantMessage):
             return answered < len(message.tool_calls)
-        answered += _results(message)
+        answered += count_results(message)
     return False
 
 
-def _results(message: Message) -> int:
+def count_results(message: Message) -> int:
+    """How many results of calls a message holds."""
     if not isinstance(message, ToolMessage | UserMessage):
         return 0
     return sum(isinstance(part, ToolResultPart) for part in message.content)

@@ -140,7 +140,7 @@ def test_the_request_for_a_summary_begins_as_the_conversation_did():
         ((block("look("), SUMMARY), None, 2),
         (("", " \n", "never asked"), "the model wrote an empty summary", 2),
         ((LOOK, "", "never asked"), "the model wrote an empty summary", 2),
-        (("", LOOK, "never asked"), "the model called a tool in place of summarising", 2),
+        (("", LOOK, "never asked"), "the model called a tool instead of summarising", 2),
     ],
 )
 def test_a_summary_must_be_usable(outputs, problem, turns):
@@ -398,7 +398,7 @@ def test_a_summary_that_gains_nothing_is_not_used():
     history = [*talk(1, 3), UserMessage(content=words(155))]
     events = list(agent.run(None, history=history))
     assert [event.problem for event in compactions(events)[1:]] == [
-        "there is too little to summarise: it would gain nothing"
+        "there is too little to summarise: nothing would be gained"
     ]
 
 
@@ -409,7 +409,7 @@ def test_a_summary_that_is_longer_than_what_was_said_is_not_used():
     history = talk(8)
     before = list(history)
     _, ended = agent.compact(history)
-    assert (ended.summary, ended.problem) == (None, "the summary is longer than what it would stand for")
+    assert (ended.summary, ended.problem) == (None, "the summary is longer than what it would replace")
     assert history == before
 
 

@@ -19,9 +19,9 @@ from localagent.agent import (
     Rule,
     RunFailed,
 )
-from localagent.agent.calls import NOT_RUN
+from localagent.agent.approvals import NOBODY, approve
 from localagent.agent.concurrency import Cancel, Coroutines
-from localagent.agent.gate import NOBODY, approve, open_slots
+from localagent.agent.slot import NOT_RUN, open_slots
 from localagent.errors import InvalidMessage
 from localagent.messages import ToolCallPart
 from localagent.tools import ToolSet, tool
@@ -140,6 +140,6 @@ def test_changed_arguments_that_json_cannot_say_fail_the_run_and_leave_a_history
     *_, last = agent.run("Go.", history=history)
     assert isinstance(last, RunFailed)
     assert isinstance(last.error, InvalidMessage)
-    assert "the changed arguments of 'send' are no JSON" in str(last.error)
+    assert "the changed arguments of 'send' are not JSON" in str(last.error)
     assert ran == []
     assert [result.is_error for result in history[2].results] == [True, True]

@@ -9,9 +9,8 @@ from localagent.agent import (
     RunFailed,
     middleware,
 )
-from localagent.agent.calls import NOT_RUN
-from localagent.agent.history import ListHistory
-from localagent.agent.transcript import INTERRUPTED
+from localagent.agent.history import INTERRUPTED, ListHistory
+from localagent.agent.slot import NOT_RUN
 from localagent.errors import InvalidTool, SaveFailed, UsageError
 from localagent.messages import (
     AssistantMessage,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from localagent.agent import Agent, Retried, middleware
-from localagent.agent.gate import Slot
 from localagent.agent.recovery import ALSO_RAN, EMPTY, LONGEST, NO_TOOLS, Rounds, also_ran, what_was_wrong
+from localagent.agent.slot import Slot
 from localagent.messages import AssistantMessage, MalformedToolCallPart, TextPart, ToolCallPart
 from tests.agent.replaying import block, follow, lines, scripted
 from tests.agent.sample_tools import add, get, look

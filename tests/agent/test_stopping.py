@@ -13,8 +13,7 @@ from localagent.agent import (
     ToolStarted,
     TurnEnded,
 )
-from localagent.agent.calls import NOT_RUN
-from localagent.agent.executing import STOPPED
+from localagent.agent.slot import NOT_RUN, STOPPED
 from localagent.request import build_request
 from localagent.tools import ToolContext, tool
 from localagent.wire import chat_template
