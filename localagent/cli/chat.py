@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
-from localagent.agent import Agent, AgentEvent, Approvals, Compaction, RunDone, RunFailed
+from localagent.agent import Agent, AgentEvent, Approvals, Approver, Compaction, RunDone, RunFailed
 from localagent.cli.approving import TerminalApprover
 from localagent.cli.conversation import Conversation
 from localagent.cli.input import require_text, typed_file, typed_lines
@@ -50,18 +50,18 @@ class Chat:
 
     def __init__(
         self,
-        agent: Agent,
+        make_agent: Callable[[Approver], Agent],
         conversation: Conversation,
         open_things: ExitStack,
         *,
         stats: bool,
         typed: Path | None = None,
     ) -> None:
-        """`open_things`: the model and the servers, which are closed when the user leaves.
+        """`make_agent` is given the approver that asks in this chat.
 
+        `open_things`: the model and the servers, which are closed when the user leaves.
         `typed`: the file that keeps what the user types; None keeps nothing.
         """
-        self._agent = agent
         self._conversation = conversation
         self._open_things = open_things
         self._stats = stats
@@ -69,7 +69,7 @@ class Chat:
         self._interrupts = Interrupts()
         self._view = StreamView()
         conversation.say = self._say
-        agent.approvals.approver = TerminalApprover(self._say, lambda: self._interrupts.cancel)
+        self._agent = make_agent(TerminalApprover(self._say, lambda: self._interrupts.cancel))
         self._commands: dict[str, Callable[[str], bool]] = {
             "/help": self._help,
             "/system": self._set_system,
@@ -106,10 +106,18 @@ class Chat:
             loaded = stack.enter_context(
                 open_model(model, backend=backend, context=context, threads=threads, snapshots=save)
             )
-            approvals = Approvals(tools.rules())
-            agent = Agent(loaded, offered, approvals=approvals, middleware=[Compaction()], **given)
+
+            def make_agent(approver: Approver) -> Agent:
+                approvals = Approvals(tools.rules(), approver)
+                return Agent(loaded, offered, approvals=approvals, middleware=[Compaction()], **given)
+
+            opened = ExitStack()
             typed = typed_file() if save else None
-            return cls(agent, conversation, stack.pop_all(), stats=stats, typed=typed)
+            chat = cls(make_agent, conversation, opened, stats=stats, typed=typed)
+            opened.enter_context(
+                stack.pop_all()
+            )  # only now: an agent that is refused must not leave them open
+            return chat
 
     def run(self) -> None:
         """Talk until the user leaves."""
