@@ -21,7 +21,7 @@ from localagent.messages import (
     SystemMessage,
     ToolMessage,
 )
-from localagent.pairing import unanswered
+from localagent.prompt.pairing import unanswered
 from localagent.session import Session
 
 INTERRUPTED = (

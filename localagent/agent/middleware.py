@@ -35,7 +35,7 @@ from pydantic import ValidationError
 from localagent.agent.concurrency import GRACE, Coroutines, in_thread
 from localagent.errors import UsageError
 from localagent.messages import AssistantMessage, BaseMessage, Message, ToolCallPart, ToolResultPart, explain
-from localagent.turn import ToolSchema
+from localagent.prompt.rendering import ToolSchema
 
 HOOKS = (
     "before_turn",

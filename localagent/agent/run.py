@@ -50,9 +50,9 @@ from localagent.messages import (
     Usage,
 )
 from localagent.model import Model
-from localagent.pairing import has_results
+from localagent.prompt.pairing import has_results
 from localagent.tools import Report, ToolContext, ToolSet
-from localagent.turn import Done, written_before
+from localagent.turn import BrokenOff, Done
 
 
 class Run:
@@ -248,16 +248,15 @@ class Run:
             for event in events:
                 if isinstance(event, Done):
                     return event
-                yield event
+                if isinstance(event, BrokenOff):  # the error comes next
+                    self._keep_answer(event.message)
+                else:
+                    yield event
         except GeneratorExit:  # the reader left: end the turn early, as cancelling does, and keep its message
             self.cancel.set()
             for event in events:
-                if isinstance(event, Done):
+                if isinstance(event, BrokenOff | Done):
                     self._keep_answer(event.message)
-            raise
-        except BaseException as error:
-            if (written := written_before(error)) is not None:
-                self._keep_answer(written)
             raise
         raise AssertionError("a turn ends in Done")
 

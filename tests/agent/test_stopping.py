@@ -14,7 +14,7 @@ from localagent.agent import (
     TurnEnded,
 )
 from localagent.agent.slot import NOT_RUN, STOPPED
-from localagent.request import build_request
+from localagent.prompt.request import build_request
 from localagent.tools import ToolContext, tool
 from localagent.wire import chat_template
 from parsers import CallEnd, Text
