@@ -1,4 +1,4 @@
-"""The gate: what is decided about the calls of a turn, who is told of it, and a run that is stopped meanwhile."""
+"""Calls of a turn are decided together; denials are told, and nothing runs once the run is stopped."""
 
 from __future__ import annotations
 

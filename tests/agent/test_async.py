@@ -1,4 +1,4 @@
-"""`arun`: the same run, on the caller's event loop."""
+"""`arun` is the same run as `run`, followed from the caller's event loop, which it never blocks."""
 
 from __future__ import annotations
 

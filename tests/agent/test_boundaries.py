@@ -1,4 +1,4 @@
-"""Where a conversation may be cut, as tables: one letter for each message."""
+"""No cut parts calls from their results or loses a request: tables with one letter for each message."""
 
 from __future__ import annotations
 

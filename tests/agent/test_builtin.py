@@ -1,4 +1,4 @@
-"""The middleware that is included: in a run, and on messages as tables."""
+"""Built-in middleware leaves the history as it is, and says where something is left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Compaction: on a host that counts words where rules are at stake, on lfm2-nano where tokens are."""
+"""Compaction loses no call, result or open request, and leaves the history as it was when it fails.
+
+The rules are tested on a host that counts words, tokens on lfm2-nano.
+"""
 
 from __future__ import annotations
 

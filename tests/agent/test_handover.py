@@ -1,4 +1,4 @@
-"""Several agents on one conversation."""
+"""After a hand-over the other agent goes on with its own tools and rules, and only one can."""
 
 from __future__ import annotations
 

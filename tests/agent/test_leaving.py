@@ -1,4 +1,4 @@
-"""How runs end before their end: what is kept, what is never said, and that nothing hangs or is left over."""
+"""However a run ends: what was written is kept, nothing that ran is "not run", and nothing hangs."""
 
 from __future__ import annotations
 

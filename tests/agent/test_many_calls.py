@@ -1,4 +1,4 @@
-"""Turns of many calls: a few run at a time, a bounded number runs at all, and each has its result in its place."""
+"""Of many calls a few run at a time and a bounded number at all; each has its result in its place."""
 
 from __future__ import annotations
 

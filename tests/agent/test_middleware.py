@@ -1,4 +1,4 @@
-"""Middleware: what each hook can do, and the order in which they are called."""
+"""Each hook can do what middleware.py says of it, in the order that it gives."""
 
 from __future__ import annotations
 

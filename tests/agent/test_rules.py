@@ -1,4 +1,4 @@
-"""Rules see what runs, answers for good undo no rule, and what is no approval is said at once."""
+"""Rules see what runs, an "always" undoes no rule that denies, and what is no approval is refused."""
 
 from __future__ import annotations
 
