@@ -1,8 +1,7 @@
-"""Who decides about the calls of a turn: rules first, then somebody who is asked.
+"""Who decides about the calls of a turn: rules first, then the approver.
 
 All calls of a turn are decided at once, before any of them runs. Nothing is allowed by accident: a tool that
-declares side effects is asked about unless a rule says otherwise, and where nobody can be asked it does not
-run.
+declares side effects is asked about unless a rule says otherwise, and without an approver it does not run.
 """
 
 from __future__ import annotations

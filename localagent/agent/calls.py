@@ -2,7 +2,7 @@
 
 A running call has a thread of its own; what was written as a coroutine is awaited from there. A turn has its
 own places for running calls, so that an agent inside a tool never waits for the place that the tool holds.
-Each slot has a result in the end, whatever its tool does: raise, hang, exit, or return what nobody can read.
+Each slot has a result in the end, whatever its tool does: raise, hang, exit, or return what cannot be told.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ def run_call(
 
     Middleware sees only calls whose arguments fit. It may proceed with another call, or more than once.
     """
-    assert slot.tool is not None
-    bound = _bind(slot.tool, slot.call, context)
+    own = slot.tool
+    assert own is not None, "calls of unknown tools have their results already"
+    bound = _bind(own, slot.call, context)
     if isinstance(bound, ToolResultPart):
         return bound
     once = iter([bound])  # what is bound runs once; a hook that proceeds again has the call bound again
 
     def proceed(call: ToolCallPart) -> ToolResultPart:
-        ready: Bound | ToolResultPart | None = None
-        tool = slot.tool
+        ready: Bound | ToolResultPart | None
         if call is slot.call:
-            ready = next(once, None)
+            if (ready := next(once, None)) is None:
+                ready = _bind(own, call, context)
         elif (tool := tools.find(call.name)) is None:
             return call.result(tools.unknown(call.name), is_error=True)
         elif (ruled := approvals.denied(tool, call)) is not None:
             return call.result(denial(ruled), is_error=True)
-        if ready is None:
-            assert tool is not None
+        else:
             ready = _bind(tool, call, context)
         return ready if isinstance(ready, ToolResultPart) else _execute(ready, call, context, coroutines)
 
@@ -80,9 +80,9 @@ def _bind(tool: Tool, call: ToolCallPart, context: ToolContext) -> Bound | ToolR
     try:
         with captured(_Printed(context)):  # a type's own validator may print
             bound = tool.bind(call.arguments)
-    except BaseException as error:  # InvalidArguments, and whatever a tool of somebody's raises
+    except BaseException as error:  # InvalidArguments, or anything from somebody else's tool
         return as_error(call, error)
-    if context.cancel.is_set():  # it was given up meanwhile, and nobody would hear of what it does
+    if context.cancel.is_set():  # it was given up meanwhile: nobody would hear of what it does
         return call.result(STOPPED, is_error=True)
     return bound
 

@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any, Generic, TypeVar
 
 POLL = 0.05
-"""Seconds between two looks at whether somebody has cancelled."""
+"""Seconds between two looks at whether the run was cancelled."""
 GRACE = 0.5
 """Seconds in which a cancelled coroutine may still end by itself."""
 AHEAD = 64

@@ -56,9 +56,9 @@ from localagent.turn import BrokenOff, Done
 
 
 class Run:
-    """An agent at work on a conversation: `events` answers a request, `compact` makes room for more.
+    """An agent at work on a conversation: `events` answers a request, `compact` makes room for the next.
 
-    Middleware is given it.
+    Hooks of middleware are given it.
     """
 
     def __init__(
@@ -277,7 +277,7 @@ class Run:
     # -- execute --------------------------------------------------------------------------------------
 
     def _execute(self, message: AssistantMessage) -> Generator[AgentEvent, None, None]:
-        """Gate the calls together, run them, and keep their results in the order of the calls."""
+        """Decide about the calls together, run them, and keep their results in the order of the calls."""
         slots = self._slots = open_slots(message.tool_calls, self.tools, self.agent.max_calls)
         if self._rounds.repeats_last(slots):
             yield Retried("same_calls", REPEATED, self._rounds.repeats)
