@@ -27,7 +27,7 @@ _TELLS_NOTHING = (SystemMessage, CustomMessage)
 
 
 def beginning(messages: Sequence[Message]) -> int:
-    """Where begins what a model is told: after the last flush."""
+    """Where the part that a model is told begins: after the last flush."""
     return 1 + max((at for at, m in enumerate(messages) if isinstance(m, FlushMessage)), default=-1)
 
 

@@ -134,7 +134,7 @@ class ClipResults:
     def __init__(self, characters: int = 16_000, kept: int = 1_000_000) -> None:
         """`characters` of the texts of one result go into a request; four are about a token.
 
-        `kept`: characters that the history keeps and events tell; as many of its metadata. Raises UsageError.
+        `kept`: characters that the history keeps and events tell, and as many of metadata. Raises UsageError.
         """
         self._characters = _enough("characters", characters)
         self._kept = _enough("kept", kept)
@@ -168,7 +168,7 @@ def _enough(name: str, characters: int) -> int:
 def clip_text(text: str, limit: int) -> str:
     """The beginning and the end of a text, in `limit` characters; never in fewer than the note takes.
 
-    What was left out before, by a note in the part that is left out now, is counted again.
+    Where the part left out has the note of an earlier clipping, the new note counts that as well.
     """
     if len(text) <= limit:
         return text

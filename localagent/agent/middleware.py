@@ -17,7 +17,7 @@ None changes nothing. `before_turn` may return an iterator of events, also an as
 An exception in a hook ends the run, except in `around_tool`: that runs in the thread of its call, and an
 exception becomes the call's error result.
 
-`run` is the `Run` itself, as far as a hook needs it: the built-in ones say in a protocol what that is.
+`run` is the `Run`. Built-in middleware says in a protocol what it needs of one.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Stack:
     def __init__(self, items: Iterable[object]) -> None:
         """Raises UsageError for an item without a hook."""
         if not isinstance(items, Iterable) or isinstance(items, str):
-            raise UsageError("middleware is a list: put it into brackets")
+            raise UsageError("middleware must be a list: put it in brackets")
         self.items = tuple(items)
         self.hooks: dict[str, list[Callable[..., Any]]] = {hook: [] for hook in HOOKS}
         for item in self.items:

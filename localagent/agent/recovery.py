@@ -32,16 +32,16 @@ LONGEST = 100
 """Characters of a call's arguments where it is only named."""
 REASONS = {
     "truncated": "it was cut off before it was complete",
-    "not_a_call": "something stands among the calls that is no call",
+    "not_a_call": "there is something among the calls that is not a call",
     "positional_argument": "an argument has no name: write every argument with its name",
     "missing_value": "an argument has no value",
     "not_a_literal": "a value is an expression: write plain values only",
     "not_finite": "a number is too large",
-    "syntax": "a character stands where none can stand",
+    "syntax": "there is a character where none can be",
     "unclosed_string": "a string is not closed",
     "ambiguous_quote": "a quote within a string can be read in two ways: escape it",
     "unclosed": "the list of calls is not closed",
-    "call_in_reasoning": "it stands in your reasoning, which never ended: end it before you call",
+    "call_in_reasoning": "it is in your reasoning, which never ended: end it before you call",
     "too_deep": "its values are nested too deep",
     "too_large": "a number has too many digits",
 }
@@ -53,7 +53,7 @@ def what_was_wrong(
 ) -> tuple[Literal["malformed", "empty"], str] | None:
     """Why a message cannot be used as it is, and what the model is told; None for one that can.
 
-    Without tools, and at the token limit, asking again would not better an empty answer.
+    An empty answer without tools, or at the token limit, is no fault: asking again would not help.
     """
     lost = [part for part in message.malformed_tool_calls if part.lost_call]
     if lost and not had_tools:
@@ -66,7 +66,7 @@ def what_was_wrong(
 
 
 def also_ran(slots: Sequence[Slot]) -> str:
-    """What is added to that where good calls stood beside the bad: the model must not write them again."""
+    """What is added about good calls beside the bad ones: the model need not write them again."""
     ran = [
         f"{slot.asked.name}({_short(slot.asked.described_arguments)})"
         for slot in slots

@@ -54,7 +54,7 @@ Decision = Allow | Deny | Edit
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """A call that the approver is to decide about. `call.described_arguments` fits on one line."""
+    """A call for the approver to decide about. `call.described_arguments` has its arguments on one line."""
 
     call: ToolCallPart
     tool: Tool
