@@ -1,9 +1,9 @@
 """What a model is to be told: the path of entries that leads to the head, as messages. Pure.
 
-The last flush on the path cuts off everything before it, and is itself left out. Of the compactions after it
-only the last counts: its summary replaces what came before the first kept entry, earlier summaries included,
-while system messages stay in front. Summaries of branches stay where they are. Results are left out where the
-message with their calls may be missing: in a damaged line, or before a flush.
+The last flush on the path cuts everything before it, and is itself left out. Of the compactions after it the
+last counts: its summary stands for what came before the first kept entry, earlier summaries included, while
+system messages stay in front. Summaries of branches stay where they are. What an unknown entry said is
+unknown; results that a damaged line or a flush has parted from their calls are left out.
 """
 
 from __future__ import annotations

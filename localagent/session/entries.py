@@ -1,7 +1,7 @@
 """Entries: what a session's file holds, a line each. Frozen, told apart by `kind`.
 
-An entry that this version cannot understand but whose id and parent can be read is an UnknownEntry: it says
-nothing, and what follows it stays reachable.
+Knows the JSON form of a line and nothing of files or trees. An entry that this version cannot understand but
+whose id and parent can be read is an UnknownEntry: it says nothing, and what follows it stays reachable.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class BranchSummaryEntry(BaseEntry):
 
 
 class CompactionEntry(BaseEntry):
-    """`summary` replaces what came before the entry `first_kept`; None: everything."""
+    """`summary` stands for what came before the entry `first_kept`; None: for everything."""
 
     kind: Literal["compaction"] = "compaction"
     summary: Text
