@@ -45,7 +45,7 @@ def build_context(path: Sequence[Entry]) -> list[tuple[Entry, Message]]:
 
 
 def check_first_kept(path: Sequence[Entry], first_kept: str | None) -> None:
-    """Check that the path may be compacted from there on. Raises UsageError."""
+    """Whether the path may be compacted so. Raises UsageError."""
     _, _, inside = _cut(path)
     at = len(inside)
     if first_kept is not None:
@@ -53,13 +53,13 @@ def check_first_kept(path: Sequence[Entry], first_kept: str | None) -> None:
     if at < 0:
         raise UsageError(
             f"cannot keep from {first_kept!r} on: it is no message of the present context; "
-            "choose one from the path, after the last flush and the last compaction's first kept entry"
+            "choose one from the path, behind the last flush and the last compaction's first kept entry"
         )
     messages = [message for _, message in inside]
     if _separates(messages[:at], messages[at:]):
         raise UsageError(
             f"cannot keep from {first_kept or 'here'} on: that would separate tool results from their calls; "
-            "choose the message with the calls, or one after the answer to their results"
+            "choose the message with the calls, or one behind the answer to their results"
         )
 
 
@@ -78,7 +78,7 @@ def _cut(path: Sequence[Entry]) -> tuple[CompactionEntry | None, _Spoken, _Spoke
     assert isinstance(compaction, CompactionEntry)
     start = found[-1]
     if compaction.first_kept is not None:
-        # A first kept entry that cannot be found was damaged: nothing is left out, rather than too much.
+        # A first kept entry that cannot be read comes before all that can be: nothing is taken away.
         start = next((at for at, entry in enumerate(path) if entry.id == compaction.first_kept), 0)
     kept = _spoken(path[start:], whole=whole or start > 0)
     return compaction, _spoken(path[:start], whole=whole), kept

@@ -1,8 +1,9 @@
 """One session: a tree of entries in a file, and the head that grows.
 
-An entry is on the disk when the call that made it returns. Several processes may have a session open: each
-has its own head, what they append becomes branches, and each reads what the others appended before it
-appends. A Session belongs to one thread at a time.
+Knows the file, its lock and what is on it. Does not know where sessions lie, and talks to no model. Contract:
+an entry is on the disk when the call that made it returns. Several processes may have a session open: each
+has its own head, what they append becomes branches, and whoever appends has read what the others did before.
+A Session belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class Session:
     # -- writing --------------------------------------------------------------------------------------
 
     def append(self, message: Message) -> str:
-        """Add a message after the head, and make it the head. Returns the id of its entry.
+        """Add a message behind the head, and make it the head. Returns the id of its entry.
 
         Raises SaveFailed, and UnknownSession when the session was removed; so do all that follow.
         """
@@ -153,11 +154,11 @@ class Session:
         return self.append(message)
 
     def flush(self) -> str:
-        """Start over: what was said so far stays in the file and is no longer sent."""
+        """Begin anew: what was said so far stays in the file and is no longer sent."""
         return self.append(FlushMessage())
 
     def rescue(self, text: str) -> str:
-        """Add text that gets a model going again after output that could not be used."""
+        """Add text that is to get a model going again after output that nobody could use."""
         with _invalid_is_one_line("message"):
             message = RescueMessage(content=text)
         return self.append(message)
@@ -182,7 +183,7 @@ class Session:
         )
 
     def compact(self, summary: str, *, first_kept: str | None, tokens_before: int | None = None) -> str:
-        """Put `summary` in place of what came before the entry `first_kept`; None: of all of the context.
+        """Let `summary` stand for what came before the entry `first_kept`; None: for all of the context.
 
         Raises UsageError when that entry is not in the context, or when results would lose their calls.
         """
@@ -242,7 +243,7 @@ class Session:
         self._problems.append(LineProblem(line.line, line.offset, reason))
 
     def _check(self) -> None:
-        """Check that it is a session of this version, and note where its first line was lost."""
+        """Whether it is a session at all, and what is to be said of its beginning."""
         if self.header is not None:
             if self.header.version != VERSION:
                 raise UsageError(

@@ -184,7 +184,7 @@ def test_flushes_and_compactions(session):
     flush = session.flush()
     assert told(session) == []
     for gone in (before, flush):
-        with pytest.raises(UsageError, match="after the last flush"):
+        with pytest.raises(UsageError, match="behind the last flush"):
             session.compact("B", first_kept=gone)
     after = user(session, "2")
     assert told(session) == ["u:2"], "a compaction before the flush is flushed too"
