@@ -28,6 +28,7 @@ from pydantic import (
 
 from localagent.errors import CatalogError, UnknownModel, UsageError
 from localagent.hosts.sampling import Sampling
+from localagent.messages.usage import Prices
 
 Backend = Literal["llamacpp", "mlx"]
 HOSTED: tuple[Backend, ...] = ("llamacpp", "mlx")
@@ -165,6 +166,8 @@ class ModelSpec(_Entry):
     """Context window in tokens."""
     licence: Licence
     sampling: SamplingDefaults = SamplingDefaults()
+    prices: Prices | None = None
+    """What a million tokens cost; models on this machine have no price."""
     default: tuple[Backend, ...] = ()
     """Where this model is used when none is named; `true` in the file: on all it has sources for."""
     sources: Annotated[Mapping[Backend, Source], Field(min_length=1)]

@@ -61,7 +61,7 @@ def refused(source: str, **values: Any) -> str:
         ("{'a': 1} == {'a': 1}", True),
     ],
 )
-def test_comparisons(expression: str, value: bool) -> None:
+def test_comparisons_give_what_python_gives(expression: str, value: bool) -> None:
     assert render("{{ " + expression + " }}") == str(value)
 
 
@@ -151,7 +151,7 @@ def test_filters_that_are_left_out(name: str) -> None:
     assert f"No filter named {name!r}" in refused("{{ 'a' | " + name + " }}")
 
 
-def test_globals() -> None:
+def test_templates_see_only_the_globals_meant_for_them() -> None:
     assert "'lipsum' is undefined" in refused("{{ lipsum() }}")
     assert render("{{ strftime_now('%Y') }}") in (time.strftime("%Y"), str(int(time.strftime("%Y")) - 1))
     assert refused("{{ raise_exception(7) }}").endswith(": 7")
@@ -200,7 +200,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
         ("[1] | sum(start=2.5)", "[[1]] | sum(start=[])", "sums"),
     ],
 )  # fmt: skip
-def test_bounds(bare: None, fits: str, too_much: str, says: str) -> None:
+def test_each_bound_lets_pass_just_what_fits(bare: None, fits: str, too_much: str, says: str) -> None:
     render("{% set x = " + fits + " %}")
     assert says in refused("{% set x = " + too_much + " %}")
 
@@ -467,7 +467,7 @@ def test_what_is_made_may_not_be_too_large() -> None:
         ([None, 1.5, True], 16 * 4),
     ],
 )
-def test_weights(value: Any, weight: int) -> None:
+def test_a_value_weighs_what_it_holds(value: Any, weight: int) -> None:
     assert weigh(value, math.inf) == weight
     assert Budget().weigh(value) == weight
 

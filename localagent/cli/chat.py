@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Self
 
-from localagent.agent import Agent, AgentEvent, Approvals, Compaction, RunDone, RunFailed
+from localagent.agent import Agent, AgentEvent, Approvals, Approver, Compaction, RunDone, RunFailed
 from localagent.cli.approving import TerminalApprover
 from localagent.cli.conversation import Conversation
 from localagent.cli.input import require_text, typed_file, typed_lines
@@ -48,18 +48,18 @@ class Chat:
 
     def __init__(
         self,
-        agent: Agent,
+        make_agent: Callable[[Approver], Agent],
         conversation: Conversation,
         open_things: ExitStack,
         *,
         stats: bool,
         typed: Path | None = None,
     ) -> None:
-        """`open_things`: the model and the servers, which are closed when the user leaves.
+        """`make_agent` is given the approver that asks in this chat.
 
+        `open_things`: the model and the servers, which are closed when the user leaves.
         `typed`: the file that keeps what the user types; None keeps nothing.
         """
-        self._agent = agent
         self._conversation = conversation
         self._open_things = open_things
         self._stats = stats
@@ -67,7 +67,7 @@ class Chat:
         self._interrupts = Interrupts()
         self._view = StreamView()
         conversation.say = self._say
-        agent.approvals.approver = TerminalApprover(self._say, lambda: self._interrupts.cancel)
+        self._agent = make_agent(TerminalApprover(self._say, lambda: self._interrupts.cancel))
         self._commands: dict[str, Callable[[str], bool]] = {
             "/help": self._help,
             "/system": self._set_system,
@@ -90,12 +90,20 @@ class Chat:
         with ExitStack() as stack:
             offered = open_tools(tools, stack, say)
             loaded = stack.enter_context(open_model(options, snapshots=save))
-            approvals = Approvals(rules(tools))
-            agent = Agent(
-                loaded, offered, approvals=approvals, middleware=[Compaction()], **options.sampling()
-            )
+
+            def make_agent(approver: Approver) -> Agent:
+                approvals = Approvals(rules(tools), approver)
+                return Agent(
+                    loaded, offered, approvals=approvals, middleware=[Compaction()], **options.sampling()
+                )
+
+            opened = ExitStack()
             typed = typed_file() if save else None
-            return cls(agent, conversation, stack.pop_all(), stats=stats, typed=typed)
+            chat = cls(make_agent, conversation, opened, stats=stats, typed=typed)
+            opened.enter_context(
+                stack.pop_all()
+            )  # only now: an agent that is refused must not leave them open
+            return chat
 
     def run(self) -> None:
         """Talk until the user leaves."""

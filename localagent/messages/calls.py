@@ -70,6 +70,10 @@ class ToolCallPart(Part):
             refuse("arguments_text", "arguments_text is not the JSON text of arguments: another object")
         return self
 
+    @classmethod
+    def _found_from(cls, field: str) -> tuple[str, ...]:
+        return ("arguments", "arguments_text") if field in ("arguments", "arguments_text") else ()
+
     @property
     def described_arguments(self) -> str:
         """The arguments on one readable line, for approval prompts and logs.

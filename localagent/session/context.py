@@ -115,7 +115,7 @@ def _spoken(entries: Sequence[Entry], *, whole: bool = True) -> _Spoken:
 
 
 def _without_results(message: Message) -> Message | None:
-    if not _results(message):
+    if not count_results(message):
         return message
     rest = tuple(part for part in message.content if not isinstance(part, ToolResultPart))
     return message.model_copy(update={"content": rest}) if rest and isinstance(message, UserMessage) else None
@@ -126,17 +126,18 @@ def _separates(dropped: Sequence[Message], kept: Sequence[Message]) -> bool:
     for message in kept:
         if isinstance(message, AssistantMessage):
             return False  # from here on, results belong to calls that are kept
-        if _results(message):
+        if count_results(message):
             return True
     answered = 0
     for message in reversed(dropped):
         if isinstance(message, AssistantMessage):
             return answered < len(message.tool_calls)
-        answered += _results(message)
+        answered += count_results(message)
     return False
 
 
-def _results(message: Message) -> int:
+def count_results(message: Message) -> int:
+    """How many results of calls a message holds."""
     if not isinstance(message, ToolMessage | UserMessage):
         return 0
     return sum(isinstance(part, ToolResultPart) for part in message.content)

@@ -17,7 +17,7 @@ from localagent.messages import Message, ResultPart, ToolCallPart
 from localagent.wording import writable
 
 Bound = Callable[["ToolContext"], Any | Awaitable[Any]]
-"""A tool with its arguments: runs once, and returns what `outcome.as_result` takes, or something to await."""
+"""A tool with its arguments: runs once, and returns what `results.as_result` takes, or something to await."""
 
 
 Report = Callable[[str, float | None], None]

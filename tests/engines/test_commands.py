@@ -26,15 +26,15 @@ def crashing(tmp_path: Path, gguf: Path) -> Command:
 
 
 @pytest.mark.parametrize("model", [(), ("--model", "lfm2-nano")], ids=["default", "nano"])
-def test_run(crashing, model):
+def test_run_says_that_the_engine_crashes(crashing, model):
     crashing.refuse("run", "Hello!", *model, code=1, says=SAYS)
 
 
-def test_chat(crashing):
+def test_chat_says_that_the_engine_crashes(crashing):
     crashing.refuse("chat", stdin=b"Hello!\n", code=1, says=SAYS)
 
 
-def test_doctor(crashing):
+def test_doctor_says_that_the_engine_crashes_and_how_to_fix_it(crashing):
     done = crashing("doctor")
     text = done.stdout.decode()
     assert "problem  llama.cpp" in text
@@ -42,7 +42,7 @@ def test_doctor(crashing):
     assert "fix: " in text
 
 
-def test_demo(crashing):
+def test_make_demo_says_that_the_engine_crashes(crashing):
     """The environment of the tests stands for the one that `make demo` made earlier."""
     done = subprocess.run(
         ["make", "demo", f"VENV={sys.prefix}", "ENGINE=llamacpp"],

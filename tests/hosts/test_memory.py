@@ -151,7 +151,9 @@ def test_hybrid_with_convolutions(weights: Path) -> None:
     ],
     ids=lambda value: value.architecture if isinstance(value, Header) else "",
 )  # fmt: skip
-def test_shapes(weights: Path, header: Header, kv_per_token: int, state: int) -> None:
+def test_the_kv_cache_follows_from_the_shape_in_the_header(
+    weights: Path, header: Header, kv_per_token: int, state: int
+) -> None:
     estimate = estimate_gguf(weights, header, 1024)
     assert (estimate.kv_per_token, estimate.state) == (kv_per_token, state)
 
@@ -203,7 +205,7 @@ TYPES = ["full_attention" if number in LFM2_CONFIG["full_attn_idxs"] else "conv"
 
 
 @pytest.mark.parametrize(("dtype", "width"), [("BF16", 2), ("F16", 2), ("F32", 4)])
-def test_mlx_hybrid(tmp_path: Path, dtype: str, width: int) -> None:
+def test_a_hybrid_model_on_mlx_is_estimated(tmp_path: Path, dtype: str, width: int) -> None:
     folder = mlx_folder(tmp_path / "m", dtype)
     estimate = estimate_mlx(folder, LFM2_CONFIG, 1000)
     assert estimate.weights == 5000
@@ -362,7 +364,7 @@ CGROUPS: dict[str, tuple[dict[str, str], tuple[int, int] | None]] = {
 
 @pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux")
 @pytest.mark.parametrize("case", CGROUPS)
-def test_control_groups(tmp_path: Path, case: str) -> None:
+def test_the_limit_of_a_control_group_counts(tmp_path: Path, case: str) -> None:
     files, expected = CGROUPS[case]
     found, whole = read_machine(write(tmp_path, files)), read_machine(tmp_path / "none")
     assert found.total == whole.total
@@ -385,7 +387,7 @@ def test_apples_gpu_may_use_less(monkeypatch: pytest.MonkeyPatch) -> None:
     assert available_memory(gpu=True, machine=Machine(total=16, available=14)) == 14
 
 
-def test_this_machine() -> None:
+def test_the_memory_of_this_machine_is_read() -> None:
     machine: Machine = read_machine()
     assert 0 < machine.available <= machine.total
     ask: Callable[[], int] = available_memory

@@ -1,4 +1,4 @@
-"""Loading, refusing and closing."""
+"""The MLX engine loads what it can run, refuses the rest in a line, and gives its memory back when closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing tokens, compared with llama.cpp's samplers."""
+"""MLX chooses tokens as llama.cpp's samplers do."""
 
 from __future__ import annotations
 

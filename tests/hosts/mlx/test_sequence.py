@@ -1,4 +1,4 @@
-"""What the caches hold, to the bit."""
+"""The caches hold the same bits however a prompt was cut, rewound or restored."""
 
 from __future__ import annotations
 

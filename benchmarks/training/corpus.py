@@ -11,19 +11,19 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.training.tokenizer import BOS
+from localagent.nano import MLX
 from localagent.nano.conversations import PLANS, Author, Conversation, common_words
 from localagent.nano.requests import messages, written_by
-from localagent.nano.schemas import Form
-from localagent.nano.tokenizer import BOS
+from localagent.nano.skills import Form
 from localagent.nano.words import Lexicon
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-TEMPLATE = Path(__file__).with_name("chat_template.jinja")
+TEMPLATE = MLX / "chat_template.jinja"
 
 
 @dataclass(frozen=True, slots=True)

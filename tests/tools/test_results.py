@@ -27,7 +27,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from localagent.errors import InvalidArguments, ToolError
 from localagent.messages import AudioPart, ImagePart, TextPart, ToolCallPart, ToolResultPart, UnknownPart
 from localagent.tools import ToolOutput
-from localagent.tools.outcome import MAX_ERROR, MAX_TRACEBACK, as_error, as_result
+from localagent.tools.results import MAX_ERROR, MAX_TRACEBACK, as_error, as_result
 from tests.messages.strategies import json_values
 
 CALL = ToolCallPart(id="7", name="f", arguments={"x": 1})
@@ -161,13 +161,13 @@ def test_parts_and_media_stay_parts(value, content):
     assert found.content == content
 
 
-def test_pil_images():
+def test_a_pil_image_becomes_an_image_part():
     found = as_result(CALL, ["here", Image.new("RGB", (2, 2), "red")])
     assert [part.kind for part in found.content] == ["text", "image"]
     assert found.content[1].media_type == "image/png"
 
 
-def test_tool_output():
+def test_a_tool_output_sets_every_field_of_the_result():
     found = as_result(CALL, ToolOutput({"a": 1}, is_error=True, terminate=True, metadata={"k": [1, Unit.C]}))
     assert found == ToolResultPart(
         call_id="7", name="f", content='{"a": 1}', is_error=True, terminate=True, metadata={"k": [1, "c"]}
@@ -225,8 +225,8 @@ async def async_generator(): yield  # fmt: skip
         (lambda: [iter([1])], "list_iterator"),
         (lambda: {"a": map(str, [1])}, "map is not JSON"),
         (async_generator, "a async_generator"),
-        (coroutine, "a coroutine .nobody awaited it."),
-        (lambda: ToolOutput(coroutine()), "a coroutine .nobody awaited it."),
+        (coroutine, "a coroutine .it was never awaited."),
+        (lambda: ToolOutput(coroutine()), "a coroutine .it was never awaited."),
         (lambda: {1: 1, "1": 2}, "two keys are 1 in JSON"),
         (lambda: {(1, 2): 3}, "a tuple cannot be a key"),
         (lambda: {"a": {b"\xff": 3}}, "bytes is not JSON"),
@@ -324,7 +324,7 @@ def test_a_tool_error_speaks_for_itself():
         (KeyboardInterrupt(), "KeyboardInterrupt"),
         (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "no"), None),
         (ValueError("\ud800"), "ValueError: \\ud800"),
-        (Odd(), "Odd: (no message: RuntimeError while it was read)"),
+        (Odd(), "Odd: (no message: reading it raised RuntimeError)"),
         (Nameless(), "object"),
         (
             ExceptionGroup(

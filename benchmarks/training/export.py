@@ -1,11 +1,10 @@
 """Writes lfm2-nano in both forms, from the same numbers: an MLX folder and a GGUF file.
 
-`python -m localagent.nano.export FROM TO` makes them of a training checkpoint. Needs torch, gguf and
-safetensors. Matrices are rounded to f16 once; where GGUF asks for f32 (norms, convolution kernels), it gets
-the rounded ones.
+`python -m benchmarks.training.export FROM TO` makes them from a training checkpoint. Matrices are
+rounded to f16 once; where GGUF asks for f32 (norms, convolution kernels), it gets the rounded ones, so that
+both forms hold the same numbers.
 """
 
-# mypy: disable-error-code="import-not-found"
 from __future__ import annotations
 
 import json
@@ -13,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localagent.nano import tokenizer
-from localagent.nano.corpus import TEMPLATE
-from localagent.nano.shape import NAME, Shape, config, gguf_name
+from benchmarks.training import tokenizer
+from benchmarks.training.corpus import TEMPLATE
+from benchmarks.training.shape import NAME, Shape, config, gguf_name
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,10 +1,9 @@
 """Muon: momentum whose update is made orthogonal, for the matrices of a network.
 
-After Keller Jordan's description. Matrices of one shape are updated together, which for many small ones is
-far quicker than torch's own.
+After Keller Jordan's description. Matrices of one shape are updated together, which is far quicker for many
+small ones than torch's own optimizers.
 """
 
-# mypy: disable-error-code="import-not-found"
 from __future__ import annotations
 
 from typing import Any

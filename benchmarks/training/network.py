@@ -1,10 +1,9 @@
 """The LFM2 network in torch, as functions of a dictionary of weights.
 
-Knows the arithmetic that llama.cpp and mlx-lm do for this architecture. Knows nothing of text or training.
-Importing it imports torch, which is not among the package's requirements.
+The arithmetic is what llama.cpp and mlx-lm do for this architecture, so that trained weights mean the same
+there.
 """
 
-# mypy: disable-error-code="import-not-found"
 from __future__ import annotations
 
 import math
@@ -12,7 +11,7 @@ import math
 import torch
 import torch.nn.functional as F  # noqa: N812  (everybody's name for it)
 
-from localagent.nano.shape import Shape, matrices
+from benchmarks.training.shape import Shape, matrices
 
 Weights = dict[str, torch.Tensor]
 
@@ -33,7 +32,7 @@ def fresh_weights(shape: Shape, seed: int) -> Weights:
 
 
 def hidden_states(weights: Weights, shape: Shape, ids: torch.Tensor) -> torch.Tensor:
-    """What the network knows behind every token, after the last norm.
+    """The state of the network after every token, normed: what `logits` reads.
 
     `ids`: (batch, length), padded on the right: no token sees a later one. Returns (batch, length, hidden).
     """

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from localagent.nano.shape import VOCABULARY
+from benchmarks.training.shape import VOCABULARY
 from localagent.nano.words import NAMES, REAL
 
 if TYPE_CHECKING:

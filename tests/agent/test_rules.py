@@ -1,4 +1,4 @@
-"""Rules see what runs, answers for good undo no rule, and what is no approval is said at once."""
+"""Rules see what runs, an "always" undoes no rule that denies, and what is no approval is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import AfterValidator, PlainSerializer, StringConstraints
 
 from localagent.agent import Agent, Allow, ApprovalGiven, Approvals, Deny, Edit, Rule, ToolEnded, ToolProgress
 from localagent.agent.approvals import as_approvals
-from localagent.agent.gate import EDITED
+from localagent.agent.slot import EDITED
 from localagent.errors import InvalidArguments, UsageError
 from localagent.messages import ToolCallPart
 from localagent.tools import Tool, ToolSet, tool

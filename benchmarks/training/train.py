@@ -1,12 +1,10 @@
-"""Trains lfm2-nano from scratch: `python -m localagent.nano.train --out FOLDER`.
+"""Trains lfm2-nano from scratch: `python -m benchmarks.training.train --out FOLDER`.
 
-Knows the schedule, the optimizers and checkpoints. The schedule depends on the number of the step alone, the
-conversations on their number, so that a run can be repeated, and one that was stopped goes on with
-`--resume`. Needs torch and tokenizers, and `export` needs gguf and safetensors; none is among the package's
-requirements.
+The schedule depends on the number of the step alone and a conversation on its number alone, so a run can be
+repeated, and one that was stopped goes on with `--resume`. The dependency group `train` has what this needs:
+torch and tokenizers, gguf and safetensors.
 """
 
-# mypy: disable-error-code="import-not-found"
 from __future__ import annotations
 
 import argparse
@@ -20,11 +18,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from localagent.nano import export, tokenizer
-from localagent.nano.corpus import MAIN, Batch, Corpus, batches, conversation, rendered, renderer
-from localagent.nano.muon import Muon
-from localagent.nano.network import Weights, fresh_weights, hidden_states, logits
-from localagent.nano.shape import Shape
+from benchmarks.training import export, tokenizer
+from benchmarks.training.corpus import MAIN, Batch, Corpus, batches, conversation, rendered, renderer
+from benchmarks.training.muon import Muon
+from benchmarks.training.network import Weights, fresh_weights, hidden_states, logits
+from benchmarks.training.shape import Shape
 
 MATRIX_RATE, OTHER_RATE = 0.02, 4e-3
 WARM_UP, DECAY_FROM = 50, 0.45
@@ -108,7 +106,7 @@ def batch_loss(weights: Weights, shape: Shape, batch: Batch) -> torch.Tensor:
     for row, example in enumerate(batch.examples):
         ids[row, : len(example.ids)] = torch.tensor(example.ids)
         carried[row, : len(example.ids)] = torch.tensor(example.weights)
-    targets, shares = ids.flatten()[1:], carried.flatten()[1:]  # each token is foretold by the one before
+    targets, shares = ids.flatten()[1:], carried.flatten()[1:]  # each token is predicted from those before it
     rows = shares.nonzero().squeeze(1)
     states = hidden_states(weights, shape, ids).flatten(0, 1)
     losses = F.cross_entropy(logits(weights, states[rows]).float(), targets[rows], reduction="none")
