@@ -53,8 +53,10 @@ def _write(root: Path) -> list[Tool]:
 
 
 def _web(root: Path) -> list[Tool]:
+    from localagent.toolbox.fetching import require
     from localagent.toolbox.web import http_get
 
+    require()
     return [http_get]
 
 

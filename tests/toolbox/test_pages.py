@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localagent.toolbox import readable
-from localagent.toolbox.readable import charset_of, html_to_text
+from localagent.toolbox import web
+from localagent.toolbox.web import charset_of, html_to_text
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ PIECES = """<|<a |<a|<!|<!--|<![|<?|</|&|&#|<a href='|<p>|<a b="|<script|<script
 
 @pytest.mark.parametrize("piece", PIECES.replace("\n", "|").split("|"))
 def test_hostile_pages_take_bounded_time(piece, monkeypatch):
-    monkeypatch.setattr(readable, "MAX_SECONDS", 0.3)
+    monkeypatch.setattr(web, "MAX_SECONDS", 0.3)
     page = piece * (400_000 // len(piece))
     begin = time.process_time()
     html_to_text(page, "http://h/")
