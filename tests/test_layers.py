@@ -13,11 +13,10 @@ ROOT = Path(__file__).parents[1]
 
 # Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"distribution", "errors"},
-    {"dialects", "jsonl", "messages", "sandbox"},
-    {"pairing", "prompt", "tools"},
-    {"request"},
-    {"wire", "hosts"},
+    {"distribution", "errors", "moved"},
+    {"jsonl", "messages", "sandbox"},
+    {"prompt", "tools"},
+    {"detection", "wire", "hosts"},
     {"catalog"},
     {"store"},
     {"engines"},

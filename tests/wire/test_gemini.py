@@ -27,7 +27,7 @@ from localagent.messages import (
     Usage,
     UserMessage,
 )
-from localagent.request import build_request
+from localagent.prompt.request import build_request
 from localagent.wire.gemini import TARGET, from_wire, read_response, to_wire
 from tests.messages import strategies as anything
 from tests.wire.strategies import Expressible, conversations, damaged, spoil
@@ -371,7 +371,7 @@ def answer(**fields: Any) -> ToolMessage:
         (UserMessage(content=(TextPart(text="x", provider_metadata={"google": {"functionCall": {}}}),)), "'functionCall'"),
         (UserMessage(content=(TextPart(text="x", provider_metadata={"google": {"thought": True}}),)), "'thought'"),
         (CustomMessage(custom_type="x"), "'custom'"),
-        (SystemMessage.text("again"), "build_request lifts"),
+        (SystemMessage.text("again"), "build_request joins"),
     ],
 )  # fmt: skip
 def test_what_the_wire_cannot_carry_is_refused_by_name(message, says):
