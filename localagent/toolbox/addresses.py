@@ -70,13 +70,13 @@ def read_url(url: str) -> Target:
     if len(url) > MAX_URL:
         raise ToolError(f"the URL has {len(url):,} characters: at most {MAX_URL:,} are taken")
     if re.search(r"[\x00-\x20\x7f-\x9f\ud800-\udfff\\]", url):
-        raise ToolError(f"{url!a:.200} is no URL: it contains a space, a backslash or a control character")
+        raise ToolError(f"{url!a:.200} is not a URL: it contains a space, a backslash or a control character")
     try:
         pieces = urlsplit(url)
         port = pieces.port
         host = pieces.hostname or ""
     except ValueError as error:
-        raise ToolError(f"{url!r:.200} is no URL: {error}") from None
+        raise ToolError(f"{url!r:.200} is not a URL: {error}") from None
     if pieces.scheme not in _PORTS:
         raise ToolError(f"{url!r:.200}: only http:// and https:// URLs are fetched")
     if "@" in pieces.netloc:
@@ -85,13 +85,13 @@ def read_url(url: str) -> Target:
         f"?{quote(pieces.query, safe=_SAFE)}" if pieces.query else ""
     )
     if port == 0 or pieces.netloc.endswith(":"):
-        raise ToolError(f"{url!r:.200} is no URL: the port is wrong")
+        raise ToolError(f"{url!r:.200} is not a URL: the port is wrong")
     return Target(pieces.scheme, _host(host, "[" in pieces.netloc), port or _PORTS[pieces.scheme], path)
 
 
 def _host(host: str, brackets: bool) -> str:
     """A name in ASCII, or an address in its usual form. Raises ToolError."""
-    wrong = ToolError(f"{host!r:.200} is no host name")
+    wrong = ToolError(f"{host!r:.200} is not a host name")
     if brackets:
         try:
             address = ipaddress.IPv6Address(host)

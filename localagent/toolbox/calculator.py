@@ -112,7 +112,7 @@ def parse(expression: str) -> ast.expr:
     try:
         tree = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ToolError(f"cannot calculate {expression!a:.100}: it is no arithmetic expression") from None
+        raise ToolError(f"cannot calculate {expression!a:.100}: it is not an arithmetic expression") from None
     # simpleeval recurses and has no limit of its own: '-' * 300 + '1', 'sqrt(' * 80.
     waiting: list[tuple[ast.AST, int]] = [(tree, 0)]
     while waiting:

@@ -48,23 +48,23 @@ def require() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one call may do and take."""
+    """What one call may do, and how long and how large it may be."""
 
     allow_private: bool = False
     """Also fetch from this machine and its network."""
     connect_seconds: float = 10.0
     idle_seconds: float = 15.0
-    """How long nothing may come."""
+    """For how long nothing may come."""
     seconds: float = 30.0
     """For all of it, redirects included."""
     max_bytes: int = 2_000_000
-    """Of a body, as it comes and unpacked."""
+    """Of a body, both as it comes and unpacked."""
     max_redirects: int = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An answer that is no redirect. Headers and reason are as the server wrote them."""
+    """An answer that is not a redirect. Its reason and content type are as the server wrote them."""
 
     url: str
     status: int
@@ -84,7 +84,7 @@ class Clock:
         self._cancel = cancel
 
     def left(self) -> float:
-        """Seconds. Raises ToolError when there are none, or nobody waits any more."""
+        """The seconds left. Raises ToolError when there are none, or when the call was cancelled."""
         if self._cancel.is_set():
             raise ToolError("the request was cancelled")
         left = self._end - time.monotonic()
@@ -104,7 +104,7 @@ def fetch(url: str, limits: Limits, cancel: threading.Event) -> Fetched:
         try:
             target = read_url(urljoin(target.url, answer))
         except ValueError as error:
-            raise ToolError(f"{target.host}: redirects to {answer!r:.200}, which is no URL") from error
+            raise ToolError(f"{target.host}: redirects to {answer!r:.200}, which is not a URL") from error
     raise ToolError(f"{url:.200}: more than {limits.max_redirects} redirects")
 
 

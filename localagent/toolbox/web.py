@@ -30,7 +30,7 @@ _TEXTS = frozenset(
     for name in ("ecmascript", "javascript", "json", "toml", "x-javascript", "x-sh", "x-yaml", "xml", "yaml")
 ) | {"application/x-ndjson"}
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})
-# Not every codec is one for the web: some of Python's take quadratic time, or run other code.
+# The charsets of the web. Of Python's other codecs some take quadratic time, and some are no charsets.
 _CHARSET = re.compile(
     r"utf-?(8|16|32)([-_]?[bl]e)?|(us-)?ascii|latin-?1|iso[-_]?8859[-_]?\d{1,2}|(windows|cp)-?\d{3,4}|koi8[-_][rut]"
     r"|shift[-_]?jis|sjis|euc[-_](jp|kr)|gb2312|gbk|gb18030|big5([-_]hkscs)?|macintosh"
@@ -60,8 +60,8 @@ def make_http_get(
 ) -> Tool:
     """The tool with limits of your own.
 
-    `allow_private` also lets it ask this machine and its network. `seconds` is for the whole call,
-    `connect_seconds` for each connection, `idle_seconds` for how long nothing may come. `max_bytes` bounds
+    `allow_private` also lets it fetch from this machine and its network. `seconds` is for the whole call,
+    `connect_seconds` for each connection, `idle_seconds` for how long nothing may come. `max_bytes` limits
     what is read, `max_text` the characters that the model is shown.
     """
     limits = Limits(
@@ -94,7 +94,7 @@ def _offline() -> bool:
 
 
 def readable(answer: Fetched, max_text: int) -> str | list[ResultPart]:
-    """What a model is shown of an answer. Raises ToolError for an answer that is an error or unreadable."""
+    """What a model is shown of an answer. Raises ToolError for an error, and for what is no text or image."""
     media_type = answer.content_type.partition(";")[0].strip().lower()
     if not 200 <= answer.status < 300:
         raise ToolError(_refusal(answer, media_type))
@@ -105,7 +105,7 @@ def readable(answer: Fetched, max_text: int) -> str | list[ResultPart]:
     text = _as_text(answer, media_type) if _is_text(media_type, answer.body) else "\0"
     if "\0" in text:
         kind = known or (media_type if media_type.isprintable() else "") or "binary data"
-        raise ToolError(f"{answer.url:.200}: {kind:.100} cannot be read here, only text and images")
+        raise ToolError(f"{answer.url:.200}: {kind:.100} cannot be shown: only text and images can")
     text = text or "(the answer is empty)"
     notes = [answer.problem] if answer.problem else []
     if len(text) > max_text:
@@ -129,7 +129,7 @@ def _as_text(answer: Fetched, media_type: str) -> str:
 
 
 def _refusal(answer: Fetched, media_type: str) -> str:
-    """An answer that is an error, with the beginning of what the server says of it."""
+    """The status of an answer that is an error, with the beginning of what the server says about it."""
     said = _as_text(answer, media_type) if _is_text(media_type, answer.body) else ""
     line = f"{answer.url:.200} answered {answer.status} {answer.reason:.100}: {said:.2000}"
     printable = "".join(c if c.isprintable() else " " for c in line)
@@ -137,7 +137,7 @@ def _refusal(answer: Fetched, media_type: str) -> str:
 
 
 def charset_of(content_type: str) -> str:
-    """The charset that a Content-Type header names; UTF-8 when it names none, or none for the web."""
+    """The charset that a Content-Type header names, if it is one of the web; else UTF-8."""
     found = re.search(r";\s*charset\s*=\s*[\"']?([\w.:-]{1,40})", content_type, re.IGNORECASE)
     name = found[1].lower() if found else ""
     if not _CHARSET.fullmatch(name):
@@ -151,7 +151,7 @@ def charset_of(content_type: str) -> str:
 
 
 def decode(data: bytes, content_type: str) -> str:
-    """The text, with replacement characters for what is wrong in it."""
+    """The text, with replacement characters for bytes that do not decode."""
     return data.decode(charset_of(content_type), "replace")
 
 
