@@ -1,13 +1,12 @@
 """The sandbox of chat templates, which are foreign code: they come with the weights.
 
 A template sees the values it is given and nothing else. jinja2's own sandbox keeps it away from Python's
-internals; what that leaves open is how much time and memory a template takes. So here every operation pays
-from the budget of the rendering, in three steps: before it is done, its operands are measured, and it is
-refused if they or its result would be too large; it is done; what it made is paid for. Each payment looks at
-the clock. All limits grow with the content that is rendered.
+internals, but does not limit time and memory. Here each operation is done in three steps: what it goes
+through is measured, and it is refused when that, or its result, would be too large; it is done; what it made
+is paid for. All payments come from one budget, and each looks at the clock. All limits grow with the content.
 
-The limits are estimates, not those of an operating system: a hostile template can still take some hundred
-megabytes, and `MAX_SECONDS` plus the time of one operation within the bounds.
+The sizes are estimates: a hostile template can still take some hundred megabytes, and `MAX_SECONDS` plus the
+time of one operation within the limits.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from jinja2.filters import make_attrgetter
 from jinja2.parser import Parser
 from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import SandboxedEnvironment
-from jinja2.utils import Namespace
+from jinja2.utils import Cycler, Namespace
 from jinja2.visitor import NodeTransformer
 
 from localagent.errors import TemplateFailed
@@ -56,11 +55,16 @@ def _names(text: str) -> frozenset[str]:
 
 
 _LEFT_OUT = _names("batch center filesizeformat pprint random slice striptags urlize wordwrap xmlattr")
-_KEYED = _names("get pop setdefault update")  # methods that hash a key
+# Filters and methods that only hand on what they are given, and methods whose first argument is a key.
+_STORING, _KEYED = _names("append d default extend insert"), _names("get pop setdefault update")
 # Filters and methods that look at what a value holds and not into it.
-_SHALLOW = _KEYED | _names(
-    """append attr clear copy d default extend first insert items keys last length list map popitem reject
-    rejectattr reverse select selectattr values"""
+_SHALLOW = (
+    _STORING
+    | _KEYED
+    | _names(
+        """attr clear copy first items keys last length list map popitem reject rejectattr reverse select
+        selectattr values"""
+    )
 )
 _COMPARING = _names("== != > >= < <= eq equalto ne gt greaterthan ge lt lessthan le in gteq lteq notin")
 _SAME_AS = {"count": "length", "format": "%", "odd": "%", "even": "%", "divisibleby": "%"}
@@ -220,7 +224,9 @@ def _listed(values: Iterable[Any]) -> tuple[Any, ...]:
     """The values, with lists in place of iterators, in which nothing can be measured."""
     return tuple(
         [
-            list(_Each(value)) if hasattr(value, "__next__") and not isinstance(value, LoopContext) else value
+            list(_Each(value))
+            if hasattr(value, "__next__") and not isinstance(value, LoopContext | Cycler)
+            else value
             for value in values
         ]
     )
@@ -420,7 +426,7 @@ def _check(name: str, first: Any, *others: Any) -> None:
     """
     budget = _budget.get()
     budget.spend(_STEP)
-    weight = budget.measure(*(others if name not in _SHALLOW else others[: name in _KEYED]))
+    weight = budget.measure(*([] if name in _STORING else others[:1] if name in _KEYED else others))
     if isinstance(first, str):
         # strip('b' * 900000 ~ 'a') looks for each character of the text among all of those.
         longest = max((len(value) for value in others if isinstance(value, str)), default=0)
@@ -431,7 +437,7 @@ def _check(name: str, first: Any, *others: Any) -> None:
         case "ljust" | "rjust" | "center" | "zfill" | "round":
             max(map(_width, others), default=0)
         case "indent":
-            text, widest = str(first), max(map(_width, others), default=4)
+            text, widest = str(first), max([4, *map(_width, others)])
             budget.require(len(text) + len(text.splitlines()) * widest)
         case "replace" if len(others) >= 2:
             text, old, new = map(str, (first, *others[:2]))

@@ -83,6 +83,7 @@ def test_comparisons(expression: str, value: bool) -> None:
         ("'%s and %03d' % ('a', 7)", "a and 007"),
         ("'{0} {n:>4}'.format('a', n=7)", "a    7"),
         ("'a\nb' | indent(2)", "a\n  b"),
+        ("'a\nb' | indent ~ 'a\nb' | indent(first=true)", "a\n    b    a\n    b"),
         ("[1, 2, 2].count(2) ~ [1, 2].index(2)", "21"),
         ("(1, 2).index(2) ~ (1, 1).count(1)", "12"),
         ("{'a': 1}.get('a') ~ {'a': 1}.get('b', 2)", "12"),
@@ -99,6 +100,7 @@ def test_comparisons(expression: str, value: bool) -> None:
         ("1 is eq 1 and 1 is lt 2 and 2 is gt 1 and 1 is in [1] and 1 is ne 2 and 1 is le 1 and 2 is ge 2", "True"),
         ("[1, 2, 3] | select('>', 1) | list ~ [1, 2] | reject('in', [2]) | list", "[2, 3][1]"),
         ("cycler('a', 'b').next() ~ joiner(',')() ~ range(3) | list", "a[0, 1, 2]"),
+        ("cycler('a', 'b') == none", "False"),
         ("{1: 'a', (1, 2): 'b'}[(1, 2)]", "b"),
     ],
 )  # fmt: skip
@@ -390,6 +392,17 @@ SHARED = (
         SHARED + "{{ [[n.t]] | map('first') | unique | list }}",
         SHARED + "{{ dict([[[n.t, 1]]] | map('first')) }}",
         SHARED + "{{ namespace(n.x) }}",
+        # an argument that is written or hashed
+        SHARED + "{{ 'a' | attr(n.x) }}",
+        SHARED + "{{ [1] | select(n.t) | list }}",
+        SHARED + "{{ [1] | map(n.t) | list }}",
+        SHARED + "{{ [{}] | map(attribute=n.t) | list }}",
+        SHARED + "{{ [{}] | selectattr(n.t) | list }}",
+        SHARED + "{{ [{}, {}] | sort(attribute=n.t) }}",
+        SHARED + "{{ {}.setdefault(n.t, 1) }}",
+        SHARED + "{{ {}.update({'a': n.t}) }}",
+        SHARED + "{{ [1].index(n.x) }}",
+        SHARED + "{{ n.t is filter }}",
         SHARED + "{{ '{}'.format(n) }}",
         "{% set l = [] %}{% for i in range(99999) %}{% set _ = l.extend(range(99999) | select) %}{% endfor %}",
         # a format where no operator formats

@@ -87,7 +87,7 @@ def shipped(names: Iterable[str], root: Path | str) -> list[Tool]:
     found: dict[str, Tool] = {}
     for name in names:
         if name not in SHIPPED:
-            raise UsageError(f"no tools are called {name!r}: there are {', '.join(SHIPPED)}")
+            raise UsageError(f"no tools called {name!r}: there are {', '.join(SHIPPED)}")
         for item in SHIPPED[name].make(Path(root)):
             found.setdefault(item.name, item)
     return list(found.values())
