@@ -201,8 +201,8 @@ class _Network:
         """Connect to the first address that answers: the name is not looked up again. Raises OSError."""
         problem = OSError("it has no address")
         for endpoint in self._endpoints:
-            self._socket = socket.socket(endpoint.family, socket.SOCK_STREAM)
             try:
+                self._socket = socket.socket(endpoint.family, socket.SOCK_STREAM)
                 self._wait_at_most(self._limits.connect_seconds).connect(endpoint.address)
                 return self
             except OSError as error:

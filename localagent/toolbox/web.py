@@ -123,9 +123,9 @@ def _is_text(media_type: str, body: bytes) -> bool:
 def _as_text(answer: Fetched, media_type: str) -> str:
     text = decode(answer.body, answer.content_type)
     begins = text[:200].lstrip().lower()
-    if media_type in _PAGES or (media_type == "" and begins.startswith(("<!doctype html", "<html"))):
-        return html_to_text(text, answer.url)
-    return text
+    page = media_type in _PAGES or (media_type == "" and begins.startswith(("<!doctype html", "<html")))
+    # Binary data stays as it is: lxml would replace the NULs by which it is known.
+    return html_to_text(text, answer.url) if page and "\0" not in text else text
 
 
 def _refusal(answer: Fetched, media_type: str) -> str:
