@@ -58,14 +58,10 @@ _LEFT_OUT = _names("batch center filesizeformat pprint random slice striptags ur
 # Filters and methods that only hand on what they are given, and methods whose first argument is a key.
 _STORING, _KEYED = _names("append d default extend insert"), _names("get pop setdefault update")
 # Filters and methods that look at what a value holds and not into it.
-_SHALLOW = (
-    _STORING
-    | _KEYED
-    | _names(
-        """attr clear copy first items keys last length list map popitem reject rejectattr reverse select
-        selectattr values"""
-    )
-)
+_SHALLOW = _names(
+    """attr clear copy first items keys last length list map popitem reject rejectattr reverse select
+    selectattr values"""
+).union(_STORING, _KEYED)
 _COMPARING = _names("== != > >= < <= eq equalto ne gt greaterthan ge lt lessthan le in gteq lteq notin")
 _SAME_AS = {"count": "length", "format": "%", "odd": "%", "even": "%", "divisibleby": "%"}
 _METHODS: dict[type, frozenset[str]] = {
@@ -79,7 +75,7 @@ _METHODS: dict[type, frozenset[str]] = {
     dict: _names("clear copy get items keys pop popitem setdefault update values"),
     tuple: _names("count index"),
 }
-# Width, precision and kind of a field. A key with parentheses in it is left unread, and its kind is one.
+# Width, precision and kind of a `%` field. A key with parentheses in it is not read: then the kind is `(`.
 _PERCENT_FIELD = re.compile(r"%(?:\([^()]*\))?[-#0 +]*(\*|\d*)(?:\.(\*|\d*))?[hlL]?(.?)", re.DOTALL)
 
 
@@ -98,12 +94,12 @@ def compile_template(source: str) -> Template:
 
 def render_template(template: Template, values: Mapping[str, Any]) -> str:
     """Render with `values`, which the template may change. Raises TemplateFailed."""
-    token = None
+    token = _budget.set(_Budget(0))
     pieces: list[str] = []
     length = 0
     try:
-        budget = _Budget(_weigh(values) - _NEW)  # nothing weighs nothing
-        token = _budget.set(budget)
+        budget = _Budget(_weigh(values) - _NEW)  # no values, no content
+        _budget.set(budget)
         for piece in template.generate(**values):
             length += len(piece)
             if length > budget.size:
@@ -112,8 +108,7 @@ def render_template(template: Template, values: Mapping[str, Any]) -> str:
     except Exception as error:  # foreign code: it may divide by zero, recurse, index past the end, …
         raise TemplateFailed(f"the chat template refused the messages: {_one_line(error)}") from error
     finally:
-        if token:
-            _budget.reset(token)
+        _budget.reset(token)
     return "".join(pieces)
 
 
@@ -434,20 +429,18 @@ def _check(name: str, first: Any, *others: Any) -> None:
     elif name not in _SHALLOW:
         budget.measure(first)
     match name:
-        case "ljust" | "rjust" | "center" | "zfill" | "round":
-            max(map(_width, others), default=0)
-        case "indent":
-            text, widest = str(first), max([4, *map(_width, others)])
-            budget.require(len(text) + len(text.splitlines()) * widest)
+        case "ljust" | "rjust" | "center" | "zfill" | "round" | "indent":
+            widest = max([4, *map(_width, others)])  # 4 is what `indent` does without a width
+            if name == "indent":
+                budget.require(len(str(first)) + len(str(first).splitlines()) * widest)
         case "replace" if len(others) >= 2:
             text, old, new = map(str, (first, *others[:2]))
             budget.require(len(text) + max(text.count(old) * len(new), text.count(new) * len(old)))
         case "join":  # the method: the filter pays for itself
             budget.measure(*others, per_item=len(first))
         case "%":
-            _check_format(
-                str(first), [".".join(field) for field in _PERCENT_FIELD.findall(str(first))], weight
-            )
+            fields = _PERCENT_FIELD.findall(str(first))
+            _check_format(str(first), [".".join(field) for field in fields], weight)
         case "format":
             _check_format(first, [spec or "" for _, _, spec, _ in string.Formatter().parse(first)], weight)
         case "extend":  # by itself doubles
@@ -495,8 +488,10 @@ def _to_json(
 def _join(environment: _Environment, value: Any, d: str = "", attribute: str | int | None = None) -> str:
     if attribute is not None:
         value = map(make_attrgetter(environment, attribute), value)
+    budget = _budget.get()
+    budget.measure(d)
     items, separator = list(_Each(value)), str(d)
-    _budget.get().measure(items, per_item=len(separator))
+    budget.measure(items, per_item=len(separator))
     return str(_made(separator.join(map(str, items))))
 
 
