@@ -215,16 +215,16 @@ class _Each:
         return len(self._iterable)  # type: ignore[arg-type]  # TypeError is what jinja2 expects
 
 
-def _listed(values: Iterable[Any]) -> tuple[Any, ...]:
+def _is_iterator(value: Any) -> bool:
+    return hasattr(value, "__next__") and not isinstance(value, LoopContext | Cycler)
+
+
+def _listed(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """The values, with lists in place of iterators, in which nothing can be measured."""
-    return tuple(
-        [
-            list(_Each(value))
-            if hasattr(value, "__next__") and not isinstance(value, LoopContext | Cycler)
-            else value
-            for value in values
-        ]
-    )
+    for value in values:
+        if _is_iterator(value):
+            return tuple(list(_Each(value)) if _is_iterator(value) else value for value in values)
+    return values
 
 
 class _Generation(Extension):
@@ -424,7 +424,7 @@ def _check(name: str, first: Any, *others: Any) -> None:
     weight = budget.measure(*([] if name in _STORING else others[:1] if name in _KEYED else others))
     if isinstance(first, str):
         # strip('b' * 900000 ~ 'a') looks for each character of the text among all of those.
-        longest = max((len(value) for value in others if isinstance(value, str)), default=0)
+        longest = max([len(value) for value in others if isinstance(value, str)], default=0)
         budget.spend(len(first) // 16 * (1 + longest // 16))
     elif name not in _SHALLOW:
         budget.measure(first)
