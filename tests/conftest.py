@@ -7,15 +7,16 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from localagent.engines.children import describe_death, read_loaded
-from localagent.hosts.host import LOADED_VARIABLE
-from localagent.model import Model, load
 from tests.engineless import sitecustomize
+
+# Nothing here imports localagent before it is asked for: tests/parsers runs where there is none.
+if TYPE_CHECKING:
+    from localagent.model import Model
 
 # `make test` has just tried the engines; tests with a home of their own would all do it again.
 os.environ["LOCALAGENT_ENGINE_CHECK"] = "0"
@@ -28,6 +29,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+settings.register_profile("fast", max_examples=20, deadline=None, suppress_health_check=slow)
 settings.register_profile("short", max_examples=100, deadline=None, suppress_health_check=slow)
 settings.register_profile("long", max_examples=3000, deadline=None, suppress_health_check=slow)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "short")
@@ -39,7 +41,7 @@ LONG = PROFILE == "long"
 # Each worker of pytest-xdist notes what it loads, so that one that dies is named by more than its test.
 NOTES = Path(os.environ.setdefault("LOCALAGENT_TEST_NOTES", tempfile.mkdtemp(prefix="localagent-notes-")))
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):
-    os.environ[LOADED_VARIABLE] = str(NOTES / worker)
+    os.environ["LOCALAGENT_LOADED_NOTE"] = str(NOTES / worker)  # read by localagent.hosts.host
 
 WITH_A_MODEL = {"gguf", "nano", "model", "real_weights"}
 
@@ -76,6 +78,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(crashitem: str, report: Any) -> None:
     """Say which model, engine and processor it was when a worker dies."""
+    from localagent.engines.children import describe_death, read_loaded
+
     loaded = read_loaded(NOTES / report.node.gateway.id)
     report.longrepr = f"{report.longrepr}: it {describe_death(None, loaded)}"
 
@@ -100,5 +104,7 @@ def nano() -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def model(gguf: Path) -> Iterator[Model]:
     """The default model, loaded as a user loads it."""
+    from localagent.model import load
+
     with load(context=1024) as loaded:
         yield loaded

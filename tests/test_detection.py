@@ -1,4 +1,4 @@
-"""Finding the dialect of a model or of an output."""
+"""The dialect of a model is found by its template and its vocabulary, that of an output by its markers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports go one way, engines stay in their own files, and importing does no work."""
+"""Imports go one way and never in a circle, engines stay in their own files, and importing does no work."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-# Each layer may import the ones before it, and itself.
+# The modules and packages of localagent, lowest first. Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"distribution", "errors", "moved"},
-    {"jsonl", "messages", "sandbox"},
+    {"distribution", "errors", "files", "moved", "settings", "wording"},
+    {"messages", "sandbox"},
     {"prompt", "tools"},
     {"detection", "wire", "hosts"},
     {"catalog"},
@@ -25,20 +25,27 @@ LAYERS = [
     {"log", "nano", "session"},
     {"mcp", "toolbox"},
     {"agent"},
-    {"server", "cli", "__main__"},
+    {"cli", "__main__"},
 ]
+# Who may import an engine: one file each.
 ENGINES = {
     "llama_cpp": {"localagent/hosts/llamacpp/library.py"},
     "mlx": {"localagent/hosts/mlx/library.py"},
     "mlx_lm": {"localagent/hosts/mlx/library.py"},
     "transformers": set(),
-    "torch": {f"localagent/nano/{name}.py" for name in ("export", "muon", "network", "train")},
+    "torch": set(),
 }
-# What the extra `mcp` brings, and who may import it.
+# What the extra `mcp` brings, and only localagent.mcp may import.
 OF_MCP = {"mcp", "mcp_types", "anyio", "httpx2", "jsonschema", "referencing"}
-# How lfm2-nano was trained. Nothing else imports these.
-TRAINING = {f"localagent.nano.{name}" for name in ("muon", "network", "train")}
-MODULES = sorted(path for name in ("localagent", "parsers") for path in (ROOT / name).rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    """The module in a file; a package is named by its folder."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for top in ("localagent", "parsers") for path in (ROOT / top).rglob("*.py")}
 
 
 def imports(path: Path) -> list[tuple[str, bool]]:
@@ -57,7 +64,8 @@ def imports(path: Path) -> list[tuple[str, bool]]:
             found += [(alias.name, node not in lazy) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            found.append((node.module or "", node not in lazy))
+            modules = (f"{node.module}.{alias.name}" for alias in node.names)
+            found += [(name if name in MODULES else node.module or "", node not in lazy) for name in modules]
     return found
 
 
@@ -66,18 +74,19 @@ def layer(module: str) -> int:
     return next(number for number, names in enumerate(LAYERS) if name in names)
 
 
-def name_of(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+def test_the_layers_are_the_modules_that_there_are():
+    named = [name for names in LAYERS for name in names]
+    assert sorted(named) == sorted({name.split(".")[1] for name in MODULES if name.startswith("localagent.")})
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_imports_go_one_way(path):
-    name = name_of(path)
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_go_one_way(name):
+    path = MODULES[name]
     for module, _ in imports(path):
         top = module.split(".")[0]
         if name.startswith("parsers"):
             assert top == "parsers" or top in sys.stdlib_module_names, f"{name} imports {module}"
-        elif top == "localagent" and name != "localagent.__init__" and "." in module:
+        elif top == "localagent" and name != "localagent" and "." in module:
             assert layer(module) <= layer(name), f"{name} imports {module}"
         if top in OF_MCP:
             assert name.startswith("localagent.mcp."), f"{name} imports {module}"
@@ -85,11 +94,32 @@ def test_imports_go_one_way(path):
             assert path.relative_to(ROOT).as_posix() in ENGINES[top], f"{name} imports {module}"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_engines_and_heavy_libraries_are_imported_lazily(path):
-    eager = {module.split(".")[0] for module, at_import in imports(path) if at_import}
-    if name_of(path) in TRAINING:
-        eager.discard("torch")
+def test_no_modules_import_each_other_in_a_circle():
+    """Lazy imports count, and those for type checkers, since whoever reads one module must read them all."""
+    graph = {name: {each for each, _ in imports(path)} & MODULES.keys() for name, path in MODULES.items()}
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = graph[waiting.pop()] - seen
+            seen |= new
+            waiting += new
+        return seen
+
+    beyond = {name: reached(name) for name in graph}
+    cycles = {
+        frozenset(other for other in beyond[name] if name in beyond[other])
+        for name in graph
+        if name in beyond[name]
+    }
+    ways = [f"{name} -> {sorted(graph[name] & cycle)}" for cycle in cycles for name in sorted(cycle)]
+    assert not cycles, "\n".join(ways)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_engines_and_heavy_libraries_are_imported_lazily(name):
+    eager = {module.split(".")[0] for module, at_import in imports(MODULES[name]) if at_import}
     assert not eager & {*ENGINES, *OF_MCP, "huggingface_hub", "prompt_toolkit", "rich", "filelock", "numpy"}
 
 

@@ -72,7 +72,7 @@ def test_what_is_logged_can_be_read(tmp_path):
     ]
 
 
-def test_the_file(tmp_path, monkeypatch):
+def test_every_log_has_a_private_file_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("LOCALAGENT_HOME", str(tmp_path / "home"))
     logs = [MessageLog() for _ in range(20)]
     for log in logs:
@@ -249,7 +249,7 @@ def test_a_long_log_loads_whole(tmp_path):
         (lambda _, __: LogRecord(message=FlushMessage(), logged_at=datetime(2026, 1, 1)), ValidationError, "timezone"),
     ],
 )  # fmt: skip
-def test_bad_input(tmp_path, call, error, says):
+def test_what_cannot_be_logged_or_read_is_refused(tmp_path, call, error, says):
     (tmp_path / "file").touch()
     with MessageLog(tmp_path / "logs") as log, pytest.raises(error, match=says) as raised:
         call(log, tmp_path)

@@ -39,7 +39,7 @@ def wheel(tmp_path_factory) -> Path:
     return path
 
 
-def test_contents(wheel):
+def test_the_wheel_holds_the_packages_and_their_data(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {
         "localagent/models.toml",
@@ -61,7 +61,7 @@ def metadata(wheel) -> Message:
     return Parser().parsestr(archive.read(name).decode())
 
 
-def test_requirements(metadata):
+def test_the_core_asks_for_light_packages_alone(metadata):
     wanted = metadata.get_all("Requires-Dist")
     core = {re.split(r"[<>=;\[ ]", line)[0] for line in wanted if "extra" not in line}
     assert core == {
@@ -236,7 +236,7 @@ def test_in_a_wheel_hints_name_the_packages(installed, metadata, file, call):
 RAISING = {
     "llamacpp": ("llama_cpp", "from localagent.hosts.llamacpp.library import library as ask"),
     "mlx": ("mlx mlx_lm", "from localagent.hosts.mlx.library import library as ask"),
-    "mcp": ("mcp", "from localagent.mcp.library import require as ask"),
+    "mcp": ("mcp", "from localagent.mcp.transport import require as ask"),
     "web": ("httpcore2", "from localagent.toolbox.fetching import require as ask"),
 }
 
@@ -279,6 +279,6 @@ def test_a_copy_without_metadata_names_no_command(wheel, tmp_path):
     assert done.stdout == f"None install what the extra 'mcp' of {NAME} names\n"
 
 
-def test_windows_quotes(monkeypatch):
+def test_commands_are_quoted_for_windows_there(monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     assert pip_install("mcp>=2.3,<3", "pip").endswith(' -m pip install "mcp>=2.3,<3" pip')

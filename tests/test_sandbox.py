@@ -58,7 +58,7 @@ def refused(source: str, **values: Any) -> str:
         ("{'a': 1} == {'a': 1}", True),
     ],
 )
-def test_comparisons(expression: str, value: bool) -> None:
+def test_comparisons_give_what_python_gives(expression: str, value: bool) -> None:
     assert render("{{ " + expression + " }}") == str(value)
 
 
@@ -150,7 +150,7 @@ def test_filters_that_are_left_out(name: str) -> None:
     assert f"No filter named {name!r}" in refused("{{ 'a' | " + name + " }}")
 
 
-def test_globals() -> None:
+def test_templates_see_only_the_globals_meant_for_them() -> None:
     assert "'lipsum' is undefined" in refused("{{ lipsum() }}")
     assert render("{{ strftime_now('%Y') }}") in (time.strftime("%Y"), str(int(time.strftime("%Y")) - 1))
     assert refused("{{ raise_exception(7) }}").endswith(": 7")
@@ -193,7 +193,7 @@ def test_globals() -> None:
         ("[1] | sum(start=2.5)", "[[1]] | sum(start=[])", "sums"),
     ],
 )  # fmt: skip
-def test_bounds(fits: str, too_much: str, says: str) -> None:
+def test_each_bound_lets_pass_just_what_fits(fits: str, too_much: str, says: str) -> None:
     render("{% set x = " + fits + " %}")
     assert says in refused("{% set x = " + too_much + " %}")
 

@@ -1,6 +1,6 @@
-"""lfm2-nano: a language model of one million weights that calls tools, and everything it was made with.
+"""lfm2-nano: a language model of one million weights that calls tools, with requests and tasks to try it on.
 
-The weights stand in the package, in two forms with the same numbers: `GGUF` for llama.cpp, `MLX` for mlx-lm.
+The weights come in two forms with the same numbers: `GGUF` for llama.cpp, `MLX` for mlx-lm.
 """
 
 from pathlib import Path

@@ -22,8 +22,7 @@ from localagent.nano.phrases import (
     SYSTEMS,
     THINK,
 )
-from localagent.nano.schemas import Form, Tool, tool, written
-from localagent.nano.skills import SKILLS
+from localagent.nano.skills import SKILLS, Form, Tool, tool, written
 from localagent.nano.values import SORTS
 from localagent.nano.words import Lexicon
 

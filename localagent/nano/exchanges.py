@@ -1,7 +1,7 @@
 """Exchanges: one request of a user and everything up to the final answer, as a list of turns.
 
-Knows how calls are written (as `parsers` writes them), what tools give back, and what the model then says.
-Knows nothing of system texts, tool lists or the order of exchanges in a conversation.
+Calls are written as `parsers` writes them. System texts, tool lists and the order of exchanges in a
+conversation are in `conversations`.
 """
 
 from __future__ import annotations

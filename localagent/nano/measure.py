@@ -1,6 +1,7 @@
 """How often a host answers requests exactly: `python -m localagent.nano.measure`.
 
-Knows the host's interface and `requests`. An answer counts when every character is right, to the end token.
+An answer counts when every character is right, to the end token. `--weights` takes another GGUF file, such as
+one that was just trained.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from localagent.hosts.protocol import Host, Sampling
+from localagent.hosts.protocol import Host
+from localagent.hosts.sampling import Sampling
 from localagent.nano import GGUF
 from localagent.nano.requests import KINDS, Request, make_requests
 from localagent.prompt import Trusted
@@ -35,7 +37,7 @@ def wrong(host: Host, requests: Iterable[Request]) -> Iterator[tuple[Request, st
 
 
 def _messages(request: Request) -> Iterator[dict[str, Any]]:
-    """The messages; the calls that stand in the model's own turns are meant as such."""
+    """The messages; calls in the model's own turns are trusted, so their markers become control tokens."""
     for message in request.messages:
         own = message["role"] == "assistant"
         yield message | {"content": Trusted(message["content"])} if own else message

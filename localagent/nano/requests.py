@@ -4,7 +4,8 @@
     >>> request.messages[-1]["role"]
     'user'
 
-Values are words that training never used. Needs no engine: the standard library and `parsers` do.
+The values are words that training never used, so a right answer was read off the request and not remembered.
+Making requests needs no engine.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Request:
 
     `messages` are shaped as chat templates read them, `tools` are OpenAI function tools. The model is to
     write `<think>` + `reasoning` + `</think>` if there is a reasoning, then `content`; `calls` are what that
-    holds. `turns` are the messages behind the system text once more, with their calls.
+    holds. `turns` are the messages after the system text once more, with their calls.
     """
 
     kind: str
@@ -47,7 +48,7 @@ class Request:
 
     @property
     def openai_messages(self) -> list[dict[str, Any]]:
-        """The messages as OpenAI's chat completions take them; calls are numbered, and named by results."""
+        """The messages as OpenAI's chat completions take them; calls have ids, and results name them."""
         shown = [message for message in self.messages if message["role"] == "system"]
         calls = 0
         unanswered: Iterator[str] = iter(())

@@ -1,4 +1,4 @@
-"""The tools that lfm2-nano knows, and how people ask for them: data.
+"""The tools that lfm2-nano knows, how people ask for them, and how prompts list them. Nearly all is data.
 
 A phrase names its arguments in braces; what follows `|` is an argument that the phrase implies, as JSON. An
 argument that no phrase mentions is left out of the call. `result` says what the tool gives back (`=city` is
@@ -8,7 +8,16 @@ text, or "ok".
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from localagent.nano.values import SORTS
+
+Form = Literal["openai", "bare", "terse"]
+"""How a prompt lists a tool: as `{"type": "function", "function": {...}}`, which is what localagent passes to
+templates; the function alone; or a name with a type for every parameter."""
+Tool = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +31,32 @@ class Skill:
     phrases: tuple[str, ...]
     result: dict[str, str] = field(default_factory=dict)
     answer: str = ""
+
+
+def tool(skill: Skill, form: Form, rng: random.Random) -> Tool:
+    """The schema of a skill. Descriptions, and whether parameters have any, vary with `rng`."""
+    properties = {parameter: dict(SORTS[sort].schema) for parameter, sort in skill.sorts.items()}
+    if rng.random() < 0.3:
+        for parameter, schema in properties.items():
+            schema["description"] = f"The {parameter}"
+    return written(skill.name, rng.choice(skill.descriptions), properties, list(skill.required), form)
+
+
+def written(
+    name: str, description: str, properties: dict[str, Tool], required: list[str], form: Form
+) -> Tool:
+    """A tool in the given form."""
+    if form == "terse":
+        types = {parameter: _type(schema) for parameter, schema in properties.items()}
+        return {"name": name, "parameters": types}
+    parameters = {"type": "object", "properties": properties, "required": required}
+    function = {"name": name, "description": description, "parameters": parameters}
+    return function if form == "bare" else {"type": "function", "function": function}
+
+
+def _type(schema: Tool) -> str:
+    kind = schema["type"]
+    return kind if isinstance(kind, str) else kind[0]
 
 
 _WEATHER = Skill(

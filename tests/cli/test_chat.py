@@ -47,7 +47,7 @@ def left(child) -> int:
     return child.exitstatus
 
 
-def test_a_conversation(chat):
+def test_a_chat_answers_shows_its_history_and_begins_anew(chat):
     ask(chat, "Say hello.")
     chat.expect("[Hh]ello")
     chat.expect_exact(READY)
@@ -88,7 +88,7 @@ def test_ctrl_c_at_the_prompt_clears_the_line_and_ctrl_d_leaves(chat):
     assert left(chat) == 0
 
 
-def test_commands(chat):
+def test_each_command_of_the_chat_does_what_help_says(chat):
     ask(chat, "/help")
     chat.expect_exact("leave (also Ctrl-D)")
     chat.expect_exact(READY)

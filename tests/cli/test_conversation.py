@@ -1,4 +1,4 @@
-"""What `localagent chat` keeps, without a model."""
+"""What `localagent chat` keeps is what was said, whether it is resumed, compacted or interrupted; without a model."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_was_not_answered_leaves_no_trace(store, said):
 
 
 @pytest.mark.parametrize("save", [True, False])
-def test_compaction(store, said, save):
+def test_a_compaction_shortens_the_context_and_keeps_the_session(store, said, save):
     conversation = talk(said, "hi", "and", system="Be curt.", save=save)
     conversation.append(UserMessage.text("now"))
     conversation.compact("Greetings.", 3, 99)
@@ -127,7 +127,7 @@ def test_clear_before_anything_was_said(store, said):
     assert texts(store.open("last").context()) == ["s:Be kind.", "u:you", "a:me"]
 
 
-def test_going_on(store, said):
+def test_a_resumed_conversation_goes_on_in_its_session(store, said):
     talk(said, "hi")
     said.clear()
     session = store.open("last")
@@ -138,7 +138,7 @@ def test_going_on(store, said):
     assert (again.entries[:2], again.problems) == (session.entries, ())
 
 
-def test_unsaved(store, said):
+def test_an_unsaved_conversation_writes_nothing(store, said):
     talk(said, "hi", save=False).restart("x")
     assert not store.root.exists()
     talk(said, "hi")

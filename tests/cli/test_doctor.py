@@ -1,4 +1,4 @@
-"""`localagent doctor`, run as a person runs it; and on engines that are missing, broken, crash or hang."""
+"""`localagent doctor` names every problem with its fix, on engines that are missing, broken, crash or hang, too."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_working_machine(localagent):
     assert len(columns) == 1
 
 
-def test_json(localagent, tmp_path, no_mlx):
+def test_json_has_every_finding_with_its_data(localagent, tmp_path, no_mlx):
     done = localagent("doctor", "--json", HF_HUB_OFFLINE="1", PYTHONPATH=no_mlx)
     found = findings(done)
     assert json.loads(done.stdout)["works"] is True

@@ -1,4 +1,4 @@
-"""MCP servers on the command line: real servers, a real terminal, lfm2-nano."""
+"""MCP servers on the command line serve chats and end with them: real servers, a real terminal, lfm2-nano."""
 
 from __future__ import annotations
 

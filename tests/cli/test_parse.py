@@ -80,7 +80,7 @@ def test_lone_surrogates_survive(localagent):
     assert answer["content"] == "a\ud800b"
 
 
-def test_plain(localagent):
+def test_the_plain_dialect_reads_no_calls(localagent):
     (answer,) = parse(localagent, {"id": 1, "text": f"<think>a</think>{START}[f()]"}, dialect="plain")
     assert (answer["content"], answer["reasoning"], answer["tool_calls"]) == (f"{START}[f()]", "a", [])
 
@@ -102,7 +102,7 @@ def test_an_answer_comes_before_the_next_line_is_read(localagent):
     assert process.returncode == 0
 
 
-def test_readable_view(localagent):
+def test_the_readable_view_shows_every_part_and_no_escapes(localagent):
     done = localagent("parse", stdin=f"<think>hm</think>Hi\x1b[2J{START}[f(a=1), g(2)]{END}".encode())
     view = done.stdout.decode()
     for words in ("reasoning  hm", "Hi\\x1b[2J", 'f {"a": 1}', "positional_argument, g: g(2)"):

@@ -1,4 +1,4 @@
-"""`localagent run`, on the real model."""
+"""`localagent run` prints the answer alone on stdout, on the real model, and its help teaches."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_unknown_commands_are_one_line(localagent):
     localagent.refuse("parse", "--dialect", "klingon", code=2, says="lfm2, llama-pythonic")
 
 
-def test_help_teaches(localagent):
+def test_help_of_every_command_shows_how_to_use_it(localagent):
     for words in ([], ["run"], ["chat"], ["parse"], ["models"], ["models", "pull"]):
         done = localagent(*words, "--help")
         assert done.returncode == 0

@@ -1,4 +1,4 @@
-"""`localagent sessions` as a person uses it."""
+"""`localagent sessions` shows, exports and removes what chats kept, and prints nothing that drives a terminal."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def out(command, *arguments, code=0):
     return done.stdout.decode()
 
 
-def test_list(command, session, store):
+def test_list_shows_the_newest_session_first(command, session, store):
     other = store.create(title="Zwei [bold]")
     lines = out(command, "list").splitlines()
     assert re.match(r"session +changed +size +title", lines[0])
@@ -98,14 +98,14 @@ def test_list(command, session, store):
     assert rows[1]["title"].startswith("Will it rain?")
 
 
-def test_no_sessions(command, tmp_path):
+def test_a_list_of_no_sessions_says_where_it_looked(command, tmp_path):
     done = command("sessions", "list")
     assert (done.returncode, done.stdout) == (0, b"")
     assert done.stderr.decode() == f"no sessions in {tmp_path}/sessions\n"
     assert json.loads(out(command, "list", "--json")) == []
 
 
-def test_show(command, session):
+def test_show_prints_every_entry_of_a_branch(command, session):
     shown = out(command, "show", "last")
     head = f"{session.id}: Will it rain? user: [red]\\x1b[31m\\u202e\n9 entries on 2 branches, kept in {session.file}\n\n"
     branch = session.path()[2].branch
@@ -126,7 +126,7 @@ def test_show(command, session):
     )
 
 
-def test_show_tree(command, session):
+def test_show_draws_the_branches_as_a_tree(command, session):
     lines = out(command, "show", "last", "--tree").splitlines()[3:]
     shapes = [re.sub("[0-9a-f]{8}", "ID", line).rstrip() for line in lines]
     assert shapes == [
@@ -142,7 +142,7 @@ def test_show_tree(command, session):
     ]
 
 
-def test_show_markers(command, session):
+def test_show_tells_of_compactions_and_flushes(command, session):
     session.branch(entry_of(session, "Four degrees."))
     session.compact("Rain.", first_kept=session.head)
     session.flush()
@@ -153,7 +153,7 @@ def test_show_markers(command, session):
     assert shown.endswith("flush:\n  what is above is no longer sent\n")
 
 
-def test_show_json(command, session):
+def test_show_json_has_head_entries_and_problems(command, session):
     shown = json.loads(out(command, "show", "last", "--json"))
     assert shown["head"] == session.head
     assert [entry["id"] for entry in shown["entries"]] == [entry.id for entry in session.entries]
@@ -199,7 +199,7 @@ def test_on_a_terminal(command, session):
     assert not session.file.exists()
 
 
-def test_rm(command, session, store):
+def test_rm_asks_and_removes_only_what_is_named(command, session, store):
     others = [store.create() for _ in range(2)]
     command.refuse("sessions", "rm", others[0].id, code=2, says="say --yes to remove without being asked")
     assert others[0].file.exists()

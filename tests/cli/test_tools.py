@@ -1,4 +1,4 @@
-"""Tools on the command line: with lfm2-nano, in a pipe and in a terminal."""
+"""Tools on the command line run when a person or a rule allows it, in a pipe and in a terminal; on lfm2-nano."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_yes_no_and_always(chat):
     assert chat.expect_exact(["The result is red fox.", CHOICES]) == 0
 
 
-def test_edit(chat):
+def test_edited_arguments_are_checked_and_the_model_is_told(chat):
     ask(chat)
     answer(chat, "edit")
     chat.expect_exact('{"path": "plan.txt"}')

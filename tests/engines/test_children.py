@@ -37,7 +37,7 @@ def test_how_a_process_ended(code, says):
     assert describe_end(code) == says
 
 
-def test_nothing_loaded():
+def test_a_death_with_no_model_loaded_says_so():
     assert describe_death(-6, "") == (
         f"died (SIGABRT: Aborted) with no model loaded; processor: {read_processor()}"
     )

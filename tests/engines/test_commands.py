@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localagent.engines.check import VARIABLE
+from localagent.settings import ENGINE_CHECK
 from tests.cli.conftest import Command
 from tests.engines.fakes import CRASHES, llamacpp_build
 
@@ -20,21 +20,21 @@ ROOT = Path(__file__).parents[2]
 def crashing(tmp_path: Path, gguf: Path) -> Command:
     """The command on such a build, with the check turned on."""
     command = Command(tmp_path)
-    command.environment[VARIABLE] = "1"
+    command.environment[ENGINE_CHECK] = "1"
     command.environment["PYTHONPATH"] = llamacpp_build(tmp_path / "fake", CRASHES)
     return command
 
 
 @pytest.mark.parametrize("model", [(), ("--model", "lfm2-nano")], ids=["default", "nano"])
-def test_run(crashing, model):
+def test_run_says_that_the_engine_crashes(crashing, model):
     crashing.refuse("run", "Hello!", *model, code=1, says=SAYS)
 
 
-def test_chat(crashing):
+def test_chat_says_that_the_engine_crashes(crashing):
     crashing.refuse("chat", stdin=b"Hello!\n", code=1, says=SAYS)
 
 
-def test_doctor(crashing):
+def test_doctor_says_that_the_engine_crashes_and_how_to_fix_it(crashing):
     done = crashing("doctor")
     text = done.stdout.decode()
     assert "problem  llama.cpp" in text
@@ -42,7 +42,7 @@ def test_doctor(crashing):
     assert "fix: " in text
 
 
-def test_demo(crashing):
+def test_make_demo_says_that_the_engine_crashes(crashing):
     """The environment of the tests stands for the one that `make demo` made earlier."""
     done = subprocess.run(
         ["make", "demo", f"VENV={sys.prefix}", "ENGINE=llamacpp"],
@@ -62,7 +62,7 @@ def test_demo(crashing):
 
 def test_a_good_build_is_tried_once_and_then_just_runs(tmp_path, gguf):
     command = Command(tmp_path)
-    command.environment[VARIABLE] = "1"
+    command.environment[ENGINE_CHECK] = "1"
     first = command("run", "Hello!", "--model", "lfm2-nano")
     assert (first.returncode, first.stdout, first.stderr) == (0, b"Hello! How can I help?\n", b"")
     (record,) = (tmp_path / "cache" / "localagent" / "engines" / "checked").iterdir()

@@ -21,7 +21,7 @@ CPU part\t: 0xd40
 """
 
 
-def test_x86():
+def test_an_x86_processor_is_read_from_cpuinfo():
     found = parse_cpuinfo(SAPPHIRE_RAPIDS, "x86_64")
     assert found.name == "Intel(R) Xeon(R) Platinum 8481C"
     assert {"amx_tile", "amx_int8", "avx512f", "avx2", "sse4_2"} <= set(found.features)
@@ -51,7 +51,7 @@ def test_the_key_is_that_of_the_instructions_and_the_name():
     assert len(keys) == 4
 
 
-def test_this_machine():
+def test_the_processor_of_this_machine_is_read():
     found = read_processor()
     assert found.name
     assert found.architecture

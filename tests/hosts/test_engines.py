@@ -21,7 +21,8 @@ from localagent.errors import ContextOverflow, NotEnoughMemory, UsageError
 from localagent.hosts.host import EngineHost, Reuse
 from localagent.hosts.memory import require
 from localagent.hosts.prefix import SnapshotFolder
-from localagent.hosts.protocol import Prefilled, Prompt, Sampling, Token
+from localagent.hosts.protocol import Prefilled, Prompt, Token
+from localagent.hosts.sampling import Sampling
 from localagent.nano.requests import KINDS, Request, make_requests
 from localagent.prompt import Trusted
 from tests.conftest import LONG
@@ -131,7 +132,7 @@ def test_only_what_is_new_is_prefilled(hosts: dict[str, EngineHost], engine: str
     assert len(turns) > 8
 
 
-def test_branches_stay(hosts: dict[str, EngineHost], engine: str) -> None:
+def test_branches_of_a_conversation_stay_cached(hosts: dict[str, EngineHost], engine: str) -> None:
     host, cold = hosts[engine], hosts[f"{engine} cold"]
     system = {"role": "system", "content": "Branches. " * 10}
     prompts = [
@@ -148,7 +149,8 @@ def test_branches_stay(hosts: dict[str, EngineHost], engine: str) -> None:
 CONTINUE = """
 import json, sys
 from localagent import load
-from localagent.hosts.protocol import Prompt, Sampling
+from localagent.hosts.protocol import Prompt
+from localagent.hosts.sampling import Sampling
 engine, folder, ids, nano = json.loads(sys.stdin.read())
 with load(nano, backend=engine, snapshots=folder) as model:
     generation = model.host.generate(Prompt(tuple(ids), ""), Sampling(max_tokens=120))
@@ -247,7 +249,7 @@ def test_cancelled_within_a_token(hosts: dict[str, EngineHost], engine: str) -> 
     assert generation.finish.generated < 10
 
 
-def test_stop_strings(hosts: dict[str, EngineHost], engine: str) -> None:
+def test_a_stop_string_ends_the_text_before_it(hosts: dict[str, EngineHost], engine: str) -> None:
     host = hosts[engine]
     prompt = host.render([{"role": "user", "content": "Say exactly: one two three four."}])
     whole = "".join(token.text for token in run(host, prompt)[0])
@@ -263,7 +265,7 @@ def test_stop_strings(hosts: dict[str, EngineHost], engine: str) -> None:
     assert generation.finish.stop is None
 
 
-def test_logprobs(hosts: dict[str, EngineHost]) -> None:
+def test_both_engines_report_the_same_logprobs(hosts: dict[str, EngineHost]) -> None:
     found = {}
     for engine in ENGINES:
         host = hosts[engine]

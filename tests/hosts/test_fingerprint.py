@@ -12,8 +12,9 @@ from time import process_time
 import pytest
 
 from localagent.errors import InvalidWeights
-from localagent.hosts.fingerprint import SAMPLE_BYTES, fingerprint, weight_files
+from localagent.hosts.fingerprint import SAMPLE_BYTES, fingerprint
 from localagent.hosts.safetensors import read_tensors
+from localagent.hosts.weights import weight_files
 from tests.hosts.test_gguf import ARCHITECTURE, TENSOR, integer, small, string
 
 MIB = 1 << 20
@@ -116,7 +117,7 @@ def test_truncated_and_extended(tmp_path: Path) -> None:
         fingerprint(file)
 
 
-def test_no_model(tmp_path: Path) -> None:
+def test_what_is_no_model_has_no_fingerprint(tmp_path: Path) -> None:
     (tmp_path / "text.gguf").write_bytes(b"hello, I am long enough to be read as a header")
     (tmp_path / "empty.gguf").write_bytes(b"")
     (tmp_path / "counts.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 1 << 60, 1 << 60))
@@ -128,7 +129,7 @@ def test_no_model(tmp_path: Path) -> None:
         fingerprint(tmp_path / "counts.gguf")
 
 
-def test_split_set(tmp_path: Path) -> None:
+def test_every_file_of_a_split_set_counts(tmp_path: Path) -> None:
     parts = [tmp_path / f"m-0000{number}-of-00002.gguf" for number in (1, 2)]
     gguf_file(parts[0], b"\1" * MIB)
     parts[1].write_bytes(small((integer(b"split.no", 1),), (TENSOR,), data=b"\2" * MIB))
@@ -142,7 +143,7 @@ def test_split_set(tmp_path: Path) -> None:
         fingerprint(parts[0])
 
 
-def test_folders(tmp_path: Path) -> None:
+def test_every_file_of_a_folder_that_matters_counts(tmp_path: Path) -> None:
     one = folder_of(tmp_path / "a" / "model", rope_theta=1.0)
     same = folder_of(tmp_path / "b" / "other", rope_theta=1.0)
     os.utime(same / "model.safetensors", (1, 1))

@@ -16,7 +16,9 @@ from localagent.errors import ContextOverflow, EngineFailed, UsageError
 from localagent.hosts import generation as module
 from localagent.hosts.generation import Step, cut, generate
 from localagent.hosts.prefix import PrefixCache
-from localagent.hosts.protocol import Finish, Prefilled, Prompt, Sampling, Timings, Token
+from localagent.hosts.protocol import Finish, Prefilled, Prompt, Token
+from localagent.hosts.sampling import Sampling
+from localagent.messages.usage import Timings
 from localagent.model import Model
 from localagent.turn import BrokenOff
 from parsers import DIALECTS, Text
@@ -161,7 +163,9 @@ def test_what_is_reused_is_not_evaluated() -> None:
         (9, 69, "hel", "length"),
     ],
 )
-def test_limits(most: int | None, context: int, written: str, reason: str) -> None:
+def test_a_generation_ends_at_its_limit_or_at_the_context(
+    most: int | None, context: int, written: str, reason: str
+) -> None:
     """The context holds one token less than may be drawn: the last one is not evaluated."""
     steps, finish = run(start(Speaking(HELLO), Sampling(max_tokens=most), context_size=context))
     assert ("".join(texts(steps)), finish.stop_reason) == (written, reason)
@@ -196,7 +200,9 @@ def test_characters_of_several_tokens_come_whole_also_at_the_end() -> None:
         (("lo!",), "hello", None, "length"),
     ],
 )
-def test_stop_strings(stops: tuple[str, ...], written: str, stop: str | None, reason: str) -> None:
+def test_a_stop_string_ends_a_generation(
+    stops: tuple[str, ...], written: str, stop: str | None, reason: str
+) -> None:
     most = 5 if reason == "length" else None
     sequence = Speaking(HELLO)
     steps, finish = run(start(sequence, Sampling(stop=stops, max_tokens=most)))

@@ -132,7 +132,7 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [3, 20, 300, 5_000, 1_000_000, 50_000_000, -1])
-def test_truncated_weights(keep: int, gguf: Path, tmp_path: Path) -> None:
+def test_weights_cut_off_anywhere_are_refused(keep: int, gguf: Path, tmp_path: Path) -> None:
     file = tmp_path / "cut.gguf"
     size = keep if keep >= 0 else gguf.stat().st_size + keep
     with gguf.open("rb") as source, file.open("wb") as target:

@@ -1,4 +1,4 @@
-"""The llama.cpp host on real weights (SmolLM2-135M), against a bare loop written here."""
+"""The llama.cpp host gives what a bare loop over the engine gives, on real weights (SmolLM2-135M)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from localagent.hosts.llamacpp.host import most_threads
 from localagent.hosts.llamacpp.library import library
 from localagent.hosts.llamacpp.sampling import Sampler
 from localagent.hosts.owner import OwnerThread, _Call
-from localagent.hosts.protocol import Prompt, Sampling, Token
+from localagent.hosts.protocol import Prompt, Token
+from localagent.hosts.sampling import Sampling
 
 pytestmark = pytest.mark.engine
 
@@ -82,7 +83,7 @@ def test_greedy_is_the_bare_loop(host: LlamaCppHost, gguf: Path) -> None:
     assert again == tokens
 
 
-def test_stop(host: LlamaCppHost) -> None:
+def test_the_end_token_ends_an_answer(host: LlamaCppHost) -> None:
     prompt = host.render([{"role": "user", "content": "Say hi."}])
     generation = host.generate(prompt, Sampling(max_tokens=200))
     assert generation.finish is None
@@ -97,7 +98,7 @@ def test_stop(host: LlamaCppHost) -> None:
     assert finish.timings.prefill > 0 < finish.timings.decode
 
 
-def test_length(host: LlamaCppHost) -> None:
+def test_an_answer_ends_at_its_length(host: LlamaCppHost) -> None:
     generation = host.generate(host.render(ASK), Sampling(max_tokens=5))
     assert len(list(generation)) == 5
     assert generation.finish is not None
@@ -179,7 +180,7 @@ def test_every_byte_is_a_token_and_comes_back(host: LlamaCppHost) -> None:
     assert host.detokenize([single[bytes([byte])] for byte in everything]) == everything
 
 
-def test_special_tokens(host: LlamaCppHost) -> None:
+def test_a_host_knows_its_special_tokens_and_its_model(host: LlamaCppHost) -> None:
     assert {"<|im_start|>", "<|im_end|>", "<|endoftext|>"} <= host.special_tokens
     assert len(host.special_tokens) == 17
     assert host.architecture == "llama"
@@ -309,7 +310,7 @@ def sampled(host: LlamaCppHost, **options: float) -> list[int]:
     return [token.id for token in host.generate(prompt, Sampling(**settings))]  # type: ignore[arg-type]
 
 
-def test_seeds(host: LlamaCppHost) -> None:
+def test_a_seed_repeats_an_answer(host: LlamaCppHost) -> None:
     assert sampled(host) == sampled(host)
     assert sampled(host) != sampled(host, seed=8)
     assert sampled(host, seed=2**32 + 6) == sampled(host, seed=7)
@@ -407,7 +408,9 @@ def test_threads_are_capped(gguf: Path, threads: Any) -> None:
 
 
 @pytest.mark.parametrize(("cores", "most"), [(None, 64), (2, 64), (32, 128), (999, 512)])
-def test_most_threads(monkeypatch: pytest.MonkeyPatch, cores: int | None, most: int) -> None:
+def test_the_most_threads_depend_on_the_cores(
+    monkeypatch: pytest.MonkeyPatch, cores: int | None, most: int
+) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     assert most_threads() == most
 
@@ -502,14 +505,18 @@ def test_closed_host_says_so(gguf: Path) -> None:
             ask()
 
 
-def test_missing_template(host: LlamaCppHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rendering_without_a_chat_template_is_refused(
+    host: LlamaCppHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(host, "_template", None)
     monkeypatch.setattr(host, "_identity", dataclasses.replace(host._identity, chat_template=None))
     with pytest.raises(TemplateFailed, match="no chat template"):
         host.render(ASK)
 
 
-def test_missing_engine(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_engine_names_the_command_that_installs_it(
+    gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(engine_library, "_loaded", None)
     monkeypatch.setitem(sys.modules, "llama_cpp.llama_cpp", None)
     with pytest.raises(EngineMissing, match=r"pip install .*\[llamacpp\]'? .*compiler and cmake"):
@@ -533,7 +540,8 @@ def test_importing_the_host_does_not_import_the_engine() -> None:
 def test_the_interpreter_exits_cleanly_and_quietly(gguf: Path, ending: str) -> None:
     program = (
         "from localagent.hosts.llamacpp import LlamaCppHost\n"
-        "from localagent.hosts.protocol import Prompt, Sampling\n"
+        "from localagent.hosts.sampling import Sampling\n"
+        "from localagent.prompt import Prompt\n"
         f"host = LlamaCppHost.load({str(gguf)!r}, context=512)\n"
         "prompt = Prompt(host.tokenize('One, two,', special=True), '')\n" + ending
     )

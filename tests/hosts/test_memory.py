@@ -87,7 +87,7 @@ def test_against_llama_cpp(gguf: Path, heads: str, chunk: int) -> None:
 def header_of(architecture: str, tokens: int = 65_536, **keys: Any) -> Header:
     metadata = {f"{architecture}.{key.replace('__', '.')}": value for key, value in keys.items()}
     listed = {"tokenizer.ggml.tokens": Array(8, tokens, None)}
-    return Header({"general.architecture": architecture, **listed, **metadata}, 1)
+    return Header({"general.architecture": architecture, **listed, **metadata})
 
 
 # The numbers of LFM2-1.2B: 16 layers, 6 of them attention.
@@ -151,7 +151,9 @@ def test_hybrid_with_convolutions(weights: Path) -> None:
     ],
     ids=lambda value: value.architecture if isinstance(value, Header) else "",
 )  # fmt: skip
-def test_shapes(weights: Path, header: Header, kv_per_token: int, state: int) -> None:
+def test_the_kv_cache_follows_from_the_shape_in_the_header(
+    weights: Path, header: Header, kv_per_token: int, state: int
+) -> None:
     estimate = estimate_gguf(weights, header, 1024)
     assert (estimate.kv_per_token, estimate.state) == (kv_per_token, state)
 
@@ -203,7 +205,7 @@ TYPES = ["full_attention" if number in LFM2_CONFIG["full_attn_idxs"] else "conv"
 
 
 @pytest.mark.parametrize(("dtype", "width"), [("BF16", 2), ("F16", 2), ("F32", 4)])
-def test_mlx_hybrid(tmp_path: Path, dtype: str, width: int) -> None:
+def test_a_hybrid_model_on_mlx_is_estimated(tmp_path: Path, dtype: str, width: int) -> None:
     folder = mlx_folder(tmp_path / "m", dtype)
     estimate = estimate_mlx(folder, LFM2_CONFIG, 1000)
     assert estimate.weights == 5000
@@ -277,7 +279,7 @@ def test_refusals_say_what_would_fit() -> None:
     require_memory("fits", estimate, estimate.total)
     assert refusal(estimate, 2 * GB) == (
         "lfm2-1.2b needs about 4.3 GB of memory with a context of 32,768 tokens (weights 1.0 GB, KV cache "
-        "3.3 GB, state 1 kB, compute 50 MB) and 2.0 GB are available: a context of 9,472 tokens would fit: "
+        "3.3 GB, state 1,000 bytes, compute 50 MB) and 2.0 GB are available: a context of 9,472 tokens would fit: "
         "context=9472 or --context 9472 (LOCALAGENT_MEMORY_CHECK=0 loads it all the same)"
     )
     assert "the weights alone do not fit: choose a smaller model" in refusal(estimate, GB // 2)
@@ -362,7 +364,7 @@ CGROUPS: dict[str, tuple[dict[str, str], tuple[int, int] | None]] = {
 
 @pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux")
 @pytest.mark.parametrize("case", CGROUPS)
-def test_control_groups(tmp_path: Path, case: str) -> None:
+def test_the_limit_of_a_control_group_counts(tmp_path: Path, case: str) -> None:
     files, expected = CGROUPS[case]
     found, whole = read_machine(write(tmp_path, files)), read_machine(tmp_path / "none")
     assert found.total == whole.total
@@ -385,7 +387,7 @@ def test_apples_gpu_may_use_less(monkeypatch: pytest.MonkeyPatch) -> None:
     assert available_memory(gpu=True, machine=Machine(total=16, available=14)) == 14
 
 
-def test_this_machine() -> None:
+def test_the_memory_of_this_machine_is_read() -> None:
     machine: Machine = read_machine()
     assert 0 < machine.available <= machine.total
     ask: Callable[[], int] = available_memory

@@ -22,7 +22,7 @@ def one(entry):
     return server
 
 
-def test_a_program():
+def test_a_server_that_is_a_program_is_read():
     assert one(
         {
             "type": "stdio",
@@ -42,7 +42,7 @@ def test_a_program():
     "said", [{}, {"type": "http"}, {"type": "streamable-http"}, {"type": "streamableHttp"}]
 )
 @pytest.mark.parametrize("key", ["url", "serverUrl", "httpUrl"])
-def test_an_address(said, key):
+def test_a_server_at_an_address_is_read(said, key):
     entry = {key: "https://example.com/mcp", "headers": {"Authorization": "Bearer ${env:TOKEN}"}, **said}
     assert one(entry) == HttpServer(
         name="s", url="https://example.com/mcp", headers={"Authorization": "Bearer t0k"}
@@ -62,7 +62,7 @@ def test_an_address(said, key):
         ("${TOKEN}${TOKEN}", "t0kt0k"),
     ],
 )
-def test_variables(text, expanded):
+def test_variables_are_expanded_from_the_environment(text, expanded):
     assert one({"command": "x", "args": [text]}).args == (expanded,)
 
 

@@ -91,7 +91,7 @@ def test_nothing_of_a_server_reaches_the_terminal():
     assert (done.stdout, done.stderr) == ("fine fine\n", "")
 
 
-def test_pages():
+def test_tools_are_listed_from_every_page():
     with McpServers({"h": hostile("pages")}) as servers:
         assert [tool.name for tool in servers.tools()] == [f"h_t{number}" for number in range(5)]
 

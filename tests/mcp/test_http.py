@@ -9,7 +9,7 @@ import pytest
 
 from localagent.errors import McpFailed, ToolError
 from localagent.mcp import McpServers
-from localagent.mcp.offered import Arguments
+from localagent.mcp.tools import Arguments
 from tests.mcp.conftest import call, eventually
 from tests.mcp.test_servers import cancel_while_waiting
 
@@ -119,7 +119,7 @@ def test_a_schema_makes_no_request(answering):
     assert answering.heard == []
 
 
-def test_nobody_listens():
+def test_an_address_where_no_server_listens_is_an_error_with_its_name():
     with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as free:
         port = free.server_port
     with pytest.raises(McpFailed, match="'web': it cannot be reached"):

@@ -1,4 +1,4 @@
-"""Tools of a real server, over stdio."""
+"""Tools of a real server over stdio: every result comes back, a dead server is started again, none outlives us."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_tool_asks_unless_it_only_reads(servers):
     assert tool_of(servers, "real_fail").side_effects
 
 
-def test_calls(servers):
+def test_a_call_returns_text_and_structured_content(servers):
     output = call(servers, "real_add", {"a": 2, "b": 40})
     assert (output.content, output.is_error) == ("42", False)
     assert output.metadata["mcp_tool"] == "add"
@@ -64,7 +64,7 @@ def test_arguments_that_do_not_fit(servers, arguments, said):
     assert said in str(refused.value)
 
 
-def test_an_image(servers):
+def test_an_image_comes_back_as_an_image_part(servers):
     output = call(servers, "real_picture")
     [image] = output.content
     assert isinstance(image, ImagePart)
@@ -122,14 +122,14 @@ def test_cancelling_reaches_the_server(servers, tmp_path):
     assert call(servers, "real_add", {"a": 1, "b": 1}).content == "2"
 
 
-def test_calls_overlap(servers, tmp_path):
+def test_twenty_calls_run_at_once(servers, tmp_path):
     with ThreadPoolExecutor(20) as pool:
         jobs = [{"folder": str(tmp_path), "me": f"m{number}", "others": 20} for number in range(20)]
         outputs = list(pool.map(lambda job: call(servers, "real_meet", job), jobs))
     assert [output.content for output in outputs] == [f"m{number} met them" for number in range(20)]
 
 
-def test_long_results(servers):
+def test_a_result_of_megabytes_comes_back_whole(servers):
     assert call(servers, "real_long_text", {"size": 5_000_000}).content == "x" * 5_000_000
 
 
@@ -224,7 +224,7 @@ def test_a_server_that_keeps_dying_is_left_alone_for_a_while(monkeypatch):
                 call(servers, "h_t")
 
 
-def test_restart():
+def test_a_restarted_server_is_a_new_process():
     with McpServers({"real": real()}) as servers:
         first = call(servers, "real_pid").content
         servers.restart("real")
@@ -258,7 +258,7 @@ def test_calls_that_wait_end_when_the_servers_are_closed(tmp_path):
             running.result(timeout=30)
 
 
-def test_closed_servers(tmp_path):
+def test_closed_servers_refuse_calls_and_can_be_opened_again(tmp_path):
     servers = McpServers({"real": real()})
     assert [status.state for status in servers.status()] == ["closed"]
     with pytest.raises(UsageError, match="open them with `with`"):
@@ -276,7 +276,7 @@ def test_closed_servers(tmp_path):
         assert tool.bind({"a": 1, "b": 2})(context()).content == "3"
 
 
-def test_asynchronous_use():
+def test_servers_open_in_an_event_loop():
     async def main():
         async with McpServers({"real": real()}) as servers:
             return await asyncio.to_thread(call, servers, "real_add", {"a": 1, "b": 2})

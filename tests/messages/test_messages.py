@@ -96,7 +96,7 @@ def test_what_is_no_message_is_invalid_by_the_schema(wrong):
     assert not SCHEMA.is_valid(wrong)
 
 
-def test_conveniences():
+def test_properties_show_the_parts_of_each_kind():
     call = ToolCallPart(id="c1", name="get_weather", arguments={"city": "Zürich", "days": 3})
     image = ImagePart(url="https://a.b/c.png")
     message = AssistantMessage(
@@ -123,7 +123,7 @@ def test_conveniences():
     assert call.result([]).text == "[]"
 
 
-def test_factories():
+def test_factories_make_what_the_constructors_make():
     assert SystemMessage.text("Be brief.") == SystemMessage(content="Be brief.")
     assert SystemMessage.text("Be brief.").text == "Be brief."
     assert UserMessage.text("hi", agent_name="a", mode="user", payload={"image_id": 7}).payload == {

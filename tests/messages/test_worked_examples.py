@@ -1,4 +1,4 @@
-"""The worked examples of the message models that this one was made from."""
+"""The worked examples of the message models that this one was made from say the same in it."""
 
 from __future__ import annotations
 

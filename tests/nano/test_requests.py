@@ -7,8 +7,8 @@ import re
 
 import pytest
 
+from benchmarks.training.corpus import MAIN, conversation
 from localagent.nano.conversations import Author, common_words
-from localagent.nano.corpus import MAIN, conversation
 from localagent.nano.requests import KINDS, make_requests
 from localagent.nano.values import SORTS
 from localagent.nano.words import Lexicon, is_held_out

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from localagent.nano.corpus import TEMPLATE
+from benchmarks.training.tokenizer import BOS, EOS, SPECIAL
+from localagent.nano import MLX
 from localagent.nano.requests import KINDS, make_requests
-from localagent.nano.tokenizer import BOS, EOS, SPECIAL
 from localagent.prompt import ChatTemplate, Trusted
 
 TOOL = {"type": "function", "function": {"name": "ping", "parameters": {"type": "object", "properties": {}}}}
@@ -14,14 +14,14 @@ TOOL = {"type": "function", "function": {"name": "ping", "parameters": {"type": 
 
 @pytest.fixture(scope="module")
 def template():
-    return ChatTemplate(TEMPLATE.read_text(), BOS, EOS, SPECIAL)
+    return ChatTemplate((MLX / "chat_template.jinja").read_text(), BOS, EOS, SPECIAL)
 
 
 def text(template, messages, tools=(), **variables):
     return template.render(messages, list(tools) or None, **variables).text
 
 
-def test_layout(template):
+def test_a_conversation_is_laid_out_as_lfm2_does(template):
     messages = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Ping"},

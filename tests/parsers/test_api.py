@@ -1,4 +1,4 @@
-"""What a caller may get wrong, and what readers of a running turn see."""
+"""What a caller gets wrong is refused at once, and what a running turn shows is as the documentation says."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def as_a_host_sends(raw: str) -> list[Piece]:
 
 
 @pytest.mark.parametrize(("dialect", "row"), CASES)
-def test_row(dialect, row):
+def test_a_case_is_read_as_its_row_says(dialect, row):
     """Read as it says however it is cut; and cut short anywhere, the laws still hold."""
     raw = row["raw"]
     options = {key: row[key] for key in ("inside", "tools", "strict", "atomic") if key in row}
@@ -113,7 +113,7 @@ def recorded():
 
 
 @pytest.mark.parametrize("row", recorded())
-def test_recorded_output(row):
+def test_a_recorded_output_is_read_exactly(row):
     """Outputs recorded elsewhere, which are kept apart from the repository: exact in every cutting."""
     raw, expected = row["raw"], row["expected"]
     options = {"tools": row["tools"], "inside": row.get("inside")}

@@ -175,7 +175,7 @@ def test_a_bad_line_is_told_and_passed_over(tmp_path, bad, says):
     assert says in problem.reason
 
 
-def test_no_circles(tmp_path):
+def test_entries_that_name_each_other_as_parents_are_cut(tmp_path):
     session = opened(tmp_path, HEADER, entry("a", "b", "1"), entry("b", "a", "2"), entry("c", "c", "3"))
     assert told(session, "b") == ["1", "2"]
     assert told(session, "c") == ["3"]
@@ -235,7 +235,7 @@ def test_what_is_no_session(tmp_path, content, error, says):
 
 
 @pytest.mark.parametrize("path", ["folder", "file/s.jsonl", "a\0b"])
-def test_odd_paths(tmp_path, path):
+def test_a_path_that_can_be_no_session_is_refused(tmp_path, path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     with pytest.raises(UsageError):

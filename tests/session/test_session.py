@@ -1,4 +1,4 @@
-"""Sessions: branches, flushes, compactions, and what a model is told of them."""
+"""A session is a tree that only grows: branches, flushes and compactions, and what a model is told of them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_conversation_outlives_the_program(session):
     assert (session.file.stat().st_mode & 0o777, session.file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
-def test_titles(tmp_path):
+def test_a_title_is_given_or_taken_from_the_first_words(tmp_path):
     assert Session.create(tmp_path).title is None
     assert Session.create(tmp_path, title=" My \n title ").title == "My title"
     session = Session.create(tmp_path, title="  ")
@@ -75,7 +75,7 @@ def test_titles(tmp_path):
     assert session.title.endswith(" wo...")
 
 
-def test_branches(session):
+def test_a_session_goes_on_from_any_entry(session):
     question = user(session, "Hi")
     first = answer(session, "one")
     deep = user(session, "more")
@@ -245,7 +245,7 @@ def test_what_only_sessions_hold(session):
 
 
 @pytest.mark.parametrize("entry", ["", "nope", "\0", "../x", None, 3, "x" * 1000])
-def test_unknown_entries(session, entry):
+def test_an_unknown_entry_is_refused_everywhere(session, entry):
     known = user(session, "Hi")
     calls = [session.entry, session.path, session.context, session.branch, session.children]
     calls.append(lambda entry: session.compact("S", first_kept=entry))

@@ -1,4 +1,4 @@
-"""The folder of sessions."""
+"""The folder of sessions lists what is there, finds by prefix, and refuses what can be no id."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_beginning_of_an_id_is_enough(store, name, found):
 @pytest.mark.parametrize(
     "name", ["", "x", "..", "../s", "/etc/passwd", "a\0b", "\ud800", "20260101-1000*", "s" * 9999]
 )
-def test_malformed_ids(store, name):
+def test_a_malformed_id_is_refused_in_one_line(store, name):
     put(store, "20260101-100000-aaaa")
     with pytest.raises(UnknownSession, match=r"no session .* see `localagent sessions list`") as raised:
         store.open(name)
@@ -172,7 +172,7 @@ def test_a_list_reads_only_beginnings(store, monkeypatch):
     assert Session.open(big.file).title == "after the picture"
 
 
-def test_homes(monkeypatch, tmp_path):
+def test_the_folder_of_sessions_follows_localagent_home(monkeypatch, tmp_path):
     monkeypatch.setenv("LOCALAGENT_HOME", "~nosuchuser")
     with pytest.raises(UsageError, match="LOCALAGENT_HOME=~nosuchuser: no such home folder"):
         SessionStore()

@@ -1,4 +1,4 @@
-"""`localagent models` as a user runs it."""
+"""`localagent models` lists, shows, pulls, verifies and removes, and asks before it removes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def on_a_terminal(home: Path, *arguments: str, answer: str | None = None) -> tup
     return child.exitstatus, output
 
 
-def test_list(home: Path) -> None:
+def test_list_shows_size_context_and_licence(home: Path) -> None:
     done = models(home, "list")
     assert done.returncode == 0, done.stderr
     rows = {line.split()[0]: line for line in done.stdout.splitlines()}
@@ -77,7 +77,7 @@ def test_list(home: Path) -> None:
     assert "LFM Open License v1.0" in rows["lfm2.5-1.2b-instruct"]
 
 
-def test_list_json(home: Path) -> None:
+def test_list_json_says_what_is_present(home: Path) -> None:
     rows = {row["name"]: row for row in json.loads(models(home, "list", "--json").stdout)}
     assert rows["smollm2-135m"]["present"] == ["llamacpp"]
     assert rows["smollm2-135m"]["default"] is True
@@ -85,7 +85,7 @@ def test_list_json(home: Path) -> None:
     assert rows["lfm2.5-1.2b-instruct"]["sizes"]["llamacpp"] == 730_895_168
 
 
-def test_show(home: Path) -> None:
+def test_show_prints_sampling_licence_and_sources(home: Path) -> None:
     text = models(home, "show", "lfm2.5-2.6b").stdout
     for words in (
         "131,072",
@@ -129,7 +129,7 @@ def test_pull_without_a_name_takes_the_default_of_the_backend(home: Path) -> Non
     assert done.stderr.startswith("lfm2.5-1.2b-instruct (mlx), licence: LFM Open License")
 
 
-def test_verify(home: Path, tmp_path: Path) -> None:
+def test_verify_finds_a_file_that_was_changed(home: Path, tmp_path: Path) -> None:
     done = models(home, "verify")
     assert done.returncode == 0
     assert done.stdout.startswith("ok  smollm2-135m (llamacpp)")
@@ -166,7 +166,7 @@ def test_verify_passes_over_what_is_unfinished(home: Path) -> None:
     assert "localagent models pull lfm2-350m" in done.stderr
 
 
-def test_rm_asks(home: Path) -> None:
+def test_rm_asks_before_it_removes(home: Path) -> None:
     code, output = on_a_terminal(home, "rm", "smollm2-135m", answer="n\n")
     assert "Remove smollm2-135m (llamacpp)" in output
     assert (code, output.splitlines()[-1]) == (1, "not removed")
@@ -236,7 +236,7 @@ def test_help_says_what_continues(home: Path) -> None:
     assert "from Hugging Face continues where it stopped; a wheel" in text
 
 
-def test_unknown_model(home: Path) -> None:
+def test_an_unknown_model_suggests_a_known_one(home: Path) -> None:
     for command in ("show", "pull", "verify", "rm"):
         done = models(home, command, "smollm2-135n")
         assert done.returncode == 2

@@ -12,7 +12,7 @@ from tests.store.loopback import Loopback
 from tests.store.pulling import WEIGHTS, Puller, make_spec
 
 
-def test_one_file(hub_spec: ModelSpec, puller: Puller, store: WeightStore) -> None:
+def test_one_file_is_pulled_with_progress(hub_spec: ModelSpec, puller: Puller, store: WeightStore) -> None:
     assert store.find(hub_spec, "llamacpp") is None
     result = puller.pull(hub_spec)
     path = store.find(hub_spec, "llamacpp")
@@ -146,12 +146,12 @@ def test_repository_errors_are_one_line(
     assert store.find(spec, "llamacpp") is None
 
 
-def test_unknown_revision(puller: Puller, hub_spec: ModelSpec) -> None:
+def test_an_unknown_revision_is_named(puller: Puller, hub_spec: ModelSpec) -> None:
     spec = make_spec(llamacpp=HubSource(repo="acme/tiny-GGUF", file="tiny-Q4.gguf", revision="nope"))
     assert "no revision nope" in puller.pull(spec)["message"]
 
 
-def test_no_network(hub_spec: ModelSpec, puller: Puller) -> None:
+def test_a_pull_without_a_network_says_so(hub_spec: ModelSpec, puller: Puller) -> None:
     puller.environment["HF_ENDPOINT"] = "http://127.0.0.1:9"
     result = puller.pull(hub_spec)
     assert result["error"] == "DownloadFailed"
@@ -159,7 +159,7 @@ def test_no_network(hub_spec: ModelSpec, puller: Puller) -> None:
 
 
 @pytest.mark.parametrize("variable", ["LOCALAGENT_OFFLINE", "HF_HUB_OFFLINE"])
-def test_offline(
+def test_offline_nothing_is_fetched(
     variable: str, hub_spec: ModelSpec, puller: Puller, loopback: Loopback, store: WeightStore
 ) -> None:
     puller.environment[variable] = "1"

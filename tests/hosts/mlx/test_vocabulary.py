@@ -1,4 +1,4 @@
-"""Text to ids and back, from tokenizer.json alone."""
+"""Text becomes ids and ids become text by tokenizer.json alone, special tokens only where they are asked for."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_every_byte_is_a_piece(plain, spaced):
     assert plain.piece(299) == (b"", False, False, plain.piece(299).whole)  # pads the matrices
 
 
-def test_flags(plain):
+def test_special_and_end_tokens_are_flagged(plain):
     texts = {text: token for token, text in plain.special.items()}
     assert set(texts) == {
         "<|pad|>",
@@ -203,7 +203,7 @@ def test_byte_level_with_a_space_in_front(folder):
         ({"generation_config.json": {"eos_token_id": 3}}, {"<|im_end|>", "<|endoftext|>", "<|im_start|>"}),
     ],
 )
-def test_end_tokens(folder, files, ends):
+def test_end_tokens_come_from_every_file_that_names_them(folder, files, ends):
     vocabulary = make(folder, files=files)
     assert {vocabulary.special[token] for token in vocabulary.special if vocabulary.piece(token).end} == ends
 
