@@ -126,7 +126,7 @@ def test_all_hints_come_from_one_function():
     assert {file for file, _ in HINTS} >= {
         "localagent/hosts/llamacpp/compiling.py",
         "localagent/hosts/mlx/library.py",
-        "localagent/mcp/library.py",
+        "localagent/mcp/transport.py",
         "localagent/store/hub.py",
         "localagent/toolbox/fetching.py",
     }
