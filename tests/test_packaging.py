@@ -65,7 +65,7 @@ def test_the_core_asks_for_light_packages_alone(metadata):
     wanted = metadata.get_all("Requires-Dist")
     core = {re.split(r"[<>=;\[ ]", line)[0] for line in wanted if "extra" not in line}
     assert core == {
-        "docstring-parser", "filelock", "jinja2", "packaging", "platformdirs", "prompt-toolkit", "psutil", "pydantic", "rich", "typer",
+        "docstring-parser", "filelock", "jinja2", "packaging", "platformdirs", "prompt-toolkit", "psutil", "pydantic", "rich", "simpleeval", "typer",
     }  # fmt: skip
     for line in wanted:
         if line.startswith(("mlx", "transformers")) and "extra == 'all'" in line:
@@ -128,6 +128,7 @@ def test_all_hints_come_from_one_function():
         "localagent/hosts/mlx/library.py",
         "localagent/mcp/transport.py",
         "localagent/store/hub.py",
+        "localagent/toolbox/fetching.py",
     }
     for file, call in HINTS:
         extra = ast.literal_eval(call.args[0])
@@ -236,6 +237,7 @@ RAISING = {
     "llamacpp": ("llama_cpp", "from localagent.hosts.llamacpp.library import library as ask"),
     "mlx": ("mlx mlx_lm", "from localagent.hosts.mlx.library import library as ask"),
     "mcp": ("mcp", "from localagent.mcp.transport import require as ask"),
+    "web": ("httpcore2", "from localagent.toolbox.fetching import require as ask"),
 }
 
 
