@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -144,6 +145,14 @@ def test_parsers_need_nothing_installed():
         "print(collect(p.feed('<|tool_call_start|>[f(a=1)]<|tool_call_end|>') + p.close()))"
     )
     assert "arguments={'a': 1}" in run_python("-S", "-I", "-c", code)
+
+
+def test_the_tests_of_the_parsers_need_no_localagent():
+    """As `make test-parsers` runs them, with fewer examples."""
+    settings = {**os.environ, "PARSERS_ALONE": "1", "HYPOTHESIS_PROFILE": "fast"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "tests/parsers"]
+    done = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_help_imports_no_engine_and_no_model_code():
