@@ -33,7 +33,7 @@ from localagent.messages import (
     ToolMessage,
     UserMessage,
 )
-from localagent.request import build_request
+from localagent.prompt.request import build_request
 from localagent.wire import anthropic, chat_template, gemini, openai
 from parsers import DIALECTS
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from localagent.moved import install
+
 if TYPE_CHECKING:
     from localagent.agent import Agent
     from localagent.errors import LocalAgentError
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from localagent.turn import Done
 
 __all__ = ["Agent", "Done", "LocalAgentError", "Model", "load", "tool"]
+
+install()
 
 _HOMES = {
     "Agent": "localagent.agent",

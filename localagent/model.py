@@ -1,6 +1,6 @@
 """A loaded model: what users hold.
 
-Resolves a name, a path or a repository id to weights and a host, picks the parser dialect, and runs turns.
+`load` finds the weights and the engine, and the dialect that the model writes; `Model` runs turns.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from pydantic import BaseModel
 
-from localagent.dialects import AUTO, detect_dialect, find_dialect, require_markers
+from localagent.detection import AUTO, detect_dialect, find_dialect, require_markers
 from localagent.errors import UnknownModel, UsageError
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.protocol import Host, Sampling
 from localagent.messages import AssistantMessage, BaseMessage, Message, SystemMessage, UserMessage
-from localagent.turn import Done, ToolSchema, TurnEvent, render_messages, run_turn
+from localagent.prompt.rendering import ToolSchema, render_turn, request_for
+from localagent.turn import Done, TurnEvent, run_turn
 from parsers import Dialect
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ class Model:
         are more tokens than that. Raises UsageError, TemplateFailed.
         """
         conversation, most = as_conversation(messages, system), math.inf if limit is None else limit
-        return len(render_messages(self.host, self.dialect, conversation, tools, limit=most).ids)
+        request = request_for(self.host, conversation, self.name)
+        return len(render_turn(self.host, self.dialect, request, tools, most).ids)
 
     def close(self) -> None:
         """Free the weights. Safe to call twice."""
@@ -171,14 +173,15 @@ def load(
     """Load a model: a name in the catalogue, a GGUF file or an MLX folder; None is the catalogue's default.
 
     Weights that are missing are fetched first, unless `offline` (default: the environment says so);
-    `progress` hears of it. `backend`: by default MLX on Apple silicon and llama.cpp elsewhere, as far as the
+    `progress` is told of it. `backend`: by default MLX on Apple silicon and llama.cpp elsewhere, where the
     model comes for it. `dialect`: a name, or a TOML file that describes one; by default the catalogue's, and
-    with "auto", or where the catalogue says nothing, what the weights say (`dialects.detect_dialect`).
+    with "auto", or where the catalogue says nothing, what the weights say (`detection.detect_dialect`).
     `context`: tokens. `threads`: of the CPU, for llama.cpp.
 
     What was evaluated is kept for the next turn: `prefix_cache` bounds the bytes in memory for conversations
     beside the current one (None: 512 MB; 0 keeps nothing at all). `snapshots` also keeps it on disk, under
-    the user's cache or a folder of your own, from one process to the next; what was said can be read there.
+    the user's cache or a folder of your own, from one process to the next; whoever reads those files reads
+    the conversation.
 
     Raises UnknownModel, UnknownDialect, DialectMismatch, ModelMissing, DownloadFailed, InvalidWeights,
     NotEnoughMemory, EngineMissing, EngineBroken, UsageError.
@@ -192,7 +195,7 @@ def load(
     spec = None if isinstance(found, Path) else found
     if dialect is None and spec is not None and spec.dialect != AUTO:
         named = find_dialect(spec.dialect)
-    require_engine(engine)  # in a child, before it is imported here, where a crash would be the last word
+    require_engine(engine)  # in a child first: a crash in this process would end it without a word
     path = found if isinstance(found, Path) else WeightStore().pull(found, engine, progress, offline=offline)
     budget = DEFAULT_BUDGET if prefix_cache is None else prefix_cache
     if type(budget) is not int or budget < 0:
@@ -230,7 +233,7 @@ def _folder(snapshots: bool | Path | None) -> SnapshotFolder | None:
     try:
         folder = Path(snapshots).expanduser().absolute()
         with suppress(FileNotFoundError, NotADirectoryError):
-            folder.stat()  # what can be no path says so here
+            folder.stat()  # raises for what can be no path
     except (OSError, RuntimeError, TypeError, ValueError) as error:
         raise UsageError(f"snapshots is {str(snapshots)[:80]!r}, which is no folder: {error}") from error
     return SnapshotFolder(folder)
@@ -255,8 +258,8 @@ def _locate(model: str | Path | None, backend: Backend | None) -> tuple[ModelSpe
         raise UnknownModel("the model's name is empty: `localagent models list` shows all models")
     elif "/" in model:
         raise UnknownModel(
-            f"{model!r} is no file or folder, and repository ids are not loaded: fetch its weights, give "
-            "their path"
+            f"{model!r} is no file or folder, and repository ids are not loaded: fetch its weights and "
+            "give their path"
         )
     else:
         spec = catalog.get(model)
@@ -273,7 +276,7 @@ def _backend_of(path: Path, asked: Backend | None) -> Backend:
 
 
 def _existing(model: str | Path) -> Path | None:
-    """The path, if that is what it is."""
+    """The path, if `model` is one that exists."""
     try:
         path = Path(model).expanduser()
         return path if str(model).strip() and path.exists() else None

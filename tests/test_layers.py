@@ -14,11 +14,10 @@ ROOT = Path(__file__).parents[1]
 
 # The modules and packages of localagent, lowest first. Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"distribution", "errors", "jsonl", "sandbox"},
+    {"distribution", "errors", "jsonl", "moved", "sandbox"},
     {"messages"},
-    {"dialects", "pairing", "prompt", "tools"},
-    {"request"},
-    {"wire", "hosts"},
+    {"prompt", "tools"},
+    {"detection", "wire", "hosts"},
     {"catalog"},
     {"store"},
     {"engines"},

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from localagent.dialects import detect_dialect
+from localagent.detection import detect_dialect
 from localagent.errors import (
     ContextOverflow,
     DialectMismatch,
@@ -33,7 +33,7 @@ from localagent.messages import (
 )
 from localagent.model import Model, load
 from localagent.prompt import ChatTemplate
-from localagent.request import RequestWarning, build_request
+from localagent.prompt.request import RequestWarning, build_request
 from localagent.turn import Done, render_turn, run_turn
 from localagent.wire import chat_template
 from localagent.wire.chat_template import to_wire
@@ -220,9 +220,7 @@ def test_then_by_the_architecture_and_then_by_the_template():
 
 
 def test_a_dialect_needs_its_markers(gguf):
-    with pytest.raises(
-        DialectMismatch, match=r"needs <\|tool_call_start\|> and .* has not in its vocabulary"
-    ):
+    with pytest.raises(DialectMismatch, match=r"needs <\|tool_call_start\|> and .* lacks in its vocabulary"):
         load(gguf, dialect="lfm2", context=64)
 
 

@@ -30,8 +30,8 @@ from localagent.agent.waiting import Cancel, Coroutines
 from localagent.errors import UsageError
 from localagent.messages import Message, UserMessage
 from localagent.model import Conversation, Model, SamplingOptions, as_conversation
-from localagent.pairing import has_results
-from localagent.request import build_request
+from localagent.prompt.pairing import has_results
+from localagent.prompt.request import build_request
 from localagent.session import Session
 from localagent.tools import Tool, ToolSet, as_tool
 from localagent.wire import chat_template

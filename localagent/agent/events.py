@@ -12,7 +12,7 @@ from localagent.agent.approvals import ApprovalRequest, Decision
 from localagent.errors import LocalAgentError
 from localagent.hosts.protocol import Prefilled
 from localagent.messages import AssistantMessage, Message, ToolCallPart, ToolResultPart, Usage
-from localagent.request import RequestWarning
+from localagent.prompt.request import RequestWarning
 from parsers import ArgumentEnd, ArgumentsDelta, CallStart, Event, Markup, Reasoning, Text
 
 RunStop = Literal["answer", "terminated", "turn_limit", "repeated", "rescues", "length", "cancelled"]

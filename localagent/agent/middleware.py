@@ -33,7 +33,7 @@ from pydantic import ValidationError
 from localagent.agent.waiting import GRACE, Coroutines, in_thread
 from localagent.errors import UsageError
 from localagent.messages import AssistantMessage, BaseMessage, Message, ToolCallPart, ToolResultPart, explain
-from localagent.turn import ToolSchema
+from localagent.prompt.rendering import ToolSchema
 
 if TYPE_CHECKING:
     from localagent.agent.run import Run

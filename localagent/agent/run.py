@@ -52,10 +52,10 @@ from localagent.messages import (
     ToolResultPart,
     Usage,
 )
-from localagent.pairing import has_results
+from localagent.prompt.pairing import has_results
 from localagent.tools import Report, ToolContext, ToolSet
 from localagent.tools.tool import Bound
-from localagent.turn import Done, written_before
+from localagent.turn import BrokenOff, Done
 
 if TYPE_CHECKING:
     from localagent.agent.agent import Agent
@@ -244,16 +244,15 @@ class Run:
             for event in events:
                 if isinstance(event, Done):
                     return event
-                yield event
+                if isinstance(event, BrokenOff):  # the error comes next
+                    self._keep_answer(event.message)
+                else:
+                    yield event
         except GeneratorExit:
             self.cancel.set()
             for event in events:
-                if isinstance(event, Done):
+                if isinstance(event, BrokenOff | Done):
                     self._keep_answer(event.message)
-            raise
-        except BaseException as error:
-            if (written := written_before(error)) is not None:
-                self._keep_answer(written)
             raise
         raise AssertionError("a turn ends in Done")
 

@@ -15,7 +15,7 @@ from localagent.agent.batch import NOT_RUN, abandon
 from localagent.agent.gate import Slot, refused
 from localagent.agent.history import History
 from localagent.messages import Message, ToolMessage
-from localagent.pairing import unanswered
+from localagent.prompt.pairing import unanswered
 
 INTERRUPTED = (
     "No result: the program ended before this call's result was kept. It may have run, wholly or in part."

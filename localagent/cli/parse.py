@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from localagent.cli.terminal import cell, show_json, show_table
-from localagent.dialects import AUTO, find_dialect, guess_dialect
+from localagent.detection import AUTO, find_dialect, guess_dialect
 from localagent.errors import UnknownDialect
 from parsers import (
     DIALECTS,

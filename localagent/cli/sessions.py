@@ -190,7 +190,7 @@ def _exported(messages: list[Message], form: Format) -> str:
 
 def _payload(messages: list[Message], wire: str) -> str:
     """The messages of a request, as that wire spells them. Raises Unsupported, UnpairedResult."""
-    from localagent.request import build_request
+    from localagent.prompt.request import build_request
 
     module = import_module(f"localagent.wire.{wire}")
     request = build_request(messages, module.TARGET)

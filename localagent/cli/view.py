@@ -21,7 +21,7 @@ from localagent.agent import (
 from localagent.cli.terminal import Style, exactly, one_line, printable, styled, write_raw
 from localagent.hosts.protocol import Prefilled
 from localagent.messages import AssistantMessage, ToolCallPart, ToolResultPart, describe_arguments
-from localagent.request import RequestWarning
+from localagent.prompt.request import RequestWarning
 from parsers import CallEnd, Malformed, Reasoning, Text
 
 _ERASE = "\r\x1b[K"

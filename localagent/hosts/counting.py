@@ -1,8 +1,8 @@
-"""Tokenizing with a bound: a text that is far too long for the context is told from a part of it.
+"""Tokenizing with a bound: a prompt far too long for the context is refused after reading only a part of it.
 
-Ids always come from the whole text, since token boundaries depend on it. What is cut is only counted, and
-only where there is so much text that a prompt which fits is unlikely; what cannot be told so is tokenized
-whole. Call it where the vocabulary is called.
+Token boundaries depend on the whole text, so ids always come from the whole text. Only for counting is it cut
+up, and only when there is so much of it that the prompt is unlikely to fit. If the count cannot tell, the
+text is tokenized whole.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from localagent.hosts.engine import Vocabulary
-from localagent.prompt import Segment, TooManyTokens
+from localagent.prompt.segments import Segment, TooManyTokens
 
 PIECE: Final = 16_384
-"""Characters that are tokenized at once for counting."""
+"""Characters tokenized at once when counting."""
 CUT: Final = 64
-"""Tokens of a piece that do not count. A cut adds some: where it goes through a word or a special token, and
-until both sides divide a long run alike again. No vocabulary is known in which it adds half as many.
+"""Tokens of each piece that are not counted, because a cut adds some: where it goes through a
+word or a special token, and until both sides divide a long run in the same way again. In no known vocabulary
+does a cut add half as many.
 """
 _USUAL: Final = 8
-"""Characters for each token of the context up to which a text is not worth counting first."""
+"""Up to this many characters per token of the context, a text is not worth counting first."""
 
 
 def tokenize_within(
@@ -29,8 +30,8 @@ def tokenize_within(
 ) -> tuple[int, ...]:
     """The ids of a rendered prompt, as `Vocabulary.tokenize_segments` gives them.
 
-    Raises TooManyTokens when there are certainly more than `limit`. A count that is only a little too long
-    may come back whole.
+    Raises TooManyTokens when there are certainly more than `limit`. A prompt that is only a
+    little too long may come back whole.
     """
     parts = list(segments)
     if math.isfinite(limit) and sum(len(part.text) for part in parts) > max(_USUAL * limit, PIECE):
@@ -43,7 +44,7 @@ def tokenize_within(
 def count_at_least(
     vocabulary: Vocabulary, segments: Sequence[Segment], enough: float = math.inf, piece: int = PIECE
 ) -> int:
-    """A number of tokens that `segments` have at least; it stops once that is more than `enough`."""
+    """A number of tokens that `segments` surely have. Counting stops once it is more than `enough`."""
     least = 0
     for text, cut in _pieces(segments, piece):
         least += max(0, len(vocabulary.tokenize_segments((text,), continued=True)) - (CUT if cut else 0))

@@ -1,7 +1,7 @@
 """What an engine adapter provides: a vocabulary, and one live sequence of evaluated tokens.
 
 Everything else that makes a host (the owner thread, templates, prefix reuse, stop strings, the loop) is
-shared and written against these two. Contract: every method is called on the owner thread, one at a time.
+shared and written against these two. Every method is called on the owner thread, one at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from localagent.hosts.protocol import Sampling
 from localagent.hosts.utf8 import Piece
-from localagent.prompt import Segment
+from localagent.prompt.segments import Segment
 
 Cancelled = Callable[[], bool]
 
@@ -76,8 +76,8 @@ class LiveSequence(Protocol):
         """The tokens that have been evaluated, in order. Only the adapter writes to the list."""
 
     def evaluate(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
-        """Append `ids` in one chunk. False when cancelled on the way: `ids` is then no longer to be trusted,
-        and `rewind`, `restore` or `clear` is called next. Raises EngineFailed.
+        """Append `ids` in one chunk. False when cancelled on the way: the sequence is then in no known
+        state, and `rewind`, `restore` or `clear` is called next. Raises EngineFailed.
         """
 
     def decode(
@@ -113,7 +113,7 @@ class LiveSequence(Protocol):
         """A state as bytes, for a file."""
 
     def unpack(self, packed: Packed) -> State:
-        """A state from bytes. Raises ValueError for what is none."""
+        """A state from bytes. Raises ValueError for bytes that are none."""
 
 
 class Engine(Protocol):
@@ -121,11 +121,11 @@ class Engine(Protocol):
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """Of the model."""
+        """The model's vocabulary."""
 
     @property
     def sequence(self) -> LiveSequence:
-        """The only one."""
+        """The one live sequence."""
 
     @property
     def context_size(self) -> int:

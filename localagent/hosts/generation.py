@@ -1,8 +1,7 @@
-"""One generation on one engine: resume, prefill in chunks, decode.
+"""One generation on one engine: resume, prefill in chunks, decode; and what its consumer holds of it.
 
-Knows the adapters of `engine` and the prefix cache; knows nothing of templates or threads: it runs on the
-owner thread. Contract: `generate` yields `Prefilled` for every chunk and every token sampled, the end token
-included, and returns a `Finish`.
+`generate` runs on the owner thread: it yields `Prefilled` for every chunk and every token sampled, the end
+token included, and returns a `Finish`. `EngineGeneration` is the consumer's side of that stream.
 
 A prompt is cut after the end of every message, and every `engine.chunk` tokens within one. Each cut is a
 checkpoint; and since the cuts follow from the prompt alone, a prompt that resumes at one of them is computed
@@ -11,20 +10,72 @@ with the same sums, and gives the same tokens, as one that starts cold.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 from localagent.hosts.engine import Cancelled, Engine, Vocabulary
+from localagent.hosts.owner import Stream
 from localagent.hosts.prefix import PrefixCache
 from localagent.hosts.protocol import Finish, Logprobs, Prefilled, Sampling, StopReason, Timings, Token
 from localagent.hosts.stopping import StopStrings
 from localagent.hosts.utf8 import TokenText
 
 Step = Prefilled | Token
+Record = Callable[[Sequence[Token]], None]
+
+
+class EngineGeneration:
+    """A running generation: an iterator of tokens. Dropping it cancels it."""
+
+    def __init__(self, stream: Stream[Step, Finish], record: Record) -> None:
+        self._stream = stream
+        self._record = record
+        self._tokens: list[Token] = []
+
+    def __iter__(self) -> EngineGeneration:
+        return self
+
+    def __next__(self) -> Token:
+        while not isinstance(step := self._step(), Token):
+            pass
+        return step
+
+    def steps(self) -> Iterator[Step]:
+        """The tokens, and before them the progress of the prefill."""
+        with contextlib.suppress(StopIteration):
+            while True:
+                yield self._step()
+
+    @property
+    def finish(self) -> Finish | None:
+        """None while tokens may still come, and after an error."""
+        return self._stream.result
+
+    def close(self) -> None:
+        """Stop early and wait until the engine has stopped. Safe to call twice and after the end."""
+        self._stream.close()
+        self._remember()
+
+    def _step(self) -> Step:
+        """The next of either kind. Raises StopIteration, and OwnerClosed when the host was closed."""
+        try:
+            step = next(self._stream)
+        except StopIteration:
+            self._remember()
+            raise
+        if isinstance(step, Token):
+            self._tokens.append(step)
+        return step
+
+    def _remember(self) -> None:
+        tokens, self._tokens = self._tokens, []
+        if tokens:
+            self._record(tokens)
 
 
 def generate(
@@ -32,20 +83,20 @@ def generate(
 ) -> Generator[Step, None, Finish]:
     """Prefill `ids` and sample until an end token, a limit, a stop string, or until `cancelled()`.
 
-    The timings leave out the time in which the consumer holds the generator. Raises EngineFailed.
+    The timings leave out the time that the consumer takes between two steps. Raises EngineFailed.
     """
     run = _Run(engine, prefix, ids, sampling, cancelled)
     try:
         yield from run.steps()
     except Exception:
-        prefix.clear()  # nobody knows what the engine holds now
+        prefix.clear()  # what the engine holds now is unknown
         raise
     return run.finish()
 
 
 @dataclass(slots=True)
 class _Run:
-    """The generation under way."""
+    """The state of one running generation."""
 
     engine: Engine
     prefix: PrefixCache

@@ -1,8 +1,7 @@
-"""A host on any engine: what `protocol.Host` promises, written once.
+"""One loaded model on any engine: what `protocol.Host` promises, written once for all of them.
 
-Knows how the chat template, the transcripts, the prefix cache, the engine and the owner thread fit together;
-knows no engine. Contract: see `protocol`. Any thread may call any method; generations queue up in the order
-of the calls.
+Here the chat template, the transcripts, the prefix cache, the engine and its owner thread come together. Any
+thread may call any method; generations queue up in the order of the calls.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from typing import Any, Self, TypeVar
 from localagent.errors import ContextOverflow, UsageError
 from localagent.hosts.counting import tokenize_within
 from localagent.hosts.engine import Engine
-from localagent.hosts.generation import Step, generate
+from localagent.hosts.generation import EngineGeneration, Step, generate
 from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots, Transcripts
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
-from localagent.hosts.prefix.transcripts import spell, unspell
-from localagent.hosts.protocol import Finish, Prompt, Sampling, Spelling
-from localagent.hosts.running import EngineGeneration, closed_is_usage, recorder
-from localagent.prompt import ChatTemplate, TooManyTokens
+from localagent.hosts.prefix.transcripts import recorder, spell, unspell
+from localagent.hosts.protocol import Finish, Sampling
+from localagent.prompt.segments import Prompt, Spelling, TooManyTokens
+from localagent.prompt.template import ChatTemplate
 
 DEFAULT_CONTEXT = 32_768
 LOADED_VARIABLE = "LOCALAGENT_LOADED_NOTE"
@@ -70,8 +69,8 @@ class EngineHost:
         reuse = reuse or Reuse()
 
         def build() -> tuple[Engine, PrefixCache, Transcripts]:
-            # Registered where they are made: an interrupt of the waiting caller loses what this returns.
-            # Nothing refers to `self`: what the owner keeps must not keep the host alive.
+            # Registered as they are made: if the waiting caller is interrupted, what this returns is lost.
+            # Nothing here refers to `self`: whatever the owner thread holds would keep the host alive.
             engine = make()
             at_end(engine.close)
             transcripts = Transcripts(engine.vocabulary.special.values())
@@ -157,7 +156,7 @@ class EngineHost:
             length, known = self._transcripts.longest(text) if self._transcripts else (0, ())
             rest = unspell(text, length) if length else rendered.segments
             room = limit - len(known)
-            ids = self._run(lambda: tokenize_within(self._engine.vocabulary, rest, room, length > 0))
+            ids = self._owner.run(lambda: tokenize_within(self._engine.vocabulary, rest, room, length > 0))
         except TooManyTokens as many:
             raise ContextOverflow(len(known) + many.least - 1, self.context, exact=False) from None
         ids = known + ids
@@ -183,26 +182,25 @@ class EngineHost:
             stop = cancelled if cancel is None else lambda: cancel.is_set() or cancelled()
             return generate(engine, prefix, ids, sampling, stop)
 
-        with closed_is_usage():
-            stream = self._owner.stream(start)
+        stream = self._owner.stream(start)
         record = recorder(prompt, self._template, self._transcripts, engine.vocabulary.piece)
         return EngineGeneration(stream, record)
 
     def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
         """The ids of `text` with nothing added; control tokens are recognised only when `special`."""
-        return self._run(lambda: self._engine.vocabulary.tokenize(text, special))
+        return self._owner.run(lambda: self._engine.vocabulary.tokenize(text, special))
 
     def detokenize(self, ids: Sequence[int]) -> bytes:
         """The bytes that `ids` spell, special tokens included. Raises UsageError for an unknown id."""
         piece = self._engine.vocabulary.piece
         try:
-            return self._run(lambda: b"".join(piece(token).data for token in ids))
+            return self._owner.run(lambda: b"".join(piece(token).data for token in ids))
         except IndexError as error:
             raise UsageError(str(error)) from error
 
     def save(self) -> None:
-        """Put what is evaluated on disk now, where snapshots are kept; `close` does so, too."""
-        self._run(self._prefix.write)
+        """Put what is evaluated on disk now, if snapshots are kept; `close` does so as well."""
+        self._owner.run(self._prefix.write)
 
     def close(self) -> None:
         """Cancel what runs, free the weights and end the owner thread. Safe to call twice."""
@@ -213,10 +211,6 @@ class EngineHost:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _run(self, function: Callable[[], T]) -> T:
-        with closed_is_usage():
-            return self._owner.run(function)
 
 
 def _key(identity: Identity) -> SnapshotKey:

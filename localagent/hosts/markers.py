@@ -1,7 +1,8 @@
-"""What a marker of a chat format looks like.
+"""Which tokens of a vocabulary are markers of a chat format.
 
-Vocabularies keep two things whole that are no control tokens: markers (`<think>` and `<tool_call>` in Qwen3)
-and ordinary text (runs of spaces, HTML tags in Gemma). Content must not spell the former, and may the latter.
+Some tokens are kept whole without being control tokens: markers, such as `<think>` and `<tool_call>` in
+Qwen3, and ordinary text, such as runs of spaces or HTML tags in Gemma. Content must not spell markers. It may
+spell ordinary text.
 """
 
 from __future__ import annotations
@@ -16,5 +17,5 @@ _HTML = re.compile(
 
 
 def looks_like_marker(text: str) -> bool:
-    """Whether a token kept whole is a marker and no ordinary text."""
+    """Whether a token kept whole is a marker rather than ordinary text."""
     return _MARKER.fullmatch(text) is not None and _HTML.fullmatch(text) is None

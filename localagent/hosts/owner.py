@@ -1,12 +1,12 @@
 """The owner thread: one thread per host that makes all of its engine calls.
 
-Knows threads and queues; knows nothing of engines or tokens. Contract:
+Engines may be called from one thread only, and a stream must not make its consumer wait. The rules:
 
 - Everything runs on the one thread, in the order it was asked for: calls, streams, the closing of streams
   and, last, the callables given to `at_end`. A call asked for while a stream runs is made between two items.
 - A stream is a generator that runs a few items ahead of its consumer, so that the next token is computed
-  while the consumer works on this one. It runs on to its end while another stream waits behind it: one thread
-  that consumes two streams in any order cannot lock up.
+  while the consumer works on this one. While another stream waits for it, it runs on to its end: a thread
+  that consumes two streams in any order cannot lock itself up.
 - A stream is cancelled by `Stream.close`, by dropping the stream, and by the end of the owner. The generator
   sees it through the `cancelled` callable it is given, must return soon after, and its return value is kept.
 - Exceptions arrive in the consumer with their traceback.
@@ -28,6 +28,8 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
+
+from localagent.errors import UsageError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -68,8 +70,11 @@ class _End:
     error: BaseException | None = None
 
 
-class OwnerClosed(RuntimeError):
-    """The owner thread has ended or is ending."""
+class OwnerClosed(UsageError, RuntimeError):
+    """The owner thread has ended or is ending, or belongs to another process."""
+
+    def __init__(self, why: str = "the host is closed") -> None:
+        super().__init__(f"{why}: load the model again")
 
 
 class OwnerThread:
@@ -136,7 +141,7 @@ class OwnerThread:
         # Under the lock, so that no job can come after the stop and wait for ever.
         with self._lock:
             if self._closed:
-                raise OwnerClosed("the host is closed")
+                raise OwnerClosed()
             self._worker.inbox.put(job)
 
 
@@ -263,7 +268,7 @@ class _Worker:
 
 
 def _refused() -> _End:
-    return _End(error=OwnerClosed("the host is closed"))
+    return _End(error=OwnerClosed())
 
 
 def _outcome(function: Callable[[], Any]) -> _End:

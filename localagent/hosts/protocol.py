@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from localagent.errors import UsageError
+from localagent.prompt.segments import Prompt
 
 StopReason = Literal["stop", "length", "cancelled"]
 MOST_LOGPROBS = 20
@@ -76,31 +77,6 @@ class Sampling:
         tops = self.logprobs
         valid = tops is None or (_whole(tops) and 0 <= tops <= MOST_LOGPROBS)
         _require("logprobs", tops, valid, f"a whole number from 0 to {MOST_LOGPROBS}")
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A rendered conversation: token ids, the text they spell, and the span it leaves open.
-
-    `inside` is "reasoning" when the chat template ends by opening a reasoning block, which is for the one to
-    say who knows the dialect. `key` is the host's own mark, by which it finds the tokens again that the model
-    wrote. `tail` is the end of the text as far as no content can have forged control tokens there, None for
-    the whole of it.
-    """
-
-    ids: tuple[int, ...]
-    text: str
-    inside: Literal["reasoning"] | None = None
-    key: Spelling | None = None
-    tail: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Spelling:
-    """A rendered text with its control tokens told apart, and the very ids that it was rendered to."""
-
-    text: str
-    ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +186,7 @@ class Host(Protocol):
         *,
         limit: float | None = None,
     ) -> Prompt:
-        """Template-shaped messages (see `wire.chat_template`) to a prompt that ends where the model
+        """Template-shaped messages (see `prompt.variables`) to a prompt that ends where the model
         is to continue.
 
         With many more tokens than `limit` (by default what the context holds; infinite for a whole prompt

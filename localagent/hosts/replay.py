@@ -1,7 +1,7 @@
 """A host that plays recorded tokens back: no engine, the same interface.
 
-For replaying a recorded generation through the parser, the turn and everything above them, and for
-measuring what those cost by themselves. It computes nothing, so `render` and sampling decide nothing.
+It takes a recorded generation through the parser, the turn and everything above them, to test those and to
+measure what they cost by themselves. Nothing is computed, so the prompt and the sampling have no effect.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from time import perf_counter
 from typing import Any
 
 from localagent.errors import UsageError
-from localagent.hosts.protocol import Finish, Prompt, Sampling, StopReason, Timings, Token
+from localagent.hosts.protocol import Finish, Sampling, StopReason, Timings, Token
 from localagent.hosts.stopping import StopStrings
+from localagent.prompt.segments import Prompt
 
 
 class ReplayHost:
@@ -107,7 +108,7 @@ class ReplayGeneration:
         return self._tokens[self._played - 1]
 
     def steps(self) -> Iterator[Token]:
-        """The same tokens: a replay has no prefill."""
+        """The tokens alone: a replay has no prefill."""
         yield from self
 
     def close(self) -> None:

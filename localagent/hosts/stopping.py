@@ -1,8 +1,8 @@
 """Ends a generation before a stop string, wherever token borders fall.
 
-Knows `protocol.Token`. Contract: tokens go in and come out in order, as they are, until a stop string appears
-in their text; the token in which it begins comes out with the text before it, if there is any. A token is
-held back only while its text may still belong to a stop string.
+Tokens go in and come out in order, unchanged, until a stop string appears in their text. The token in which
+it begins comes out with the text before it, if there is any. A token is held back only while its text may
+still belong to a stop string.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Turns the byte pieces of tokens into text, one token at a time.
 
-Knows UTF-8 and `protocol.Token`; knows nothing of engines. Contract: every token comes out once, in order,
-and the texts join to exactly what the joined bytes decode to with `errors="replace"`. A token whose bytes end
-inside a character is held back until the next token shows whether the character goes on, so that a special
-token's text is always just its own.
+Every token comes out once, in order, and the texts join to exactly what the joined bytes decode to with
+`errors="replace"`. A token whose bytes end inside a character is held back until the next token shows whether
+the character goes on, so that a special token's text is always just its own.
 """
 
 from __future__ import annotations

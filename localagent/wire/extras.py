@@ -1,7 +1,7 @@
-"""What a provider wants back with a part: opaque fields of its own, kept in `provider_metadata`.
+"""Fields that a provider wants back with a part, kept untouched in `provider_metadata`.
 
-Knows where such fields go and that they are not to be touched; knows no field by name. Only the provider that
-a wire belongs to is looked at, so one provider's fields never reach another.
+No field is known here by name. A wire looks only at the fields of its own provider, so those of one provider
+never reach another.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def attach(
 
 
 def collect(block: Fields, provider: str, **nested: Fields) -> dict[str, Any]:
-    """Provider metadata of what nobody has taken from a block and the objects in it."""
+    """Provider metadata made of the fields of a block, and of the objects in it, that no reader took."""
     rest = block.rest()
     rest |= {name: left for name, fields in nested.items() if (left := fields.rest())}
     return {provider: rest} if rest else {}
 
 
 def keep(message: M, turn: Fields, provider: str) -> M:
-    """The message with what nobody has taken from its turn in `payload`, which stays when messages go out."""
+    """The message with the fields of its turn that no reader took in `payload`, which is never sent."""
     rest = turn.rest()
     return type(message)(**{**dict(message), "payload": {provider: rest}}) if rest else message
 

@@ -1,7 +1,7 @@
-"""What wires share that have two roles: one slot for the system message, and tool results in user turns.
+"""Shared by wires with two roles, one slot for the system message, and tool results in user turns.
 
-Reading, a run of results becomes a ToolMessage, what stands around it becomes user messages. Calls wait for
-their results until the next assistant turn; which result answers which call is `pairing`'s to say.
+On reading, a run of results becomes a ToolMessage and what stands around it becomes user messages. Calls wait
+for their results until the next assistant turn; `prompt.pairing` decides which result answers which call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
-from localagent.pairing import pair
+from localagent.prompt.pairing import pair
 
 
 def fold(
@@ -33,7 +33,9 @@ def fold(
     for at, message in enumerate(messages):
         try:
             if at and isinstance(message, SystemMessage):
-                raise Unsupported("a system message behind others; build_request lifts them, as one")
+                raise Unsupported(
+                    "a system message after others: build_request joins them into one, in front"
+                )
             written = write(message)
         except Unsupported as error:
             raise Unsupported(f"message {at}: {error}") from None

@@ -1,6 +1,6 @@
-"""Reading a provider's JSON: every field checked, every complaint with its place.
+"""Reading a provider's JSON: every field is checked, and every complaint says where.
 
-Knows nothing of any provider. What a reader does not take is left in `rest`, so that nothing goes unnoticed.
+What a reader does not take is left in `rest`, so that nothing goes unnoticed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from localagent.messages import explain
 
 @contextmanager
 def at(where: str) -> Iterator[None]:
-    """What the message model refuses inside becomes an InvalidMessage that says where."""
+    """Turn what the message model refuses into an InvalidMessage that says where."""
     try:
         yield
     except ValidationError as error:

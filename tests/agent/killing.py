@@ -29,8 +29,8 @@ from localagent.errors import UsageError
 from localagent.messages import AssistantMessage, Message, RescueMessage, ToolMessage, UserMessage
 from localagent.nano import GGUF
 from localagent.nano.tasks import Task, make_tasks
-from localagent.pairing import unanswered
-from localagent.request import build_request
+from localagent.prompt.pairing import unanswered
+from localagent.prompt.request import build_request
 from localagent.session import MessageEntry, Session
 from localagent.wire.chat_template import TARGET
 from tests.agent.solving import Bench, check_history, identity, outcome_of

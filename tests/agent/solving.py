@@ -12,7 +12,7 @@ from localagent.errors import InvalidArguments
 from localagent.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
 from localagent.model import Model
 from localagent.nano.tasks import Step, Task
-from localagent.request import build_request
+from localagent.prompt.request import build_request
 from localagent.tools import Tool, ToolContext, ToolOutput
 from localagent.wire.chat_template import TARGET
 

@@ -12,7 +12,7 @@ from localagent.agent import (
     ToolEnded,
     ToolProgress,
 )
-from localagent.request import build_request
+from localagent.prompt.request import build_request
 from localagent.tools import ToolContext, tool
 from localagent.wire import chat_template
 from tests.agent.replaying import block, follow, scripted

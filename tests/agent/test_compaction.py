@@ -41,7 +41,7 @@ from localagent.messages import (
     UserMessage,
 )
 from localagent.model import load
-from localagent.request import build_request
+from localagent.prompt.request import build_request
 from localagent.session import CompactionEntry, MessageEntry, Session
 from localagent.tools import Tool
 from localagent.wire.chat_template import TARGET

@@ -20,7 +20,7 @@ from localagent.messages import (
     ToolCallPart,
     UserMessage,
 )
-from localagent.request import build_request
+from localagent.prompt.request import build_request
 from localagent.wire import chat_template
 from tests.agent.replaying import block, follow, lines, scripted
 from tests.agent.sample_tools import (

@@ -32,7 +32,7 @@ from localagent.messages import (
     ImagePart,
     TextPart,
 )
-from localagent.request import build_request
+from localagent.prompt.request import build_request
 from localagent.tools import Tool, tool
 from localagent.wire import chat_template
 from parsers import CallEnd, Malformed, Text

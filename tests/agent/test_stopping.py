@@ -15,7 +15,7 @@ from localagent.agent import (
 )
 from localagent.agent.batch import NOT_RUN
 from localagent.agent.executing import STOPPED
-from localagent.request import build_request
+from localagent.prompt.request import build_request
 from localagent.tools import ToolContext, tool
 from localagent.wire import chat_template
 from parsers import CallEnd, Text

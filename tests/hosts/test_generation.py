@@ -18,7 +18,7 @@ from localagent.hosts.generation import Step, cut, generate
 from localagent.hosts.prefix import PrefixCache
 from localagent.hosts.protocol import Finish, Prefilled, Prompt, Sampling, Timings, Token
 from localagent.model import Model
-from localagent.turn import written_before
+from localagent.turn import BrokenOff
 from parsers import DIALECTS, Text
 from tests.hosts.prefix.chain import folded
 from tests.hosts.speaking import END, START, Bytes, Speaking, SpeakingEngine, failing, speaking_host
@@ -90,11 +90,12 @@ def test_an_error_of_the_engine_is_never_the_end_of_an_answer(
 ) -> None:
     with speaking_host(Speaking(HELLO, failing(work, at)), chunk=4) as host:
         model = Model(host, DIALECTS["plain"])
-        with pytest.raises(EngineFailed) as caught:
-            model.respond("What?")
-        kept = written_before(caught.value)
-        assert (kept and kept.text) == written
-        assert kept is None or kept.stop_reason == "error"
+        events: list[Any] = []
+        with pytest.raises(EngineFailed):
+            events.extend(model.stream("What?"))
+        kept = [event.message for event in events if isinstance(event, BrokenOff)]
+        assert [message.text for message in kept] == ([written] if written else [])
+        assert [message.stop_reason for message in kept] == (["error"] if written else [])
         assert model.respond("What?").text == "hello", "the next one begins afresh"
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from localagent import log, messages, pairing, request, session
+from localagent import log, messages, session
 from localagent.messages import media
+from localagent.prompt import pairing, request
 from localagent.session import entries
 from localagent.wire import anthropic, chat_template, gemini, openai
 

@@ -20,7 +20,7 @@ from localagent.messages import (
     dump_messages,
     load_messages,
 )
-from localagent.request import build_request
+from localagent.prompt.request import build_request
 from localagent.session import Session
 from localagent.wire import anthropic, gemini, openai
 

@@ -18,7 +18,7 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
-from localagent.request import Target, build_request
+from localagent.prompt.request import Target, build_request
 from localagent.session import BranchSummaryEntry, CompactionEntry, Session
 
 text = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -20,7 +20,7 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
-from localagent.request import Target, build_request
+from localagent.prompt.request import Target, build_request
 from localagent.session import BranchSummaryEntry, CompactionEntry, Session
 
 

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from localagent.errors import InvalidMessage, UnpairedResult, Unsupported
-from localagent.request import build_request
+from localagent.prompt.request import build_request
 from tests.wire.strategies import spoil
 
 

@@ -32,7 +32,7 @@ from localagent.messages import (
     Usage,
     UserMessage,
 )
-from localagent.request import build_request
+from localagent.prompt.request import build_request
 from localagent.wire import anthropic
 from localagent.wire.anthropic import TARGET, from_wire, read_response, to_wire
 from tests.messages import strategies as anything
@@ -447,7 +447,7 @@ def test_a_cached_system_prompt_is_a_list_of_blocks():
         (UserMessage(content=(TextPart(text="x", provider_metadata={"anthropic": "x"}),)), "no object"),
         (UserMessage(content=(TextPart(text="x", provider_metadata={"anthropic": {"is_error": True}}),)), "is_error"),
         (CustomMessage(custom_type="x"), "'custom'"),
-        (SystemMessage.text("again"), "build_request lifts"),
+        (SystemMessage.text("again"), "build_request joins"),
     ],
 )  # fmt: skip
 def test_what_the_wire_cannot_carry_is_refused_by_name(message, says):

@@ -21,7 +21,7 @@ from localagent.messages import (
     UserMessage,
 )
 from localagent.prompt import ChatTemplate, Mixed, Trusted
-from localagent.request import build_request
+from localagent.prompt.request import build_request
 from localagent.wire import chat_template
 from localagent.wire.chat_template import TemplateSupport, from_wire, probe, to_wire
 from parsers import DIALECTS, CallPart, StreamParser, collect
@@ -231,7 +231,7 @@ def test_markers_in_a_plain_string_are_text():
         ({"role": "wizard"}, "messages[0]: 'wizard' is no role of a chat template"),
         ("x", "messages[0]: a string where an object belongs"),
         ({"role": "user", "content": ["x"]}, "messages[0].content: no string"),
-        ({"role": "assistant", "content": Mixed([Trusted(START), "[f(", Trusted(END)])}, "a block of calls that is none"),
+        ({"role": "assistant", "content": Mixed([Trusted(START), "[f(", Trusted(END)])}, "a block of calls that cannot be read"),
         ({"role": "assistant", "tool_calls": [{"function": {}}]}, "messages[0].tool_calls[0].function.name: missing"),
         ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}, "not the JSON text of an object"),
         ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": [1]}}]}, "arguments: Input should be an object"),

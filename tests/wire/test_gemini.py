@@ -26,7 +26,7 @@ from localagent.messages import (
     Usage,
     UserMessage,
 )
-from localagent.request import build_request
+from localagent.prompt.request import build_request
 from localagent.wire import gemini
 from localagent.wire.gemini import TARGET, from_wire, read_response, to_wire
 from tests.messages import strategies as anything
@@ -363,7 +363,7 @@ def answer(**fields: Any) -> ToolMessage:
         (UserMessage(content=(TextPart(text="x", provider_metadata={"google": {"functionCall": {}}}),)), "'functionCall'"),
         (UserMessage(content=(TextPart(text="x", provider_metadata={"google": {"thought": True}}),)), "'thought'"),
         (CustomMessage(custom_type="x"), "'custom'"),
-        (SystemMessage.text("again"), "build_request lifts"),
+        (SystemMessage.text("again"), "build_request joins"),
     ],
 )  # fmt: skip
 def test_what_the_wire_cannot_carry_is_refused_by_name(message, says):

@@ -24,7 +24,7 @@ from localagent.messages import (
     ToolMessage,
     UserMessage,
 )
-from localagent.request import build_request
+from localagent.prompt.request import build_request
 from localagent.wire import openai
 from tests.messages import strategies
 from tests.messages.strategies import json_values, lists_of, name, text

@@ -13,7 +13,7 @@ from typing import Any
 
 from localagent.hosts.markers import looks_like_marker
 from localagent.hosts.utf8 import Piece, make_piece
-from localagent.prompt import Segment
+from localagent.prompt.segments import Segment
 
 _UNKNOWN, _CONTROL, _USER_DEFINED = 1 << 0, 1 << 3, 1 << 4
 _SENTENCEPIECE = 1

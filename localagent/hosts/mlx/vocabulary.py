@@ -20,7 +20,7 @@ from localagent.hosts.mlx.folder import Folder
 from localagent.hosts.mlx.library import Library, first_line
 from localagent.hosts.mlx.pieces import find_speller, steps
 from localagent.hosts.utf8 import Piece, make_piece
-from localagent.prompt import Segment
+from localagent.prompt.segments import Segment
 
 # Special tokens that end a turn whatever the configuration says: many name only one of several.
 _ENDS = {

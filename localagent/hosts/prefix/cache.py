@@ -1,13 +1,12 @@
 """Which evaluated state a prompt can go on from.
 
-Knows token ids and the adapter's `LiveSequence`; knows nothing of text, engines or threads. Contract: after
-`resume(ids)` the live sequence holds a strict prefix of `ids`, the longest that is to be had; the caller
+After `resume(ids)` the live sequence holds a strict prefix of `ids`, the longest there is; the caller
 evaluates the rest and calls `mark` after every chunk.
 
-Recurrent state cannot be cut, so a sequence is re-entered only where it ends or where a checkpoint was taken;
-attention-only models follow the same rule, since sums, and with them tokens, depend on where a prompt is cut
-into chunks. What the live sequence loses on the way to another prompt is saved first, and kept within a
-budget of bytes; the least recently used goes first.
+Recurrent state cannot be cut, so a sequence is re-entered only at its end or at a checkpoint. Attention-only
+models follow the same rule, since sums, and with them tokens, depend on where a prompt is cut into chunks.
+What the live sequence loses on the way to another prompt is saved first, within a budget of bytes; the least
+recently used goes first.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from localagent.hosts.prefix.transcripts import Transcripts
 DEFAULT_BUDGET = 512 << 20
 """Bytes of saved states and checkpoints per loaded model."""
 _MOST_CHECKPOINTS = 64
-_WORTH_SAVING = 32  # tokens: evaluating fewer again costs less than copying them
-_WORTH_LOADING = 32  # tokens: what a file must be ahead of memory
+_WORTH_SAVING = 32  # tokens: fewer are evaluated again more cheaply than copied
+_WORTH_LOADING = 32  # tokens by which a file must be ahead of memory to be worth reading
 
 log = logging.getLogger(__name__)
 

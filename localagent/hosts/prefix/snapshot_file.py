@@ -2,9 +2,9 @@
 
     magic, length of the header, digest of the header, header (JSON), buffers, digest of the buffers
 
-Knows the format and nothing of folders or engines. Contract: `read_header` and `read_states` give back what
-`write_file` wrote, or None and ValueError; whatever else the bytes are, nothing of them is used. Every byte
-is under a digest, and a header that has the right one is still checked for sense.
+`read_header` and `read_states` give back what `write_file` wrote. From any other bytes they use nothing: the
+one returns None, the other raises ValueError. Every byte is under a digest, and a header whose digest is
+right is still checked for sense.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Header(NamedTuple):
 
 
 def digest(data: bytes | memoryview) -> bytes:
-    """The hash that everything here is checked with."""
+    """The hash that every check here uses."""
     return hashlib.blake2b(data, digest_size=_DIGEST).digest()
 
 
@@ -123,7 +123,7 @@ def read_states(path: Path, header: Header) -> list[Packed]:
 
 
 def _sensible(fields: Any, begin: int) -> Header:
-    """The header, every field of which is what it must be. Raises ValueError, KeyError, TypeError."""
+    """The header, with every field checked. Raises ValueError, KeyError, TypeError."""
     key, ids, lengths, states = fields["key"], fields["ids"], fields["lengths"], fields["states"]
     turns = [(text, tuple(more)) for text, more in fields["turns"]]
     sizes = [size for _, each in states for size in each]
@@ -145,7 +145,7 @@ def _sensible(fields: Any, begin: int) -> Header:
 
 
 def _whole(numbers: Sequence[Any]) -> bool:
-    """Whether all are whole numbers from 0 on."""
+    """Whether all are whole numbers, 0 or more."""
     return isinstance(numbers, list | tuple) and all(
         type(number) is int and number >= 0 for number in numbers
     )

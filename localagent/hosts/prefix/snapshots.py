@@ -1,10 +1,9 @@
 """Evaluated sequences on disk: which there are, which one to use, and how much of the disk they may take.
 
-Knows folders and limits; the file itself is `snapshot_file`. One folder per `SnapshotKey`, which names
-everything that an evaluated state depends on; one file per sequence, named by the hash of its ids. Contract:
-a file that is torn, foreign, or not written by this user is ignored with a warning, never trusted, and
-replaced when the same sequence is written again. The files hold what was said in a conversation, so nobody
-else may read them.
+There is one folder per `SnapshotKey`, which names everything that an evaluated state depends on, and one file
+per sequence, named by the hash of its ids. A file that is torn, foreign, or not written by this user is
+ignored with a warning, never trusted, and replaced when the same sequence is written again. The files hold
+what was said in a conversation, so nobody else may read them.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ class SnapshotFolder:
         return _by_use(self.root, f"*/*{_SUFFIX}")
 
     def describe(self, path: Path) -> tuple[SnapshotKey, int] | None:
-        """The key of a snapshot and its number of tokens. None for a file that is none."""
+        """The key of a snapshot and its number of tokens. None for a file that is no snapshot."""
         header = read_header(path)
         names = {field.name for field in fields(SnapshotKey)}
         if header is None or set(header.key) != names:  # none, or one of another version
@@ -125,7 +124,7 @@ class SnapshotFolder:
         for torn in _by_use(self.root, f"*/*{_SUFFIX}.tmp*"):
             torn.unlink(missing_ok=True)
         for folder in (path for path in self.root.glob("*") if path.is_dir()):
-            with suppress(OSError):  # something of somebody else's is in it
+            with suppress(OSError):  # it holds something that is not ours
                 folder.rmdir()
         return count, size
 
@@ -141,7 +140,7 @@ class Snapshots:
         """What is known of each file, as long as it is the same one: None for one not to be used."""
 
     def turns(self) -> Iterator[Turns]:
-        """The generations behind every stored sequence, oldest first."""
+        """The generations that make up every stored sequence, oldest first."""
         for header in self._scan().values():
             yield header.turns
 

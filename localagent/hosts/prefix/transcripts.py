@@ -1,12 +1,12 @@
 """The text of past generations, and the ids they were made of.
 
 A model that is shown its own words again must see its own tokens: tokenizing the text afresh can split it
-differently, and then nothing evaluated is of use. Knows the segments of a rendered prompt and ids; knows
-nothing of messages, templates or engines. Any thread may call it.
+differently, and then nothing that was evaluated can be used.
 
-Contract: `longest(key)` returns a prefix of a conversation that was generated with exactly that text, with
-the same parts of it recognised as control tokens, and its ids. `key` comes from `spell`, which keeps apart
-what is a control token and what only looks like one, so that no content can pass for a turn of the model.
+`longest(key)` returns a prefix of a conversation that was generated with exactly that text, with the same
+parts of it recognised as control tokens, and its ids. `key` comes from `spell`, which keeps control tokens
+apart from text that only looks like one, so that no content can pass for a turn of the model. Any thread may
+call these.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ from __future__ import annotations
 import re
 import threading
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from localagent.prompt import Segment
+from localagent.hosts.protocol import Token
+from localagent.hosts.utf8 import Piece
+from localagent.prompt.segments import Prompt, Segment
+from localagent.prompt.template import ChatTemplate
 
+_MOST_CUT = 32  # tokens at an end that do not spell whole characters
 _MOST_CONVERSATIONS = 256  # and as many answers to one prompt
-# Possessive, so that nothing is remembered of a long text on the way.
+# Possessive: a long text leaves no trail of places to backtrack to.
 _UNIT = re.compile("\0\1((?:[^\0]++|\0\0)*+)\0\2|((?:[^\0]++|\0\0)++)")
 
 
@@ -43,7 +47,7 @@ def unspell(key: str, begin: int = 0) -> list[Segment]:
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """What one generation, with the prompt in front of it, added to its parent."""
+    """What one generation, with the prompt before it, added to its parent."""
 
     text: str = ""
     ids: array[int] = field(default_factory=lambda: array("i"))
@@ -63,9 +67,8 @@ class _Turn:
 class Transcripts:
     """A tree of turns. The conversations used least recently are forgotten first.
 
-    `borders`: the control tokens. A prompt is only ever continued behind a known part of it where its text
-    ends or one of these follows: anywhere else the known tokens could end within what is one token of the
-    prompt.
+    `borders`: the control tokens. A known part of a prompt is used only where the prompt ends there or one of
+    these follows: anywhere else the known tokens could end within what is one token of the prompt.
     """
 
     def __init__(self, borders: Iterable[str] = (), budget: int = 64 << 20) -> None:
@@ -80,7 +83,7 @@ class Transcripts:
         """The length of the longest known prefix of `key` in characters, and its ids."""
         with self._lock:
             path, length = self._furthest(key)
-            if path:  # used just now: among equals and among conversations it is the last to be forgotten
+            if path:  # used just now, so it is the last to be forgotten
                 for parent, turn in zip([self._root, *path], path, strict=False):
                     parent.later.remove(turn)
                     parent.later.append(turn)
@@ -157,3 +160,57 @@ def _goes_on(more: array[int], ids: array[int], at: int) -> bool:
     """Whether `more` stands in `ids` at `at`, but for its last token perhaps."""
     rest = ids[at : at + len(more)]
     return len(rest) >= max(1, len(more) - 1) and rest == more[: len(rest)]
+
+
+def recorder(
+    prompt: Prompt,
+    template: ChatTemplate | None,
+    transcripts: Transcripts | None,
+    piece: Callable[[int], Piece],
+) -> Callable[[Sequence[Token]], None]:
+    """A function that remembers the tokens of a finished generation, so that they can be used again.
+
+    They are remembered with the very text that their bytes spell. A prompt whose ids are not those that its
+    text was rendered to is not remembered.
+    """
+
+    def record(tokens: Sequence[Token]) -> None:
+        key = prompt.key
+        if key is None or key.ids is not prompt.ids or template is None or transcripts is None:
+            return
+        if spoken := _spoken(tokens, piece):
+            text = key.text + spell(_segments(spoken, template))
+            transcripts.add(text, (*prompt.ids, *(token.id for token in spoken)))
+
+    return record
+
+
+def _spoken(tokens: Sequence[Token], piece: Callable[[int], Piece]) -> Sequence[Token]:
+    """The tokens without the end token, as far as their bytes are their text.
+
+    A stop string may have cut the last one, or the consumer may have left in the middle of a character.
+    """
+    tokens = tokens[:-1] if tokens[-1].end else tokens
+    text = "".join(token.text for token in tokens).encode()
+    data = b"".join(piece(token.id).data for token in tokens)
+    for _ in range(_MOST_CUT):
+        if text == data or not tokens:
+            return tokens
+        text = text[: len(text) - len(tokens[-1].text.encode())]
+        data = data[: len(data) - len(piece(tokens[-1].id).data)]
+        tokens = tokens[:-1]
+    return ()
+
+
+def _segments(tokens: Sequence[Token], template: ChatTemplate) -> list[Segment]:
+    """The segments that the generated text will be rendered to when it is shown again."""
+    segments: list[Segment] = []
+    plain = ""
+    for token in tokens:
+        if not token.special:
+            plain += token.text
+            continue
+        segments += template.guard(plain)
+        segments.append(Segment(token.text, special=True))
+        plain = ""
+    return [*segments, *template.guard(plain)]

@@ -20,7 +20,7 @@ goes into `provider_metadata["anthropic"]`, and back; what else stands in a turn
 stays.
 """
 
-from localagent.request import Target
+from localagent.prompt.request import Target
 from localagent.wire.anthropic.reading import from_wire, read_response
 from localagent.wire.anthropic.writing import DOCUMENT_TYPES, IMAGE_TYPES, to_wire
 

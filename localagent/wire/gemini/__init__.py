@@ -25,7 +25,7 @@ Names are written in camelCase, and read in snake_case as well, as Google's Pyth
 Gemini 3 refuses a turn whose first call has no `thoughtSignature`; this wire makes none up.
 """
 
-from localagent.request import Target
+from localagent.prompt.request import Target
 from localagent.wire.gemini.reading import from_wire, read_response
 from localagent.wire.gemini.writing import to_wire
 

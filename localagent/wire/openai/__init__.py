@@ -17,7 +17,7 @@ front of signing providers use, verbatim and in order. What else stands in a par
 `provider_metadata["openai"]`, and back; what else stands in a message is kept in its `payload`, and stays.
 """
 
-from localagent.request import Target
+from localagent.prompt.request import Target
 from localagent.wire.openai.reading import from_wire, read_response
 from localagent.wire.openai.writing import to_wire
 

@@ -1,4 +1,4 @@
-"""The dialect of a model, from what its weights say."""
+"""The dialect that a model writes, as its weights tell: chat template, vocabulary and architecture."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from localagent.dialects.finding import CONTROL, opens_reasoning
-from localagent.dialects.guessing import Explanation, explain
-from localagent.dialects.probing import ARGUMENTS, NAME, TOOL, Probed, probe_calls
+from localagent.detection.finding import CONTROL
+from localagent.detection.guessing import Explanation, explain
+from localagent.prompt.probe import ARGUMENTS, NAME, TOOL, Written, probe_calls
+from localagent.prompt.rendering import opens_reasoning
 from parsers import DIALECTS, Dialect
 from parsers.spans import NOWHERE
 
@@ -61,7 +62,7 @@ def _with_notation(dialect: Dialect, notation: str) -> Dialect:
     return replace(dialect, renderers={notation: dialect.renderers[notation], **dialect.renderers})
 
 
-def _explanations(written: Iterable[Probed]) -> Iterator[Explanation]:
+def _explanations(written: Iterable[Written]) -> Iterator[Explanation]:
     """How each dialect reads the call that was written, if it does."""
     for probed in written:
         for dialect in DIALECTS.values():

@@ -1,10 +1,10 @@
-"""The request builder: a stored conversation to the messages that are sent. The one place with its rules.
+"""The request builder: what is sent of a stored conversation, and the one place for the rules of that.
 
 1. Author order is never changed; a part of unknown kind is refused by name.
 2. System messages become one, in front, where the wire has a slot for it; elsewhere they stay.
 3. Reasoning goes back on turns that made tool calls and is left out of plain ones, unless the target asks
    otherwise; what is signed or encrypted goes back as it is.
-4. N calls have N results, in the order of the calls, directly behind them. Results are paired by position
+4. N calls have N results, in the order of the calls, directly after them. Results are paired by position
    where the ids agree, then by id. A call without a result gets an error result; a result without a call is
    an error.
 5. A flush cuts what came before it; summaries and rescues become user messages; custom messages never go out;
@@ -48,7 +48,7 @@ from localagent.messages import (
     UserMessage,
 )
 from localagent.messages.values import quoted
-from localagent.pairing import Asked, Batch, describe_unpaired
+from localagent.prompt.pairing import Asked, Batch, describe_unpaired
 
 M = TypeVar("M", bound=BaseMessage)
 ReasoningForm = Literal["plain", "signed", "encrypted", "redacted"]
@@ -66,7 +66,7 @@ UNREADABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the receiving side can carry: the wire, and the model behind it."""
+    """What the receiving side can carry: the wire, and the model at its end."""
 
     name: str
     system: Literal["slot", "inline"] = "inline"
@@ -286,7 +286,7 @@ class _Builder:
     # -- calls and results ----------------------------------------------------------------------------
 
     def _close_batch(self) -> None:
-        """Put the results of the last calls behind them. Raises UnpairedResult."""
+        """Put the results of the last calls after them. Raises UnpairedResult."""
         batch, self._batch = self._batch, None
         if batch is None:
             return
@@ -314,7 +314,7 @@ class _Builder:
         if not isinstance(content, str):
             content = self._carried(at, content)
         if result.is_error and not content:
-            content = FAILED  # told nothing, a model takes it for success; and Anthropic refuses it
+            content = FAILED  # a model takes silence for success, and Anthropic refuses it
         changes = {"call_id": call_id, "name": result.name or name, "content": content}
         return result.model_copy(update={**changes, "metadata": {}, "terminate": False})
 

@@ -1,4 +1,4 @@
-"""A dialect by its name or its file, and whether a model can be read with it."""
+"""A dialect by its name or its file, and whether a model can have learned to write it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AUTO = "auto"
 """In the place of a dialect's name: find it out."""
 
 CONTROL = re.compile("<[|\uff5c][^<>]+>|<[^<>]+[|\uff5c]>|\\[[A-Z_]+\\]")  # DeepSeek's bars are wide
-"""How texts look that only ever stand in a vocabulary as one control token: nobody writes them as words."""
+"""The look of a control token: text that nobody writes as words."""
 
 
 def find_dialect(name: str | Path) -> Dialect:
@@ -32,10 +32,12 @@ def find_dialect(name: str | Path) -> Dialect:
             raise UnknownDialect(str(error)) from error
     with suppress(OSError, RuntimeError, ValueError):  # too long, no such user, a NUL in it
         if str(name) and Path(name).expanduser().exists():
-            raise UnknownDialect(f"{name} is no TOML file by its name: a dialect's file ends in .toml")
+            raise UnknownDialect(f"{name} has another ending: the file of a dialect ends in .toml")
     if isinstance(name, Path):
         raise UnknownDialect(f"no such file: {name}")
-    raise UnknownDialect(f"no dialect {name!r}: there are {', '.join(sorted(DIALECTS))}, and TOML files")
+    raise UnknownDialect(
+        f"no dialect {name!r}: there are {', '.join(sorted(DIALECTS))}, and TOML files of your own"
+    )
 
 
 def require_markers(
@@ -59,12 +61,6 @@ def require_markers(
     ]
     if missing:
         raise DialectMismatch(
-            f"the dialect {dialect.name!r} needs {' and '.join(missing)}, which {model} has not in its "
-            "vocabulary: leave the dialect to be found out, or choose another model"
+            f"the dialect {dialect.name!r} needs {' and '.join(missing)}, which {model} lacks in its "
+            "vocabulary: let the dialect be detected, or choose another model"
         )
-
-
-def opens_reasoning(dialect: Dialect, prompt: str) -> bool:
-    """Whether a prompt that ends like this leaves the reasoning of `dialect` open."""
-    span = dialect.reasoning
-    return span is not None and prompt.rstrip().endswith(span.open.rstrip())

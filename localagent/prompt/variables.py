@@ -1,4 +1,10 @@
-"""Messages to template variables."""
+"""Messages to the variables of a chat template: dicts with `role` and string `content`.
+
+Tool calls go into the content as the model itself writes them, wherever the dialect can: LFM2's own
+templates drop `tool_calls` from the history without a word, and others do not escape strings. The template is
+asked what it shows (`probe`), and given `tool_calls` if it shows them, for a dialect that cannot write calls,
+where a template frames content, and where it refuses the results of calls that it has not seen.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +24,13 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
-from localagent.prompt import Mixed
-from localagent.wire.chat_template.marking import Veil, mark, quotes_markers
-from localagent.wire.chat_template.own_words import own_words
-from localagent.wire.chat_template.probing import TemplateSupport
-from parsers import Dialect, StreamParser
+from localagent.prompt.notation import own_words, write_calls
+from localagent.prompt.probe import TemplateSupport
+from localagent.prompt.request import Target
+from localagent.prompt.segments import Mixed
+from parsers import Dialect
+
+TARGET = Target("the chat template", system="slot", vision=False, orphan_results=True)
 
 
 def to_wire(
@@ -68,13 +76,13 @@ def join_users(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
 def _texts(parts: Iterable[Any]) -> Iterator[str]:
     for part in parts:
         if not isinstance(part, TextPart):
-            raise Unsupported(f"a chat template cannot carry a part of kind {part.kind!r:.60}")
+            raise _not_carried(part)
         yield part.text
 
 
 def _result(part: Any, support: TemplateSupport) -> dict[str, Any]:
     if not isinstance(part, ToolResultPart):
-        raise Unsupported(f"a chat template cannot carry a part of kind {part.kind!r:.60}")
+        raise _not_carried(part)
     content = "".join(_texts(part.parts))
     if not support.tool_results:
         return {"role": "user", "content": f"Result of {part.name}:\n{content}"}
@@ -126,7 +134,7 @@ def _content(message: AssistantMessage, dialect: Dialect | None) -> Iterator[str
             block.append(part)
             continue
         if block and dialect is not None:
-            yield from _written(block, dialect, behind_text=bool(said))
+            yield from write_calls(block, dialect, after_text=bool(said))
         block = []
         match part:
             case TextPart(text=text):
@@ -135,30 +143,8 @@ def _content(message: AssistantMessage, dialect: Dialect | None) -> Iterator[str
             case ReasoningPart(opaque=False) | None:
                 pass
             case _:
-                raise Unsupported(f"a chat template cannot carry a part of kind {part.kind!r:.60}")
+                raise _not_carried(part)
 
 
-def _written(calls: Sequence[ToolCallPart], dialect: Dialect, behind_text: bool) -> Iterator[str]:
-    """Calls as the model writes them, and behind text with the white space that their marker begins with."""
-    pairs = [(call.name, call.arguments) for call in calls]
-    try:
-        pieces = _marked(dialect.render(pairs), dialect)
-        quoted = quotes_markers(pieces, dialect)
-    except ValueError:
-        quoted = True
-    if quoted:  # raw text cannot hold a marker; here it can, since it is not `Trusted`
-        veil = Veil(pairs, dialect)
-        try:
-            text = dialect.render([(name, veil.hide(arguments)) for name, arguments in pairs])
-        except ValueError as error:
-            raise Unsupported(f"the dialect {dialect.name!r} cannot write a call: {error}") from error
-        pieces = [veil.show(piece) for piece in _marked(text, dialect)]
-    space = dialect.calls.before[:1] if dialect.calls else ()
-    if behind_text and not pieces[0].startswith(space):
-        yield from space
-    yield from pieces
-
-
-def _marked(text: str, dialect: Dialect) -> list[str]:
-    parser = StreamParser(dialect)
-    return list(mark(text, [*parser.feed(text), *parser.close()], dialect))
+def _not_carried(part: Any) -> Unsupported:
+    return Unsupported(f"a chat template cannot carry a part of kind {part.kind!r:.60}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from localagent.dialects import detect_dialect, find_dialect, guess_dialect, opens_reasoning, require_markers
-from localagent.dialects.probing import ARGUMENTS, NAME, probe_calls
+from localagent.detection import detect_dialect, find_dialect, guess_dialect, opens_reasoning, require_markers
 from localagent.errors import DialectMismatch, UnknownDialect
+from localagent.prompt.probe import ARGUMENTS, NAME, probe_calls
 from parsers import DIALECTS, CallPart, StreamParser, collect
 
 WRITING = [dialect for dialect in DIALECTS.values() if dialect.renderers]
@@ -291,7 +291,7 @@ def test_a_dialect_may_be_a_path(tmp_path):
     other = tmp_path / "mine.txt"
     other.write_text("")
     for name in (other, str(other)):
-        with pytest.raises(UnknownDialect, match=r"mine\.txt is no TOML file by its name: .* ends in \.toml"):
+        with pytest.raises(UnknownDialect, match=r"mine\.txt has another ending: .* ends in \.toml"):
             find_dialect(name)
     with pytest.raises(UnknownDialect, match="no such file"):
         find_dialect(tmp_path / "nothing")
@@ -315,7 +315,7 @@ def test_a_broken_dialect_of_the_catalogue_is_found_before_weights_are_fetched(m
 def test_control_tokens_are_required_and_other_markers_are_not():
     nothing: frozenset[str] = frozenset()
     for name in ("lfm2", "mistral", "deepseek-v3", "kimi-k2", "gemma4", "command-r7b"):
-        with pytest.raises(DialectMismatch, match="has not in its vocabulary"):
+        with pytest.raises(DialectMismatch, match="lacks in its vocabulary"):
             require_markers(DIALECTS[name], nothing, "m")
     for name in (
         "plain",

@@ -1,4 +1,4 @@
-"""How well a dialect explains a text with calls in it, and which one explains it best."""
+"""The dialect that explains an output best, where there is nothing but the output."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class Explanation:
 
     @property
     def content(self) -> str:
-        """What is left over as content."""
+        """What is left as content."""
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
     def around(self) -> tuple[str, str]:
-        """The content before the first call, and behind it."""
+        """The content before the first call, and after it."""
         first = next((at for at, part in enumerate(self.parts) if isinstance(part, CallPart)), 0)
         before, behind = (
             "".join(part.text for part in parts if isinstance(part, TextPart))
@@ -151,10 +151,10 @@ def guess_dialect(
 ) -> Dialect:
     """The dialect of a raw output, told from nothing but the output.
 
-    It is the one that reads calls from it, with nothing malformed, and explains it best. Where several do so
-    equally well, they must agree on what it means. No other may see in its calls a part of something that
-    begins before them, such as reasoning or a longer call, and calls without markers must be all that is
-    marked in any way. Raises UnknownDialect.
+    It is the dialect that reads calls from the output, with nothing malformed, and explains it best. Where
+    several explain it equally well, they must agree on its meaning. No other dialect may see these calls as
+    part of something that begins before them, such as reasoning or a longer call; and beside calls without
+    markers no marker of any dialect may stand. Raises UnknownDialect.
     """
     every = [explain(text, dialect, tools, inside) for dialect in DIALECTS.values()]
     reading = (read for read in every if read.calls and not read.malformed)
@@ -189,7 +189,7 @@ def _holds(rival: Explanation, read: Explanation) -> bool:
 
 
 class _Stretch(NamedTuple):
-    """A part of the text, and where that begins to which it belongs."""
+    """A stretch of the text, and where the whole begins that it belongs to."""
 
     begin: int
     start: int

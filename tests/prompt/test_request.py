@@ -30,8 +30,8 @@ from localagent.messages import (
     UserMessage,
     dump_messages,
 )
-from localagent.pairing import pair
-from localagent.request import MISSING, LeftOut, RequestWarning, Target, build_request
+from localagent.prompt.pairing import pair
+from localagent.prompt.request import MISSING, LeftOut, RequestWarning, Target, build_request
 from tests.messages import strategies
 
 EVERYTHING = Target("everything", reasoning="all", reasoning_forms=frozenset({"plain", "signed", "encrypted", "redacted"}),

@@ -111,12 +111,12 @@ def _fits(part: Asked, result: ToolResultPart) -> bool:
 
 
 def _same_tool(part: Asked, result: ToolResultPart) -> bool:
-    """Unless both have names, and they differ."""
+    """Whether the names agree, as far as both have one."""
     return not (part.name and result.name) or part.name == result.name
 
 
 def describe_unpaired(result: ToolResultPart) -> str:
-    """What to say of a result without a call."""
+    """The complaint about a result without a call."""
     name = f" of {result.name!r:.60}" if result.name else ""
     return f"the tool result{name} with call id {result.call_id!r:.60} answers no call of the turn before it"
 

@@ -1,4 +1,16 @@
-"""Template variables to messages."""
+"""The variables of Hugging Face chat templates: dicts with `role` and string `content`.
+
+`to_wire` writes them, in `localagent.prompt`, since every prompt begins with them. `from_wire` reads them
+back.
+
+What this shape cannot carry, and what becomes of it:
+- several reasoning parts, or reasoning after text: one `reasoning_content` in front;
+- calls that stand between no markers: text on the way back;
+- call ids, where nothing answers the call; `arguments_text` that is not in json.dumps' notation;
+- several text parts next to each other in a system or user message, or a result: joined;
+- images, audio and unknown parts: refused by name;
+- everything that `request.build_request` leaves out or turns into something else.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +30,17 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
-from localagent.pairing import pair
-from localagent.prompt import Mixed, Trusted
-from localagent.wire.chat_template.marking import read_marked
+from localagent.prompt.notation import frames_content, read_marked
+from localagent.prompt.pairing import pair
+from localagent.prompt.probe import TemplateSupport, probe
+from localagent.prompt.segments import Mixed, Trusted
+from localagent.prompt.variables import TARGET, join_users, to_wire
 from localagent.wire.extras import keep
 from localagent.wire.payload import Fields, at, objects
 from parsers import CallPart, Dialect, MalformedPart
 from parsers import TextPart as ParsedText
+
+__all__ = ["TARGET", "TemplateSupport", "frames_content", "from_wire", "join_users", "probe", "to_wire"]
 
 
 def from_wire(turns: Sequence[Mapping[str, Any]], dialect: Dialect) -> list[ModelMessage]:
@@ -104,11 +120,11 @@ def _read_pieces(pieces: Iterable[str], dialect: Dialect) -> Iterator[TextPart |
                 case MalformedPart(reason="missing_end", raw=""):
                     pass  # the closing marker is one that ends the turn, which the template writes
                 case _:
-                    raise InvalidMessage(f"a block of calls that is none: {part}")
+                    raise InvalidMessage(f"a block of calls that cannot be read: {part}")
 
 
 def _begins_block(pieces: Sequence[str]) -> bool:
-    """Whether a marker comes next, perhaps behind white space, which the parser then judges."""
+    """Whether a marker comes next, perhaps after white space, which the parser then judges."""
     first = pieces[0]
     space = len(pieces) > 1 and first.isspace() and isinstance(pieces[1], Trusted)
     return isinstance(first, Trusted) or space
@@ -128,7 +144,7 @@ def _with_ids(message: ModelMessage, answers: ToolMessage) -> ModelMessage:
     try:
         slots = pair(message.tool_calls, nameless)
     except UnpairedResult:
-        return message  # whoever sends this will hear of it
+        return message  # sending it will raise this again
     found = {id(slot): result.call_id for slot, result in zip(nameless, answers.results, strict=True)}
     ids = iter(found.get(id(slot), "") for slot in slots)
     content = (

@@ -1,0 +1,49 @@
+"""Old names of modules: importing one works for one more release, with a warning that says the new name."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+MOVED = {
+    "localagent.dialects": "localagent.detection",
+    "localagent.pairing": "localagent.prompt.pairing",
+    "localagent.request": "localagent.prompt.request",
+}
+
+
+class _Moved(ModuleType):
+    """A module under its old name: whatever is asked of it comes from the new one."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(import_module(MOVED[self.__name__]), name)
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Comes last, so it is asked only for modules that are nowhere else."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return ModuleSpec(fullname, self) if fullname in MOVED else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        warnings.warn(f"{spec.name} is now {MOVED[spec.name]}", DeprecationWarning, stacklevel=2)
+        return _Moved(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+def install() -> None:
+    """Let old names be imported."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())

@@ -1,0 +1,30 @@
+"""From messages to token ids: everything that decides what a model is shown.
+
+    messages --request--> what is sent --variables--> template variables --template--> text --host--> Prompt
+
+- `request`, `pairing`: what goes out of a stored conversation, and which result answers which call.
+- `variables`, `notation`: messages as a chat template reads them, calls in the model's own notation.
+- `template`, `shield`, `sandbox`: the template, which is foreign code, and the content, which must not forge
+  control tokens.
+- `probe`: what a template makes of tool calls.
+- `rendering`: all of it, for the next turn.
+"""
+
+from localagent.prompt.request import LeftOut, Request, RequestWarning, Target, build_request
+from localagent.prompt.segments import Mixed, Prompt, Rendered, Segment, TooManyTokens, Trusted
+from localagent.prompt.template import ChatTemplate
+
+__all__ = [
+    "ChatTemplate",
+    "LeftOut",
+    "Mixed",
+    "Prompt",
+    "Rendered",
+    "Request",
+    "RequestWarning",
+    "Segment",
+    "Target",
+    "TooManyTokens",
+    "Trusted",
+    "build_request",
+]
