@@ -17,6 +17,7 @@ SLOW = {
         "tests/hosts/mlx",
         "tests/hosts/test_engines.py",
         "tests/hosts/test_long_prompts.py",
+        "tests/nano/test_weights.py::test_mlx_writes_the_same",
     ],
     "engines that are built, tried, crash or hang": [
         "tests/engines/test_build.py",
@@ -33,7 +34,11 @@ SLOW = {
         "tests/session/test_files.py::test_kills_at_random_moments",
         "tests/test_log.py::test_kills_at_random_moments",
     ],
-    "servers that are slow, wrong or gone": ["tests/mcp"],
+    "servers that are slow, wrong or gone": ["tests/agent/test_mcp.py", "tests/mcp"],
+    "costs and sizes that are measured": [
+        "tests/hosts/test_memory.py::test_against_llama_cpp",
+        "tests/parsers/test_adversarial.py",
+    ],
     "what the tests themselves are worth": [
         "tests/test_layers.py::test_the_tests_of_the_parsers_need_no_localagent",
         "tests/test_mutants.py",

@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ def name_of(path: Path) -> str:
 MODULES = {name_of(path): path for top in ("localagent", "parsers") for path in (ROOT / top).rglob("*.py")}
 
 
+@cache
 def imports(path: Path) -> list[tuple[str, bool]]:
     """What a module imports, and whether it does so when it is itself imported."""
     tree = ast.parse(path.read_text())
@@ -168,6 +170,12 @@ def test_help_imports_no_engine_and_no_model_code():
         "huggingface_hub",
         "prompt_toolkit",
     }
+
+
+def test_every_test_file_says_which_rule_it_holds():
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        said = ast.get_docstring(ast.parse(path.read_text())) or ""
+        assert len(said.split()) >= 5, path
 
 
 def test_public_names_exist():
