@@ -1,9 +1,8 @@
 """A model's vocabulary from the tokenizer files of an MLX folder.
 
-Knows tokenizer.json and the files that name its special tokens. Contract: see `engine.Vocabulary`; call it on
-one thread. `special` decides two things: which tokens content must not spell, and `Token.special`. A token is
-special when tokenizer.json says so, when another file names it as the BOS, EOS or unknown token, or when it
-is kept whole and looks like a marker.
+It is an `engine.Vocabulary`, to be called on one thread. `special` decides two things: which tokens content
+must not spell, and `Token.special`. A token is special when tokenizer.json says so, when another file names
+it as the BOS, EOS or unknown token, or when it is kept whole and looks like a marker.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class MlxVocabulary:
         self._pieces: dict[int, Piece] = {}
         bos = self._tokenizer.token_to_id(self.bos) if self.bos else None
         self._lead_bos: list[int] = [bos] if bos is not None and self._adds_bos(folder, bos) else []
-        self._spaced = self.tokenize("a", special=False) != self._behind("a", special=False)
+        self._spaced = self.tokenize("a", special=False) != self._continue("a", special=False)
 
     def piece(self, token: int) -> Piece:
         """The bytes and flags of a token, cached. An id that only pads the model's matrices is empty."""
@@ -80,20 +79,20 @@ class MlxVocabulary:
         if special or not any(token in self.special and token != self._unknown for token in ids):
             return ids
         # Some models know the text of a special token as an ordinary word: no word is one character long.
-        return tuple(token for letter in text for token in self._behind(letter, special=False))
+        return tuple(token for letter in text for token in self._continue(letter, special=False))
 
     def tokenize_segments(self, segments: Iterable[Segment], continued: bool = False) -> tuple[int, ...]:
         """The ids of a rendered prompt; a BOS is put in front where the vocabulary asks for it."""
         ids: list[int] = []
         for number, (text, special) in enumerate(segments):
-            behind = self._spaced and (continued or number > 0)
-            ids += self._behind(text, special) if behind else self.tokenize(text, special)
+            follows = continued or number > 0
+            ids += self._continue(text, special) if follows and self._spaced else self.tokenize(text, special)
         if not continued and ids[:1] != self._lead_bos:
             ids = self._lead_bos + ids
         return tuple(ids)
 
-    def _behind(self, text: str, special: bool) -> tuple[int, ...]:
-        """Tokenize what follows other text: behind a character that is then taken off again."""
+    def _continue(self, text: str, special: bool) -> tuple[int, ...]:
+        """Tokenize what follows other text: after a character whose tokens are then taken off again."""
         for lead in _LEADS:
             before, ids = self._encode(lead, special), self._encode(lead + text, special)
             if ids[: len(before)] == before:
