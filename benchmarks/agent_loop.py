@@ -8,9 +8,9 @@
     tools    a turn of 20 calls, of tools that sleep half a second each: the time of all over the slowest;
              `threads` are as many threads that only sleep
 
-Lanes of the first three: `stream` is `Model.stream` and, for the calls, the least loop that somebody would
-write around it; `run` and `arun` are the agent's. They run in turn, round by round, in one process;
-differences are taken within a round, and their median counts. Lanes that write different things are an error.
+Lanes of the first three: `stream` is `Model.stream` and, for the calls, the shortest loop that one would
+write around it; `run` and `arun` are the agent's. They run in turn, round by round, in one process.
+Differences are taken within a round, and their median counts. Lanes that write different things are an error.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def by_arun(agents: list[tuple[Agent, str]], limit: int) -> Lane:
 
 
 def by_hand(model: Model, tasks: list[Task], limit: int) -> Lane:
-    """What somebody would write around `Model.stream` to solve the tasks."""
+    """The loop that one would write around `Model.stream` to solve the tasks."""
 
     def lane() -> tuple[float, list[str]]:
         written, started = [], perf_counter()
@@ -187,7 +187,7 @@ def tokens(count: int, rounds: int, threads: int) -> list[dict[str, Any]]:
 
 
 def replayed(count: int, rounds: int) -> list[dict[str, Any]]:
-    """The same with words of six characters that nobody has to compute."""
+    """The same with recorded words of six characters, which cost no engine."""
     recording = [Token(number, f" w{number % 10_000:04}", False) for number in range(count)]
     model = Model(ReplayHost([recording], MARKERS), DIALECTS["lfm2"])
     return one_turn(model, count, rounds)

@@ -25,7 +25,8 @@ from typing import Any
 
 from localagent.hosts.host import EngineHost, Reuse
 from localagent.hosts.prefix import SnapshotFolder
-from localagent.hosts.protocol import Prompt, Sampling
+from localagent.hosts.protocol import Prompt
+from localagent.hosts.sampling import Sampling
 from localagent.nano import GGUF, MLX
 from localagent.nano.measure import wrong
 from localagent.nano.requests import KINDS, Request, make_requests

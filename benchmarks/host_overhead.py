@@ -30,7 +30,7 @@ from localagent.catalog import load_catalog
 from localagent.hosts.host import EngineHost, Reuse
 from localagent.hosts.llamacpp import LlamaCppHost
 from localagent.hosts.llamacpp.host import physical_cores
-from localagent.hosts.protocol import Sampling
+from localagent.hosts.sampling import Sampling
 from localagent.messages import UserMessage
 from localagent.model import Model
 from localagent.nano import GGUF, MLX

@@ -1,10 +1,7 @@
 """The model catalogue: `models.toml` read into frozen values.
 
-Knows the schema of the catalogue and where the file lies in a wheel and in a checkout. Does not know what is
-on disk, how weights are fetched (`store`), or any engine.
-
-Contract: `load_catalog()` returns the same `Catalog` every time, or raises CatalogError with one line that
-names the entry and the field. Importing this module reads nothing.
+`load_catalog()` returns the same `Catalog` every time, or raises CatalogError with one line that names the
+entry and the field. What is on disk, and how weights get there, is the business of `store`.
 """
 
 from __future__ import annotations
@@ -19,10 +16,19 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from localagent.errors import CatalogError, UnknownModel
-from localagent.hosts.protocol import Sampling
+from localagent.errors import CatalogError, UnknownModel, UsageError
+from localagent.hosts.sampling import Sampling
+from localagent.messages.usage import Prices
 
 Backend = Literal["llamacpp", "mlx"]
 HOSTED: tuple[Backend, ...] = ("llamacpp", "mlx")
@@ -118,13 +124,22 @@ Source = Annotated[HubSource | WheelSource | PathSource, Field(discriminator="ki
 
 
 class SamplingDefaults(_Entry):
-    """What the model's authors recommend; None leaves the step out. See `hosts.protocol.Sampling`."""
+    """What the model's authors recommend; see `hosts.sampling.Sampling` for ranges and meanings."""
 
-    temperature: Annotated[float, Field(ge=0)] = 0.0
-    top_k: Annotated[int, Field(gt=0)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    min_p: Annotated[float, Field(ge=0, lt=1)] | None = None
-    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+
+    @field_validator("*")
+    @classmethod
+    def _in_range(cls, value: Any, info: ValidationInfo) -> Any:
+        try:
+            Sampling(**{str(info.field_name): value})
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+        return value
 
     def to_sampling(self, *, max_tokens: int | None = None, seed: int | None = None) -> Sampling:
         """The host's value with these defaults."""
@@ -151,6 +166,8 @@ class ModelSpec(_Entry):
     """Context window in tokens."""
     licence: Licence
     sampling: SamplingDefaults = SamplingDefaults()
+    prices: Prices | None = None
+    """What a million tokens cost; models on this machine have no price."""
     default: tuple[Backend, ...] = ()
     """Where this model is used when none is named; `true` in the file: on all it has sources for."""
     sources: Annotated[Mapping[Backend, Source], Field(min_length=1)]

@@ -1,7 +1,7 @@
 """The message log: every message of a run with its context, one JSON line each, for people and for audits.
 
-Knows messages and where logs lie. Does not know who logs, and never reads its own file. Contract: a line is
-out of this process when `append` returns; a process killed at any point costs at most the line it was in.
+A line has left this process when `append` returns, so a process that is killed loses at most the line it was
+writing. A log never reads its own file.
 """
 
 from __future__ import annotations
@@ -16,18 +16,15 @@ from typing import Self
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
 from localagent.errors import InvalidMessage, UsageError
-from localagent.jsonl import LineProblem, LineReader, append_line, cannot_save, home_folder, open_lines
+from localagent.files.jsonl import LineProblem, LineReader, append_line, open_lines
+from localagent.files.paths import cannot_save, user_path
 from localagent.messages import AnyMessage, Message, Timings, explain
 from localagent.messages.values import JsonObject, Text
 
 
 def default_folder() -> Path:
     """`$LOCALAGENT_HOME/logs`, else the user's folder for logs. Raises UsageError."""
-    if (folder := home_folder("logs")) is not None:
-        return folder
-    from platformdirs import user_log_path
-
-    return user_log_path("localagent", appauthor=False)
+    return user_path("log", "logs")
 
 
 class RunContext(BaseModel):

@@ -8,21 +8,24 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from pydantic import BaseModel
 
 from localagent.detection import AUTO, detect_dialect, find_dialect, require_markers
 from localagent.errors import UnknownModel, UsageError
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
-from localagent.hosts.protocol import Host, Sampling
-from localagent.messages import AssistantMessage, BaseMessage, Message, SystemMessage, UserMessage
+from localagent.hosts.protocol import Host
+from localagent.hosts.sampling import Sampling, SamplingOptions
+from localagent.messages import AssistantMessage, BaseMessage, Message, Prices, SystemMessage, UserMessage
 from localagent.prompt.rendering import ToolSchema, render_turn, request_for
 from localagent.turn import Done, TurnEvent, run_turn
+from localagent.wire import openai
 from parsers import Dialect
 
 if TYPE_CHECKING:
@@ -31,21 +34,8 @@ if TYPE_CHECKING:
     from localagent.hosts.prefix import SnapshotFolder
     from localagent.store import Progress
 
-Conversation = str | Message | Sequence[Message]
-
-
-class SamplingOptions(TypedDict, total=False):
-    """What a turn may override of the model's sampling defaults; see `hosts.protocol.Sampling`."""
-
-    max_tokens: int | None
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    repetition_penalty: float | None
-    seed: int | None
-    stop: str | list[str] | tuple[str, ...] | None
-    logprobs: int | None
+Conversation = str | Message | Mapping[str, Any] | Sequence[Message | Mapping[str, Any]]
+"""The user's words, or messages; a dict is a message of OpenAI's chat completions."""
 
 
 class Model:
@@ -55,13 +45,22 @@ class Model:
     """
 
     def __init__(
-        self, host: Host, dialect: Dialect, sampling: Sampling | None = None, name: str | None = None
+        self,
+        host: Host,
+        dialect: Dialect,
+        sampling: Sampling | None = None,
+        name: str | None = None,
+        prices: Prices | None = None,
     ) -> None:
-        """`sampling`: the defaults of every turn. `name`: by default the one in the weights."""
+        """`sampling`: the defaults of every turn. `name`: by default the one in the weights.
+
+        `prices`: of a million tokens, where there are any.
+        """
         self.host = host
         self.dialect = dialect
         self.sampling = sampling or Sampling()
         self.name = name or host.name
+        self.prices = prices
 
     def stream(
         self,
@@ -83,7 +82,17 @@ class Model:
         """
         conversation = as_conversation(messages, system)
         chosen = self.sampling_with(sampling)
-        return run_turn(self.host, self.dialect, conversation, tools, chosen, cancel, self.name, progress)
+        return run_turn(
+            self.host,
+            self.dialect,
+            conversation,
+            tools,
+            chosen,
+            cancel,
+            self.name,
+            progress,
+            self.prices,
+        )
 
     def respond(
         self,
@@ -138,24 +147,30 @@ class Model:
 
 
 def as_conversation(messages: Conversation, system: str | None = None) -> list[Message]:
-    """The conversation as a list, `system` in front. Raises UsageError for an empty prompt."""
-    conversation: list[Message]
-    if messages is None or isinstance(messages, (bytes, dict)):
-        raise UsageError(f"messages must be text, a message or a list of messages, not {messages!r:.40}")
+    """The conversation as a list of messages, `system` in front.
+
+    Dicts are read as those of OpenAI's chat completions, a run of them at a time. Raises UsageError for what
+    is no conversation, with InvalidMessage and UnpairedResult among them, and for an empty prompt.
+    """
     if isinstance(messages, str):
         if not messages.strip():
             raise UsageError("the prompt is empty: say something to the model")
-        conversation = [UserMessage(content=messages)]
-    elif isinstance(messages, BaseModel):
-        conversation = [messages]
-    else:
-        conversation = list(messages)
-    for message in conversation:
-        if not isinstance(message, BaseMessage):
-            raise UsageError(f"{message!r:.60} is no message: see localagent.messages")
-    if system:
-        conversation.insert(0, SystemMessage(content=system))
+        messages = UserMessage(content=messages)
+    if isinstance(messages, BaseModel | Mapping):
+        messages = [messages]
+    if not isinstance(messages, Iterable) or isinstance(messages, bytes):
+        raise UsageError(f"messages must be text, a message or a list of messages, not {messages!r:.40}")
+    conversation: list[Message] = [SystemMessage(content=system)] if system else []
+    for are_dicts, group in groupby(messages, lambda message: isinstance(message, Mapping)):
+        run = list(group)
+        conversation += openai.from_wire(run) if are_dicts else map(_message, run)
     return conversation
+
+
+def _message(value: Any) -> Message:
+    if not isinstance(value, BaseMessage):
+        raise UsageError(f"{value!r:.60} is no message: see localagent.messages")
+    return cast(Message, value)
 
 
 def load(
@@ -210,7 +225,7 @@ def load(
         raise
     if spec is None:
         return Model(host, chosen)
-    return Model(host, chosen, spec.sampling.to_sampling(), spec.name)
+    return Model(host, chosen, spec.sampling.to_sampling(), spec.name, spec.prices)
 
 
 def _open(engine: Backend, path: Path, context: int | None, threads: int | None, reuse: Reuse) -> EngineHost:

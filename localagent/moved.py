@@ -12,9 +12,20 @@ from types import ModuleType
 from typing import Any
 
 MOVED = {
+    "localagent.agent.batch": "localagent.agent.calls",
+    "localagent.agent.clipping": "localagent.agent.builtin",
+    "localagent.agent.cuts": "localagent.agent.boundaries",
+    "localagent.agent.gate": "localagent.agent.approvals",
+    "localagent.agent.included": "localagent.agent.builtin",
+    "localagent.agent.rounds": "localagent.agent.recovery",
+    "localagent.agent.stepping": "localagent.agent.concurrency",
+    "localagent.agent.transcript": "localagent.agent.history",
+    "localagent.agent.waiting": "localagent.agent.concurrency",
     "localagent.dialects": "localagent.detection",
+    "localagent.jsonl": "localagent.files.jsonl",
     "localagent.pairing": "localagent.prompt.pairing",
     "localagent.request": "localagent.prompt.request",
+    "localagent.tools.outcome": "localagent.tools.results",
 }
 
 

@@ -15,15 +15,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
-from localagent.hosts.protocol import Finish, Host, Logprobs, Prefilled, Sampling, Token
+from localagent.hosts.protocol import Finish, Host, Logprobs, Prefilled, Token
+from localagent.hosts.sampling import Sampling
 from localagent.messages import (
     AssistantMessage,
     AssistantPart,
     MalformedToolCallPart,
     Message,
+    Prices,
     ReasoningPart,
     TextPart,
-    Timings,
     ToolCallPart,
     Usage,
 )
@@ -68,12 +69,14 @@ def run_turn(
     cancel: threading.Event | None = None,
     name: str | None = None,
     progress: bool = False,
+    prices: Prices | None = None,
 ) -> Iterator[TurnEvent]:
     """Run one turn: warnings about the request, parser events as they arrive, then Done.
 
     With `progress` the prefill is reported too, as `Prefilled`, before the first event. `cancel` ends the
     generation at the next token, and the turn still ends in Done. Closing the iterator ends it without.
-    `name` is what the message calls the model, by default what the weights call it. Raises UsageError,
+    `name` is what the message calls the model, by default what the weights call it. `prices` make the cost
+    of its usage. A turn that ends in calls has the stop reason "tool_calls". Raises UsageError,
     TemplateFailed, ContextOverflow, EngineFailed; a turn that breaks off midway yields BrokenOff first.
     """
     request = request_for(host, messages, name)
@@ -81,7 +84,7 @@ def run_turn(
     yield from request.warnings
     atomic = host.special_tokens.intersection((*dialect.markers, *dialect.cores.values()))
     parser = StreamParser(dialect, tools=tools, inside=prompt.inside, atomic=atomic)
-    draft = _Draft(name or host.name)
+    draft = _Draft(name or host.name, prices)
     generation = host.generate(prompt, sampling or Sampling(), cancel)
     try:
         for token in generation.steps():
@@ -114,6 +117,7 @@ class _Draft:
     """A turn while it is written."""
 
     model: str
+    prices: Prices | None = None
     collector: Collector = field(default_factory=Collector)
     raw: list[str] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
@@ -128,18 +132,23 @@ class _Draft:
 
     def message(self, finish: Finish) -> AssistantMessage:
         """The whole turn."""
+        called = finish.stop_reason == "stop" and any(isinstance(p, CallPart) for p in self.collector.parts)
+        usage = Usage(input=finish.prompt, output=finish.generated, cache_read=finish.cached)
         return self._message(
-            stop_reason=finish.stop_reason,
-            usage=Usage(input=finish.prompt, output=finish.generated, cache_read=finish.cached),
-            timings=Timings(prefill=finish.timings.prefill, decode=finish.timings.decode),
+            stop_reason="tool_calls" if called else finish.stop_reason,
+            usage=self._priced(usage),
+            timings=finish.timings,
         )
 
     def broken(self, prompt: Prompt, error: BaseException) -> AssistantMessage:
         """What there is of the turn that `error` broke off."""
-        usage = Usage(input=len(prompt.ids), output=len(self.ids))
+        usage = self._priced(Usage(input=len(prompt.ids), output=len(self.ids)))
         if isinstance(error, KeyboardInterrupt):
             return self._message(stop_reason="cancelled", usage=usage)
         return self._message(stop_reason="error", usage=usage, error=str(error) or type(error).__name__)
+
+    def _priced(self, usage: Usage) -> Usage:
+        return usage.model_copy(update={"cost": self.prices.cost(usage)}) if self.prices else usage
 
     def _message(self, **fields: Any) -> AssistantMessage:
         return AssistantMessage(

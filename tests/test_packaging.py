@@ -136,7 +136,7 @@ def test_all_hints_come_from_one_function():
     assert {file for file, _ in HINTS} >= {
         "localagent/hosts/llamacpp/compiling.py",
         "localagent/hosts/mlx/library.py",
-        "localagent/mcp/library.py",
+        "localagent/mcp/transport.py",
         "localagent/store/hub.py",
     }
     for file, call in HINTS:
@@ -245,7 +245,7 @@ def test_in_a_wheel_hints_name_the_packages(installed, metadata, file, call):
 RAISING = {
     "llamacpp": ("llama_cpp", "from localagent.hosts.llamacpp.library import library as ask"),
     "mlx": ("mlx mlx_lm", "from localagent.hosts.mlx.library import library as ask"),
-    "mcp": ("mcp", "from localagent.mcp.library import require as ask"),
+    "mcp": ("mcp", "from localagent.mcp.transport import require as ask"),
 }
 
 

@@ -18,20 +18,22 @@ from localagent.errors import (
     Unsupported,
     UsageError,
 )
-from localagent.hosts.protocol import Prompt, Sampling, Token
+from localagent.hosts.protocol import Prompt, Token
 from localagent.hosts.replay import ReplayHost
+from localagent.hosts.sampling import Sampling
 from localagent.messages import (
     AssistantMessage,
     CompactionSummaryMessage,
     CustomMessage,
     FlushMessage,
     MalformedToolCallPart,
+    Prices,
     SystemMessage,
     ToolCallPart,
     ToolMessage,
     UserMessage,
 )
-from localagent.model import Model, load
+from localagent.model import Model, as_conversation, load
 from localagent.prompt import ChatTemplate
 from localagent.prompt.request import RequestWarning, build_request
 from localagent.turn import Done, render_turn, run_turn
@@ -457,7 +459,7 @@ def test_closing_a_stream_stops_the_generation():
 
 def test_what_is_no_conversation_is_refused():
     model = Model(ReplayHost([recording("x")]), LFM2)
-    for wrong in (None, {"role": "user", "content": "x"}, [{"role": "user", "content": "x"}], b"x", ["x"]):
+    for wrong in (None, {"content": "x"}, [{"role": "wizard", "content": "x"}], b"x", ["x"]):
         with pytest.raises(UsageError, match="message"):
             model.respond(wrong)
     for name in ("", " ", "~nosuchuser/x", "a" * 300, "a\0b"):
@@ -492,3 +494,53 @@ def test_a_key_written_twice_ends_no_turn(written, arguments):
     (call,) = done(run_turn(host, LFM2, [UserMessage.text("Go.")])).message.tool_calls
     assert (call.arguments, call.repaired) == (arguments, True)
     assert ToolCallPart.model_validate_json(call.model_dump_json()) == call
+
+
+# -- conversations, stop reasons, prices --------------------------------------------------------------
+
+
+def test_dicts_of_openais_api_are_a_conversation():
+    asked = {"role": "user", "content": [{"type": "text", "text": "What?"}]}
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    turns = [asked, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    answer = {"role": "tool", "tool_call_id": "a", "content": "42"}
+    assert as_conversation(asked) == [UserMessage(content="What?")]
+    said = as_conversation(
+        [*turns, answer, UserMessage(content="And?"), {"role": "user", "content": "Well?"}]
+    )
+    assert [message.role for message in said] == ["user", "assistant", "tool", "user", "user"]
+    assert said[2].results[0].name == "f"
+    assert as_conversation(turns, "Be curt.")[0] == SystemMessage(content="Be curt.")
+    for wrong in ([{"role": "wizard"}], {"content": "x"}, [asked, 7], 7, b"x", None):
+        with pytest.raises(UsageError) as caught:
+            as_conversation(wrong)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_model_takes_such_dicts():
+    host = ReplayHost([recording("Hi.", "<|im_end|>")], SPECIAL)
+    assert Model(host, LFM2).respond([{"role": "user", "content": "hi"}]).text == "Hi."
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason"),
+    [
+        ((START, "[f()]", END, "<|im_end|>"), "tool_calls"),
+        ((START, "[f(", END, "<|im_end|>"), "stop"),
+        (("Hi.", "<|im_end|>"), "stop"),
+    ],
+)
+def test_a_turn_that_ends_in_calls_says_so(texts, reason):
+    message = done(
+        run_turn(ReplayHost([recording(*texts)], SPECIAL), LFM2, [UserMessage(content="x")])
+    ).message
+    assert message.stop_reason == reason
+
+
+def test_a_turn_costs_what_the_prices_say_and_nothing_without():
+    def usage(prices):
+        host = ReplayHost([recording("Hi.", "<|im_end|>")], SPECIAL, Prompt(ids=tuple(range(10)), text=""))
+        return Model(host, LFM2, prices=prices).respond("hi").usage
+
+    assert usage(None).cost is None
+    assert usage(Prices(input=1e6, output=1e5)).cost.total == pytest.approx(10 + 0.2)

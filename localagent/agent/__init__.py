@@ -1,7 +1,8 @@
 """The agent loop: a model, its tools, and everything between a request and its answer."""
 
 from localagent.agent.agent import Agent
-from localagent.agent.approvals import Allow, ApprovalRequest, Approvals, Approver, Decision, Deny, Edit
+from localagent.agent.approvals import Approvals, Approver
+from localagent.agent.builtin import ClipResults, LogMessages, StripImages
 from localagent.agent.compaction import Compaction
 from localagent.agent.events import (
     AgentEvent,
@@ -21,9 +22,8 @@ from localagent.agent.events import (
 )
 from localagent.agent.handover import HandOver, hand_over_to
 from localagent.agent.history import History, ListHistory, SessionHistory
-from localagent.agent.included import ClipResults, LogMessages, StripImages
 from localagent.agent.middleware import ModelRequest, middleware
-from localagent.agent.rules import Rule
+from localagent.agent.rules import Allow, ApprovalRequest, Decision, Deny, Edit, Rule
 from localagent.agent.run import Run
 
 __all__ = [

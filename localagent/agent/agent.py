@@ -1,4 +1,4 @@
-"""An agent: a model with tools, instructions and rules, and what a user holds of it.
+"""An agent: a model with tools, instructions and rules. This is what a user holds.
 
     agent = Agent(model, tools=[get_weather])
     for event in agent.run("Will it rain in Paris?"): ...
@@ -17,19 +17,19 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, TypeGuard, Unpack, cast
 
 from localagent.agent.approvals import Approvals, Approver, as_approvals
-from localagent.agent.compaction import Compaction, CompactionEvent
-from localagent.agent.cuts import is_answered, is_empty
+from localagent.agent.boundaries import is_answered, is_empty
+from localagent.agent.builtin import ClipResults
+from localagent.agent.compaction import CompactionEvent
+from localagent.agent.concurrency import Cancel, Coroutines, Stepper
 from localagent.agent.events import AgentEvent, RunDone, RunFailed, is_piece
 from localagent.agent.history import History, as_history
-from localagent.agent.included import ClipResults
 from localagent.agent.middleware import Stack
 from localagent.agent.rules import Rule
 from localagent.agent.run import Run
-from localagent.agent.stepping import Stepper
-from localagent.agent.waiting import Cancel, Coroutines
 from localagent.errors import UsageError
+from localagent.hosts.sampling import SamplingOptions
 from localagent.messages import Message, UserMessage
-from localagent.model import Conversation, Model, SamplingOptions, as_conversation
+from localagent.model import Conversation, Model, as_conversation
 from localagent.prompt.pairing import has_results
 from localagent.prompt.request import build_request
 from localagent.session import Session
@@ -37,14 +37,14 @@ from localagent.tools import Tool, ToolSet, as_tool
 from localagent.wire import chat_template
 
 MOST_TOLD = 100_000
-"""Characters of a tool's result that a request tells where nothing else is said: some 25,000 tokens."""
+"""Characters of a tool's result in a request, unless a `ClipResults` says otherwise: some 25,000 tokens."""
 
 
 class ToolSource(Protocol):
-    """Says what tools there are at the moment; asked at the start of a run, and when it is handed over."""
+    """Says what tools there are now. It is asked at the start of a run and after a hand-over."""
 
     def tools(self) -> Sequence[Tool]:
-        """The tools. May raise LocalAgentError, with which the run fails."""
+        """The tools. A LocalAgentError raised here fails the run."""
 
 
 class Agent:
@@ -69,16 +69,15 @@ class Agent:
     ) -> None:
         """`instructions` stand in front of every request and are not kept in the history.
 
-        `approvals`: rules and whoever is asked, or just either; see `approvals.Approvals`. By default
-        tools with side effects do not run, since there is nobody to ask. `middleware`: see `middleware.py`;
-        a `ClipResults` of your own takes the place of the one that bounds what tools return by default.
-        The model is asked at most `max_turns` times with tools, then once without; it is told at most
-        `max_rescues` times in a row what was wrong with its output. Of the calls of one turn the first
-        `max_calls` run, `max_parallel` of them at once. `tool_timeout`: seconds that a call may run, for
-        tools that say nothing of their own. `sequential`: one call at a time. `sampling`: what
-        `Model.stream` takes.
+        `approvals`: rules, an approver, or both as `Approvals`. Without, tools with side effects do not run,
+        since nobody can be asked. `middleware`: see `middleware.py`; a `ClipResults` of your own replaces
+        the one that bounds tool results by default. The model is asked at most `max_turns` times with tools,
+        then once without. It is told what was wrong with its output at most `max_rescues` times in a row. Of
+        the calls of one turn the first `max_calls` run, `max_parallel` of them at once. `tool_timeout`:
+        seconds that a call may run, for tools without a limit of their own. `sequential`: one call at a time.
+        `sampling`: what `Model.stream` takes.
 
-        Raises UsageError, and InvalidTool for what is no tool or two tools of one name.
+        Raises UsageError, and InvalidTool for a tool that is none or two tools of one name.
         """
         self.model = model
         self.name = _text("name", name)
@@ -94,12 +93,12 @@ class Agent:
         self.sampling: SamplingOptions = {**sampling}
         model.sampling_with(sampling)
         if not isinstance(tools, Iterable) or isinstance(tools, str | bytes | Tool):
-            raise UsageError(f"tools is a list, not {tools!r:.40}: put the tool into brackets")
+            raise UsageError(f"tools must be a list, not {tools!r:.40}: put the tool in brackets")
         self._tools: list[Any] = [tool if _is_source(tool) else as_tool(cast(Tool, tool)) for tool in tools]
-        ToolSet(tool for tool in self._tools if isinstance(tool, Tool))
+        ToolSet(tool for tool in self._tools if isinstance(tool, Tool))  # so that a clash is found here
 
     def toolset(self) -> ToolSet:
-        """The tools that there are now. Raises InvalidTool, and what the sources raise."""
+        """The tools that there are now. Raises InvalidTool, and what their sources raise."""
         found: list[Tool] = []
         for item in self._tools:
             found += [item] if isinstance(item, Tool) else item.tools()
@@ -116,13 +115,13 @@ class Agent:
     ) -> Generator[AgentEvent, None, None]:
         """Answer, calling tools on the way. The last event is RunDone, or RunFailed with the error.
 
-        `prompt`: the user's words, or messages. None goes on with the history where it stands, such as one of
-        a program that was killed. `history`: the conversation, which grows by what is said: a list of
-        messages, a session, or anything like `history.History`; without it the run begins a conversation of
-        its own. `cancel`, when set, ends the run at the next token, and gives up on running tools. Closing
-        the iterator does the same. Raises UsageError for arguments that make no sense.
+        `prompt`: the user's words, or messages; None continues the history where it stands, such as that of a
+        program that was killed. `history`: the conversation, which grows by what is said: a list of messages,
+        a session, or anything like `history.History`; without it the run begins a conversation of its own.
+        `cancel`, when set, ends the run at the next token and gives up on running tools; closing the iterator
+        does the same. Raises UsageError for arguments that make no sense.
         """
-        return self._prepare(prompt, history, cancel, sampling, state).events()
+        return self._prepare(prompt, history, cancel, sampling, state)(Coroutines()).events()
 
     def arun(
         self,
@@ -133,7 +132,7 @@ class Agent:
         state: Any = None,
         **sampling: Unpack[SamplingOptions],
     ) -> AsyncGenerator[AgentEvent, None]:
-        """The same run, step by step in a thread of its own; async tools and hooks run on the caller's loop.
+        """As `run`, in a thread of its own, followed from the caller's loop, where async tools and hooks run.
 
         Cancelling the task, or closing the iterator, ends the run as `cancel` does.
         """
@@ -148,7 +147,7 @@ class Agent:
         state: Any = None,
         **sampling: Unpack[SamplingOptions],
     ) -> RunDone:
-        """Run to the end and return its last event. Raises what made the run fail."""
+        """Run to the end and return the last event. Raises what made the run fail."""
         for event in self.run(prompt, history=history, cancel=cancel, state=state, **sampling):
             if isinstance(event, RunDone):
                 return event
@@ -164,8 +163,7 @@ class Agent:
         `cancel`, when set, leaves the history as it is. The last event says what came of it, or what went
         wrong. Raises UsageError, TemplateFailed, SaveFailed.
         """
-        run = Run(self, as_history(history), (), Cancel(cancel), {})
-        return next((m for m in self.stack.items if isinstance(m, Compaction)), Compaction()).compact(run)
+        return Run(self, as_history(history), (), Coroutines(), Cancel(cancel), {}).compact()
 
     def _prepare(
         self,
@@ -174,19 +172,24 @@ class Agent:
         cancel: threading.Event | None,
         sampling: SamplingOptions,
         state: Any,
-    ) -> Run:
+    ) -> Callable[[Coroutines], Run]:
+        """Check the arguments; what starts the run, which in `arun` has a loop to await on only then."""
         kept = as_history(history)
         self.model.sampling_with({**self.sampling, **sampling})
         inputs = [] if prompt is None else [_stamped(message) for message in as_conversation(prompt)]
         if not inputs:
-            _check_open(kept.messages())
-        elif any(map(has_results, inputs)):  # which must fit, before anything is kept
+            told = kept.messages()
+            if is_empty(told):
+                raise UsageError("nothing to go on with: there is no conversation yet; give a prompt")
+            if is_answered(told):
+                raise UsageError("nothing to go on with: the conversation has its answer; give a prompt")
+        elif any(map(has_results, inputs)):  # refuse results that answer no call before anything is kept
             build_request([*kept.messages(), *inputs], chat_template.TARGET)
-        return Run(self, kept, inputs, Cancel(cancel), {**sampling}, state)
+        return lambda coroutines: Run(self, kept, inputs, coroutines, Cancel(cancel), {**sampling}, state)
 
 
-async def _async_steps(run: Run) -> AsyncGenerator[AgentEvent, None]:
-    run.use(Coroutines(asyncio.get_running_loop()))
+async def _async_steps(start: Callable[[Coroutines], Run]) -> AsyncGenerator[AgentEvent, None]:
+    run = start(Coroutines(asyncio.get_running_loop()))
     stepper = Stepper(run.events(), is_piece, "localagent-run")
     try:
         while (event := await stepper.next()) is not None:
@@ -197,26 +200,18 @@ async def _async_steps(run: Run) -> AsyncGenerator[AgentEvent, None]:
 
 
 def _clipping(stack: Stack) -> Stack:
-    """The middleware with something that clips results, outermost, where it has nothing that does."""
+    """The middleware, with a `ClipResults` as the outermost if it has none."""
     if any(isinstance(item, ClipResults) for item in stack.items):
         return stack
     return Stack((ClipResults(MOST_TOLD), *stack.items))
 
 
 def _stamped(message: Message) -> Message:
-    """What the user says, with the time at which it was said."""
+    """What the user says, with the time at which they said it."""
     if not isinstance(message, UserMessage):
         return message
     told = {"timestamp": message.timestamp or datetime.now(UTC), "mode": message.mode or "user"}
     return message.model_copy(update=told)
-
-
-def _check_open(messages: Sequence[Message]) -> None:
-    """Whether there is something to go on with. Raises UsageError."""
-    if is_empty(messages):
-        raise UsageError("nothing to go on with: there is no conversation yet; give a prompt")
-    if is_answered(messages):
-        raise UsageError("nothing to go on with: the conversation has its answer; give a prompt")
 
 
 def _is_source(item: object) -> TypeGuard[ToolSource]:

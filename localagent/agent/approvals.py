@@ -1,78 +1,45 @@
-"""Who may call what: rules first, then somebody who is asked.
+"""Who decides about the calls of a turn: rules first, then the approver.
 
-Knows tools and calls. Does not know the loop or terminals; how a rule compares is in `rules`. Contract:
-nothing is allowed by accident. A tool that declares side effects is asked about unless a rule says otherwise,
-and where nobody can be asked it does not run.
+All calls of a turn are decided at once, before any of them runs. Nothing is allowed by accident: a tool that
+declares side effects is asked about unless a rule says otherwise, and without an approver it does not run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
-from localagent.agent.rules import Rule
-from localagent.errors import UsageError
+from localagent.agent.concurrency import Cancel, Cancelled, Coroutines
+from localagent.agent.events import ApprovalAsked, ApprovalGiven
+from localagent.agent.rules import Allow, ApprovalRequest, Decision, Deny, Edit, Rule
+from localagent.agent.slot import Slot
+from localagent.errors import InvalidMessage, UsageError
 from localagent.messages import ToolCallPart
 from localagent.tools import Tool, ToolSet
 
-
-@dataclass(frozen=True, slots=True)
-class Allow:
-    """The call runs as the model wrote it. `always`: so do later calls of this very tool, see `Approvals`."""
-
-    always: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Deny:
-    """The call does not run, and the model reads why. `always`: nor do later calls of this tool."""
-
-    reason: str = ""
-    always: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """The call runs with these arguments instead, unless a rule denies them; the model reads that it did."""
-
-    arguments: Mapping[str, Any]
-
-
-Decision = Allow | Deny | Edit
-
-
-@dataclass(frozen=True, slots=True)
-class ApprovalRequest:
-    """A call that somebody is to decide about. `call.described_arguments` is one line for a prompt."""
-
-    call: ToolCallPart
-    tool: Tool
-    changed: bool = False
-    """An "always" was said of a tool of this name, but this one is not the same; see `Tool.identity`."""
-
+DENIED = "Denied{}. The call was not run."
+NOBODY = "this tool asks before it runs, and nobody is there to be asked"
 
 Approver = Callable[[list[ApprovalRequest]], Sequence[Decision] | Awaitable[Sequence[Decision]]]
 """Decides about all calls of a turn at once, in their order. May be async."""
 
 
 class Approvals:
-    """Rules in their order, whoever is asked, and what was answered with "always".
+    """Rules in their order, the approver, and what it answered with "always".
 
-    The first rule that fits a call decides, with two exceptions for what was answered for good about its
-    tool. A `Deny(always=True)` denies whatever a rule would allow or ask. An `Allow(always=True)` answers the
-    rules that ask about every call of the tool, and the default: those are passed over. A rule that denies,
-    or that asks about certain arguments, is never undone. Without a rule, tools with side effects ask.
+    The first rule that fits a call decides. Two answers change that for a tool. After `Deny(always=True)` its
+    calls are denied where a rule would allow them or ask. After `Allow(always=True)` the rules that ask about
+    every call of the tool are passed over, and so is the default. A rule that denies, or that asks about
+    certain arguments, always holds. Where no rule fits, tools with side effects ask.
 
-    Rules are about names. What is allowed for good is a tool as it was when that was said: one of the same
-    name that does something else, or says something else of itself, asks anew. What is denied for good is
-    the name, whatever becomes of it.
+    `Allow(always=True)` is about the tool as it was then: another of the same name, or the same one with a
+    new description, asks again. `Deny(always=True)` is about the name, whatever tool comes to have it.
 
-    One object may serve several agents and runs, which then remember together.
+    One object may serve several agents and runs, which then share what was answered.
     """
 
     def __init__(self, rules: Iterable[Rule] = (), approver: Approver | None = None) -> None:
-        """Raises UsageError for what is no rule and what cannot be called."""
+        """Raises UsageError for a rule that is none, and for an approver that cannot be called."""
         if not isinstance(rules, Iterable) or isinstance(rules, str | Mapping):
             raise UsageError(f"the rules of approvals are a list of Rule(...), not {rules!r:.60}")
         self.rules = tuple(rules)
@@ -85,15 +52,15 @@ class Approvals:
                 "ApprovalRequest and returns an Allow, Deny or Edit for each"
             )
         self.approver = approver
+        # By identity, with the tool: that may hold its id(), which is only its own while it lives.
         self._allowed: dict[Hashable, tuple[Tool, Allow]] = {}
-        """By the identities of the tools, which are kept so that these stay theirs."""
         self._denied: dict[str, Deny] = {}
 
     def decide(self, tool: Tool, call: ToolCallPart) -> Allow | Deny | None:
-        """What the rules say of a call; None when somebody has to be asked."""
+        """What rules and earlier answers say of a call; None when the approver has to be asked."""
         rule = self._rule(tool, call)
         if rule is not None and rule.action == "deny":
-            return _denied(rule)
+            return rule.denial
         if (remembered := self._denied.get(tool.name)) is not None:
             return remembered
         if rule is not None:
@@ -103,17 +70,17 @@ class Approvals:
         return None if tool.side_effects else Allow()
 
     def has_changed(self, tool: Tool) -> bool:
-        """Whether an "always" was said of another tool of this name, and none of this one."""
+        """Whether another tool of this name was always allowed, and this one was not."""
         named = any(other.name == tool.name for other, _ in self._allowed.values())
         return named and tool.identity not in self._allowed
 
     def denied(self, tool: Tool, call: ToolCallPart) -> Deny | None:
-        """What a rule that denies says of a call whose arguments somebody has changed."""
+        """The denial of a rule, for a call whose arguments were changed after it was decided."""
         rule = self._rule(tool, call)
-        return _denied(rule) if rule is not None and rule.action == "deny" else None
+        return rule.denial if rule is not None and rule.action == "deny" else None
 
     def _rule(self, tool: Tool, call: ToolCallPart) -> Rule | None:
-        """The first rule that fits, but for those that an "always" has answered."""
+        """The first rule that fits and that no `Allow(always=True)` has answered."""
         answered = bool(self._allowed) and tool.identity in self._allowed
         for rule in self.rules:
             passed_over = answered and rule.action == "ask" and not rule.arguments
@@ -122,15 +89,15 @@ class Approvals:
         return None
 
     def unknown_rules(self, tools: ToolSet) -> list[Rule]:
-        """The rules that can fit no call of these tools, for callers who warn of a misspelling.
+        """The rules that fit no call of these tools, whatever its arguments: for callers who warn of them.
 
-        A pattern may be about tools that come later; a name that is none of these, or an argument that none
-        of the tools it names has, is likely a mistake.
+        A name that none of the tools has, or an argument that none of the tools named has, is likely
+        misspelled. A pattern that fits no name is not counted: it may be about tools that come later.
         """
         return [rule for rule in self.rules if not rule.may_fit(tools)]
 
     def remember(self, tool: Tool, decision: Decision) -> None:
-        """Keep an answer that was given for good."""
+        """Remember an answer if it was given with "always"."""
         match decision:
             case Allow(always=True):
                 self._allowed[tool.identity] = tool, decision
@@ -138,16 +105,13 @@ class Approvals:
                 self._denied[tool.name] = decision
 
     def forget(self) -> None:
-        """Ask again about everything."""
+        """Forget every "always"."""
         self._allowed.clear()
         self._denied.clear()
 
 
 def as_approvals(value: Approvals | Approver | Sequence[Rule] | None) -> Approvals:
-    """The approvals that are meant: an object of them, a list of rules, or whoever is asked.
-
-    Raises UsageError for anything else.
-    """
+    """Approvals as they are, or made of a list of rules or of an approver. Raises UsageError."""
     match value:
         case Approvals():
             return value
@@ -163,12 +127,50 @@ def as_approvals(value: Approvals | Approver | Sequence[Rule] | None) -> Approva
     )
 
 
-def _denied(rule: Rule) -> Deny:
-    return Deny(rule.reason or "a rule forbids this call")
+def approve(
+    slots: Sequence[Slot], approvals: Approvals, coroutines: Coroutines, cancel: Cancel
+) -> Generator[ApprovalAsked | ApprovalGiven, None, None]:
+    """Decide about all open slots at once. Raises UsageError when the approver answers nonsense.
+
+    Every decision is told, except that a call may run without being asked about. After an `Edit` the rules
+    that deny are applied again, to the new arguments.
+    """
+    asking: list[tuple[Slot, ApprovalRequest]] = []
+    for slot in () if cancel.is_set() else slots:
+        if slot.result is not None or slot.tool is None:
+            continue
+        ruled = approvals.decide(slot.tool, slot.call)
+        if ruled is None:
+            changed = approvals.has_changed(slot.tool)
+            asking.append((slot, ApprovalRequest(slot.call, slot.tool, changed)))
+        elif isinstance(ruled, Deny):
+            _apply(slot, ruled)
+            yield ApprovalGiven(slot.asked, ruled)
+    if not asking:
+        return
+    requests = tuple(request for _, request in asking)
+    yield ApprovalAsked(requests)
+    decisions = _ask(requests, approvals, coroutines, cancel)
+    for (slot, request), decision in zip(asking, decisions, strict=True):
+        approvals.remember(request.tool, decision)
+        _apply(slot, decision)
+        yield ApprovalGiven(slot.asked, decision)
+        if slot.edited and slot.result is None and (ruled := approvals.denied(request.tool, slot.call)):
+            _apply(slot, ruled)
+            yield ApprovalGiven(slot.call, ruled)
 
 
-def check_decisions(requests: Sequence[ApprovalRequest], decisions: object) -> Sequence[Decision]:
-    """The answer of an approver. Raises UsageError for anything but a decision for each request."""
+def _ask(
+    requests: Sequence[ApprovalRequest], approvals: Approvals, coroutines: Coroutines, cancel: Cancel
+) -> Sequence[Decision]:
+    """The approver's decisions, one for each request. Raises UsageError for anything else."""
+    if approvals.approver is None:
+        return [Deny(NOBODY)] * len(requests)
+    decisions = None
+    with suppress(Cancelled):
+        decisions = coroutines.ask(approvals.approver, list(requests), cancel=cancel)
+    if cancel.is_set():  # nothing is to run any more, whatever was answered
+        return [Deny("the run was stopped")] * len(requests)
     if not isinstance(decisions, Sequence) or len(decisions) != len(requests):
         raise UsageError(
             f"the approver was asked about {len(requests)} calls and answered {decisions!r:.80}: "
@@ -178,3 +180,26 @@ def check_decisions(requests: Sequence[ApprovalRequest], decisions: object) -> S
         if not isinstance(decision, Decision):
             raise UsageError(f"the approver answered {decision!r:.80}: it must be Allow, Deny or Edit")
     return decisions
+
+
+def _apply(slot: Slot, decision: Decision) -> None:
+    match decision:
+        case Allow():
+            pass
+        case Deny():
+            slot.refuse(denial(decision))
+        case Edit(arguments=arguments):
+            call = slot.asked
+            try:
+                slot.call = ToolCallPart.model_validate(
+                    {"id": call.id, "name": call.name, "tool_kind": call.tool_kind, "arguments": arguments}
+                )
+            except ValueError as error:
+                said = f"the changed arguments of {call.name!r:.60} are not JSON: {error}"
+                raise InvalidMessage(said) from None
+
+
+def denial(decision: Deny) -> str:
+    """What the model reads of a call that was denied."""
+    reason = decision.reason.rstrip(".")
+    return DENIED.format(f": {reason}" if reason else " by the user")

@@ -3,9 +3,9 @@
     Agent(model, tools, middleware=[Compaction()])      before every turn, if need be
     agent.compact(history)                              now, however long the conversation is
 
-Knows tokens and histories; `cuts` knows where a conversation may be cut, `summarising` how a summary is made.
-Contract: calls keep their results, the newest turns stay as they were said, a request that is being answered
-is never lost, and whatever goes wrong leaves the history as it was. A session keeps everything in its file.
+Calls keep their results, the newest turns stay as they were said, and a request that is being answered is
+never lost. Whatever goes wrong leaves the history as it was. A session keeps everything in its file.
+`boundaries` says where a conversation may be cut, `summarising` asks for the summary.
 """
 
 from __future__ import annotations
@@ -13,31 +13,27 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from localagent.agent.clipping import clip_text
-from localagent.agent.cuts import choose, is_answered, last_request, places
+from localagent.agent.boundaries import choose, is_answered, last_request, places
+from localagent.agent.builtin import clip_text
 from localagent.agent.events import CompactionEnded, CompactionStarted
 from localagent.agent.history import ListHistory
-from localagent.agent.summarising import NoSummary, Outlook, Summariser
+from localagent.agent.summarising import CompactedRun, NoSummary, Outlook, Summariser
 from localagent.errors import LocalAgentError, UsageError
 from localagent.messages import CompactionSummaryMessage, Message, SystemMessage, Usage
-
-if TYPE_CHECKING:
-    from localagent.agent.run import Run
 
 INSTRUCTIONS = (
     "Summarise the conversation so far. Your summary will take the place of everything above, so keep what "
     "is needed to go on: what the user wants, names, numbers, facts, decisions, what tools returned that "
-    "still matters, and what is left to do. What an earlier summary says belongs into it. Do not answer, do "
+    "still matters, and what is left to do. What an earlier summary says belongs in it. Do not answer, do "
     "not call tools: write only the summary, in at most {words} words."
 )
 REQUEST = "\n\nThe request that is being answered, word for word:\n"
-"""In a summary, in front of the user's words."""
+"""In a summary, before the words of a request that is still being answered."""
 MOST_TOKENS = 2048
-"""Of a summary, unless somebody says otherwise; and at most an eighth of the context."""
+"""Tokens of a summary by default, and at most an eighth of the context."""
 LEAST_TOKENS = 16
-"""Of a summary; where that would be over half of what it stands for, there is nothing to gain."""
+"""Tokens of a summary. Where that is more than half of what it would replace, there is nothing to gain."""
 MOST_WAITING = 64
 """Conversations that are remembered because compacting them did not help."""
 
@@ -47,7 +43,7 @@ CompactionEvent = CompactionStarted | CompactionEnded
 class Compaction:
     """Middleware that summarises older turns when a request comes near the limit of the context.
 
-    That costs a turn of the model. One object may serve several agents and conversations.
+    Each summary costs a turn of the model. One object may serve several agents and conversations.
     """
 
     def __init__(
@@ -61,26 +57,27 @@ class Compaction:
 
         The newest messages are kept, as many as fit `keep` of the context; at least the user's last request
         and what came of it, if there is room. `instructions` tell the model what a summary is; "{words}" in
-        them stands for its length. `max_tokens`: of a summary, by default an eighth of the context, 2,048 at
-        most. Raises UsageError.
+        them stands for its length. `max_tokens`: of a summary; by default an eighth of the context, at most
+        2,048. Raises UsageError.
         """
         if not (_is_number(share) and _is_number(keep) and 0 <= keep < share <= 1):
             raise UsageError(
-                f"keep is {keep!r:.40} and share is {share!r:.40}: both are parts of the context, "
-                "from 0 to 1, and what is kept must be less"
+                f"keep is {keep!r:.40} and share is {share!r:.40}: both are shares of the context, "
+                "from 0 to 1, and keep must be the smaller one"
             )
         if not isinstance(instructions, str) or not instructions.strip():
-            raise UsageError("instructions is empty: say what a summary is to hold")
+            raise UsageError("instructions is empty: say what a summary should hold")
         if max_tokens is not None and (type(max_tokens) is not int or max_tokens < LEAST_TOKENS):
             raise UsageError(f"max_tokens is {max_tokens!r:.40}: it must be {LEAST_TOKENS} or more")
         self.share = share
         self.keep = keep
         self.instructions = instructions
         self.max_tokens = max_tokens
+        # By conversation, the tokens at which to try again where compacting did not help.
         self._waiting: dict[int, int] = {}
         self._lock = threading.Lock()
 
-    def before_turn(self, run: Run) -> Iterator[CompactionEvent]:
+    def before_turn(self, run: CompactedRun) -> Iterator[CompactionEvent]:
         """Compact the history of the run if its next request is too long."""
         outlook, messages = Outlook(run), run.history.messages()
         if not places(messages):
@@ -88,7 +85,7 @@ class Compaction:
         try:
             tokens = outlook.count(messages)
         except LocalAgentError:
-            return  # the turn will meet the same error, and tell of it
+            return  # the turn meets the same error, and the run fails with it
         if tokens <= self._limit(outlook):
             return
         waits = tokens < self._waiting.get(_identity(messages), 0) and tokens <= outlook.context
@@ -99,10 +96,10 @@ class Compaction:
                 self._wait(outlook, ended)
             yield ended
 
-    def compact(self, run: Run) -> Iterator[CompactionEvent]:
-        """Compact the history now. `keep` is of the conversation, where that is shorter than the context.
+    def compact(self, run: CompactedRun) -> Iterator[CompactionEvent]:
+        """Compact the history now. `keep` is a share of the conversation, if it is shorter than the context.
 
-        Raises what counting its tokens raises, SaveFailed.
+        Raises what counting tokens raises, and SaveFailed.
         """
         outlook, messages = Outlook(run), run.history.messages()
         tokens = outlook.count(messages) if places(messages) else 0
@@ -113,14 +110,13 @@ class Compaction:
     def _limit(self, outlook: Outlook) -> int:
         """The most tokens that a request may have."""
         run = outlook.run
-        sampling = run.options
-        answer = sampling.get("max_tokens") or run.agent.model.sampling.max_tokens or 0
+        answer = run.options.get("max_tokens") or run.model.sampling.max_tokens or 0
         most = int(self.share * outlook.context)
         # A generous max_tokens is no wish to have half of the context forgotten.
         return max(min(most, outlook.context - answer), most // 2)
 
     def _wait(self, outlook: Outlook, ended: CompactionEnded) -> None:
-        """Remember not to try again before the conversation has grown by a tenth of the context."""
+        """Where it did not help, wait until the conversation has grown by a tenth of the context."""
         until = ended.tokens_after + outlook.context // 10
         if until > self._limit(outlook):
             with self._lock:
@@ -129,19 +125,19 @@ class Compaction:
                     del self._waiting[next(iter(self._waiting))]
 
     def _compact(self, outlook: Outlook, messages: list[Message], tokens: int, whole: int) -> CompactionEnded:
-        """What came of it. `keep` is a share of `whole`."""
+        """Choose, summarise, replace, and say what came of it. `keep` is a share of `whole` tokens."""
         most = min(self.max_tokens or MOST_TOKENS, outlook.context // (4 if self.max_tokens else 8))
         summariser: Summariser | None = None
         try:
             place, size = self._choose(outlook, messages, int(self.keep * whole), most)
             if (most := min(most, (tokens - size) // 2)) < LEAST_TOKENS:
-                raise NoSummary("there is too little to summarise: it would gain nothing")
+                raise NoSummary("there is too little to summarise: nothing would be gained")
             summariser = Summariser(outlook, self.instructions, most)
             summary = summariser.summarise(messages[:place])
             summary += _request_before(messages, place, outlook.context)
             after = outlook.count(_compacted(messages, place, summary))
             if after >= tokens:
-                raise NoSummary("the summary is longer than what it would stand for")
+                raise NoSummary("the summary is longer than what it would replace")
         except (NoSummary, LocalAgentError) as problem:
             usage = summariser.usage if summariser else Usage()
             return CompactionEnded(None, tokens, tokens, str(problem), usage)
@@ -151,15 +147,15 @@ class Compaction:
     def _choose(
         self, outlook: Outlook, messages: list[Message], budget: int, summary: int
     ) -> tuple[int, int]:
-        """Where to cut, and the tokens of the next request but for the summary. Raises NoSummary."""
+        """Where to cut, and the tokens of the next request without the summary. Raises NoSummary."""
 
         def size(place: int) -> int:
             request = _request_before(messages, place, outlook.context)
             return outlook.count(_compacted(messages, place, request))
 
         if not (found := places(messages)):
-            raise NoSummary("nothing was said before the last request that could be summarised")
-        spare = outlook.context // 10  # so that it is not the next turn's turn again
+            raise NoSummary("there is nothing before the last request that could be summarised")
+        spare = outlook.context // 10  # so that the very next turn need not compact again
         comfortable = self._limit(outlook) - summary - spare
         wanted = min(budget + outlook.count(_compacted(messages, len(messages), "")), comfortable)
         place = choose(found, messages, size, wanted, comfortable)
@@ -178,9 +174,10 @@ def _compacted(messages: list[Message], place: int, summary: str) -> list[Messag
 
 
 def _request_before(messages: Sequence[Message], place: int, context: int) -> str:
-    """What a summary says word for word: the request that is being answered, if the cut is behind it.
+    """What a summary says word for word: the request that is being answered, if the cut lies after it.
 
-    It has a quarter of a character for each token of the context, and so never fills much of that.
+    It is clipped to a quarter of a character for each token of the context, so that it never fills much of
+    it.
     """
     if is_answered(messages):
         return ""
@@ -193,7 +190,7 @@ def _request_before(messages: Sequence[Message], place: int, context: int) -> st
 
 
 def _identity(messages: Sequence[Message]) -> int:
-    """What tells a conversation from others: how it begins, apart from what all conversations begin with."""
+    """What tells a conversation from others: its first message other than instructions."""
     first = next((m for m in messages if not isinstance(m, SystemMessage)), None)
     return hash(first.model_dump_json()) if first else 0
 

@@ -1,6 +1,6 @@
-"""What a run tells: the model's own events as they are, and everything the loop does about them.
+"""What a run tells: the model's own events as they are, and everything that the loop does about them.
 
-A run ends in exactly one `RunDone` or `RunFailed`. Everything is frozen.
+A run ends in exactly one `RunDone` or `RunFailed`. All events are frozen.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from localagent.agent.approvals import ApprovalRequest, Decision
+from localagent.agent.rules import ApprovalRequest, Decision
 from localagent.errors import LocalAgentError
 from localagent.hosts.protocol import Prefilled
 from localagent.messages import AssistantMessage, Message, ToolCallPart, ToolResultPart, Usage
@@ -18,15 +18,15 @@ from parsers import ArgumentEnd, ArgumentsDelta, CallStart, Event, Markup, Reaso
 RunStop = Literal["answer", "terminated", "turn_limit", "repeated", "rescues", "length", "cancelled"]
 """Why a run ended.
 
-"answer"; "terminated" by a tool; with an answer that was forced, because of the "turn_limit", because the
-model "repeated" itself, or because nobody could use what it wrote even after "rescues"; by the token limit
-("length"); "cancelled" by whoever started it.
+"answer": the model answered. "terminated": a tool ended the run. "turn_limit", "repeated", "rescues": an
+answer was forced, since there had been too many turns, the model repeated itself, or rescues did not help.
+"length": the token limit cut the answer off. "cancelled": the caller stopped the run.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TurnStarted:
-    """The model is asked. `turn` counts from 0, `tools` says whether it is offered any."""
+    """The model is asked. `turn` counts from 0; `tools`: whether it is offered any."""
 
     turn: int
     agent_name: str | None = None
@@ -37,7 +37,7 @@ class TurnStarted:
 class TurnEnded:
     """The model has written `message`, which is kept unless it was stopped before its first word.
 
-    `token_ids` are those it generated.
+    `token_ids`: what it generated.
     """
 
     turn: int
@@ -47,17 +47,17 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAsked:
-    """Somebody is being asked about these calls of the turn, all at once."""
+    """The approver is asked about these calls of the turn, all at once."""
 
     requests: tuple[ApprovalRequest, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalGiven:
-    """What was decided about one call: by whoever was asked, or by a rule that denies, or a "never".
+    """What was decided about one call: by the approver, or by a denial of a rule or of an earlier answer.
 
-    What runs because no rule is against it has none. `call` is as the model wrote it; with a second event, of
-    a rule that denies what an `Edit` made of it, as it was changed.
+    A call that runs without being asked about has no such event. `call` is as the model wrote it. Where a
+    rule denies what an `Edit` made of it, there is a second event, with the call as it was changed.
     """
 
     call: ToolCallPart
@@ -66,14 +66,14 @@ class ApprovalGiven:
 
 @dataclass(frozen=True, slots=True)
 class ToolStarted:
-    """A call begins: the arguments that it has after the approval are bound, and if they fit, it runs."""
+    """A call begins, with the arguments that it has after the approval. If they fit the tool, it runs."""
 
     call: ToolCallPart
 
 
 @dataclass(frozen=True, slots=True)
 class ToolProgress:
-    """A running tool tells how far it is; `share` is of the whole, from 0 to 1."""
+    """How far a running tool is; `share` is of the whole, from 0 to 1."""
 
     call: ToolCallPart
     text: str
@@ -82,7 +82,7 @@ class ToolProgress:
 
 @dataclass(frozen=True, slots=True)
 class ToolEnded:
-    """A call has its result, also when it never ran. `seconds` is how long it did."""
+    """A call has its result, even if it never ran. `seconds`: how long it ran."""
 
     call: ToolCallPart
     result: ToolResultPart
@@ -91,9 +91,9 @@ class ToolEnded:
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """The model is told `text`, and asked again; the last three: a last time, without tools.
+    """The model is told `text` and asked again; for the last three of `why` a last time, without tools.
 
-    "same_calls": it made the calls of the round before once more, and reads their results.
+    "same_calls": it repeated the calls of the round before, and is given their results.
     """
 
     why: Literal["malformed", "empty", "same_calls", "turn_limit", "repeated", "rescues"]
@@ -111,14 +111,14 @@ class CompactionStarted:
 
 @dataclass(frozen=True, slots=True)
 class CompactionEnded:
-    """What the older turns were replaced by. Without a `summary` nothing changed, and `problem` says why."""
+    """What the older turns were replaced with. Without a `summary` nothing changed; `problem` says why."""
 
     summary: str | None
     tokens_before: int
     tokens_after: int
     problem: str | None = None
     usage: Usage = field(default_factory=Usage)
-    """What the model was asked for it; a run counts it in its own."""
+    """What the summary cost; the usage of the run includes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,8 @@ class HandedOver:
 class RunDone:
     """The last event of a run that came to an end.
 
-    `message` is the model's last, None when it wrote none; `messages` are all that the run added to the
-    conversation, the user's first; `usage` adds up every call of a model, compaction included.
+    `message`: the model's last one, None if it wrote none. `messages`: all that the run added to the
+    conversation, the user's first. `usage`: of every turn of a model, compaction included.
     """
 
     message: AssistantMessage | None
@@ -143,7 +143,7 @@ class RunDone:
     turns: int
     stop_reason: RunStop
     agent_name: str | None = None
-    """Whose turn it was last, after hand-overs."""
+    """The agent whose turn it was last."""
 
     @property
     def text(self) -> str:
@@ -171,5 +171,5 @@ AgentEvent = Event | RequestWarning | Prefilled | LoopEvent
 
 
 def is_piece(event: AgentEvent) -> bool:
-    """Whether it is only a piece of what the model is writing, which commits nobody to anything."""
+    """Whether this is only a piece of what the model is writing, before anything is done about it."""
     return isinstance(event, Text | Reasoning | Markup | CallStart | ArgumentsDelta | ArgumentEnd | Prefilled)

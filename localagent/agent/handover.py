@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from localagent.agent.approvals import Approvals
+from localagent.agent.middleware import Stack
+from localagent.agent.slot import Slot
 from localagent.errors import InvalidArguments, InvalidTool
-from localagent.tools import Tool
+from localagent.hosts.sampling import SamplingOptions
+from localagent.model import Model
+from localagent.tools import Tool, ToolSet
 from localagent.tools.tool import Bound
-
-if TYPE_CHECKING:
-    from localagent.agent.agent import Agent
-    from localagent.agent.gate import Slot
 
 SECOND = "Not run: the conversation is already handed over by another call of this turn."
 _PARAMETERS = {
@@ -24,18 +25,38 @@ _PARAMETERS = {
 }
 
 
+class AgentLike(Protocol):
+    """What a run needs of the agent whose turn it is, and so of one that is handed over to: see `Agent`."""
+
+    name: str | None
+    model: Model
+    instructions: str | None
+    sampling: SamplingOptions
+    approvals: Approvals
+    stack: Stack
+    max_turns: int
+    max_rescues: int
+    max_calls: int
+    max_parallel: int
+    tool_timeout: float | None
+    sequential: bool
+
+    def toolset(self) -> ToolSet:
+        """The tools that there are now. Raises InvalidTool, and what their sources raise."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class HandOver(Tool):
-    """A tool after whose turn `target` goes on: with its instructions, its tools, its model and its rules."""
+    """After a turn that calls it, `target` goes on, with its own instructions, tools, model and approvals."""
 
-    target: Agent
+    target: AgentLike
 
 
-def hand_over_to(target: Agent, description: str = "", name: str | None = None) -> HandOver:
+def hand_over_to(target: AgentLike, description: str = "", name: str | None = None) -> HandOver:
     """A tool for other agents. `description` tells their models what `target` is good at.
 
-    The tool is called `hand_over_to_` and the name of the agent, unless a `name` is given. Raises InvalidTool
-    for an agent without a name.
+    Without a `name` the tool is called `hand_over_to_` and the name of the agent. Raises InvalidTool for an
+    agent without a name.
     """
     if not target.name:
         raise InvalidTool("an agent that is handed over to needs a name: Agent(..., name='...')")
@@ -60,14 +81,15 @@ def _fits(arguments: Mapping[str, Any]) -> bool:
 
 
 def refuse_second(slots: Sequence[Slot]) -> None:
-    """Only one agent can go on: the first call that can run decides. To be called after the approval."""
+    """Only one agent can go on: the first call that may run decides. Call it after the approval."""
     handing = [slot for slot in slots if isinstance(slot.tool, HandOver) and slot.result is None]
+    # A call whose arguments do not fit hands nothing over, so it must not stand in the way of the next.
     for slot in [slot for slot in handing if _fits(slot.call.arguments)][1:]:
         slot.refuse(SECOND)
 
 
-def target_of(slots: Sequence[Slot]) -> Agent | None:
-    """The agent that a turn's calls handed over to, if one ran and went well."""
+def target_of(slots: Sequence[Slot]) -> AgentLike | None:
+    """The agent that a turn's calls handed over to, if one of them ran without an error."""
     for slot in slots:
         went_well = slot.started and slot.result is not None and not slot.result.is_error
         if isinstance(slot.tool, HandOver) and went_well:

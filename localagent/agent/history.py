@@ -1,16 +1,32 @@
-"""Where a run reads the conversation from and adds to it: a list, a session, or anything alike.
+"""The conversation of a run: where it is kept, and what the run adds to it.
 
-Knows messages and sessions. Contract: what is appended is kept before the run goes on, so that a program that
-is killed leaves a conversation that can be continued.
+What is appended is kept before the run goes on, so that a program that is killed leaves a conversation that
+can be continued. Whenever a run ends, or is left, every call in the history has its result.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Protocol, runtime_checkable
 
+from localagent.agent.slot import NOT_RUN, Slot, abandon, refused
 from localagent.errors import UsageError
-from localagent.messages import BaseMessage, CompactionSummaryMessage, FlushMessage, Message, SystemMessage
+from localagent.messages import (
+    BaseMessage,
+    CompactionSummaryMessage,
+    FlushMessage,
+    Message,
+    SystemMessage,
+    ToolMessage,
+)
+from localagent.prompt.pairing import unanswered
 from localagent.session import Session
+
+INTERRUPTED = (
+    "No result: the program ended before this call's result was kept. It may have run, wholly or in part."
+)
 
 
 @runtime_checkable
@@ -21,10 +37,10 @@ class History(Protocol):
         """What the model is to be told, oldest first."""
 
     def append(self, message: Message) -> None:
-        """Add a message behind the last one. Raises SaveFailed."""
+        """Add a message at the end. Raises SaveFailed."""
 
     def compact(self, summary: str, kept: int, tokens_before: int | None = None) -> None:
-        """Let `summary` stand for all but the last `kept` messages; system messages stay in front."""
+        """Put `summary` in place of all but the last `kept` messages; system messages stay in front."""
 
 
 class ListHistory:
@@ -66,13 +82,13 @@ class SessionHistory:
         self._session.append(message)
 
     def compact(self, summary: str, kept: int, tokens_before: int | None = None) -> None:
-        """Write the summary to the session; what it stands for stays in the file."""
+        """Write the summary to the session; the messages it replaces stay in the file."""
         first_kept = self._session.context_entries()[-kept].id if kept else None
         self._session.compact(summary, first_kept=first_kept, tokens_before=tokens_before)
 
 
 def as_history(history: History | Session | list[Message] | None) -> History:
-    """The history that is meant; None begins one. Raises UsageError."""
+    """A list or a session as a history; None makes a new one. Raises UsageError."""
     match history:
         case None:
             return ListHistory([])
@@ -86,3 +102,65 @@ def as_history(history: History | Session | list[Message] | None) -> History:
         case History():
             return history
     raise UsageError(f"history must be a list of messages or a session, not {type(history).__name__}")
+
+
+class Transcript:
+    """What one run adds to its history, message by message."""
+
+    def __init__(self, history: History, hear: Callable[[Message], None]) -> None:
+        """`hear` is told of each message once it is kept."""
+        self.history = history
+        self._added: list[Message] = []
+        self._hear = hear
+
+    @property
+    def added(self) -> tuple[Message, ...]:
+        """The messages that the run has added so far."""
+        return tuple(self._added)
+
+    def keep(self, message: Message) -> None:
+        """Add a message to the conversation. Raises SaveFailed, and what `hear` raises."""
+        self.history.append(message)
+        self._added.append(message)
+        self._hear(message)
+
+    def keep_results(self, slots: Sequence[Slot], agent_name: str | None, source: str | None = None) -> None:
+        """Add the results of a turn's calls, in the order of the calls."""
+        results = (
+            # A hook may have given the result another id or name; it still answers the call the model wrote.
+            slot.result.model_copy(update={"call_id": slot.asked.id, "name": slot.asked.name})
+            for slot in slots
+            if slot.result is not None
+        )
+        self.keep(
+            ToolMessage.from_results(
+                results, timestamp=datetime.now(UTC), mode="tool", agent_name=agent_name, source=source
+            )
+        )
+
+    def close(self, text: str, agent_name: str | None, slots: Sequence[Slot] = ()) -> Sequence[Slot]:
+        """Answer the calls at the end of the history that have no result, by `slots` if these are theirs.
+
+        Otherwise each gets the error result `text`. Returns the slots with the results. Raises UnpairedResult
+        for a history that is broken.
+        """
+        calls = unanswered(self.history.messages())
+        if calls and [slot.asked.id for slot in slots] == [call.id for call in calls]:
+            self.keep_results(slots, agent_name)
+            return slots
+        made_up = refused(calls, text)
+        if made_up:
+            self.keep_results(made_up, agent_name, source="agent")
+        return made_up
+
+    def leave(self, slots: Sequence[Slot], agent_name: str | None) -> None:
+        """Leave a history that can be continued, as far as it can be written.
+
+        `slots`: the calls of the present turn.
+        """
+        abandon(slots)
+        unsure = INTERRUPTED if any(slot.started for slot in slots) else NOT_RUN
+        # The second time without the results: one that cannot be written must not leave all calls open.
+        for known in (slots, ()):
+            with suppress(Exception):  # the run ends with what made us leave, not with this
+                self.close(unsure, agent_name, known)

@@ -13,9 +13,11 @@ so on. All may be async; then `proceed` is awaited. The first middleware of an a
 `before_...`, `system_prompt` and `rewrite_messages` are called from the first to the last, `after_model` and
 `on_message` from the last to the first, and `around_tool` of the first holds all others. A hook that returns
 None changes nothing. `before_turn` may return an iterator of events, also an async one, which the run yields.
-`rewrite_messages` is also asked about conversations that might be, by compaction, and should be pure. An
-exception in a hook ends the run, except in `around_tool`, which runs in the thread of its call and has it as
-result.
+`rewrite_messages` should be pure: compaction also calls it, to see how long a request would be after a cut.
+An exception in a hook ends the run, except in `around_tool`: that runs in the thread of its call, and an
+exception becomes the call's error result.
+
+`run` is the `Run`. Built-in middleware says in a protocol what it needs of one.
 """
 
 from __future__ import annotations
@@ -26,17 +28,14 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 
-from localagent.agent.waiting import GRACE, Coroutines, in_thread
+from localagent.agent.concurrency import GRACE, Coroutines, in_thread
 from localagent.errors import UsageError
 from localagent.messages import AssistantMessage, BaseMessage, Message, ToolCallPart, ToolResultPart, explain
 from localagent.prompt.rendering import ToolSchema
-
-if TYPE_CHECKING:
-    from localagent.agent.run import Run
 
 HOOKS = (
     "before_turn",
@@ -64,9 +63,9 @@ class ModelRequest:
 
 
 def middleware(hook: str) -> Callable[[F], F]:
-    """Mark a function as a middleware of one hook. Raises UsageError for a hook that there is not."""
+    """Mark a function as a middleware with this one hook. Raises UsageError for an unknown hook."""
     if hook not in HOOKS:
-        raise UsageError(f"no hook {hook!r:.40}: there are {', '.join(HOOKS)}")
+        raise UsageError(f"no hook {hook!r:.40}: the hooks are {', '.join(HOOKS)}")
 
     def mark(function: F) -> F:
         function.localagent_hook = hook  # type: ignore[attr-defined]
@@ -76,12 +75,12 @@ def middleware(hook: str) -> Callable[[F], F]:
 
 
 class Stack:
-    """The middleware of one agent, in order: which methods there are for each hook."""
+    """The middleware of one agent, in order, and its methods by hook."""
 
     def __init__(self, items: Iterable[object]) -> None:
-        """Raises UsageError for what has no hook."""
+        """Raises UsageError for an item without a hook."""
         if not isinstance(items, Iterable) or isinstance(items, str):
-            raise UsageError("middleware is a list: put it into brackets")
+            raise UsageError("middleware must be a list: put it in brackets")
         self.items = tuple(items)
         self.hooks: dict[str, list[Callable[..., Any]]] = {hook: [] for hook in HOOKS}
         for item in self.items:
@@ -89,22 +88,30 @@ class Stack:
             if not found:
                 raise UsageError(
                     f"{item!r:.60} is no middleware: it needs a method such as before_model, or "
-                    '@middleware("before_model")'
+                    'the decorator @middleware("before_model")'
                 )
             for hook, method in found.items():
                 self.hooks[hook].append(method)
 
 
-class Hooks:
-    """The hooks of a stack, called for one run. Knows how to call them, not when. Raises Cancelled."""
+class CancelledRun(Protocol):
+    """What calling hooks needs of a run: when to stop awaiting them."""
 
-    def __init__(self, stack: Stack, run: Run, coroutines: Coroutines) -> None:
+    @property
+    def cancel(self) -> threading.Event:
+        """Set when the run is cancelled."""
+
+
+class Hooks:
+    """The hooks of a stack, called for one run, which says when. Raises Cancelled."""
+
+    def __init__(self, stack: Stack, run: CancelledRun, coroutines: Coroutines) -> None:
         self._hooks = stack.hooks
         self._run = run
         self._coroutines = coroutines
 
     def before_turn(self) -> Iterator[Any]:
-        """The events that come of the hooks."""
+        """Call the hooks; the events that they return."""
         for hook in self._hooks["before_turn"]:
             events = self._call(hook)
             if isinstance(events, AsyncIterator):
@@ -143,7 +150,7 @@ class Hooks:
         return message
 
     def on_message(self, message: Message) -> None:
-        """Tell of a message that was kept."""
+        """Tell the hooks of a message that was kept."""
         for hook in reversed(self._hooks["on_message"]):
             self._call(hook, message)
 
@@ -162,10 +169,12 @@ class Hooks:
         held = awaited if inspect.iscoroutinefunction(hook) else proceed
         result = self._coroutines.settle(hook(call, held, self._run), cancel)
         made = _checked(result, ToolResultPart, "around_tool")
-        try:  # a copy with changes is not validated
+        try:  # a hook often changes the result by model_copy, which validates nothing
             return ToolResultPart.model_validate(made.model_dump(warnings=False))
         except ValidationError as error:
-            raise UsageError(f"the hook around_tool returned no result: {explain(error, 'result')}") from None
+            raise UsageError(
+                f"the hook around_tool returned an invalid result: {explain(error, 'result')}"
+            ) from None
 
     def _call(self, hook: Callable[..., Any], *arguments: Any) -> Any:
         return self._settle(hook(*arguments, self._run))

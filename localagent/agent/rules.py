@@ -1,8 +1,9 @@
-"""One rule: which calls it is about.
+"""What can be decided about a call, and rules that decide it without asking.
 
-Knows tools and calls, and how arguments are spelled. Does not know who is asked. Contract: a rule looks at
-what runs. The tool's normal form of the arguments counts beside what the model wrote; where the two differ, a
-rule that denies or asks fits if either does, and a rule that allows only if both do.
+A rule looks at what runs, and not only at what the model wrote: a tool may read the same arguments in another
+way, and then a rule that goes by the words could be got round. So the arguments count both as they were
+written and in the tool's normal form. Where the two differ, a rule that denies or asks fits if either does,
+and a rule that allows only if both do.
 """
 
 from __future__ import annotations
@@ -27,12 +28,47 @@ _SEPARATORS = re.compile(r"[/\\]+")
 
 
 @dataclass(frozen=True, slots=True)
+class Allow:
+    """The call runs as the model wrote it. `always`: so do later calls of this tool; see `Approvals`."""
+
+    always: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """The call does not run, and the model reads why. `always`: nor do later calls of this tool."""
+
+    reason: str = ""
+    always: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """The call runs with these arguments instead, unless a rule denies them; the model is told."""
+
+    arguments: Mapping[str, Any]
+
+
+Decision = Allow | Deny | Edit
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """A call for the approver to decide about. `call.described_arguments` has its arguments on one line."""
+
+    call: ToolCallPart
+    tool: Tool
+    changed: bool = False
+    """Another tool of this name was always allowed, and this one is not the same; see `Tool.identity`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """What to do about calls of the tools that `tool` names, where the arguments look like `arguments`.
 
-    All are patterns of the shell: `*`, `?` and `[...]`, of which `*` fits slashes, too. A name without them
-    may differ in letter case and punctuation, as models write names. An argument that is no text is compared
-    as JSON; one that the call does not have, and that has no default, fits no pattern.
+    Names and arguments are shell patterns with `*`, `?` and `[...]`; `*` also matches slashes. A name without
+    these may differ in letter case and punctuation, since models write names in their own way. An argument
+    that is not text is compared as JSON. One that the call lacks, and that has no default, fits no pattern.
 
     Paths: a rule that denies or asks also fits if the path does once `.` and `..` are resolved. A rule that
     allows does not fit a path with `..` in it, unless its pattern is that path, or `*`.
@@ -42,10 +78,10 @@ class Rule:
     tool: str = "*"
     arguments: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
-    """Of a "deny", for the model."""
+    """Why a "deny" denies, for the model to read."""
 
     def __post_init__(self) -> None:
-        """Raise UsageError for a rule that could never mean what was meant."""
+        """Refuse what cannot be a rule. Raises UsageError."""
         if self.action not in ("allow", "deny", "ask"):
             raise UsageError(f"a rule's action is {self.action!r:.40}: it must be allow, deny or ask")
         if not isinstance(self.tool, str) or not self.tool:
@@ -55,6 +91,11 @@ class Rule:
         for name, pattern in self.arguments.items():
             if not isinstance(name, str) or not isinstance(pattern, str):
                 raise UsageError(f"a rule's pattern for {name!r:.40} is {pattern!r:.40}: it must be text")
+
+    @property
+    def denial(self) -> Deny:
+        """The decision of a rule that denies."""
+        return Deny(self.reason or "a rule forbids this call")
 
     def names(self, tool: str) -> bool:
         """Whether the rule is about the tool of this name."""
@@ -69,10 +110,10 @@ class Rule:
         compare = _lies_in if allows else _leads_to
         written = self._fits(call.arguments, compare)
         if not self.arguments or written is not allows:
-            return written  # what the tool would make of the arguments is not worth the work
+            return written  # the normal form cannot change the answer any more
         try:
             return self._fits(tool.normal(call.arguments), compare)
-        except Exception:  # then it does not run anyway, or nobody knows what would
+        except Exception:  # the arguments do not fit the tool, so the call does not run either
             return False
 
     def _fits(self, given: Mapping[str, Any], compare: Callable[[Any, str], bool]) -> bool:
@@ -80,7 +121,7 @@ class Rule:
         return all(name in given and compare(given[name], pattern) for name, pattern in patterns.items())
 
     def may_fit(self, tools: ToolSet) -> bool:
-        """Whether there can be a call of these tools, or of tools that come later, that the rule is about."""
+        """Whether some call of these tools, or of tools that come later, may fit."""
         named = [tool for tool in tools if self.names(tool.name)]
         if not named:
             return _WILD.search(self.tool) is not None
@@ -88,13 +129,13 @@ class Rule:
 
     def _has_arguments(self, tool: Tool) -> bool:
         if tool.normalise is None or tool.parameters.get("additionalProperties"):
-            return True  # it takes what it is given
+            return True  # it takes arguments of any name
         known = tool.parameters.get("properties", {})
         return all(name in known for name in matched(self.arguments, known))
 
 
 def _lies_in(value: Any, pattern: str) -> bool:
-    """Whether a value is surely one that the pattern means: `notes/../x` is none of `notes/*`."""
+    """Whether a value is certainly one that the pattern means: `notes/../x` is not in `notes/*`."""
     fits = any(fnmatchcase(text, pattern) for text in _spellings(value))
     if fits and any(".." in _SEPARATORS.split(text) for text in _strings(value)):
         return pattern in ("*", value)
@@ -109,7 +150,7 @@ def _leads_to(value: Any, pattern: str) -> bool:
 
 
 def _spellings(value: Any) -> Iterator[str]:
-    """A value as the text that a pattern is compared with; 1 and 1.0 are the same number."""
+    """A value as the texts that a pattern is compared with; 1 and 1.0 are the same number."""
     yield value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if isinstance(value, float) and value.is_integer():
         yield str(int(value))
@@ -128,7 +169,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _resolved(value: Any) -> Any:
-    """A value with its texts as the shortest paths to the same place: `/tmp/../etc//x` is `/etc/x`."""
+    """A value with its texts read as paths and resolved: `/tmp/../etc//x` is `/etc/x`."""
     match value:
         case str():
             return posixpath.normpath(_SEPARATORS.sub("/", value)) if value else value

@@ -1,8 +1,7 @@
 """One run of an agent: query the model, execute what it calls, append, and again until it answers.
 
-Knows everything about the loop and nothing about where a model runs, what a tool does or who follows along.
-Contract: every message is in the history before the run goes on; whenever a run ends, or is left, the history
-is one that can be continued: each call of it has its result.
+Every message is in the history before the run goes on. Whenever a run ends, or is left, its history can be
+continued: each call in it has its result.
 """
 
 from __future__ import annotations
@@ -10,11 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from datetime import UTC, datetime
-from functools import cached_property, partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from localagent.agent.batch import Batch
+from localagent.agent.approvals import approve
+from localagent.agent.calls import Batch, run_call
+from localagent.agent.compaction import Compaction, CompactionEvent
+from localagent.agent.concurrency import Cancel, Cancelled, Coroutines
 from localagent.agent.events import (
     AgentEvent,
     HandedOver,
@@ -26,12 +27,10 @@ from localagent.agent.events import (
     TurnEnded,
     TurnStarted,
 )
-from localagent.agent.executing import bind, execute
-from localagent.agent.gate import Slot, approve, denied, open_slots
-from localagent.agent.handover import refuse_second, target_of
-from localagent.agent.history import History
+from localagent.agent.handover import AgentLike, refuse_second, target_of
+from localagent.agent.history import INTERRUPTED, History, Transcript
 from localagent.agent.middleware import Hooks, ModelRequest
-from localagent.agent.rounds import (
+from localagent.agent.recovery import (
     DROPPED,
     LAST_WORDS,
     REPEATED,
@@ -40,41 +39,40 @@ from localagent.agent.rounds import (
     also_ran,
     what_was_wrong,
 )
-from localagent.agent.transcript import INTERRUPTED, Transcript
-from localagent.agent.waiting import Cancel, Cancelled, Coroutines
+from localagent.agent.slot import Slot, open_slots
 from localagent.errors import LocalAgentError
 from localagent.messages import (
     AssistantMessage,
     Message,
     RescueMessage,
     SystemMessage,
-    ToolCallPart,
     ToolResultPart,
     Usage,
 )
+from localagent.model import Model
 from localagent.prompt.pairing import has_results
 from localagent.tools import Report, ToolContext, ToolSet
-from localagent.tools.tool import Bound
 from localagent.turn import BrokenOff, Done
-
-if TYPE_CHECKING:
-    from localagent.agent.agent import Agent
 
 
 class Run:
-    """What goes on between one request of a user and its answer. Middleware is given it."""
+    """An agent at work on a conversation: `events` answers a request, `compact` makes room for the next.
+
+    Hooks of middleware are given it.
+    """
 
     def __init__(
         self,
-        agent: Agent,
+        agent: AgentLike,
         history: History,
         inputs: Sequence[Message],
+        coroutines: Coroutines,
         cancel: Cancel,
         sampling: dict[str, Any],
         state: Any = None,
     ) -> None:
         self.agent = agent
-        """Whose turn it is; a hand-over changes it."""
+        """The agent whose turn it is; a hand-over changes it."""
         self.history = history
         self.usage = Usage()
         """Of all models that were asked so far."""
@@ -83,28 +81,31 @@ class Run:
         self.state = state
         """Whatever the application gives its tools and hooks for this run."""
         self._inputs = inputs
+        self._coroutines = coroutines
+        self._tools: ToolSet | None = None
+        self._hooks = Hooks(agent.stack, self, coroutines)
         self._transcript = Transcript(history, self._hear)
-        self._coroutines = Coroutines()
-        self._hooks = Hooks(agent.stack, self, self._coroutines)
         self._rounds = Rounds(agent.max_turns, agent.max_rescues)
         self._message: AssistantMessage | None = None
         self._slots: list[Slot] = []
         """The calls of the present turn."""
-
-    def use(self, coroutines: Coroutines) -> None:
-        """Await things there from now on."""
-        self._coroutines = coroutines
-        self._hooks = Hooks(self.agent.stack, self, coroutines)
 
     @property
     def turn(self) -> int:
         """The present turn, from 0; -1 before the first."""
         return self._rounds.turn
 
-    @cached_property
+    @property
+    def model(self) -> Model:
+        """The model of the agent whose turn it is."""
+        return self.agent.model
+
+    @property
     def tools(self) -> ToolSet:
         """The tools of the agent whose turn it is. Raises InvalidTool, and what their sources raise."""
-        return self.agent.toolset()
+        if self._tools is None:  # sources are asked once: tools must not change between a call and its run
+            self._tools = self.agent.toolset()
+        return self._tools
 
     @property
     def options(self) -> dict[str, Any]:
@@ -126,7 +127,12 @@ class Run:
         self._transcript.keep(message)
 
     def _hear(self, message: Message) -> None:
-        self._hooks.on_message(message)
+        self._hooks.on_message(message)  # those of the present agent: a hand-over changes them
+
+    def compact(self) -> Iterator[CompactionEvent]:
+        """Summarise older turns now, as the agent's own `Compaction` would, or a new one."""
+        own = (item for item in self.agent.stack.items if isinstance(item, Compaction))
+        return next(own, Compaction()).compact(self)
 
     def events(self) -> Generator[AgentEvent, None, None]:
         """Run to the end. The last event is RunDone or RunFailed."""
@@ -137,12 +143,12 @@ class Run:
             stop = "cancelled"
         except LocalAgentError as error:
             self._leave()
-            yield RunFailed(error, self._transcript.told, self.usage, self.turn + 1)
+            yield RunFailed(error, self._transcript.added, self.usage, self.turn + 1)
             return
-        except BaseException:  # left by its reader, or a bug in a hook
+        except BaseException:  # its reader left, or a hook has a bug
             self._leave()
             raise
-        yield RunDone(self._message, self._transcript.told, self.usage, self.turn + 1, stop, self.agent.name)
+        yield RunDone(self._message, self._transcript.added, self.usage, self.turn + 1, stop, self.agent.name)
 
     def _leave(self) -> None:
         self.cancel.set()
@@ -169,32 +175,30 @@ class Run:
             if (target := target_of(self._slots)) is not None:
                 yield from self._hand_over(target, dropped=wrong is not None)
                 wrong = None
-            may_rescue = rounds.may_rescue(wrong=wrong is not None)
-            if why := self._why_forced(may_rescue):
+            why: ForcedBy | None = None
+            if not rounds.may_rescue(wrong=wrong is not None):
+                why = "rescues"
+            elif rounds.repeats > 1:
+                why = "repeated"
+            elif rounds.is_last:
+                why = "turn_limit"
+            if why is not None:
                 return (yield from self._force_answer(why))
             if wrong is not None:
                 kind, text = wrong
                 yield from self._tell(Retried(kind, text + also_ran(self._slots), rounds.rescues))
 
     def _begin(self) -> None:
-        """Keep what the user says; calls that a program left open are answered before that."""
-        answers = list(takewhile(has_results, self._inputs))
+        """Keep what the user says. Calls that a killed program left open are answered before that."""
+        answers = list(takewhile(has_results, self._inputs))  # the caller's own results answer them first
         for message in answers:
             self.keep(message)
         self._transcript.close(INTERRUPTED, self.agent.name)
         for message in self._inputs[len(answers) :]:
             self.keep(message)
 
-    def _why_forced(self, may_rescue: bool) -> ForcedBy | None:
-        """Why the model is not asked again with tools, if it is not."""
-        if not may_rescue:
-            return "rescues"
-        if self._rounds.repeats > 1:
-            return "repeated"
-        return "turn_limit" if self._rounds.is_last else None
-
     def _tell(self, retried: Retried) -> Iterator[Retried]:
-        """Put a text in to help the model on."""
+        """Tell the model what was wrong, and the reader that it was told."""
         self._rescue(retried.text)
         yield retried
 
@@ -203,7 +207,7 @@ class Run:
         self.keep(RescueMessage(content=text, timestamp=datetime.now(UTC), **told))
 
     def _force_answer(self, why: ForcedBy) -> Generator[AgentEvent, None, RunStop]:
-        """Ask a last time, without tools; calls that come all the same are kept and not run."""
+        """Ask a last time, without tools. Calls that the model writes all the same are kept and not run."""
         yield from self._tell(Retried(why, LAST_WORDS[why]))
         message = yield from self._query(offer_tools=False)
         for slot in self._transcript.close(f"Not run. {LAST_WORDS[why]}", self.agent.name):
@@ -214,7 +218,7 @@ class Run:
     # -- query ----------------------------------------------------------------------------------------
 
     def _query(self, *, offer_tools: bool) -> Generator[AgentEvent, None, AssistantMessage]:
-        """Ask the model, and keep what it writes, even if it is stopped on the way."""
+        """Ask the model, and keep what it writes, even if it is stopped halfway."""
         self._rounds.turn += 1
         self._slots = []
         yield from self._hooks.before_turn()
@@ -232,8 +236,8 @@ class Run:
         return message
 
     def _stream(self, request: ModelRequest) -> Generator[AgentEvent, None, Done]:
-        """The turn's own events. Left on the way, what was written until then is kept all the same."""
-        events = self.agent.model.stream(
+        """The turn's own events. What was written is kept even if the turn is left or breaks off."""
+        events = self.model.stream(
             request.messages,
             tools=request.tools or None,
             cancel=self.cancel,
@@ -248,7 +252,7 @@ class Run:
                     self._keep_answer(event.message)
                 else:
                     yield event
-        except GeneratorExit:
+        except GeneratorExit:  # the reader left: end the turn early, as cancelling does, and keep its message
             self.cancel.set()
             for event in events:
                 if isinstance(event, BrokenOff | Done):
@@ -257,7 +261,7 @@ class Run:
         raise AssertionError("a turn ends in Done")
 
     def _keep_answer(self, message: AssistantMessage) -> AssistantMessage:
-        """Keep the model's message; stopped before its first word, it is as if it had not been asked."""
+        """Keep the model's message, unless it was stopped before its first word."""
         self.usage += message.usage
         if not message.raw and not message.content and message.stop_reason == "cancelled":
             return message
@@ -265,7 +269,7 @@ class Run:
         kept = message = message.model_copy(update=told)
         try:
             kept = self._hooks.after_model(message)
-        finally:  # whatever comes of the hook, what the model wrote is not lost
+        finally:  # a hook that fails must not lose what the model wrote
             self._message = kept
             self.keep(kept)
         return kept
@@ -273,55 +277,30 @@ class Run:
     # -- execute --------------------------------------------------------------------------------------
 
     def _execute(self, message: AssistantMessage) -> Generator[AgentEvent, None, None]:
-        """Gate the calls together, run them, and keep their results in the order of the calls."""
+        """Decide about the calls together, run them, and keep their results in the order of the calls."""
         slots = self._slots = open_slots(message.tool_calls, self.tools, self.agent.max_calls)
         if self._rounds.repeats_last(slots):
             yield Retried("same_calls", REPEATED, self._rounds.repeats)
         yield from approve(slots, self.agent.approvals, self._coroutines, self.cancel)
         refuse_second(slots)
         told = tuple(self.history.messages())
-        batch = Batch(
-            partial(self._run_call, told),
-            self.cancel,
-            self.agent.tool_timeout,
-            self.agent.sequential,
-            self.agent.max_parallel,
-        )
+
+        def execute(slot: Slot, cancel: threading.Event, report: Report) -> ToolResultPart:
+            context = ToolContext(slot.call, told, self.agent.name, self.state, cancel, report)
+            return run_call(slot, context, self.tools, self.agent.approvals, self._hooks, self._coroutines)
+
+        agent = self.agent
+        batch = Batch(execute, self.cancel, agent.tool_timeout, agent.sequential, agent.max_parallel)
         yield from batch.run(slots)
-        self._transcript.keep_results(slots, self.agent.name)
+        self._transcript.keep_results(slots, agent.name)
         self._rounds.keep_results(slots)
 
-    def _run_call(
-        self, told: Sequence[Message], call: ToolCallPart, cancel: threading.Event, report: Report
-    ) -> ToolResultPart:
-        """One call with the middleware around it, in a thread of its own.
-
-        Middleware sees only calls whose arguments fit, and may proceed with others, or more than once.
-        """
-        context = ToolContext(call, told, self.agent.name, self.state, cancel, report)
-        bound = bind(self.tools, context, call)
-        if isinstance(bound, ToolResultPart):
-            return bound
-        once = iter([bound])
-
-        def proceed(changed: ToolCallPart) -> ToolResultPart:
-            if changed is not call and (refusal := denied(changed, self.tools, self.agent.approvals)):
-                return refusal
-            ready: Bound | ToolResultPart | None = next(once, None) if changed is call else None
-            if ready is None:
-                ready = bind(self.tools, context, changed)
-            if isinstance(ready, ToolResultPart):
-                return ready
-            return execute(ready, context, self._coroutines, changed)
-
-        return self._hooks.around_tool(proceed, cancel)(call)
-
-    def _hand_over(self, target: Agent, *, dropped: bool) -> Iterator[HandedOver]:
-        """Let another agent go on. It is not to mend the calls that this one wrote wrongly."""
+    def _hand_over(self, target: AgentLike, *, dropped: bool) -> Iterator[HandedOver]:
+        """Let another agent go on. It need not mend the calls that this one wrote wrongly."""
         if dropped:
             self._rescue(DROPPED)
         source, self.agent = self.agent, target
-        del self.tools  # which are those of the other agent from now on
+        self._tools = None
         self._hooks = Hooks(target.stack, self, self._coroutines)
         self._rounds.change_agent()
         yield HandedOver(source.name, target.name)

@@ -1,81 +1,116 @@
-"""Summaries: the model itself tells in short what was said, in pieces where all at once does not fit.
+"""Summaries: the model itself says in short what was said, in pieces where all at once does not fit.
 
-Knows requests and their tokens. Does not know where a conversation is cut, or what becomes of a summary.
-Contract: tokens are counted by the model's own tokenizer, calls that it writes are not run, and what comes
-back is text.
+Tokens are counted by the model's own tokenizer, in the very request that would be sent. Calls that the model
+writes here are not run: a summary is text.
 """
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-from localagent.agent.clipping import clip_message
-from localagent.agent.cuts import beginning, blocks
+from localagent.agent.boundaries import beginning, blocks
+from localagent.agent.builtin import clip_result, clip_text
+from localagent.agent.history import History
 from localagent.errors import ContextOverflow
 from localagent.messages import (
     AssistantMessage,
     CompactionSummaryMessage,
+    MalformedToolCallPart,
     Message,
+    ReasoningPart,
     SystemMessage,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
     Usage,
     UserMessage,
 )
-
-if TYPE_CHECKING:
-    from localagent.agent.run import Run
+from localagent.model import Model
+from localagent.tools import ToolSet
 
 AGAIN = " Write the summary and nothing else, in plain words. What you wrote a moment ago was no summary."
-"""Added to the instructions when the model is asked a second time."""
+"""Added to the instructions when the model is asked again."""
 WORDS = "{words}"
-"""Stands in the instructions for how long the summary may be."""
+"""Stands in the instructions where their reader is told how long the summary may be."""
 MOST_CONTEXTS = 64
-"""A conversation of more contexts than this is not counted: it would take as many summaries."""
+"""A longer conversation, in contexts, is not counted to its end: it would take as many summaries."""
 
 
 class NoSummary(Exception):
-    """Why there is none, in one line."""
+    """Why there is no summary, in one line."""
+
+
+class CompactedRun(Protocol):
+    """What compaction needs of a run: what its next request would be, and whom to ask."""
+
+    history: History
+    usage: Usage
+    """Grows by what a summary costs."""
+
+    @property
+    def model(self) -> Model:
+        """The model that summarises: the one whose turn it is."""
+
+    @property
+    def tools(self) -> ToolSet:
+        """The tools in the request. Raises InvalidTool, and what their sources raise."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Sampling options of the next turn."""
+
+    @property
+    def cancel(self) -> threading.Event:
+        """Set when the run is cancelled."""
+
+    def instructions(self) -> list[Message]:
+        """What stands in front of the conversation."""
+
+    def rewrite(self, messages: Sequence[Message]) -> list[Message]:
+        """What a request would tell of these messages."""
 
 
 class Outlook:
     """What a run would send of a conversation, and how many tokens that is."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: CompactedRun) -> None:
         self.run = run
-        self.context: int = run.agent.model.host.context
+        self.context: int = run.model.host.context
         self.tools = tuple(run.tools.schemas)
         self._instructions = run.instructions()
 
     def request(self, messages: Sequence[Message]) -> list[Message]:
-        """The conversation as a request tells it, behind the instructions."""
+        """The conversation as a request tells it, after the instructions."""
         return [*self._instructions, *self.run.rewrite(messages)]
 
-    def count(self, messages: Sequence[Message], *behind: Message) -> int:
-        """The tokens of that request, with `behind` at its end.
+    def count(self, messages: Sequence[Message], *more: Message) -> int:
+        """The tokens of that request, with `more` at its end.
 
         Raises what rendering raises, and ContextOverflow for a request of a great many contexts.
         """
-        request, most = [*self.request(messages), *behind], MOST_CONTEXTS * self.context
-        return self.run.agent.model.count_tokens(request, tools=self.tools or None, limit=most)
+        request, most = [*self.request(messages), *more], MOST_CONTEXTS * self.context
+        return self.run.model.count_tokens(request, tools=self.tools or None, limit=most)
 
 
 class Summariser:
-    """Asks for summaries of up to `limit` tokens. `usage` is what they cost."""
+    """Asks for summaries of up to `limit` tokens. `usage` is what they cost so far."""
 
     def __init__(self, outlook: Outlook, instructions: str, limit: int) -> None:
         self.usage = Usage()
         self._outlook = outlook
         self._limit = limit
-        words = max(10, limit * 3 // 5)
+        words = max(10, limit * 3 // 5)  # some four tokens to three words, and room to spare
         self._instructions = instructions.replace(WORDS, f"{words:,}")
 
     def summarise(self, messages: Sequence[Message]) -> str:
         """A summary of all messages, earlier summaries included.
 
-        What does not fit into one request is told oldest first, each piece together with the summary so far.
-        Raises NoSummary, and what a turn raises.
+        What does not fit into one request is summarised piece by piece, from the oldest on, each together
+        with the summary so far. Raises NoSummary, and what a turn raises.
         """
         told = messages[beginning(messages) :]
         front: list[Message] = [message for message in told if isinstance(message, SystemMessage)]
@@ -92,7 +127,7 @@ class Summariser:
     def _next_piece(
         self, front: Sequence[Message], rest: Sequence[Sequence[Message]]
     ) -> tuple[int, list[Message]]:
-        """As many blocks as fit into one request, and these messages; a single one may have to be clipped."""
+        """How many blocks fit into one request, and its messages; a single block may have to be clipped."""
 
         def joined(number: int) -> list[Message]:
             return [*front, *chain.from_iterable(rest[:number])]
@@ -104,7 +139,7 @@ class Summariser:
         return (number, joined(number)) if number else (1, self._clipped(front, rest[0]))
 
     def _clipped(self, front: Sequence[Message], block: Sequence[Message]) -> list[Message]:
-        """The block with its long texts clipped, as little as need be. Raises NoSummary."""
+        """The block with its long texts clipped no more than necessary. Raises NoSummary."""
 
         def clipped(limit: int) -> list[Message]:
             return [*front, *(clip_message(message, limit) for message in block)]
@@ -123,16 +158,17 @@ class Summariser:
             return False
 
     def _ask_twice(self, messages: Sequence[Message]) -> str:
-        """What the model tells; the second time it is told what was wrong, and offered no tools."""
-        outlook, wrong = self._outlook, ""
+        """The model's summary. After a bad one it is asked again, without tools. Raises NoSummary."""
+        outlook, run, wrong = self._outlook, self._outlook.run, ""
+        # The first time the tools are offered although none may be called: so the request begins as the turns
+        # before it did, and the prefix cache has most of it.
         for text, tools in ((self._instructions, outlook.tools), (self._instructions + AGAIN, ())):
-            run = outlook.run
-            sampling = {**run.options, "stop": None, "logprobs": None}
-            answer = run.agent.model.respond(
+            sampling = {**run.options, "stop": None, "logprobs": None, "max_tokens": self._limit}
+            answer = run.model.respond(
                 [*outlook.request(messages), _asking(text)],
                 tools=tools or None,
                 cancel=run.cancel,
-                **{**sampling, "max_tokens": self._limit},
+                **sampling,
             )
             run.usage += answer.usage
             self.usage += answer.usage
@@ -148,7 +184,31 @@ def _asking(text: str) -> UserMessage:
 
 
 def _what_is_wrong(answer: AssistantMessage) -> str:
-    """Why this is no summary; empty if it is one."""
+    """Why this is no summary; nothing if it is one."""
     if answer.tool_calls or any(part.lost_call for part in answer.malformed_tool_calls):
-        return "the model called a tool in place of summarising"
+        return "the model called a tool instead of summarising"
     return "" if answer.text.strip() else "the model wrote an empty summary"
+
+
+def clip_message(message: Message, limit: int) -> Message:
+    """The message with each part clipped to `limit` characters: texts, reasoning, calls and results."""
+    content = tuple(_clip(part, limit) for part in message.content)
+    if all(new is old for new, old in zip(content, message.content, strict=True)):
+        return message
+    # A request prefers `raw`, what the model wrote byte for byte, to the parts, and that is not clipped.
+    unsaid = {"raw": None} if getattr(message, "raw", None) is not None else {}
+    return message.model_copy(update={"content": content, **unsaid})
+
+
+def _clip(part: Any, limit: int) -> Any:
+    match part:
+        case TextPart() | ReasoningPart() if len(part.text) > limit:
+            return type(part)(text=clip_text(part.text, limit))
+        case ToolResultPart():
+            return clip_result(part, limit)
+        case ToolCallPart() if len(part.arguments_text) > limit:
+            shown = {"arguments": clip_text(part.arguments_text, limit)}  # one argument in place of all
+            return ToolCallPart(id=part.id, name=part.name, arguments=shown)
+        case MalformedToolCallPart() if len(part.raw) > limit:
+            return part.model_copy(update={"raw": clip_text(part.raw, limit)})
+    return part

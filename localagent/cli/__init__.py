@@ -1,4 +1,4 @@
-"""The command line. Only typer and the standard library are imported before a command runs."""
+"""The command line. Nothing heavy is imported before a command runs: `--help` must be fast."""
 
 from __future__ import annotations
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from localagent.cli import cache, models, sessions
+from localagent.cli.options import ModelOptions, ToolOptions, grouped
 
 app = typer.Typer(
     help="Language models on the machine in front of you, with tool calls that work.",
@@ -21,59 +21,6 @@ app = typer.Typer(
 app.add_typer(models.app, name="models")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(cache.app, name="cache")
-
-ModelOption = Annotated[
-    str | None,
-    typer.Option("--model", "-m", help="A name from `localagent models list`, a GGUF file or an MLX folder."),
-]
-SystemOption = Annotated[
-    str | None, typer.Option("--system", "-s", help="Instructions for the whole conversation.")
-]
-MaxTokensOption = Annotated[int | None, typer.Option(min=1, help="Stop after this many generated tokens.")]
-TemperatureOption = Annotated[
-    float | None, typer.Option(min=0.0, help="0 always takes the likeliest token. Default: the model's own.")
-]
-SeedOption = Annotated[
-    int | None, typer.Option(min=0, max=2**32 - 2, help="Makes sampling repeatable. Default: a fresh one.")
-]
-BackendOption = Annotated[
-    Literal["llamacpp", "mlx"] | None,
-    typer.Option("--backend", help="The engine. Default: MLX on Apple silicon, llama.cpp elsewhere."),
-]
-ContextOption = Annotated[
-    int | None, typer.Option(min=1, help="Context window in tokens. Default: the model's, up to 32,768.")
-]
-ToolsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tools", "-t", metavar="NAME,...", help="Tools that the model may call; see `localagent tools`."
-    ),
-]
-RootOption = Annotated[
-    Path,
-    typer.Option(
-        "--root",
-        metavar="FOLDER",
-        help="What the tools for files may see. Default: here.",
-        show_default=False,
-    ),
-]
-McpOption = Annotated[
-    Path | None,
-    typer.Option("--mcp", metavar="FILE", help="MCP servers whose tools to use: a file with `mcpServers`."),
-]
-AllowOption = Annotated[
-    list[str] | None,
-    typer.Option("--allow", metavar="TOOL", help="Run this tool without asking; a pattern such as 'note*'."),
-]
-AskOption = Annotated[
-    list[str] | None,
-    typer.Option("--ask", metavar="TOOL", help="Ask before this tool runs, also if it changes nothing."),
-]
-DenyOption = Annotated[
-    list[str] | None, typer.Option("--deny", metavar="TOOL", help="Never run this tool; a pattern.")
-]
-ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: the cores there are.")]
 
 
 def _version(asked: bool) -> None:
@@ -95,7 +42,10 @@ def options(
 
 
 @app.command()
+@grouped
 def run(
+    options: ModelOptions,
+    tools: ToolOptions,
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -104,20 +54,6 @@ def run(
             help="What to say to the model; what is piped in follows below it. - waits for the pipe.",
         ),
     ] = None,
-    model: ModelOption = None,
-    system: SystemOption = None,
-    max_tokens: MaxTokensOption = None,
-    temperature: TemperatureOption = None,
-    seed: SeedOption = None,
-    backend: BackendOption = None,
-    context: ContextOption = None,
-    threads: ThreadsOption = None,
-    tools: ToolsOption = None,
-    root: RootOption = Path(),
-    mcp: McpOption = None,
-    allow: AllowOption = None,
-    ask: AskOption = None,
-    deny: DenyOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the whole AssistantMessage as JSON, with usage.")
     ] = False,
@@ -142,31 +78,15 @@ def run(
       localagent run "What is 17 * 23?" --model lfm2.5-1.2b-instruct --tools calculator
     """
     from localagent.cli.run import run_once
-    from localagent.cli.tooling import ToolOptions
 
-    run_once(
-        words or (), model, system, {"max_tokens": max_tokens, "temperature": temperature, "seed": seed},
-        backend=backend, context=context, threads=threads, as_json=as_json, stats=stats,
-        tools=ToolOptions(tools or (), root, mcp, allow or (), ask or (), deny or ()),
-    )  # fmt: skip
+    run_once(words or (), options, tools, as_json=as_json, stats=stats)
 
 
 @app.command()
+@grouped
 def chat(
-    model: ModelOption = None,
-    system: SystemOption = None,
-    max_tokens: MaxTokensOption = None,
-    temperature: TemperatureOption = None,
-    seed: SeedOption = None,
-    backend: BackendOption = None,
-    context: ContextOption = None,
-    threads: ThreadsOption = None,
-    tools: ToolsOption = None,
-    root: RootOption = Path(),
-    mcp: McpOption = None,
-    allow: AllowOption = None,
-    ask: AskOption = None,
-    deny: DenyOption = None,
+    options: ModelOptions,
+    tools: ToolOptions,
     stats: Annotated[bool, typer.Option("--stats", help="Print tokens and speed after each answer.")] = False,
     resume: Annotated[
         str | None,
@@ -195,13 +115,8 @@ def chat(
       localagent chat --model lfm2.5-1.2b-instruct --mcp mcp.json --allow 'github_get*'
     """
     from localagent.cli.chat import Chat
-    from localagent.cli.tooling import ToolOptions
 
-    Chat.open(
-        model, system, {"max_tokens": max_tokens, "temperature": temperature, "seed": seed},
-        backend=backend, context=context, threads=threads, stats=stats, resume=resume, save=not no_save,
-        tools=ToolOptions(tools or (), root, mcp, allow or (), ask or (), deny or ()),
-    ).run()  # fmt: skip
+    Chat.open(options, tools, stats=stats, resume=resume, save=not no_save).run()
 
 
 @app.command()

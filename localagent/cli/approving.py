@@ -1,8 +1,8 @@
 """Asking a person on the terminal whether calls may run.
 
-Knows approvals and the terminal, not the loop. Contract: nothing runs that nobody agreed to. The end of the
-input and Ctrl-C deny everything that is left, and Ctrl-C stops the answer as well. What was typed before the
-question stood there answers nothing. A call is shown in full, with all that a terminal would hide escaped.
+Nothing runs without a yes: the end of the input and Ctrl-C deny everything that is left, and Ctrl-C stops the
+answer as well. What was typed before the question appeared is not an answer. A call is shown in full, and
+what a terminal would hide is escaped.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`localagent cache`: what models have read of conversations, kept on disk.
 
-Knows the snapshot folder and how to show it. Results go to stdout, questions to stderr.
+Results go to stdout, questions to stderr.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localagent.cli.asking import agrees
-from localagent.cli.progress import size_text
-from localagent.cli.terminal import flat, say, show_json, show_line
+from localagent.cli.terminal import agrees, flat, say, show_json, show_line
+from localagent.wording import size_text
 
 if TYPE_CHECKING:
     from pathlib import Path

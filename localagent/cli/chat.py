@@ -1,9 +1,8 @@
 """`localagent chat`: a conversation in the terminal.
 
 Ctrl-C stops the answer, and what was written of it stays in the conversation; at the prompt it clears the
-line. Ctrl-D and /exit leave. Works with a pipe instead of a terminal, one line per turn. What is said is kept
-in a session as it is said. The model may call the tools that it was given; some only after the user was
-asked.
+line. Ctrl-D and /exit leave. With a pipe instead of a terminal, each line is a turn. What is said is saved to
+a session as it is said. The model may call the tools it was given; some of them only after the user agrees.
 """
 
 from __future__ import annotations
@@ -15,21 +14,20 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Self
 
-from localagent.agent import Agent, AgentEvent, Approvals, Compaction, RunDone, RunFailed
+from localagent.agent import Agent, AgentEvent, Approvals, Approver, Compaction, RunDone, RunFailed
 from localagent.cli.approving import TerminalApprover
 from localagent.cli.conversation import Conversation
 from localagent.cli.input import require_text, typed_file, typed_lines
 from localagent.cli.loading import open_model
-from localagent.cli.terminal import flat, on_terminal, one_line, require_stdout, say
-from localagent.cli.tooling import ToolOptions
+from localagent.cli.options import ModelOptions, ToolOptions
+from localagent.cli.terminal import flat, on_terminal, require_stdout, say
+from localagent.cli.tools import open_tools, rules
 from localagent.cli.view import StreamView, print_stats
 from localagent.errors import ContextOverflow, LocalAgentError
 from localagent.messages import AssistantMessage
-
-if TYPE_CHECKING:
-    from localagent.catalog import Backend
+from localagent.wording import one_line
 
 _COMMAND = re.compile(r"/[a-z]*(\s|$)")  # a path is no command
 
@@ -50,18 +48,18 @@ class Chat:
 
     def __init__(
         self,
-        agent: Agent,
+        make_agent: Callable[[Approver], Agent],
         conversation: Conversation,
         open_things: ExitStack,
         *,
         stats: bool,
         typed: Path | None = None,
     ) -> None:
-        """`open_things`: the model and the servers, which are closed when the user leaves.
+        """`make_agent` is given the approver that asks in this chat.
 
+        `open_things`: the model and the servers, which are closed when the user leaves.
         `typed`: the file that keeps what the user types; None keeps nothing.
         """
-        self._agent = agent
         self._conversation = conversation
         self._open_things = open_things
         self._stats = stats
@@ -69,7 +67,7 @@ class Chat:
         self._interrupts = Interrupts()
         self._view = StreamView()
         conversation.say = self._say
-        agent.approvals.approver = TerminalApprover(self._say, lambda: self._interrupts.cancel)
+        self._agent = make_agent(TerminalApprover(self._say, lambda: self._interrupts.cancel))
         self._commands: dict[str, Callable[[str], bool]] = {
             "/help": self._help,
             "/system": self._set_system,
@@ -83,33 +81,29 @@ class Chat:
 
     @classmethod
     def open(
-        cls,
-        model: str | None,
-        system: str | None,
-        sampling: dict[str, Any],
-        *,
-        backend: Backend | None,
-        context: int | None,
-        threads: int | None,
-        tools: ToolOptions,
-        stats: bool,
-        resume: str | None,
-        save: bool,
+        cls, options: ModelOptions, tools: ToolOptions, *, stats: bool, resume: str | None, save: bool
     ) -> Chat:
         """Find the session, then the tools, then load the model. Raises LocalAgentError, OutputLost."""
         require_stdout()
-        require_text("--system", system)
-        given = {key: value for key, value in sampling.items() if value is not None}
-        conversation = Conversation.open(say, system=system, resume=resume, save=save)
+        require_text("--system", options.system)
+        conversation = Conversation.open(say, system=options.system, resume=resume, save=save)
         with ExitStack() as stack:
-            offered = tools.open(stack, say)
-            loaded = stack.enter_context(
-                open_model(model, backend=backend, context=context, threads=threads, snapshots=save)
-            )
-            approvals = Approvals(tools.rules())
-            agent = Agent(loaded, offered, approvals=approvals, middleware=[Compaction()], **given)
+            offered = open_tools(tools, stack, say)
+            loaded = stack.enter_context(open_model(options, snapshots=save))
+
+            def make_agent(approver: Approver) -> Agent:
+                approvals = Approvals(rules(tools), approver)
+                return Agent(
+                    loaded, offered, approvals=approvals, middleware=[Compaction()], **options.sampling()
+                )
+
+            opened = ExitStack()
             typed = typed_file() if save else None
-            return cls(agent, conversation, stack.pop_all(), stats=stats, typed=typed)
+            chat = cls(make_agent, conversation, opened, stats=stats, typed=typed)
+            opened.enter_context(
+                stack.pop_all()
+            )  # only now: an agent that is refused must not leave them open
+            return chat
 
     def run(self) -> None:
         """Talk until the user leaves."""

@@ -1,8 +1,8 @@
 """What is said in `localagent chat`, and the session that keeps it: the history of its agent.
 
-Knows messages and the session store. Does not know models or terminals. Contract: the conversation goes on
-whatever becomes of its session; when that cannot be written any more, it is said once. What the user says is
-kept with the first word that answers it, so that a turn that was refused leaves no trace.
+The conversation goes on whatever happens to its session; if that can no longer be written, the user is told
+once. What the user says is saved together with the first word of the answer, so that a turn that was refused
+leaves no trace.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What comes in: the prompt of `run`, and the lines that are typed in a chat.
 
 The prompt is the words of the command line and the text of standard input. What is piped in always joins it:
-to drop it would be to answer another question. A terminal is not read unless `-` asks for it, and what is
-closed or empty is no input. A pipe that stays open and gives nothing cannot be told from one that is slow, so
-the command waits for its first byte, says so, and gives up in the end: a prompt that may lack its second half
-is not answered. `-` waits for as long as it takes.
+without it, another question would be answered. A terminal is not read unless `-` asks for it, and a standard
+input that is closed or empty counts as none. A pipe that stays open and gives nothing cannot be told from a
+slow one, so the command waits for its first byte, says so, and gives up in the end: a prompt that may lack
+its second half is not answered. With `-` it waits as long as it takes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from localagent.cli.terminal import on_terminal, printable, say
 from localagent.errors import UsageError
-from localagent.jsonl import home_folder
+from localagent.files.paths import user_path
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -118,11 +118,7 @@ def _next_piece(descriptor: int) -> bytes:
 
 def typed_file() -> Path:
     """`$LOCALAGENT_HOME/chat-history`, else in the user's folder for states. Raises UsageError."""
-    if (file := home_folder("chat-history")) is not None:
-        return file
-    from platformdirs import user_state_path
-
-    return user_state_path("localagent") / "chat-history"
+    return user_path("state", "chat-history")
 
 
 def typed_lines(kept: Path | None, commands: Collection[str]) -> Iterator[str]:

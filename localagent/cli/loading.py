@@ -1,31 +1,44 @@
-"""Loading a model for a command: fetch what is missing, with its licence and a progress bar, then load."""
+"""Loading a model for a command, and what is shown while its weights are fetched, on standard error."""
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from localagent.model import Model, load
+from localagent.cli.terminal import say
+from localagent.wording import size_text
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.progress import TaskID
+
     from localagent.catalog import Backend, ModelSpec
+    from localagent.cli.options import ModelOptions
+    from localagent.model import Model
+    from localagent.store import Phase
+
+_VERBS = {"download": "downloading", "extract": "unpacking", "verify": "verifying"}
 
 
-def open_model(
-    name: str | None,
-    *,
-    backend: Backend | None,
-    context: int | None,
-    threads: int | None,
-    snapshots: bool = False,
-) -> Model:
-    """The model, its weights fetched if need be. Raises LocalAgentError."""
-    from localagent.cli.progress import Report
+def licence_text(spec: ModelSpec) -> str:
+    """The licence with its address and what a user has to know, on one line."""
+    licence = spec.licence
+    return " ".join(
+        part for part in (licence.name, f"<{licence.url}>" if licence.url else None, licence.terms) if part
+    )
 
-    with Report(_entry(name, backend)) as report:
+
+def open_model(options: ModelOptions, *, snapshots: bool = False) -> Model:
+    """The model, its weights fetched first if need be. Raises LocalAgentError."""
+    from localagent.model import load
+
+    with Report(_entry(options.model, options.backend)) as report:
         return load(
-            name, backend=backend, context=context, threads=threads, progress=report, snapshots=snapshots
-        )
+            options.model, backend=options.backend, context=options.context, threads=options.threads,
+            progress=report, snapshots=snapshots,
+        )  # fmt: skip
 
 
 def _entry(name: str | None, backend: Backend | None) -> ModelSpec | None:
@@ -37,3 +50,74 @@ def _entry(name: str | None, backend: Backend | None) -> ModelSpec | None:
     with suppress(UnknownModel):
         return catalog.default_for(backend) if name is None else catalog.get(name)
     return None
+
+
+class Report:
+    """Shows a store's progress: bars on a terminal, elsewhere a line per quarter.
+
+    `spec`: the model whose licence has to be seen before the first byte of it is fetched.
+    """
+
+    def __init__(self, spec: ModelSpec | None = None) -> None:
+        self._unlicensed = spec
+        self._bars = _Bars() if sys.stderr.isatty() else None
+        self._said: tuple[str, int] | None = None
+
+    def __enter__(self) -> Report:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bars:
+            self._bars.stop()
+
+    def __call__(self, phase: Phase, done: int, total: int | None) -> None:
+        """See `store.Progress`."""
+        if self._unlicensed and phase in ("download", "extract"):
+            say(f"{self._unlicensed.name}, licence: {licence_text(self._unlicensed)}")
+            self._unlicensed = None
+        if phase == "wait":
+            say("another process is pulling this model: waiting for it")
+        elif self._bars:
+            self._bars.show(phase, done, total)
+        else:
+            step = (phase, 4 * done // total if total else 0)
+            if step != self._said:
+                self._said = step
+                share = f" {100 * done // total:3d} % of {size_text(total)}" if total else ""
+                say(f"{_VERBS[phase]}{share}")
+
+
+class _Bars:
+    """One progress bar per phase, on stderr."""
+
+    def __init__(self) -> None:
+        from rich import progress
+        from rich.console import Console
+
+        self._progress = progress.Progress(
+            progress.TextColumn("{task.description:>11}"),
+            progress.BarColumn(),
+            progress.TaskProgressColumn(),
+            progress.DownloadColumn(),
+            progress.TransferSpeedColumn(),
+            progress.TimeRemainingColumn(),
+            # The bars move the cursor: they have the stream behind `Output`, and show fixed words only. What
+            # others print in the meantime still goes the usual way.
+            console=Console(file=sys.__stderr__),
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def show(self, phase: Phase, done: int, total: int | None) -> None:
+        if not self._tasks:
+            self._progress.start()
+        if phase not in self._tasks:
+            # What an earlier pull left is no speed of this one.
+            self._tasks[phase] = self._progress.add_task(_VERBS[phase], total=total, completed=done)
+        self._progress.update(self._tasks[phase], completed=done, total=total)
+
+    def stop(self) -> None:
+        self._progress.stop()

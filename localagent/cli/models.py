@@ -1,8 +1,7 @@
 """`localagent models`: list, show, pull, verify and remove weights.
 
-Knows the catalogue, the store and how to show them on a terminal. Decides nothing about trust: that is the
-store's. Results go to stdout, progress, licences and questions to stderr. A LocalAgentError passes through to
-`main`, which prints it. Only typer and the standard library are imported at the top, for a fast `--help`.
+Results go to stdout; progress, licences and questions to stderr. Only typer and the standard library are
+imported at the top, for a fast `--help`.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from localagent.cli.asking import agrees
-from localagent.cli.progress import Report, licence_text, size_text
+from localagent.cli.loading import Report, licence_text
 from localagent.cli.terminal import (
+    agrees,
     cell,
     exactly,
     require_stdout,
@@ -23,6 +22,7 @@ from localagent.cli.terminal import (
     show_table,
     table_width,
 )
+from localagent.wording import size_text
 
 if TYPE_CHECKING:
     from localagent.catalog import Backend, ModelSpec

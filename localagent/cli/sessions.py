@@ -1,9 +1,7 @@
 """`localagent sessions`: list, show, remove and export conversations.
 
-Knows the session store and how to show conversations on a terminal. Decides nothing about what is sent to a
-model: that is the sessions' and the request builder's. Results go to stdout; what could not be read, warnings
-and questions to stderr. A LocalAgentError passes through to `main`, which prints it. Only typer and the
-standard library are imported at the top, for a fast `--help`.
+Results go to stdout; warnings, questions and what could not be read to stderr. Only typer and the standard
+library are imported at the top, for a fast `--help`.
 """
 
 from __future__ import annotations
@@ -16,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from localagent.cli.asking import agrees
-from localagent.cli.progress import size_text
 from localagent.cli.terminal import (
     Style,
+    agrees,
     cell,
     exactly,
     flat,
@@ -31,6 +28,7 @@ from localagent.cli.terminal import (
     styled,
     write_raw,
 )
+from localagent.wording import size_text
 
 if TYPE_CHECKING:
     from localagent.cli.transcript import Passage

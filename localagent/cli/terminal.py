@@ -1,9 +1,9 @@
 """What may reach a terminal: models, files, tools and servers choose much of what is shown there.
 
-`printable` is the one function that makes text harmless. `Output` stands for standard output and standard
-error and applies it to whatever is written there, by this package, by a library or as a traceback. Only two
-things go around it: what `write_raw` is given, which this program has made printable and coloured itself, and
-what `exactly` hands to a program that reads from a pipe.
+`printable` is the one function that makes text harmless. `Output` replaces standard output and standard error
+and applies it to everything written there, by this package, by a library or as a traceback. Only two things
+go around it: what `write_raw` is given, which this program has made printable and coloured itself, and what
+`exactly` hands to a program that reads from a pipe.
 """
 
 from __future__ import annotations
@@ -45,12 +45,6 @@ def styled(text: str, style: Style | None) -> str:
     """The same in a style, each line by itself, for `write_raw`."""
     lines = printable(text).split("\n")
     return "\n".join(f"\x1b[{_CODES[style]}m{line}\x1b[0m" if style and line else line for line in lines)
-
-
-def one_line(text: str, limit: int) -> str:
-    """The beginning of `text` on one line of at most `limit` characters."""
-    line = " ".join(text[: 4 * limit].split())
-    return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[: limit - 3]}..."
 
 
 def json_escaped(text: str) -> str:
@@ -208,3 +202,20 @@ def show_table(table: Table, hint: str | None = None, *, soft_wrap: bool = False
 def on_terminal() -> bool:
     """Whether a person is typing, and reading."""
     return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def agrees(question: str) -> bool:
+    """Ask on the terminal. Raises UsageError when nobody is there to answer."""
+    from localagent.errors import UsageError
+
+    # typer.confirm makes an end of input and Ctrl-C the same Abort.
+    answer = ""
+    if sys.stdin and sys.stdin.isatty():
+        sys.stderr.write(f"{flat(question)} [y/N]: ")
+        sys.stderr.flush()
+        answer = sys.stdin.readline()
+        if not answer:  # Ctrl-D leaves the cursor behind the question
+            sys.stderr.write("\n")
+    if not answer:
+        raise UsageError("say --yes to remove without being asked")
+    return answer.strip().lower() in ("y", "yes")

@@ -1,10 +1,63 @@
-"""`localagent tools`: what ships, for people who choose."""
+"""The tools of a command: those that ship, those of MCP servers, and the rules for calls."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+from localagent.agent import Rule
+from localagent.cli.options import ToolOptions
 from localagent.cli.terminal import show_json, show_line
+from localagent.errors import LocalAgentError, UsageError
+from localagent.toolbox import shipped
+from localagent.tools import ToolSet
+from localagent.wording import listed, quoted
+
+
+def rules(options: ToolOptions) -> list[Rule]:
+    """The rules: what is denied, then what is allowed, then what is asked about."""
+    return [
+        *(Rule("deny", name) for name in options.deny or ()),
+        *(Rule("allow", name) for name in options.allow or ()),
+        *(Rule("ask", name) for name in options.ask or ()),
+    ]
+
+
+def open_tools(options: ToolOptions, stack: ExitStack, say: Callable[[str], None]) -> list[Any]:
+    """The tools, for as long as `stack` is open; a server that fails is said. Raises LocalAgentError."""
+    names = [name.strip() for given in options.tools or () for name in given.split(",") if name.strip()]
+    present = shipped(names, options.root)
+    tools: list[Any] = list(present)
+    if options.mcp is not None:
+        from localagent.mcp import McpServers
+
+        def complain(name: str, error: LocalAgentError) -> None:
+            say(f"localagent: {error}")
+
+        servers = McpServers.from_file(options.mcp, on_problem=complain)
+        if sys.stderr.isatty():  # that may take a while
+            say(f"(starting the MCP servers of {options.mcp})")
+        tools.append(stack.enter_context(servers))
+        present += servers.tools()
+    _check_patterns(options, ToolSet(present).names, say)
+    return tools
+
+
+def _check_patterns(options: ToolOptions, names: Sequence[str], say: Callable[[str], None]) -> None:
+    """Refuse a pattern that fits no tool: whoever misspells what is denied must not believe that it is.
+
+    With servers it is only said: one may have failed today, or list the tool later. Raises UsageError.
+    """
+    for rule in rules(options):
+        if any(rule.names(name) for name in names):
+            continue
+        problem = f"--{rule.action} {quoted(rule.tool)} fits none of the tools: {listed(names)}"
+        if options.mcp is None:
+            raise UsageError(problem)
+        say(f"warning: {problem}")
 
 
 def list_tools(*, as_json: bool) -> None:

@@ -1,7 +1,7 @@
 """Conversations as people read them: plain text, Markdown, and the tree of a session.
 
-Knows messages and entries, and how each of their parts is told in words. Does not know terminals: whoever
-prints makes the text printable and chooses colours. Nothing is left out but bytes of media.
+The text is not yet safe for a terminal: printing it through `terminal` makes it so. Nothing is left out but
+the bytes of media.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from localagent.messages import (
     ToolResultPart,
 )
 from localagent.session import BranchSummaryEntry, CompactionEntry, Entry, MessageEntry, Session
+from localagent.wording import one_line
 
 Manner = Literal["heading", "text", "reasoning", "call", "result", "problem", "note"]
 OUTLINE = 100
@@ -136,7 +137,7 @@ def as_text(told: Iterable[Told], paint: Callable[[Passage], str] = in_words) ->
     blocks = []
     for each in told:
         body = "\n".join(paint(passage) for passage in _merged(each.passages) if passage.text)
-        heading = paint(Passage("heading", f"{_flat(each.heading)}:"))
+        heading = paint(Passage("heading", f"{one_line(each.heading)}:"))
         blocks.append("\n".join([heading, *(f"  {line}".rstrip() for line in body.split("\n"))]))
     return "\n\n".join(blocks) + "\n" if blocks else ""
 
@@ -145,7 +146,7 @@ def as_markdown(told: Iterable[Told]) -> str:
     """A heading per message; reasoning as a quotation, calls and results as code."""
     blocks = []
     for each in told:
-        blocks.append(f"## {_flat(each.heading)}")
+        blocks.append(f"## {one_line(each.heading)}")
         for passage in _merged(each.passages):
             if not passage.text:
                 continue
@@ -176,20 +177,16 @@ def _merged(passages: Iterable[Passage]) -> Iterator[Passage]:
         yield held
 
 
-def _flat(text: str) -> str:
-    return " ".join(text.split())
-
-
 def draw_tree(session: Session) -> Iterator[str]:
     """All branches, a line per entry: what follows alone stays below, what branches is drawn beside."""
     waiting = [(entry, "", "") for entry in reversed(session.children(None))]
     while waiting:
         entry, lead, below = waiting.pop()
         told = tell_entry(entry)
-        said = _flat(" ".join(passage.text for passage in told.passages))
-        line = f"{_flat(told.heading)}: {said}"
+        said = one_line(" ".join(passage.text for passage in told.passages))
+        line = one_line(f"{one_line(told.heading)}: {said}", OUTLINE)
         mark = "*" if entry.id == session.head else " "
-        yield f"{mark} {lead}{entry.id} {line if len(line) <= OUTLINE else line[: OUTLINE - 3] + '...'}"
+        yield f"{mark} {lead}{entry.id} {line}"
         children = session.children(entry.id)
         if len(children) == 1:
             waiting.append((children[0], below, below))

@@ -18,10 +18,11 @@ from localagent.agent import (
     TurnEnded,
     TurnStarted,
 )
-from localagent.cli.terminal import Style, exactly, one_line, printable, styled, write_raw
+from localagent.cli.terminal import Style, exactly, printable, styled, write_raw
 from localagent.hosts.protocol import Prefilled
 from localagent.messages import AssistantMessage, ToolCallPart, ToolResultPart, describe_arguments
 from localagent.prompt.request import RequestWarning
+from localagent.wording import one_line
 from parsers import CallEnd, Malformed, Reasoning, Text
 
 _ERASE = "\r\x1b[K"

@@ -25,12 +25,12 @@ from localagent.distribution import install_command
 from localagent.engines.children import describe_end
 from localagent.engines.processor import read_processor
 from localagent.errors import EngineBroken
+from localagent.files.paths import user_path
 from localagent.hosts.llamacpp.compiling import build_command
-from localagent.jsonl import home_folder
+from localagent.settings import ENGINE_CHECK, MEMORY_CHECK, switched_off
 
 TIMEOUT: Final = 120.0
 """Seconds that an engine may take. It takes one or two; a machine that swaps takes longer."""
-VARIABLE: Final = "LOCALAGENT_ENGINE_CHECK"
 NAMES: Final = {"llamacpp": "llama.cpp", "mlx": "MLX"}
 
 _TRIAL: Final = 1  # counted up when `trial` tries more, so that engines are tried again
@@ -77,7 +77,7 @@ def check_engine(backend: Backend, timeout: float = TIMEOUT) -> Report:
             [sys.executable, "-c", code],
             # The engine is to be tried whatever this machine has to spare; and a launcher that takes the
             # place of Python, and runs its own program, is not to end up here again.
-            env={**os.environ, "LOCALAGENT_MEMORY_CHECK": "0", VARIABLE: "0"},
+            env={**os.environ, MEMORY_CHECK: "0", ENGINE_CHECK: "0"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=timeout,
@@ -116,7 +116,7 @@ def require_engine(backend: Backend) -> None:
     Takes a second or two for an engine that was not tried yet, else a few milliseconds. An engine that is
     not installed passes: the host that wants it says what to install. So does one that could not be tried.
     """
-    if os.environ.get(VARIABLE, "").strip().lower() in {"0", "no", "off", "false"}:
+    if switched_off(ENGINE_CHECK):
         return
     build = _identity(backend)
     if build is None or _passed(build):
@@ -124,7 +124,8 @@ def require_engine(backend: Backend) -> None:
     report = check_engine(backend)
     if report.outcome == "broken":
         raise EngineBroken(
-            f"{describe(report)}; to mend it: {mending_command(backend)} ({VARIABLE}=0 loads it all the same)"
+            f"{describe(report)}; to mend it: {mending_command(backend)} "
+            f"({ENGINE_CHECK}=0 loads it all the same)"
         )
     if report.outcome == "works":
         remember(report)
@@ -173,11 +174,7 @@ def mending_command(backend: Backend) -> str:
 
 def engine_folder() -> Path:
     """`$LOCALAGENT_HOME/engines`, else `engines` in the user's cache folder. Raises UsageError."""
-    if (home := home_folder("engines")) is not None:
-        return home
-    from platformdirs import user_cache_path
-
-    return user_cache_path("localagent", appauthor=False) / "engines"
+    return user_path("cache", "engines")
 
 
 def _report(backend: Backend, outcome: Outcome, told: dict[str, Any], error: str) -> Report:

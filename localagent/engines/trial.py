@@ -80,7 +80,7 @@ def try_engine(backend: str, tell: Callable[[str, Any], None]) -> None:
 
 def ask(host: EngineHost, question: Question) -> str:
     """What the model writes, greedily; the host is closed."""
-    from localagent.hosts.protocol import Sampling
+    from localagent.hosts.sampling import Sampling
 
     with host:
         prompt = host.render([{"role": "user", "content": question.text}], tools=question.tools)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from localagent.hosts.protocol import Sampling
+from localagent.hosts.sampling import Sampling
 from localagent.hosts.utf8 import Piece
 from localagent.prompt.segments import Segment
 

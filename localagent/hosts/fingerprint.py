@@ -1,22 +1,21 @@
 """The identity of weights, from a small part of their bytes.
 
-Knows which files make up a model (a GGUF file, a split GGUF set, an MLX folder).
-Knows nothing of engines; stdlib only. Contract: `fingerprint` depends on contents only, never on the place,
-the name, or the times of files, and costs milliseconds however large the weights are.
+`fingerprint` depends on contents only, never on the place, the name or the times of files, and costs
+milliseconds however large the weights are.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import struct
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from localagent.errors import InvalidWeights
 from localagent.hosts.gguf import header_size
-from localagent.hosts.safetensors import data_begin, regular_size
+from localagent.hosts.safetensors import data_begin
+from localagent.hosts.weights import reading, regular_size, weight_files
 
 SAMPLES: Final = 64
 SAMPLE_BYTES: Final = 4096
@@ -31,7 +30,6 @@ SIDE_FILES: Final = (
 """Files of an MLX folder that change what a model computes or how text becomes tokens, if they are there."""
 _MOST_HEADER: Final = 256 << 20
 _PIECE: Final = 1 << 20
-_SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 
 
@@ -61,39 +59,16 @@ def fingerprint(path: Path) -> str:
     return digest.hexdigest()
 
 
-def weight_files(path: Path) -> list[Path]:
-    """The files that hold the tensors at `path`, in order: one GGUF file, all of a split set, or a folder's
-    safetensors files. Raises InvalidWeights when there are none, or a part of a set is missing.
-    """
-    if path.is_dir():
-        files = sorted(path.glob("*.safetensors"))
-        if not files:
-            raise InvalidWeights(f"{path}: no safetensors files in this folder")
-        return files
-    split = _SPLIT.fullmatch(path.name)
-    if split is None or int(split[3]) < 1:
-        return [path]
-    count = int(split[3])
-    parts = [path.with_name(f"{split[1]}-{number:05d}-of-{split[3]}.gguf") for number in range(1, count + 1)]
-    missing = next((part for part in parts if not part.is_file()), None)
-    if missing is not None:
-        raise InvalidWeights(f"{path}: a set of {count} files, and {missing.name} is missing")
-    return parts
-
-
 def _add_file(digest: hashlib.blake2b, path: Path) -> None:
-    try:
-        end = data_begin(path) if path.suffix == ".safetensors" else header_size(path)
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if end > _MOST_HEADER:
-                raise InvalidWeights(f"{path}: the header is corrupt: it has {end:,} bytes")
-            _add(digest, _U64.pack(size), _U64.pack(end))
-            _add_range(digest, file, 0, end)
-            for start in _samples(end, size):
-                _add_range(digest, file, start, min(start + SAMPLE_BYTES, size))
-    except OSError as error:
-        raise InvalidWeights(f"{path}: cannot be read: {error.strerror or error}") from error
+    end = data_begin(path) if path.suffix == ".safetensors" else header_size(path)
+    if end > _MOST_HEADER:
+        raise InvalidWeights(f"{path}: the header is corrupt: it has {end:,} bytes")
+    with reading(path), path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        _add(digest, _U64.pack(size), _U64.pack(end))
+        _add_range(digest, file, 0, end)
+        for start in _samples(end, size):
+            _add_range(digest, file, start, min(start + SAMPLE_BYTES, size))
 
 
 def _samples(begin: int, size: int) -> list[int]:
@@ -124,7 +99,5 @@ def _add_range(digest: hashlib.blake2b, file: BinaryIO, start: int, end: int) ->
 
 def _read_whole(path: Path) -> bytes:
     regular_size(path, _MOST_HEADER)
-    try:
+    with reading(path):
         return path.read_bytes()
-    except OSError as error:
-        raise InvalidWeights(f"{path}: cannot be read: {error.strerror or error}") from error

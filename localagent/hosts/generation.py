@@ -21,9 +21,11 @@ from typing import Any
 from localagent.hosts.engine import Cancelled, Engine, Vocabulary
 from localagent.hosts.owner import Stream
 from localagent.hosts.prefix import PrefixCache
-from localagent.hosts.protocol import Finish, Logprobs, Prefilled, Sampling, StopReason, Timings, Token
+from localagent.hosts.protocol import Finish, Logprobs, Prefilled, StopReason, Token
+from localagent.hosts.sampling import Sampling
 from localagent.hosts.stopping import StopStrings
 from localagent.hosts.utf8 import TokenText
+from localagent.messages.usage import Timings
 
 Step = Prefilled | Token
 Record = Callable[[Sequence[Token]], None]
@@ -111,7 +113,7 @@ class _Run:
     stop: str | None = None
 
     def finish(self) -> Finish:
-        timings = Timings(self.prefill, self.decode)
+        timings = Timings(prefill=self.prefill, decode=self.decode)
         return Finish(self.stop_reason, len(self.ids), self.cached, self.generated, timings, self.stop)
 
     def steps(self) -> Generator[Step, None, None]:

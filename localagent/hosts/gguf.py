@@ -1,9 +1,8 @@
-"""Reads the header of a GGUF file and checks that the file holds what the header promises.
+"""Reads the header of a GGUF file, versions 2 and 3, and checks that the file holds what the header promises.
 
-Knows the GGUF format, versions 2 and 3, and nothing of engines; stdlib only. Contract: `read_header` returns
-a `Header` or raises InvalidWeights in one line, whatever the bytes are, in time and memory bounded by its
-size. Engines trust these files and abort the process on some broken ones; what the numbers may be is for
-`hyperparameters` to say.
+llama.cpp trusts these files and aborts the process on some broken ones. So `read_header` returns a `Header`
+or raises InvalidWeights in one line, whatever the bytes are, in time and memory bounded by the size of the
+file. Which values the numbers may have is decided in `hyperparameters`. Only the standard library is used.
 Source: github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
@@ -12,7 +11,6 @@ from __future__ import annotations
 import math
 import mmap
 import os
-import stat
 import struct
 from array import array
 from collections.abc import Callable, Iterator
@@ -23,6 +21,7 @@ from typing import Any, Final
 from localagent.errors import InvalidWeights
 from localagent.hosts.header import Array, Header, Tensor
 from localagent.hosts.hyperparameters import ALIGNMENT, SPEECHLESS, fault
+from localagent.hosts.weights import regular_size
 
 MAX_ARRAY_KEPT = 8_192
 _MAX_KEY = 65_535
@@ -53,7 +52,17 @@ class _Broken(Exception):
 def read_header(path: Path) -> Header:
     """Read and check the header of the file at `path`. Raises InvalidWeights."""
     with _reader(path) as reader:
-        return reader.header()
+        header = reader.read(keep=True)
+        if header.architecture in SPEECHLESS:
+            raise _Broken(f"unsupported: models of the architecture {header.architecture!r} write no text")
+        if wrong := fault(header):
+            raise _Broken(f"the header is corrupt: {wrong}")
+        if not header.architecture:
+            raise _Broken("unsupported: the header names no architecture")
+        if not header.tensors:
+            raise _Broken("the file holds no tensors: a vocabulary or an adapter, not a model")
+        reader.check_size(header)
+        return header
 
 
 def header_size(path: Path) -> int:
@@ -63,14 +72,14 @@ def header_size(path: Path) -> int:
     architecture. Raises InvalidWeights.
     """
     with _reader(path) as reader:
-        return reader.end()
+        reader.read(keep=False)
+        return reader.at
 
 
 @contextmanager
 def _reader(path: Path) -> Iterator[_Reader]:
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for a writer
-            raise _Broken("cannot be read: not a regular file")
+        regular_size(path)
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size == 0:
@@ -84,38 +93,15 @@ def _reader(path: Path) -> Iterator[_Reader]:
 
 
 class _Reader:
-    """A cursor over the file."""
+    """A cursor over the file; `at` is the byte that it stands at."""
 
     def __init__(self, data: mmap.mmap, size: int) -> None:
         self._data = data
         self._size = size
-        self._at = 0
+        self.at = 0
 
-    def header(self) -> Header:
-        """Everything that the header says, judged."""
-        metadata, count = self._metadata(keep=True)
-        header = Header(metadata, count)
-        if header.architecture in SPEECHLESS:
-            raise _Broken(f"unsupported: models of the architecture {header.architecture!r} write no text")
-        tensors = [self._tensor() for _ in range(count)]
-        if wrong := fault(header, tensors):
-            raise _Broken(f"the header is corrupt: {wrong}")
-        if not header.architecture:
-            raise _Broken("unsupported: the header names no architecture")
-        if not tensors:
-            raise _Broken("the file holds no tensors: a vocabulary or an adapter, not a model")
-        self._check_size(metadata.get("general.alignment", ALIGNMENT), tensors)
-        return header
-
-    def end(self) -> int:
-        """The first byte after the header."""
-        _, count = self._metadata(keep=False)
-        for _ in range(count):
-            self._tensor()
-        return self._at
-
-    def _metadata(self, keep: bool) -> tuple[dict[str, Any], int]:
-        """The keys with their values, and how many tensors there are. Without `keep` arrays stay unread."""
+    def read(self, keep: bool) -> Header:
+        """All of the header, not yet judged. Without `keep` arrays are passed over."""
         self._check_magic()
         tensors, entries = self._unpack(_U64), self._unpack(_U64)
         # Smallest possible entry and tensor record; a garbage count must not become a long loop.
@@ -127,13 +113,22 @@ class _Reader:
             if key in metadata:
                 raise _Broken(f"the header is corrupt: the key {key[:80]!r} appears twice")
             metadata[key] = self._value(self._unpack(_U32), keep, distinct=keep and key == _TOKENS)
-        return metadata, tensors
+        return Header(metadata, tuple(self._tensor() for _ in range(tensors)))
+
+    def check_size(self, header: Header) -> None:
+        """Every tensor must lie inside the file."""
+        alignment = header.metadata.get("general.alignment", ALIGNMENT)
+        start = -(-self.at // alignment) * alignment
+        needed = start + max(map(_tensor_end, header.tensors))
+        if needed > self._size:
+            missing = needed - self._size
+            raise _Broken(f"truncated: {self._size:,} bytes, and {missing:,} more belong to it")
 
     def _check_magic(self) -> None:
         magic = self._data[:4]
         if magic != b"GGUF":
             raise _Broken(f"not a GGUF file: it begins with {magic!r}")
-        self._at = 4
+        self.at = 4
         version = self._unpack(_U32)
         if version & 0xFFFF == 0 and version:
             raise _Broken("unsupported GGUF file: big-endian")
@@ -141,22 +136,22 @@ class _Reader:
             raise _Broken(f"unsupported GGUF version {version}: versions 2 and 3 can be read")
 
     def _unpack(self, layout: struct.Struct) -> Any:
-        end = self._at + layout.size
+        end = self.at + layout.size
         if end > self._size:
             raise _Broken(f"truncated: the header goes on past the end at byte {self._size:,}")
-        value = layout.unpack_from(self._data, self._at)[0]
-        self._at = end
+        value = layout.unpack_from(self._data, self.at)[0]
+        self.at = end
         return value
 
     def _string(self, limit: int | None = None) -> bytes:
         length = self._unpack(_U64)
         if limit is not None and length > limit:
             raise _Broken(f"the header is corrupt: a key of {length:,} bytes")
-        end = self._at + length
+        end = self.at + length
         if end > self._size:
             raise _Broken(f"truncated or corrupt: a string in the header ends past byte {self._size:,}")
-        value = self._data[self._at : end]
-        self._at = end
+        value = self._data[self.at : end]
+        self.at = end
         return value
 
     def _value(self, kind: int, keep: bool, distinct: bool = False) -> Any:
@@ -178,15 +173,15 @@ class _Reader:
         if layout is None and kind != _STRING:
             raise _Broken(f"the header is corrupt: unknown value type {kind}")
         width = layout.size if layout else _U64.size
-        if length * width > self._size - self._at:
+        if length * width > self._size - self.at:
             raise _Broken(f"truncated or corrupt: an array of {length:,} values ends past the file")
         if layout is None:
             return self._strings(length, keep, distinct)
-        begin = self._at
-        self._at += length * width
+        begin = self.at
+        self.at += length * width
         if not keep or not length:
             return Array(kind, length, () if keep else None)
-        numbers = array(layout.format[-1:], self._data[begin : self._at])
+        numbers = array(layout.format[-1:], self._data[begin : self.at])
         return Array(kind, length, tuple(numbers) if length <= MAX_ARRAY_KEPT else None, _span(numbers))
 
     def _strings(self, count: int, keep: bool, distinct: bool) -> Array:
@@ -200,7 +195,7 @@ class _Reader:
 
     def _skip_strings(self, count: int) -> None:
         """Vocabularies hold 10^5 strings: no call and no copy for each."""
-        data, at, size = self._data, self._at, self._size
+        data, at, size = self._data, self.at, self._size
         unpack: Callable[[Any, int], tuple[Any, ...]] = _U64.unpack_from
         for _ in range(count):
             if at + 8 > size:
@@ -208,7 +203,7 @@ class _Reader:
             at += 8 + unpack(data, at)[0]
         if at > size:
             raise _Broken(f"truncated or corrupt: a string in the header ends past byte {size:,}")
-        self._at = at
+        self.at = at
 
     def _vocabulary(self, count: int) -> Array:
         """The tokens, which must differ: llama.cpp aborts the process when two are spelled alike."""
@@ -228,14 +223,6 @@ class _Reader:
             raise _Broken(f"the header is corrupt: tensor {name[:80]!r} has {dimensions:,} dimensions")
         shape = tuple(self._unpack(_U64) for _ in range(dimensions))
         return Tensor(name, shape, self._unpack(_U32), self._unpack(_U64))
-
-    def _check_size(self, alignment: int, tensors: list[Tensor]) -> None:
-        """Every tensor must lie inside the file."""
-        start = -(-self._at // alignment) * alignment
-        needed = start + max(map(_tensor_end, tensors))
-        if needed > self._size:
-            missing = needed - self._size
-            raise _Broken(f"truncated: {self._size:,} bytes, and {missing:,} more belong to it")
 
 
 def _tensor_end(tensor: Tensor) -> int:

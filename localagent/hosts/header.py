@@ -1,6 +1,6 @@
 """What the header of a GGUF file says: keys with their values, and the table of tensors.
 
-Values only: `gguf` reads them from a file, `hyperparameters` judges them.
+`gguf` reads these values from a file, `hyperparameters` judges them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Header:
     """What a GGUF file says of itself. `metadata` maps keys to numbers, bools, strings and `Array`s."""
 
     metadata: dict[str, Any]
-    tensors: int
+    tensors: tuple[Tensor, ...] = ()
 
     @property
     def architecture(self) -> str:
@@ -63,7 +63,7 @@ class Header:
     @property
     def context_length(self) -> int | None:
         """The context in tokens that the model was trained with."""
-        value = self.metadata.get(f"{self.architecture}.context_length")
+        value = self.own("context_length")
         return value if isinstance(value, int) else None
 
     @property
@@ -74,12 +74,19 @@ class Header:
         with 64 both take the same, and flash attention less memory.
         """
         size, width, heads = (
-            self.metadata.get(f"{self.architecture}.{key}")
-            for key in ("attention.key_length", "embedding_length", "attention.head_count")
+            self.own(key) for key in ("attention.key_length", "embedding_length", "attention.head_count")
         )
         if isinstance(size, int):
             return size < WIDE_HEAD
         return isinstance(width, int) and isinstance(heads, int) and width < WIDE_HEAD * heads
+
+    def own_key(self, key: str) -> str:
+        """The architecture's own key of that name, such as "lfm2.block_count"."""
+        return f"{self.architecture}.{key}"
+
+    def own(self, key: str) -> Any:
+        """The value under `own_key`, None when there is none."""
+        return self.metadata.get(self.own_key(key))
 
     def text(self, key: str) -> str | None:
         """The string under `key`, None when there is none."""

@@ -24,7 +24,8 @@ from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots, Transcripts
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.prefix.transcripts import recorder, spell, unspell
-from localagent.hosts.protocol import Finish, Sampling
+from localagent.hosts.protocol import Finish
+from localagent.hosts.sampling import Sampling
 from localagent.prompt.segments import Prompt, Spelling, TooManyTokens
 from localagent.prompt.template import ChatTemplate
 

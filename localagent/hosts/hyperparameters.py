@@ -1,9 +1,9 @@
 """Judges the numbers in a GGUF header, before llama.cpp divides, indexes or allocates by them.
 
-A table says what each key may hold, whatever the architecture; behind it come the few rules about several
-keys together. llama.cpp asserts most of these, and an assertion ends the process. What it refuses with a
-message of its own, such as a number of another width or a tensor of another shape, is left to it. Source of
-the keys: github.com/ggml-org/ggml/blob/master/docs/gguf.md
+A table says what each key may hold, whatever the architecture; after it come the few rules about several keys
+together. llama.cpp asserts most of these, and a failed assertion ends the process. What it refuses with a
+message of its own, such as a number of another width or a tensor of another shape, is left to it.
+Source of the keys: github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 from __future__ import annotations
@@ -166,30 +166,31 @@ files the padding is.
 """
 
 
-def fault(header: Header, tensors: Sequence[Tensor]) -> str | None:
+def fault(header: Header) -> str | None:
     """What is wrong with the numbers in a header, None when nothing is."""
-    return next(_faults(header, tensors), None)
+    return next(_faults(header), None)
 
 
-def _faults(header: Header, tensors: Sequence[Tensor]) -> Iterator[str]:
+def _faults(header: Header) -> Iterator[str]:
     own = _Own(header)
     yield from own.out_of_range()
     yield from own.at_odds()
     yield from _vocabulary(header.metadata)
-    yield from _tensors(header.metadata, tensors)
+    yield from _tensors(header.metadata, header.tensors)
 
 
 class _Own:
     """The architecture's own keys, and the rules about them."""
 
     def __init__(self, header: Header) -> None:
-        self._metadata = header.metadata
+        self._header = header
         self._architecture = header.architecture
+        self._key, self._get = header.own_key, header.own
 
     def out_of_range(self) -> Iterator[str]:
         """Numbers that the table does not admit; of keys that it lacks, those that are no number."""
         prefix = f"{self._architecture}."
-        for key, value in self._metadata.items():
+        for key, value in self._header.metadata.items():
             if not key.startswith(prefix):
                 continue
             allowed = RANGES.get(key.removeprefix(prefix))
@@ -268,12 +269,6 @@ class _Own:
             yield f"{self._key('expert_group_count')} is {groups} for {experts} experts"
         if groups > 1 and not 0 < chosen < groups:
             yield f"{self._key('expert_group_used_count')} is {chosen} of {groups} groups"
-
-    def _key(self, suffix: str) -> str:
-        return f"{self._architecture}.{suffix}"
-
-    def _get(self, suffix: str) -> Any:
-        return self._metadata.get(self._key(suffix))
 
     def _number(self, suffix: str) -> int:
         """The whole number under a key, 0 when there is none."""

@@ -12,8 +12,10 @@ from time import perf_counter
 from typing import Any
 
 from localagent.errors import UsageError
-from localagent.hosts.protocol import Finish, Sampling, StopReason, Timings, Token
+from localagent.hosts.protocol import Finish, StopReason, Token
+from localagent.hosts.sampling import Sampling
 from localagent.hosts.stopping import StopStrings
+from localagent.messages.usage import Timings
 from localagent.prompt.segments import Prompt
 
 
@@ -123,7 +125,7 @@ class ReplayGeneration:
             self._prompt,
             0,
             self._played,
-            Timings(0.0, seconds),
+            Timings(decode=seconds),
             self._stop if reason == "stop" else None,
         )
 

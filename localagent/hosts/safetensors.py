@@ -1,8 +1,8 @@
 """Reads the header of a safetensors file and checks that the file holds what the header promises.
 
-Eight bytes of length, a JSON table of that length, and the data that the table's offsets point into. Knows no
-engine; stdlib only. Contract: `read_tensors` returns the table or raises InvalidWeights in one line, whatever
-the bytes are. MLX trusts the table and reads wherever it points.
+The file is eight bytes of length, a JSON table of that length, and the data that the table's offsets point
+to. MLX trusts the table and reads wherever it points. So `read_tensors` returns the table or raises
+InvalidWeights in one line, whatever the bytes are. Only the standard library is used.
 Source: github.com/huggingface/safetensors#format
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import math
-import stat
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 from localagent.errors import InvalidWeights
+from localagent.hosts.weights import reading, regular_size
 
 MOST_HEADER: Final = 64 << 20
 """Bytes. The format allows 100 MB; of the largest models they have a few."""
@@ -27,22 +27,6 @@ _BYTES: Final = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U16": 2, "I16": 2, "F16": 2,
     "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8, "C64": 8,
 }  # fmt: skip
-
-
-def regular_size(path: Path, most: int | None = None) -> int:
-    """The size of the file at `path`. Raises InvalidWeights where it is none, or has more bytes than `most`.
-
-    To be asked before the file is opened: opening a pipe waits for a writer, and a device never ends.
-    """
-    try:
-        found = path.stat()
-    except OSError as error:
-        raise InvalidWeights(f"{path}: cannot be read: {error.strerror or error}") from error
-    if not stat.S_ISREG(found.st_mode):
-        raise InvalidWeights(f"{path}: cannot be read: not a regular file")
-    if most is not None and found.st_size > most:
-        raise InvalidWeights(f"{path}: {found.st_size:,} bytes: at most {most:,} are read")
-    return found.st_size
 
 
 def read_tensors(path: Path) -> dict[str, dict[str, Any]]:
@@ -63,11 +47,8 @@ def read_tensors(path: Path) -> dict[str, dict[str, Any]]:
 def data_begin(path: Path) -> int:
     """Where the data begin, in bytes. Raises InvalidWeights."""
     size = regular_size(path)
-    try:
-        with path.open("rb") as file:
-            head = file.read(8)
-    except OSError as error:
-        raise InvalidWeights(f"{path}: cannot be read: {error.strerror or error}") from error
+    with reading(path), path.open("rb") as file:
+        head = file.read(8)
     end = 8 + int.from_bytes(head, "little")
     if len(head) < 8 or end > size or end > MOST_HEADER:
         raise InvalidWeights(f"{path}: cut short, or no safetensors file")
@@ -78,11 +59,9 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
     """The JSON object, and how many bytes of data there are."""
     end = data_begin(path)
     try:
-        with path.open("rb") as file:
+        with reading(path), path.open("rb") as file:
             file.seek(8)
             header = json.loads(file.read(end - 8), object_pairs_hook=_distinct)
-    except OSError as error:
-        raise InvalidWeights(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         what = str(error) if isinstance(error, _Twice) else "its header is no JSON"
         raise InvalidWeights(f"{path}: no safetensors file: {what}") from error

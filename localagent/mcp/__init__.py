@@ -1,4 +1,4 @@
-"""Tools of MCP servers: `McpServers` starts what the standard JSON names, and offers what they list.
+"""Tools of MCP servers: `McpServers` starts the servers that a file names, and offers what they list.
 
 Importing this loads nothing of the `mcp` package, which is an extra: it is loaded when servers are started.
 """

@@ -1,9 +1,10 @@
-"""The arguments of a server's tool, held against the JSON Schema that the server lists for it.
+"""The arguments of a server's tool, checked against the JSON Schema that the server lists for it.
 
-A schema is a stranger's, and may hang whoever checks it: a pattern such as `^(a+)+$`, references that double
-at every step, a list that is compared pair by pair. So a check has a time limit, and patterns are matched by
-`regex`, which keeps to it and lets other threads run meanwhile. Where a check has no answer in time, or the
-schema or a pattern in it cannot be used, nothing is refused here: the server checks what it is sent.
+The schema comes from a stranger and may be made to take for ever: a pattern such as `^(a+)+$`, references
+that double at every step, a list that is compared pair by pair. So a check has a time limit, and patterns are
+matched by `regex`, which keeps to it and lets other threads run meanwhile. Where a check does not end in
+time, or the schema or a pattern in it cannot be used, nothing is refused here: the server checks what it is
+sent.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """Which MCP servers there are: the `mcpServers` JSON that Claude Desktop, Cursor, VS Code and others share.
 
-Knows the keys of those files and the environment variables in them. Does not know the `mcp` package, and
-starts nothing. Contract: every mistake is a UsageError of one line that names the file, the server and the
+Nothing is started here. Every mistake is a UsageError of one line that names the file, the server and the
 field.
 
-A key that changes nothing about how a server runs (`description`, an icon) is passed over. Any other key that
-is not known is an error, a misspelt one as well as one of another program such as `envFile`: a server that
-silently runs without its variables, or with more tools than were meant, is worse than one that does not
-start.
+A key that does not change how a server runs (`description`, an icon) is ignored. Any other unknown key is an
+error, whether it is misspelt or belongs to another program, such as `envFile`: a server that silently runs
+without its variables, or with more tools than were meant, is worse than one that does not start.
 """
 
 from __future__ import annotations
@@ -24,7 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from localagent.errors import UsageError
 from localagent.messages import parse_object
-from localagent.messages.values import quoted, refuse
+from localagent.messages.values import refuse
+from localagent.wording import quoted
 
 EVERY = "*"
 """In a list of tools: all of them."""

@@ -1,7 +1,6 @@
 """What went wrong with a server, in one line.
 
-Knows how the errors of the `mcp` package and of its transports read. Contract: the line names the server, and
-ends with what the server wrote to its standard error, where it wrote something.
+The line names the server, and ends with what the server wrote to its standard error, if anything.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from localagent.errors import McpFailed
 from localagent.messages import explain
-from localagent.messages.values import quoted
+from localagent.wording import one_line, quoted
 
 if TYPE_CHECKING:
     from localagent.mcp.transport import Traces
@@ -52,20 +51,14 @@ def describe(error: BaseException, traces: Traces) -> str:
         case MCPError(message=message) if message.startswith(_NO_MCP):
             return f"it answered with {quoted(message.removeprefix(_NO_MCP)) or 'no type'}; look at the url"
         case httpx2.TransportError():
-            return f"it cannot be reached: {brief(str(error)) or type(error).__name__}"
+            return f"it cannot be reached: {one_line(str(error), LONGEST) or type(error).__name__}"
         case MCPError(code=code) if code == CONNECTION_CLOSED:
             return "it ended before it answered"
         case ValidationError():
             return f"it answered with what is no MCP: {explain(error, error.title)}"
         case OSError() if error.strerror and error.filename is not None:
             return f"{quoted(str(error.filename), 200)} cannot be started: {error.strerror}"
-    return brief(str(error)) or type(error).__name__
-
-
-def brief(text: str) -> str:
-    """Somebody else's message on one line that is not too long."""
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."
+    return one_line(str(error), LONGEST) or type(error).__name__
 
 
 def _first(error: BaseException) -> BaseException:

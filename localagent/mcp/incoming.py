@@ -1,10 +1,10 @@
 """What a server sends, on its way to the `mcp` package.
 
-Knows how the package reads: messages come from a stream, a line that is none comes as the exception that it
-made. Two things that the package leaves open are settled here. The end of the stream is told at once, so that
-a server that died is known before the next call. And an answer that is no strict JSON, one with half of an
-emoji in it for instance, or one that is nested too deep, must not leave its call waiting for ever: it is read
-leniently, or else the call whose number it has is told that it failed.
+The package reads messages from a stream; a line that is not a message arrives as the exception it caused. Two
+things that the package leaves open are settled here. The end of the stream is reported at once, so that a
+server that died is known before the next call. And an answer that is not strict JSON (half of an emoji, say)
+or that is nested too deep must not leave its call waiting for ever: it is read leniently, or else the call
+whose number it has fails.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""One connection to a server, from its start to its end.
+"""One connection to a server, from its start to its end: the handshake, the list of tools, calls.
 
-Knows the session of the `mcp` package: the handshake, the list of tools, calls. Does not know restarts.
 Everything that is opened for the connection is opened and closed by the one task that runs `live`, as the
-package's cancel scopes demand; `call` runs in tasks of the callers. Contract: `ready` is set once, either
+cancel scopes of the `mcp` package demand; `call` runs in tasks of the callers. `ready` is set once, either
 with `open` true, or with `error` saying what went wrong and everything closed.
 """
 
@@ -11,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from localagent.distribution import version
 from localagent.errors import McpFailed, ToolError
 from localagent.mcp.config import ServerConfig
-from localagent.mcp.failures import brief, describe, failure
+from localagent.mcp.failures import LONGEST, describe, failure
 from localagent.mcp.incoming import Incoming
-from localagent.mcp.library import client_version
 from localagent.mcp.transport import Traces, connect
+from localagent.wording import one_line
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession, IncomingMessage
@@ -125,7 +125,7 @@ class Link:
                 self._incoming,
                 write,
                 message_handler=self._on_message,
-                client_info=Implementation(name="localagent", version=client_version()),
+                client_info=Implementation(name="localagent", version=version() or "0"),
             ) as session:
                 with anyio.fail_after(self._start_timeout):
                     await _shake_hands(session)
@@ -201,7 +201,9 @@ class Link:
                 return ToolError(f"{server} did not answer within {self.config.timeout:g} s; {PARTLY}")
             case MCPError():
                 return ToolError(f"{server} refuses the call: {describe(error, self._traces)}")
-        return ToolError(f"{server} gave no result: {brief(describe(error, self._traces))}; {PARTLY}")
+        return ToolError(
+            f"{server} gave no result: {one_line(describe(error, self._traces), LONGEST)}; {PARTLY}"
+        )
 
 
 async def _shake_hands(session: ClientSession) -> None:

@@ -1,8 +1,7 @@
-"""A server over all its connections: it is started, called, and started anew when it has died.
+"""A server over all its connections: it is started, called, and restarted when it has died.
 
-Knows how often a server may fail before it is left alone. Does not know threads: everything here runs in the
-loop's thread. Contract: a call that was sent is never sent a second time, since nobody knows what the first
-one did.
+Everything here runs in the thread of the event loop. A call that was sent is never sent a second time, since
+nobody knows what the first one did.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from localagent.errors import McpFailed, ToolError
 from localagent.mcp.config import ServerConfig
 from localagent.mcp.failures import failure
 from localagent.mcp.link import Link
-from localagent.mcp.offered import fingerprint
+from localagent.mcp.tools import fingerprint
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup

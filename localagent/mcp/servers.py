@@ -1,15 +1,14 @@
 """The MCP servers of a program, for use from any thread.
 
-How threads and loops are arranged: the `mcp` package is asynchronous, tools are run by the agent in threads
-of its own. So all servers live in one event loop, in one background thread, which `open` starts and `close`
-ends. Each connection is one task there (`link.live`), since what a task opened only that task may close; a
-supervising task holds them all. A tool runs in the thread of its caller: it starts a task in the loop, which
-sends the request, and waits for news from it: progress, or the end. Whoever stops waiting cancels that task,
-and with it the request.
+The `mcp` package is asynchronous, and the agent runs tools in threads of its own. So all servers live in one
+event loop, in one background thread, which `open` starts and `close` ends. Each connection is one task there
+(`link.live`), since what a task opened only that task may close; a supervising task holds them all. A tool
+runs in its caller's thread: it starts a task in the loop, which sends the request, and waits for progress or
+the end. When the caller stops waiting, that task is cancelled, and with it the request.
 
 Nothing outlives `close`: programs get the end of their input, two seconds later SIGTERM, and two more later
-SIGKILL, with all that they started. A process that ends without it closes too, and is never held up by the
-thread.
+SIGKILL, with all that they started. A process that ends without `close` closes too, and is never held up by
+the thread.
 """
 
 from __future__ import annotations
@@ -27,10 +26,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from localagent.errors import InvalidTool, McpFailed, ToolError, UsageError
 from localagent.mcp.config import ServerConfig, load_config
-from localagent.mcp.library import require
-from localagent.mcp.offered import offered_tool
-from localagent.mcp.results import as_output
 from localagent.mcp.server import Server, ServerStatus
+from localagent.mcp.tools import as_output, offered_tool
+from localagent.mcp.transport import require
 from localagent.tools.tool import Tool, ToolContext, ToolOutput
 
 if TYPE_CHECKING:

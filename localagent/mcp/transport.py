@@ -1,18 +1,19 @@
-"""How a server is reached: a program's pipes, or HTTP. And what else it leaves that explains a failure.
+"""How a server is reached: through a program's pipes, or over HTTP.
 
-Knows the transports of the `mcp` package. Does not know the protocol spoken over them. What a program writes
-to its standard error never reaches the terminal: the end of it is kept, and so is the last HTTP answer that
-was no success.
+What a program writes to its standard error never reaches the terminal. The end of it is kept to explain a
+failure, and so is the last HTTP status that was an error.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
+from localagent.distribution import install_command
 from localagent.errors import McpFailed
 from localagent.mcp.config import HttpServer, ServerConfig, StdioServer
 
@@ -28,6 +29,20 @@ LAST_READS = 16
 """How often a program's standard error is read once it is gone: what it started may write for ever."""
 LONGEST_EVENT = 64 * 2**20
 """Bytes of one message over HTTP: what a message may hold of media, in base64, and more."""
+
+
+def require() -> None:
+    """Load the package. Raises McpFailed when it is not installed."""
+    try:
+        import mcp.client.streamable_http  # noqa: F401
+    except ImportError as error:
+        raise McpFailed(f"MCP is not installed: {install_command('mcp')} [{error}]") from error
+    # What a server writes wrongly is logged by the package with a traceback, and Python prints what is logged
+    # and handled by nobody. A program that sets logging up still gets all of it.
+    for name in ("mcp", "client"):
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
 
 
 class Traces:

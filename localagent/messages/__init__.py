@@ -36,7 +36,7 @@ from localagent.messages.messages import (
     UserPart,
 )
 from localagent.messages.parts import AudioPart, ImagePart, MediaPart, ReasoningPart, TextPart, UnknownPart
-from localagent.messages.usage import Timings, Usage, UsageCost
+from localagent.messages.usage import Prices, Timings, Usage, UsageCost
 from localagent.messages.values import explain, parse_object
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "MediaPart",
     "Message",
     "ModelMessage",
+    "Prices",
     "ReasoningPart",
     "RescueMessage",
     "ResultPart",

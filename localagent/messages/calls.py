@@ -1,4 +1,4 @@
-"""The parts of tools: calls, calls that went wrong, and results."""
+"""The parts that have to do with tools: calls, calls that went wrong, and results."""
 
 from __future__ import annotations
 
@@ -69,6 +69,10 @@ class ToolCallPart(Part):
         if not same_json(self._parsed(self.arguments_text), self.arguments):
             refuse("arguments_text", "arguments_text is not the JSON text of arguments: another object")
         return self
+
+    @classmethod
+    def _found_from(cls, field: str) -> tuple[str, ...]:
+        return ("arguments", "arguments_text") if field in ("arguments", "arguments_text") else ()
 
     @property
     def described_arguments(self) -> str:

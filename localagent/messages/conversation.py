@@ -1,4 +1,4 @@
-"""Conversations: lists of messages to JSON and back, and the schema of that JSON."""
+"""Conversations, which are lists of messages, to JSON and back; and the schema of that JSON."""
 
 from __future__ import annotations
 

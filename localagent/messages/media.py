@@ -1,7 +1,7 @@
 """Images, audio and files: where their bytes come from, and what they are.
 
-Knows magic bytes, data URLs and base64. Knows nothing of messages or wires. A PIL image is recognised when
-the caller has loaded PIL; it is never imported here. Only `read_file` touches the disk.
+A PIL image is recognised when the caller has loaded PIL; it is never imported here. Only `read_file` touches
+the disk.
 """
 
 from __future__ import annotations

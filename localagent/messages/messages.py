@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, field_validator
 
 from localagent.messages.calls import MalformedToolCallPart, ToolCallPart, ToolResultPart
 from localagent.messages.parts import (
     AudioPart,
+    Frozen,
     ImagePart,
     ReasoningPart,
     TextPart,
@@ -73,7 +74,7 @@ class TextAccess(Generic[M]):
         return make
 
 
-class BaseMessage(BaseModel):
+class BaseMessage(Frozen):
     """What all messages have in common. Only `content` is ever sent to a model."""
 
     model_config = ConfigDict(
@@ -153,6 +154,11 @@ class AssistantMessage(BaseMessage):
     def reasoning(self) -> str:
         """The reasoning parts, joined with nothing between them."""
         return "".join(part.text for part in self.content if isinstance(part, ReasoningPart))
+
+    @property
+    def reasoning_parts(self) -> tuple[ReasoningPart, ...]:
+        """The reasoning parts, in order, with their signatures."""
+        return tuple(part for part in self.content if isinstance(part, ReasoningPart))
 
     @property
     def tool_calls(self) -> tuple[ToolCallPart, ...]:
@@ -247,5 +253,13 @@ SessionMessage = (
 )
 """The messages that only sessions hold."""
 Message = ModelMessage | SessionMessage
-AnyMessage = Annotated[Message, Field(discriminator="role")]
+
+
+def _right_role(message: Any) -> Any:
+    """One format that messages are loaded from spells a rescue "resque"."""
+    misspelled = isinstance(message, dict) and message.get("role") == "resque"
+    return {**message, "role": "rescue"} if misspelled else message
+
+
+AnyMessage = Annotated[Message, Field(discriminator="role"), BeforeValidator(_right_role)]
 """For validation: any message, told by its role."""

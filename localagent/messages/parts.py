@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
-from localagent.errors import InvalidMedia
+from localagent.errors import InvalidMedia, InvalidMessage
 from localagent.messages import media
 from localagent.messages.values import JsonObject, Text, check_json, explain, refuse
 
@@ -52,7 +52,29 @@ def require_tag(tag: str) -> Callable[[JsonDict], None]:
     return require
 
 
-class Part(BaseModel):
+class Frozen(BaseModel):
+    """A value that never changes; `changed` makes another one of it."""
+
+    def changed(self, **fields: Any) -> Self:
+        """The same with these fields in place of its own, validated, as `model_copy(update=...)` does not.
+
+        A field that follows from one of them, such as `arguments_text` from `arguments`, is found anew.
+        Raises InvalidMessage.
+        """
+        dropped = {name for field in fields for name in self._found_from(field)}
+        kept = {name: getattr(self, name) for name in self.model_fields_set - dropped}
+        try:
+            return type(self)(**(kept | fields))
+        except ValidationError as error:
+            raise InvalidMessage(explain(error, type(self).__name__)) from None
+
+    @classmethod
+    def _found_from(cls, field: str) -> tuple[str, ...]:
+        """The fields that say the same as `field` or follow from it."""
+        return ()
+
+
+class Part(Frozen):
     """What all parts have in common."""
 
     model_config = ConfigDict(
@@ -145,6 +167,20 @@ class MediaPart(Part):
     @classmethod
     def _default_type(cls) -> str | None:
         return None
+
+    @classmethod
+    def _found_from(cls, field: str) -> tuple[str, ...]:
+        return ("url", "data", "file_id", "media_type") if field in ("url", "data", "file_id") else ()
+
+    def to_base64(self) -> str:
+        """The bytes in base64. Raises InvalidMedia for media that stand elsewhere."""
+        if self.data is None:
+            raise InvalidMedia(f"{self._noun} by {'URL' if self.url else 'file id'} has no bytes here")
+        return base64.b64encode(self.data).decode()
+
+    def data_url(self) -> str:
+        """The bytes as a data URL. Raises InvalidMedia for media that stand elsewhere."""
+        return f"data:{self.media_type or 'application/octet-stream'};base64,{self.to_base64()}"
 
     @classmethod
     def from_file(cls, path: str | Path, media_type: str | None = None) -> Self:
@@ -240,7 +276,19 @@ def tag_of(part: Any) -> Any:
 
 
 def as_parts(content: Any) -> Any:
-    """A list of parts, in which plain strings are text parts; anything else as it is."""
-    if isinstance(content, list | tuple) and any(isinstance(item, str) for item in content):
-        return tuple(TextPart(text=item) if isinstance(item, str) else item for item in content)
+    """A list of parts, in which plain strings are text parts and `type` may stand for `kind`."""
+    if isinstance(content, list | tuple) and any(map(_loose, content)):
+        return tuple(map(_as_part, content))
     return content
+
+
+def _loose(item: Any) -> bool:
+    return isinstance(item, str) or (isinstance(item, dict) and "type" in item and "kind" not in item)
+
+
+def _as_part(item: Any) -> Any:
+    if isinstance(item, str):
+        return TextPart(text=item)
+    if _loose(item):
+        return {"kind" if name == "type" else name: value for name, value in item.items()}
+    return item

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, model_validator
 
@@ -30,6 +30,33 @@ class UsageCost(BaseModel):
         )
 
 
+class Prices(BaseModel):
+    """What a million tokens cost; `input` is for tokens that were neither read from the cache nor written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    input: NonNegativeFloat
+    output: NonNegativeFloat
+    cache_read: NonNegativeFloat | None = None
+    """None: as much as `input`."""
+    cache_write: NonNegativeFloat | None = None
+
+    def cost(self, usage: Usage) -> UsageCost:
+        """What that many tokens cost."""
+        fresh = usage.input - usage.cache_read - usage.cache_write
+        read = self.input if self.cache_read is None else self.cache_read
+        write = self.input if self.cache_write is None else self.cache_write
+        return UsageCost(
+            input=fresh * self.input / 1e6,
+            output=usage.output * self.output / 1e6,
+            cache_read=usage.cache_read * read / 1e6,
+            cache_write=usage.cache_write * write / 1e6,
+        )
+
+
+_ALIASES = {f"{name}_tokens": name for name in ("input", "output", "cache_read", "cache_write")}
+
+
 class Usage(BaseModel):
     """Tokens of one turn. `input` counts the whole prompt, `cache_read` the part of it that was reused."""
 
@@ -39,7 +66,16 @@ class Usage(BaseModel):
     output: NonNegativeInt = 0
     cache_read: NonNegativeInt = 0
     cache_write: NonNegativeInt = 0
-    cost: UsageCost = UsageCost()
+    cost: UsageCost | None = None
+    """None where nobody set prices, as for models on this machine."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_aliases(cls, data: Any) -> Any:
+        """`input_tokens` and the like are read as well, unless the field is given under its own name, too."""
+        if not isinstance(data, dict) or _ALIASES.keys().isdisjoint(data):
+            return data
+        return {name if (to := _ALIASES.get(name, name)) in data else to: data[name] for name in data}
 
     @property
     def prefilled(self) -> int:
@@ -57,7 +93,7 @@ class Usage(BaseModel):
             output=self.output + other.output,
             cache_read=self.cache_read + other.cache_read,
             cache_write=self.cache_write + other.cache_write,
-            cost=self.cost + other.cost,
+            cost=self.cost + other.cost if self.cost and other.cost else self.cost or other.cost,
         )
 
 

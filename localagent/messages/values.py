@@ -1,7 +1,7 @@
-"""The values that parts hold: text and JSON as every wire and every file can carry them.
+"""The values that parts hold: text and JSON that every wire and every file can carry.
 
-Knows what strict JSON is. Both kinds survive a dump and a load unchanged, which is why lone surrogates, NaN
-and infinities are refused here and not found out when a conversation is saved.
+Both survive a dump and a load unchanged. That is why lone surrogates, NaN and infinities are refused when a
+part is made, and not when a conversation is saved.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Annotated, Any, NoReturn, cast
 
 from pydantic import AfterValidator, AwareDatetime, JsonValue, ValidationError
 from pydantic_core import PydanticCustomError
+
+from localagent.wording import quoted
 
 MAX_DEPTH = 128
 """Levels of lists and objects inside each argument, the same bound as the parser's."""
@@ -129,11 +131,6 @@ def explain(error: ValidationError, root: str) -> str:
         said = f"{found['tag']!r:.60} is no {name} here; there are {found['expected_tags']}"
     more = f" (and {len(others)} more)" if others else ""
     return f"{where}: {said}{more}"
-
-
-def quoted(text: str, limit: int = 60) -> str:
-    """Somebody else's text in an error: on one line, and not longer than one wants to read."""
-    return text if text.isprintable() and len(text) <= limit else f"{text!r:.{limit}}"
 
 
 Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]

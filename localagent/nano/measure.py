@@ -13,7 +13,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from localagent.hosts.protocol import Host, Sampling
+from localagent.hosts.protocol import Host
+from localagent.hosts.sampling import Sampling
 from localagent.nano import GGUF
 from localagent.nano.requests import KINDS, Request, make_requests
 from localagent.prompt import Trusted

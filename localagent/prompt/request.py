@@ -47,8 +47,8 @@ from localagent.messages import (
     UnknownPart,
     UserMessage,
 )
-from localagent.messages.values import quoted
 from localagent.prompt.pairing import Asked, Batch, describe_unpaired
+from localagent.wording import quoted
 
 M = TypeVar("M", bound=BaseMessage)
 ReasoningForm = Literal["plain", "signed", "encrypted", "redacted"]

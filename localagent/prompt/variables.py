@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
-from typing import Any, assert_never
+from typing import Any
 
 from localagent.errors import Unsupported
 from localagent.messages import (
@@ -53,7 +53,10 @@ def to_wire(
             case ToolMessage():
                 turns += (_result(part, support) for part in message.content)
             case _:
-                assert_never(message)
+                raise Unsupported(
+                    f"a chat template cannot carry a message of role {message.role!r}: build_request makes "
+                    "one of it that can be sent"
+                )
     return turns
 
 

@@ -1,9 +1,9 @@
-"""What a model is to be told: the path of entries that leads to the head, as messages. Pure.
+"""What a model is told: the entries on the path to the head, as messages.
 
-The last flush on the path cuts everything before it, and is itself left out. Of the compactions after it the
-last counts: its summary stands for what came before the first kept entry, earlier summaries included, while
-system messages stay in front. Summaries of branches stay where they are. What an unknown entry said is
-unknown; results that a damaged line or a flush has parted from their calls are left out.
+The last flush on the path cuts everything before it, and is left out itself. Of the compactions after it only
+the last counts: its summary stands for what came before the first entry that it keeps, earlier summaries
+included, while system messages stay in front. Summaries of branches stay where they are. Unknown entries say
+nothing, and results that a damaged line or a flush has separated from their calls are left out.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _spoken(entries: Sequence[Entry], *, whole: bool = True) -> _Spoken:
 
 
 def _without_results(message: Message) -> Message | None:
-    if not _results(message):
+    if not count_results(message):
         return message
     rest = tuple(part for part in message.content if not isinstance(part, ToolResultPart))
     return message.model_copy(update={"content": rest}) if rest and isinstance(message, UserMessage) else None
@@ -126,17 +126,18 @@ def _separates(dropped: Sequence[Message], kept: Sequence[Message]) -> bool:
     for message in kept:
         if isinstance(message, AssistantMessage):
             return False  # from here on, results belong to calls that are kept
-        if _results(message):
+        if count_results(message):
             return True
     answered = 0
     for message in reversed(dropped):
         if isinstance(message, AssistantMessage):
             return answered < len(message.tool_calls)
-        answered += _results(message)
+        answered += count_results(message)
     return False
 
 
-def _results(message: Message) -> int:
+def count_results(message: Message) -> int:
+    """How many results of calls a message holds."""
     if not isinstance(message, ToolMessage | UserMessage):
         return 0
     return sum(isinstance(part, ToolResultPart) for part in message.content)

@@ -1,7 +1,7 @@
-"""Entries: what a session's file holds, a line each. Frozen, told apart by `kind`.
+"""Entries: what a session's file holds, one on each line. Frozen, told apart by `kind`.
 
-Knows the JSON form of a line and nothing of files or trees. An entry that this version cannot understand but
-whose id and parent can be read is an UnknownEntry: it says nothing, and what follows it stays reachable.
+An entry that this version does not understand, but whose id and parent can be read, is an UnknownEntry: it
+says nothing, and the entries after it can still be reached.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The file of a session: made, read, and appended to by one process at a time.
+"""The file of a session: created, read, and appended to by one process at a time.
 
-Knows locks, and whether the file is still the one that was opened. Does not know what entries mean to each
-other. A sidecar `FILE.lock` is held while a line is appended; the system frees it when its process ends.
+`FILE.lock` beside it is held while a line is appended. Before each append the file is checked to be the one
+that was opened, since another process may have removed or replaced it.
 """
 
 from __future__ import annotations
@@ -16,23 +16,15 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from localagent.errors import InvalidMessage, SaveFailed, UnknownSession, UsageError
-from localagent.jsonl import (
-    Line,
-    LineProblem,
-    LineReader,
-    append_line,
-    cannot_save,
-    open_lines,
-    sync_folder,
-)
+from localagent.files.jsonl import Line, LineProblem, LineReader, append_line, open_lines
+from localagent.files.lock import PATIENCE, take
+from localagent.files.paths import cannot_save, sync
 from localagent.messages import explain
 from localagent.session.entries import OPENING, Damaged, Entry, Header, dump_line, load_line
 
 SUFFIX = ".jsonl"
 WITNESS = 128
 """Bytes by which a file is known again."""
-PATIENCE = 10.0
-"""Seconds to wait for another process that appends to the same session."""
 
 Item = Line[Header | Entry | Damaged] | LineProblem
 
@@ -134,7 +126,7 @@ def create_file(folder: Path, title: str | None) -> Path:
     try:
         append_line(descriptor, line, path, sync=True)
         with suppress(OSError):  # not every file system lets folders be synced
-            sync_folder(folder)
+            sync(folder)
     except SaveFailed:
         path.unlink(missing_ok=True)
         raise
@@ -156,30 +148,18 @@ def remove_file(path: Path) -> None:
 @contextmanager
 def exclusive(path: Path, gone: Callable[[], UnknownSession]) -> Iterator[None]:
     """Alone with a session on this machine. Raises what `gone` makes when there is no file, SaveFailed."""
-    from filelock import FileLock, Timeout
-
     try:
         if not path.exists():
             raise gone()  # no lock is left beside a file that is gone
-    except OSError as error:
-        raise cannot_save(path, error) from error
-    lock = FileLock(_lock_path(path), mode=0o600)
-    try:
-        lock.acquire(timeout=PATIENCE, poll_interval=0.005)
-    except NotImplementedError as error:
-        raise SaveFailed(
-            f"cannot write to {path}: its file system has no locks; set LOCALAGENT_HOME to a folder elsewhere"
-        ) from error
-    except Timeout as error:
+        lock = take(_lock_path(path), PATIENCE)
+    except TimeoutError as error:
         raise SaveFailed(
             f"cannot write to {path}: another process has held it for {PATIENCE:g} seconds; stop that one"
         ) from error
     except OSError as error:
         raise cannot_save(path, error) from error
-    try:
+    with lock:
         yield
-    finally:
-        lock.release()
 
 
 def _lock_path(path: Path) -> Path:

@@ -1,9 +1,8 @@
-"""One session: a tree of entries in a file, and the head that grows.
+"""One session: a tree of entries in a file, and the head to which new ones are added.
 
-Knows the file, its lock and what is on it. Does not know where sessions lie, and talks to no model. Contract:
-an entry is on the disk when the call that made it returns. Several processes may have a session open: each
-has its own head, what they append becomes branches, and whoever appends has read what the others did before.
-A Session belongs to one thread at a time.
+An entry is on the disk when the call that made it returns. Several processes may have a session open: each
+has its own head, what they append becomes branches, and each reads what the others appended before it
+appends. A Session belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pydantic import JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from localagent.errors import InvalidMessage, UnknownSession, UsageError
-from localagent.jsonl import Line, LineProblem
+from localagent.files.jsonl import Line, LineProblem
 from localagent.messages import CustomMessage, FlushMessage, Message, RescueMessage, UserMessage, explain
 from localagent.session.context import build_context, check_first_kept
 from localagent.session.entries import (
@@ -36,6 +35,7 @@ from localagent.session.entries import (
 )
 from localagent.session.file import Item, SessionFile, create_file
 from localagent.session.tree import Tree
+from localagent.wording import one_line
 
 TITLE = 80
 """Characters of a title that is taken from what the user said."""
@@ -264,14 +264,8 @@ class Session:
 def first_words(item: object) -> str | None:
     """The beginning of what a user says in this entry, on one line, if it is text of a user."""
     if isinstance(item, MessageEntry) and isinstance(item.message, UserMessage):
-        return one_line(item.message.text) or None
+        return one_line(item.message.text, TITLE) or None
     return None
-
-
-def one_line(text: str) -> str:
-    """Text as a title."""
-    line = " ".join(text.split())
-    return line if len(line) <= TITLE else f"{line[: TITLE - 3]}..."
 
 
 @contextmanager

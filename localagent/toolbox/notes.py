@@ -19,7 +19,9 @@ from pathlib import Path
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from localagent.errors import SaveFailed, ToolError
-from localagent.jsonl import LineProblem, LineReader, append_line, cannot_save, home_folder, open_lines
+from localagent.files.jsonl import LineProblem, LineReader, append_line, open_lines
+from localagent.files.lock import PATIENCE, take
+from localagent.files.paths import cannot_save, user_path
 from localagent.messages import explain
 from localagent.messages.values import Text
 from localagent.tools import Tool, tool
@@ -30,8 +32,6 @@ MAX_TEXT = 20_000
 """Characters that one call returns."""
 MAX_FILE = 50_000_000
 """Bytes of a file of notes."""
-PATIENCE = 10.0
-"""Seconds to wait for another process that writes."""
 
 
 class Note(BaseModel):
@@ -58,11 +58,7 @@ _LINE: TypeAdapter[Note | Removed] = TypeAdapter(Note | Removed)
 
 def default_path() -> Path:
     """`$LOCALAGENT_HOME/notes.jsonl`, else `notes.jsonl` in the user's data folder. Raises UsageError."""
-    if (path := home_folder("notes.jsonl")) is not None:
-        return path
-    from platformdirs import user_data_path
-
-    return user_data_path("localagent", appauthor=False) / "notes.jsonl"
+    return user_path("data", "notes.jsonl")
 
 
 def notes(path: Path | str | None = None) -> list[Tool]:
@@ -197,23 +193,17 @@ class NoteBook:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """While no other thread or process writes. Raises ToolError."""
-        from filelock import FileLock, Timeout
-
-        lock = FileLock(self.path.with_name(f"{self.path.name}.lock"), mode=0o600)
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock.acquire(timeout=PATIENCE, poll_interval=0.01)
-        except Timeout as error:
+            lock = take(self.path.with_name(f"{self.path.name}.lock"), PATIENCE)
+        except TimeoutError as error:
             raise ToolError(
-                f"the notes are in use: another process holds them for {PATIENCE:g} seconds"
+                f"the notes are in use: another process has held them for {PATIENCE:g} seconds"
             ) from error
-        except (OSError, NotImplementedError, ValueError) as error:  # a file system without locks, a NUL
-            reason = error if isinstance(error, OSError) else OSError(str(error))
-            raise ToolError(str(cannot_save(self.path, reason))) from error
-        try:
+        except (OSError, ValueError) as error:  # a NUL in the path
+            raise ToolError(str(cannot_save(self.path, error))) from error
+        with lock:
             yield
-        finally:
-            lock.release()
 
 
 def _load(data: bytes) -> Note | Removed:

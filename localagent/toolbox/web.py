@@ -7,11 +7,10 @@ environment are not used, and nothing is sent but the URL.
 
 from __future__ import annotations
 
-import os
-
 from localagent.errors import ToolError
 from localagent.messages import ImagePart, ResultPart, TextPart
 from localagent.messages.media import MAX_BYTES, sniff
+from localagent.settings import why_offline
 from localagent.toolbox.fetching import Fetched, Limits, fetch
 from localagent.toolbox.readable import decode, html_to_text
 from localagent.tools import Tool, ToolContext, ToolOutput, tool
@@ -58,17 +57,13 @@ def make_http_get(
         Args:
             url: The address, which begins with https:// or http://.
         """
-        if _offline():
-            raise ToolError("offline: LOCALAGENT_OFFLINE is set, so nothing is fetched")
+        if reason := why_offline():
+            raise ToolError(f"{reason}, so nothing is fetched")
         answer = fetch(url.strip(), limits, context.cancel)
         metadata = {"url": answer.url, "status": answer.status, "content_type": answer.content_type[:200]}
         return ToolOutput(readable(answer, max_text), metadata=metadata)
 
     return get
-
-
-def _offline() -> bool:
-    return os.environ.get("LOCALAGENT_OFFLINE", "").strip().lower() in {"1", "true", "yes", "on"}
 
 
 def readable(answer: Fetched, max_text: int) -> str | list[ResultPart]:

@@ -1,4 +1,4 @@
-"""Tools: what models may call, made of typed functions, and their results."""
+"""Tools: typed functions that models may call, and their results."""
 
 from localagent.tools.function import FunctionTool, as_tool, tool
 from localagent.tools.tool import Report, Tool, ToolContext, ToolOutput

@@ -1,7 +1,6 @@
-"""The arguments of a function as a tool: their JSON Schema, and from what a model wrote to a call.
+"""The arguments of a function as a tool: their JSON Schema, and the way from what a model wrote to a call.
 
-Knows parameters and pydantic. Does not know the loop or other sorts of tools. Contract: InvalidArguments is
-the only thing that arguments make `bind` raise, and what it returns has not been run.
+The only error that a model's arguments can make `bind` raise is InvalidArguments. Binding runs nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +16,10 @@ from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
 from localagent.errors import InvalidArguments
-from localagent.messages.values import check_json, quoted
-from localagent.tools.findings import findings, one_line, shown, writable
-from localagent.tools.misread import misread
-from localagent.tools.names import listed, matched
-from localagent.tools.readings import too_many
+from localagent.messages.values import check_json
+from localagent.tools.findings import findings, shown
+from localagent.tools.names import matched
+from localagent.tools.readings import misread, too_many
 from localagent.tools.schema import (
     Schema,
     backtracking_pattern,
@@ -32,6 +30,7 @@ from localagent.tools.schema import (
 )
 from localagent.tools.signature import NOTHING, Parameter, no_schema, refuse
 from localagent.tools.tool import Bound, ToolContext
+from localagent.wording import listed, one_line, quoted, writable
 
 PATTERN = (
     "its pattern {!r:.60} would be matched by Python's re, which one text can keep busy for ever: "

@@ -1,7 +1,7 @@
 """What is wrong with a value, in words for the model that wrote it.
 
-Knows pydantic's findings. Does not know tools. Contract: one line per place, with the path to it as the model
-wrote it; no addresses and no words of Python's.
+One line per place, with the path to it as the model wrote it; without pydantic's addresses and Python's names
+of types, which mean nothing to a model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from localagent.messages.values import quoted
+from localagent.wording import one_line, quoted, writable
 
 _MISSING = frozenset({"missing", "missing_argument", "missing_keyword_only_argument"})
 _UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
@@ -65,23 +65,12 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 and text.isprintable() else f"{ascii(text[:60])[1:-1]}..."
 
 
-def one_line(text: str, limit: int) -> str:
-    """Somebody's text on one line that UTF-8 can write, and not longer than the limit."""
-    flat = writable(" ".join(text[: 4 * limit].split()))
-    return flat if len(flat) <= limit else f"{flat[: limit - 3]}..."
-
-
-def writable(text: str) -> str:
-    """The text with what UTF-8 cannot write, lone surrogates, spelt out."""
-    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
-
-
 def _lines(path: str, found: list[tuple[str, str]]) -> list[str]:
     """One line where the alternatives of a union say the same thing of one value."""
     if len(found) > 1 and all(said.startswith(_INPUT) and instead for said, instead in found):
         choices = dict.fromkeys(said.removeprefix(_INPUT) for said, _ in found)
         found = [(_INPUT + " or ".join(choices), found[0][1])]
-    return [one_line(f"{path}: {said}{instead}", 400) for said, instead in found]
+    return [one_line(writable(f"{path}: {said}{instead}"), 400) for said, instead in found]
 
 
 def _path(root: str, location: tuple[int | str, ...], value: Any, ends_outside: bool) -> str:

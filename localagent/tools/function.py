@@ -1,7 +1,7 @@
-"""Tools out of typed Python functions: `@tool`, and `as_tool` for whatever a caller has.
+"""Tools made of typed Python functions: `@tool`, and `as_tool` for whatever a caller has.
 
-Knows signatures, docstrings and tools. Does not know models or how tools are run. Contract: everything that
-can be wrong with a function as a tool is an InvalidTool when it is decorated, and names the parameter.
+A function that cannot be a tool raises InvalidTool when it is decorated, not when a model calls it, and the
+error names the parameter.
 """
 
 from __future__ import annotations
@@ -14,12 +14,19 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from localagent.errors import InvalidTool
-from localagent.messages.values import check_json, quoted
+from localagent.messages.values import check_json
 from localagent.tools.arguments import read_arguments
-from localagent.tools.docstring import Documented, docstring_of, read_docstring
-from localagent.tools.names import check_name, listed
-from localagent.tools.signature import read_signature, refuse, underlying
+from localagent.tools.names import check_name
+from localagent.tools.signature import (
+    Documented,
+    docstring_of,
+    read_docstring,
+    read_signature,
+    refuse,
+    underlying,
+)
 from localagent.tools.tool import Tool
+from localagent.wording import listed, quoted
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -88,8 +95,10 @@ def tool(
     """Make a tool of a typed function, sync or async: `@tool`, or `@tool(name=..., side_effects=True)`.
 
     Name, description and parameters are those of the function and its docstring where nothing else is said.
-    A parameter annotated ToolContext is filled in and not shown to models. Raises InvalidTool, with the
-    parameter at fault. What the other options mean is said at `Tool`.
+    A parameter annotated ToolContext is filled in and not shown to models. What the function returns is what
+    the model reads; what it prints goes to standard output like any other print, and `context.progress` tells
+    whoever follows the run. What the other options mean is said at `Tool`. Raises InvalidTool, with the
+    parameter at fault.
     """
 
     def decorate(written: Callable[..., Any]) -> FunctionTool[..., Any]:

@@ -1,8 +1,7 @@
-"""Any value as strict JSON, or the reason why it is none.
+"""Any value as strict JSON, or the reason why it cannot be.
 
-Knows what Python programs return: models, dataclasses, enums, dates, numbers, containers of these. Does not
-know messages or tools. Contract: nothing is lost or made up; what JSON cannot say is a ValueError that says
-which type, and where. An iterator is never run: it may have no end.
+Models, dataclasses, enums, dates, numbers and containers of these are converted; nothing is lost or made up.
+Anything else is a ValueError that says which type, and where. An iterator is never run: it may have no end.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from localagent.messages.values import MAX_DEPTH, check_json, quoted
+from localagent.messages.values import MAX_DEPTH, check_json
+from localagent.wording import quoted
 
 MAX_VALUES = 1_000_000
 """Values in one result; shared ones count each time, since JSON would repeat them."""

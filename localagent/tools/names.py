@@ -1,7 +1,7 @@
 """Names of tools and parameters: what models are shown, and what they may have meant by what they write.
 
-Knows no tools. Contract: a shown name has only letters, digits and underscores, so that every dialect can
-write it, as LFM2 does in Python calls; two names with one normal form are the same name to a model.
+A shown name has only letters, digits and underscores, so that every dialect can write it (LFM2 writes Python
+calls). Two names with one normal form are the same name to a model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from localagent.errors import InvalidTool
-from localagent.messages.values import quoted
 
 _GIVEN = re.compile(r"[A-Za-z0-9_./-]{1,64}")
 _FOREIGN = re.compile(r"[^A-Za-z0-9_]")
@@ -62,13 +61,6 @@ def matched(arguments: Mapping[str, Any], names: Collection[str]) -> dict[str, A
             if len(keys) == len(missing.get(text, ())) == 1:
                 meant[keys[0]] = missing[text][0]
     return {meant.get(key, key): value for key, value in arguments.items()}
-
-
-def listed(names: Iterable[str], limit: int = 20) -> str:
-    """The names in one line, at most so many; "none" if there are none."""
-    every = [quoted(name) for name in names]
-    more = f" and {len(every) - limit} more" if len(every) > limit else ""
-    return (", ".join(every[:limit]) or "none") + more
 
 
 def _by_form(form: Callable[[str], str], names: Iterable[str]) -> dict[str, list[str]]:

@@ -1,8 +1,8 @@
 """JSON Schemas of parameters, in the form that small models read best.
 
-Knows JSON Schema and what pydantic makes of types. Does not know functions or tools. Contract: the same
-values are allowed before and after, except that closed objects are not marked: `additionalProperties: false`
-would cost prompt tokens in every tool, and unknown names are refused by name when the arguments are bound.
+The same values are allowed before and after, with one exception: closed objects are not marked, because
+`additionalProperties: false` would cost prompt tokens in every tool. Unknown names are refused when the
+arguments are bound.
 """
 
 from __future__ import annotations

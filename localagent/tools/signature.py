@@ -1,7 +1,7 @@
-"""The parameters of a function as a tool: their types, resolved, and their defaults, checked.
+"""What a function says of its parameters: types, defaults and docstring.
 
-Knows Python's signatures and annotations. Does not know JSON Schema or docstrings. Contract: InvalidTool
-names the tool and the parameter at fault; nothing is run but annotations that are text.
+Docstrings are read in Google, NumPy, reST and epydoc style. A mistake is an InvalidTool that names the tool
+and the parameter. Nothing of the function is run, but annotations that are text are evaluated.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import TypeAdapter
@@ -21,8 +21,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from localagent.errors import InvalidTool
-from localagent.messages.values import quoted
 from localagent.tools.tool import ToolContext
+from localagent.wording import quoted
 
 NOTHING: Any = inspect.Parameter.empty
 
@@ -188,3 +188,43 @@ def _names_around(written: Any) -> dict[str, Any]:
 def _call_of(kind: type) -> Any:
     """What runs when objects of a class are called."""
     return next((vars(each)["__call__"] for each in kind.__mro__ if "__call__" in vars(each)), None)
+
+
+_PARAMETERS = frozenset({"param", "parameter", "arg", "argument", "key", "keyword", "other_param"})
+"""What a section of parameters is called; attributes and what a generator receives have others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Documented:
+    """A docstring, read. `parameters` has the documented ones, with or without a text."""
+
+    description: str = ""
+    parameters: dict[str, str] = field(default_factory=dict)
+
+
+def docstring_of(function: object) -> str | None:
+    """The docstring of a function, also an inherited one; not what Python says of every `__call__`."""
+    found = inspect.getdoc(function)
+    return None if found == inspect.getdoc(type.__call__) else found
+
+
+def read_docstring(text: str | None) -> Documented:
+    """The summary and the long description as one text, and the parameters by name."""
+    if not text or not text.strip():
+        return Documented()
+    from docstring_parser import ParseError, parse
+
+    clean = inspect.cleandoc(text)
+    try:
+        found = parse(clean)
+    except ParseError:  # half a section is no reason to have no description
+        return Documented(clean)
+    gap = "\n\n" if found.blank_after_short_description else "\n"
+    description = gap.join(part for part in (found.short_description, found.long_description) if part)
+    parameters: dict[str, str] = {}
+    for one in found.params:
+        if one.args[0] in _PARAMETERS:
+            said = " ".join((one.description or "").split())
+            for name in one.arg_name.split(","):  # NumPy documents `x, y : int` together
+                parameters[name.strip().lstrip("*")] = said
+    return Documented(description.strip(), parameters)

@@ -1,8 +1,7 @@
-"""What a tool is: a name, a schema, and how to bind a model's arguments to something that runs.
+"""What a tool is: a name, a schema, and a way to bind a model's arguments to something that runs.
 
-Knows messages. Does not know models, the agent loop or where a tool comes from: `function.tool` makes one of
-a Python function, `localagent.mcp` of what a server offers. Contract: `bind` checks the arguments and runs
-nothing; what it returns runs once.
+`function.tool` makes one of a Python function, `localagent.mcp` one of what a server offers. `bind` checks
+the arguments and runs nothing; what it returns may be run once.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localagent.messages import Message, ResultPart, ToolCallPart
-from localagent.tools.findings import writable
+from localagent.wording import writable
 
 Bound = Callable[["ToolContext"], Any | Awaitable[Any]]
-"""A tool with its arguments: runs once, and returns what `outcome.as_result` takes, or something to await."""
+"""A tool with its arguments: runs once, and returns what `results.as_result` takes, or something to await."""
 
 
 Report = Callable[[str, float | None], None]

@@ -1,7 +1,6 @@
 """The tools of a run: the schemas that models are shown, and the tool that they mean by a name.
 
-Knows tools and names. Does not know what a tool does or when it may run. Contract: two tools that a model
-cannot tell apart are an InvalidTool when the set is made; `find` takes what the models wrote.
+Two tools that a model cannot tell apart are an InvalidTool when the set is made.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from localagent.errors import InvalidTool
-from localagent.messages.values import quoted
-from localagent.tools.findings import writable
 from localagent.tools.function import FunctionTool, as_tool
-from localagent.tools.names import listed, matched, normal_name, shown_name, shown_parameter
+from localagent.tools.names import matched, normal_name, shown_name, shown_parameter
 from localagent.tools.tool import Bound, Tool
+from localagent.wording import listed, quoted, writable
 
 __all__ = ["ToolSet", "normal_name", "shown_name", "shown_to_models"]
 

@@ -11,7 +11,7 @@ from copy import deepcopy
 from typing import Any, TypeVar
 
 from localagent.errors import Unsupported
-from localagent.messages import ModelMessage, ReasoningPart
+from localagent.messages import ModelMessage, ReasoningPart, UnknownPart
 from localagent.wire.payload import Fields
 
 M = TypeVar("M", bound=ModelMessage)
@@ -46,6 +46,14 @@ def attach(
         elif name in nested and isinstance(value, dict):
             joined[name] = deepcopy(value) | block[name]
     return joined
+
+
+def verbatim(part: Any, provider: str) -> dict[str, Any] | None:
+    """The block of a part that this provider sent and that is not known here; None for other parts."""
+    if isinstance(part, UnknownPart) and part.kind.startswith(f"{provider}:"):
+        block = (part.__pydantic_extra__ or {}).get("block")
+        return deepcopy(block) if isinstance(block, dict) else None
+    return None
 
 
 def collect(block: Fields, provider: str, **nested: Fields) -> dict[str, Any]:

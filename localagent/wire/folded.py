@@ -15,12 +15,11 @@ from localagent.messages import (
     AssistantMessage,
     ModelMessage,
     SystemMessage,
-    ToolCallPart,
     ToolMessage,
     ToolResultPart,
     UserMessage,
 )
-from localagent.prompt.pairing import pair
+from localagent.prompt.pairing import Asked, pair
 
 
 def fold(
@@ -44,14 +43,14 @@ def fold(
 
 
 class Waiting:
-    """The calls that have no result yet."""
+    """The calls that have no result yet, malformed ones included."""
 
     def __init__(self) -> None:
-        self._calls: list[ToolCallPart] = []
+        self._calls: list[Asked] = []
 
     def call(self, message: AssistantMessage) -> None:
         """Begin anew with the calls of an assistant turn."""
-        self._calls = list(message.tool_calls)
+        self._calls = [part for part in message.content if isinstance(part, Asked)]
 
     def answer(self, results: Sequence[ToolResultPart], where: str) -> ToolMessage:
         """The results, in their order, with the names of their calls where they have none.
@@ -62,7 +61,7 @@ class Waiting:
             slots = pair(self._calls, results)
         except UnpairedResult as error:
             raise UnpairedResult(f"{where}: {error}") from None
-        names = {id(slot): call.name for call, slot in zip(self._calls, slots, strict=True)}
+        names = {id(slot): call.name or "" for call, slot in zip(self._calls, slots, strict=True)}
         self._calls = [call for call, slot in zip(self._calls, slots, strict=True) if slot is None]
         named = (part.model_copy(update={"name": part.name or names[id(part)]}) for part in results)
         return ToolMessage(content=tuple(named))

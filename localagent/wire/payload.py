@@ -5,6 +5,7 @@ What a reader does not take is left in `rest`, so that nothing goes unnoticed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from localagent.errors import InvalidMedia, InvalidMessage
-from localagent.messages import explain
+from localagent.messages import UnknownPart, explain
 
 
 @contextmanager
@@ -35,7 +36,8 @@ class Fields:
         if not all(isinstance(key, str) for key in value):
             raise InvalidMessage(f"{where}: an object with other keys than strings")
         self.where = where
-        self._left: dict[str, Any] = dict(value)
+        self._given: dict[str, Any] = dict(value)
+        self._left = dict(self._given)
 
     def wrong(self, message: str, name: str | None = None) -> InvalidMessage:
         """The error to raise for the object, or for its field `name`."""
@@ -81,6 +83,18 @@ class Fields:
         """The objects of a list; none when there is no list."""
         value = self.take(name)
         return iter(()) if value is None else objects(value, f"{self.where}.{name}")
+
+    def spell(self, value: Any) -> str:
+        """A value of this object as JSON text, for what is kept as the text that it is."""
+        try:
+            return json.dumps(value, ensure_ascii=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self.wrong(f"not JSON: {error}") from None
+
+    def unknown(self, provider: str, kind: str) -> UnknownPart:
+        """The whole object as a part of a kind that is not known here; see `extras.verbatim`."""
+        with at(self.where):
+            return UnknownPart.model_validate({"kind": f"{provider}:{kind}", "block": self._given})
 
     def rest(self) -> dict[str, Any]:
         """What nobody took, without fields that say nothing."""

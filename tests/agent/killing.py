@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from localagent.agent import Agent, RunDone, middleware
-from localagent.agent.transcript import INTERRUPTED
+from localagent.agent.history import INTERRUPTED
 from localagent.errors import UsageError
 from localagent.messages import AssistantMessage, Message, RescueMessage, ToolMessage, UserMessage
 from localagent.nano import GGUF

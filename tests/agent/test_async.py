@@ -1,4 +1,4 @@
-"""`arun`: the same run, on the caller's event loop."""
+"""`arun` is the same run as `run`, followed from the caller's event loop, which it never blocks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import threading
 import pytest
 
 from localagent.agent import Agent, Allow, RunDone, RunFailed, ToolEnded, ToolStarted, TurnEnded, middleware
-from localagent.agent.batch import NOT_RUN
-from localagent.agent.executing import STOPPED
+from localagent.agent.slot import NOT_RUN, STOPPED
 from localagent.errors import EngineFailed, UsageError
 from localagent.tools import tool
 from parsers import CallEnd, Text

@@ -1,4 +1,7 @@
-"""Compaction: on a host that counts words where rules are at stake, on lfm2-nano where tokens are."""
+"""Compaction loses no call, result or open request, and leaves the history as it was when it fails.
+
+The rules are tested on a host that counts words, tokens on lfm2-nano.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,8 @@ from localagent.agent import (
     TurnEnded,
     middleware,
 )
+from localagent.agent.boundaries import places
 from localagent.agent.compaction import REQUEST
-from localagent.agent.cuts import places
 from localagent.errors import ContextOverflow, SaveFailed, UsageError
 from localagent.hosts.protocol import Token
 from localagent.messages import (
@@ -140,7 +143,7 @@ def test_the_request_for_a_summary_begins_as_the_conversation_did():
         ((block("look("), SUMMARY), None, 2),
         (("", " \n", "never asked"), "the model wrote an empty summary", 2),
         ((LOOK, "", "never asked"), "the model wrote an empty summary", 2),
-        (("", LOOK, "never asked"), "the model called a tool in place of summarising", 2),
+        (("", LOOK, "never asked"), "the model called a tool instead of summarising", 2),
     ],
 )
 def test_a_summary_must_be_usable(outputs, problem, turns):
@@ -398,7 +401,7 @@ def test_a_summary_that_gains_nothing_is_not_used():
     history = [*talk(1, 3), UserMessage(content=words(155))]
     events = list(agent.run(None, history=history))
     assert [event.problem for event in compactions(events)[1:]] == [
-        "there is too little to summarise: it would gain nothing"
+        "there is too little to summarise: nothing would be gained"
     ]
 
 
@@ -409,7 +412,7 @@ def test_a_summary_that_is_longer_than_what_was_said_is_not_used():
     history = talk(8)
     before = list(history)
     _, ended = agent.compact(history)
-    assert (ended.summary, ended.problem) == (None, "the summary is longer than what it would stand for")
+    assert (ended.summary, ended.problem) == (None, "the summary is longer than what it would replace")
     assert history == before
 
 

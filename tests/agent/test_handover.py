@@ -1,13 +1,13 @@
-"""Several agents on one conversation."""
+"""After a hand-over the other agent goes on with its own tools and rules, and only one can."""
 
 from __future__ import annotations
 
 import pytest
 
 from localagent.agent import Agent, Allow, HandedOver, Rule, TurnStarted, hand_over_to
-from localagent.agent.gate import Slot
 from localagent.agent.handover import SECOND, target_of
-from localagent.agent.rounds import DROPPED
+from localagent.agent.recovery import DROPPED
+from localagent.agent.slot import Slot
 from localagent.errors import InvalidTool
 from localagent.messages import ToolCallPart
 from localagent.session import Session

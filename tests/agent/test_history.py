@@ -1,17 +1,12 @@
-"""What a run begins with, and what it adds to a conversation."""
+"""What a run starts from and adds: open calls are answered first, and what cannot run is refused."""
 
 from __future__ import annotations
 
 import pytest
 
-from localagent.agent import (
-    Agent,
-    RunFailed,
-    middleware,
-)
-from localagent.agent.batch import NOT_RUN
-from localagent.agent.history import ListHistory
-from localagent.agent.transcript import INTERRUPTED
+from localagent.agent import Agent, RunFailed, middleware
+from localagent.agent.history import INTERRUPTED, ListHistory
+from localagent.agent.slot import NOT_RUN
 from localagent.errors import InvalidTool, SaveFailed, UsageError
 from localagent.messages import (
     AssistantMessage,
@@ -23,11 +18,7 @@ from localagent.messages import (
 from localagent.prompt.request import build_request
 from localagent.wire import chat_template
 from tests.agent.replaying import block, follow, lines, scripted
-from tests.agent.sample_tools import (
-    add,
-    asked,
-    fail,
-)
+from tests.agent.sample_tools import add, asked, fail
 
 
 def test_calls_with_the_same_id_are_paired_by_position():

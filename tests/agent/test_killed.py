@@ -1,4 +1,4 @@
-"""Programs that are killed while an agent is at work, and the sessions that they leave."""
+"""Whenever a program is killed while an agent works, its session can be continued."""
 
 from __future__ import annotations
 

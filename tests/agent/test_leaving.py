@@ -1,4 +1,4 @@
-"""How runs end before their end: what is kept, what is never said, and that nothing hangs or is left over."""
+"""However a run ends: what was written is kept, nothing that ran is "not run", and nothing hangs."""
 
 from __future__ import annotations
 
@@ -179,7 +179,9 @@ def test_a_hook_that_makes_a_result_of_nothing():
         return proceed(call).model_copy(update={"content": 5})
 
     _, done = follow(Agent(scripted(block("add(a=1)"), "Done."), [add], middleware=[around]))
-    assert lines(done.messages)[2].startswith("tool: ! UsageError: the hook around_tool returned no result")
+    assert lines(done.messages)[2].startswith(
+        "tool: ! UsageError: the hook around_tool returned an invalid result"
+    )
 
 
 def test_a_slow_reader_turns_no_results_into_timeouts():

@@ -23,9 +23,9 @@ from localagent.agent import (
     TurnStarted,
     middleware,
 )
-from localagent.agent.batch import NOT_RUN
-from localagent.agent.gate import NOBODY
-from localagent.agent.rounds import EMPTY, LAST_WORDS, NO_TOOLS, REPEATED
+from localagent.agent.approvals import NOBODY
+from localagent.agent.recovery import EMPTY, LAST_WORDS, NO_TOOLS, REPEATED
+from localagent.agent.slot import NOT_RUN
 from localagent.errors import UsageError
 from localagent.messages import (
     AssistantMessage,
@@ -154,9 +154,9 @@ ROWS = [
         ],
     ),
     Row(
-        "what is printed is the result of what returns nothing",
+        "what is printed is no part of the result",
         [block("show()"), "Done."],
-        ["assistant: show()", "tool: a line\n", "assistant: Done."],
+        ["assistant: show()", "tool: null", "assistant: Done."],
     ),
     Row(
         "a name is found in other spellings",

@@ -1,4 +1,4 @@
-"""Turns of many calls: a few run at a time, a bounded number runs at all, and each has its result in its place."""
+"""Of many calls a few run at a time and a bounded number at all; each has its result in its place."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from localagent.agent import Agent, Allow, ApprovalAsked, RunDone, ToolEnded, ToolStarted
-from localagent.agent.batch import NOT_RUN
-from localagent.agent.executing import STOPPED
-from localagent.agent.gate import TOO_MANY
-from localagent.agent.rounds import REPEATED
+from localagent.agent.recovery import REPEATED
+from localagent.agent.slot import NOT_RUN, STOPPED, TOO_MANY
 from localagent.errors import UsageError
 from localagent.tools import ToolContext, tool
 from tests.agent.replaying import block, follow, scripted

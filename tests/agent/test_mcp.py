@@ -1,4 +1,4 @@
-"""An agent with the tools of a real MCP server."""
+"""An agent calls the tools of a real MCP server, and cancelling the run reaches the server."""
 
 from __future__ import annotations
 

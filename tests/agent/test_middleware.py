@@ -1,4 +1,4 @@
-"""Middleware: what each hook can do, and the order in which they are called."""
+"""Each hook can do what middleware.py says of it, in the order that it gives."""
 
 from __future__ import annotations
 
@@ -219,5 +219,5 @@ def test_a_hook_that_returns_nonsense(hook):
 
 
 def test_no_such_hook():
-    with pytest.raises(UsageError, match="no hook 'before_lunch': there are before_turn, "):
+    with pytest.raises(UsageError, match="no hook 'before_lunch': the hooks are before_turn, "):
         middleware("before_lunch")

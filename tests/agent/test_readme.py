@@ -1,4 +1,4 @@
-"""The agent's README tells the truth."""
+"""The examples in the agent's README run, and its tree is the folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that are cancelled, and runs that nobody follows any more."""
+"""A run that is cancelled, or whose reader leaves, keeps what was written; every call has a result."""
 
 from __future__ import annotations
 
@@ -6,23 +6,14 @@ import threading
 
 import pytest
 
-from localagent.agent import (
-    Agent,
-    RunDone,
-    ToolEnded,
-    ToolStarted,
-    TurnEnded,
-)
-from localagent.agent.batch import NOT_RUN
-from localagent.agent.executing import STOPPED
+from localagent.agent import Agent, RunDone, ToolEnded, ToolStarted, TurnEnded
+from localagent.agent.slot import NOT_RUN, STOPPED
 from localagent.prompt.request import build_request
 from localagent.tools import ToolContext, tool
 from localagent.wire import chat_template
 from parsers import CallEnd, Text
 from tests.agent.replaying import block, follow, lines, scripted
-from tests.agent.sample_tools import (
-    add,
-)
+from tests.agent.sample_tools import add
 
 
 def test_cancelled_while_the_model_writes():

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from localagent.errors import ContextOverflow
-from localagent.hosts.protocol import Prompt, Sampling, Token
+from localagent.hosts.protocol import Prompt, Token
 from localagent.hosts.replay import ReplayGeneration, ReplayHost
+from localagent.hosts.sampling import Sampling
 from localagent.model import Model
 from parsers import DIALECTS
 

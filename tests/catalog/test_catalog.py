@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from localagent import catalog as catalog_module
 from localagent.catalog import Catalog, HubSource, ModelSpec, WheelSource, load_catalog, preferred_backends
 from localagent.errors import CatalogError, UnknownModel
-from localagent.hosts.protocol import Sampling
+from localagent.hosts.sampling import Sampling
 
 REPOSITORY = Path(__file__).parents[2]
 

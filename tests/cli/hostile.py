@@ -207,10 +207,10 @@ def make_servers(folder: Path) -> dict[str, Path]:
 def with_text(data: bytes, key: str, text: str) -> bytes:
     """A GGUF file with another text under `key`."""
     reader = _Reader(data, len(data))  # type: ignore[arg-type]
-    reader.header()
-    end = -(-reader._at // 32) * 32
+    reader.read(keep=True)
+    end = -(-reader.at // 32) * 32
     at = data.index(struct.pack("<Q", len(key)) + key.encode() + struct.pack("<I", 8)) + 8 + len(key) + 4
     (length,) = struct.unpack_from("<Q", data, at)
     value = text.encode()
-    head = data[:at] + struct.pack("<Q", len(value)) + value + data[at + 8 + length : reader._at]
+    head = data[:at] + struct.pack("<Q", len(value)) + value + data[at + 8 + length : reader.at]
     return head + b"\0" * (-len(head) % 32) + data[end:]

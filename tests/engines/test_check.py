@@ -13,9 +13,10 @@ from time import perf_counter
 import pytest
 
 from localagent.engines import check
-from localagent.engines.check import VARIABLE, check_engine, describe, passed, require_engine
+from localagent.engines.check import check_engine, describe, passed, require_engine
 from localagent.engines.processor import read_processor
 from localagent.errors import EngineBroken
+from localagent.settings import ENGINE_CHECK
 from tests.engines.fakes import CRASHES, MISCALCULATES, MISSING, REAL, impostor, llamacpp_build
 
 pytestmark = pytest.mark.engine
@@ -41,7 +42,7 @@ BROKEN = {
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("LOCALAGENT_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.setenv(ENGINE_CHECK, "1")
     return tmp_path / "home"
 
 
@@ -150,9 +151,9 @@ def test_another_build_is_tried_anew(tmp_path, monkeypatch):
 def test_the_check_can_be_turned_off(tmp_path, monkeypatch):
     in_front(monkeypatch, impostor(tmp_path / "fake", "llama_cpp", "import os; os.abort()"))
     for word in ("0", "no", "OFF", " false "):
-        monkeypatch.setenv(VARIABLE, word)
+        monkeypatch.setenv(ENGINE_CHECK, word)
         require_engine("llamacpp")
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(ENGINE_CHECK)
     with pytest.raises(EngineBroken):
         require_engine("llamacpp")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localagent.engines.check import VARIABLE
+from localagent.settings import ENGINE_CHECK
 from tests.cli.conftest import Command
 from tests.engines.fakes import CRASHES, llamacpp_build
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 def crashing(tmp_path: Path, gguf: Path) -> Command:
     """The command on such a build, with the check turned on."""
     command = Command(tmp_path)
-    command.environment[VARIABLE] = "1"
+    command.environment[ENGINE_CHECK] = "1"
     command.environment["PYTHONPATH"] = llamacpp_build(tmp_path / "fake", CRASHES)
     return command
 
@@ -62,7 +62,7 @@ def test_make_demo_says_that_the_engine_crashes(crashing):
 
 def test_a_good_build_is_tried_once_and_then_just_runs(tmp_path, gguf):
     command = Command(tmp_path)
-    command.environment[VARIABLE] = "1"
+    command.environment[ENGINE_CHECK] = "1"
     first = command("run", "Hello!", "--model", "lfm2-nano")
     assert (first.returncode, first.stdout, first.stderr) == (0, b"Hello! How can I help?\n", b"")
     (record,) = (tmp_path / "cache" / "localagent" / "engines" / "checked").iterdir()

@@ -9,7 +9,7 @@ pytest.importorskip("llama_cpp")
 from localagent.engines.trial import GREETING, WEATHER, ask
 from localagent.hosts.llamacpp import LlamaCppHost
 from localagent.hosts.llamacpp.library import quantize
-from localagent.hosts.protocol import Sampling
+from localagent.hosts.sampling import Sampling
 from localagent.nano import GGUF
 
 pytestmark = pytest.mark.engine

@@ -10,7 +10,7 @@ from localagent.errors import EngineFailed
 from localagent.hosts.engine import Cancelled
 from localagent.hosts.host import EngineHost, Identity, Reuse
 from localagent.hosts.owner import OwnerThread
-from localagent.hosts.protocol import Sampling
+from localagent.hosts.sampling import Sampling
 from localagent.hosts.utf8 import Piece, make_piece
 from localagent.prompt import Segment
 from tests.hosts.prefix.chain import Chain

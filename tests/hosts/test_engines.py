@@ -21,7 +21,8 @@ from localagent.errors import ContextOverflow, NotEnoughMemory, UsageError
 from localagent.hosts.host import EngineHost, Reuse
 from localagent.hosts.memory import require
 from localagent.hosts.prefix import SnapshotFolder
-from localagent.hosts.protocol import Prefilled, Prompt, Sampling, Token
+from localagent.hosts.protocol import Prefilled, Prompt, Token
+from localagent.hosts.sampling import Sampling
 from localagent.nano.requests import KINDS, Request, make_requests
 from localagent.prompt import Trusted
 from tests.conftest import LONG
@@ -148,7 +149,8 @@ def test_branches_of_a_conversation_stay_cached(hosts: dict[str, EngineHost], en
 CONTINUE = """
 import json, sys
 from localagent import load
-from localagent.hosts.protocol import Prompt, Sampling
+from localagent.hosts.protocol import Prompt
+from localagent.hosts.sampling import Sampling
 engine, folder, ids, nano = json.loads(sys.stdin.read())
 with load(nano, backend=engine, snapshots=folder) as model:
     generation = model.host.generate(Prompt(tuple(ids), ""), Sampling(max_tokens=120))

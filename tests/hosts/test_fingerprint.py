@@ -12,8 +12,9 @@ from time import process_time
 import pytest
 
 from localagent.errors import InvalidWeights
-from localagent.hosts.fingerprint import SAMPLE_BYTES, fingerprint, weight_files
+from localagent.hosts.fingerprint import SAMPLE_BYTES, fingerprint
 from localagent.hosts.safetensors import read_tensors
+from localagent.hosts.weights import weight_files
 from tests.hosts.test_gguf import ARCHITECTURE, TENSOR, integer, small, string
 
 MIB = 1 << 20

@@ -16,7 +16,9 @@ from localagent.errors import ContextOverflow, EngineFailed, UsageError
 from localagent.hosts import generation as module
 from localagent.hosts.generation import Step, cut, generate
 from localagent.hosts.prefix import PrefixCache
-from localagent.hosts.protocol import Finish, Prefilled, Prompt, Sampling, Timings, Token
+from localagent.hosts.protocol import Finish, Prefilled, Prompt, Token
+from localagent.hosts.sampling import Sampling
+from localagent.messages.usage import Timings
 from localagent.model import Model
 from localagent.turn import BrokenOff
 from parsers import DIALECTS, Text

@@ -28,7 +28,8 @@ from localagent.hosts.llamacpp.host import most_threads
 from localagent.hosts.llamacpp.library import library
 from localagent.hosts.llamacpp.sampling import Sampler
 from localagent.hosts.owner import OwnerThread, _Call
-from localagent.hosts.protocol import Prompt, Sampling, Token
+from localagent.hosts.protocol import Prompt, Token
+from localagent.hosts.sampling import Sampling
 
 pytestmark = pytest.mark.engine
 
@@ -539,7 +540,8 @@ def test_importing_the_host_does_not_import_the_engine() -> None:
 def test_the_interpreter_exits_cleanly_and_quietly(gguf: Path, ending: str) -> None:
     program = (
         "from localagent.hosts.llamacpp import LlamaCppHost\n"
-        "from localagent.hosts.protocol import Prompt, Sampling\n"
+        "from localagent.hosts.sampling import Sampling\n"
+        "from localagent.prompt import Prompt\n"
         f"host = LlamaCppHost.load({str(gguf)!r}, context=512)\n"
         "prompt = Prompt(host.tokenize('One, two,', special=True), '')\n" + ending
     )

@@ -87,7 +87,7 @@ def test_against_llama_cpp(gguf: Path, heads: str, chunk: int) -> None:
 def header_of(architecture: str, tokens: int = 65_536, **keys: Any) -> Header:
     metadata = {f"{architecture}.{key.replace('__', '.')}": value for key, value in keys.items()}
     listed = {"tokenizer.ggml.tokens": Array(8, tokens, None)}
-    return Header({"general.architecture": architecture, **listed, **metadata}, 1)
+    return Header({"general.architecture": architecture, **listed, **metadata})
 
 
 # The numbers of LFM2-1.2B: 16 layers, 6 of them attention.
@@ -279,7 +279,7 @@ def test_refusals_say_what_would_fit() -> None:
     require_memory("fits", estimate, estimate.total)
     assert refusal(estimate, 2 * GB) == (
         "lfm2-1.2b needs about 4.3 GB of memory with a context of 32,768 tokens (weights 1.0 GB, KV cache "
-        "3.3 GB, state 1 kB, compute 50 MB) and 2.0 GB are available: a context of 9,472 tokens would fit: "
+        "3.3 GB, state 1,000 bytes, compute 50 MB) and 2.0 GB are available: a context of 9,472 tokens would fit: "
         "context=9472 or --context 9472 (LOCALAGENT_MEMORY_CHECK=0 loads it all the same)"
     )
     assert "the weights alone do not fit: choose a smaller model" in refusal(estimate, GB // 2)

@@ -10,7 +10,8 @@ import pytest
 
 from localagent.errors import UsageError
 from localagent.hosts.host import EngineHost, Reuse
-from localagent.hosts.protocol import Prefilled, Prompt, Sampling, Token
+from localagent.hosts.protocol import Prefilled, Prompt, Token
+from localagent.hosts.sampling import Sampling
 from localagent.prompt import Mixed, Trusted
 from tests.hosts.speaking import END, HEL, LO, START, Speaking, speaking_host
 

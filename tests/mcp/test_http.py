@@ -9,7 +9,7 @@ import pytest
 
 from localagent.errors import McpFailed, ToolError
 from localagent.mcp import McpServers
-from localagent.mcp.offered import Arguments
+from localagent.mcp.tools import Arguments
 from tests.mcp.conftest import call, eventually
 from tests.mcp.test_servers import cancel_while_waiting
 

@@ -12,7 +12,7 @@ from localagent.agent import Agent, Allow, Approvals, Deny, Rule
 from localagent.errors import ToolError
 from localagent.mcp import McpServers
 from localagent.mcp.config import HttpServer, StdioServer
-from localagent.mcp.offered import offered_tool
+from localagent.mcp.tools import offered_tool
 from tests.agent.replaying import block, follow, scripted
 from tests.mcp.conftest import context, eventually, hostile, tool_of
 

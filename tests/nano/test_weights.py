@@ -11,7 +11,7 @@ pytest.importorskip("llama_cpp")
 
 from benchmarks.training.tokenizer import SPECIAL
 from localagent.hosts.llamacpp import LlamaCppHost
-from localagent.hosts.protocol import Sampling
+from localagent.hosts.sampling import Sampling
 from localagent.nano import GGUF, MLX
 from localagent.nano.measure import answer, wrong
 from localagent.nano.requests import KINDS, make_requests

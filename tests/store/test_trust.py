@@ -166,7 +166,7 @@ def test_disk_full_before_anything_is_fetched(spec: ModelSpec, store: WeightStor
     source = spec.sources["llamacpp"].model_copy(update={"size": 10**17})
     with pytest.raises(DiskFull) as caught:
         store.pull(spec.model_copy(update={"sources": {"llamacpp": source}}), "llamacpp")
-    assert len(re.findall(r"[\d,]+ MB (?:needed|free)", str(caught.value))) == 2
+    assert len(re.findall(r"[\d.,]+ [MG]B (?:needed|free)", str(caught.value))) == 2
     assert not (store.root / ".partial").exists()
 
 

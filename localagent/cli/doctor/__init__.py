@@ -1,6 +1,6 @@
 """`localagent doctor`: looks at everything that can keep a model from running, and says how to mend it.
 
-Knows the order of the sections and how they are printed. Results go to stdout. Looks only; changes nothing.
+It changes nothing. Results go to stdout.
 """
 
 from __future__ import annotations

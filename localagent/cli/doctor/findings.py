@@ -1,4 +1,4 @@
-"""What the doctor finds: values only."""
+"""What the doctor found."""
 
 from __future__ import annotations
 

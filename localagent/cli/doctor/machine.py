@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from localagent.cli.doctor.findings import Finding
-from localagent.cli.progress import size_text
 from localagent.distribution import install_command, version
+from localagent.wording import size_text
 
 if TYPE_CHECKING:
     from localagent.hosts.memory import Machine

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localagent.cli.doctor.findings import Finding
-from localagent.cli.progress import size_text
+from localagent.wording import size_text
 
 if TYPE_CHECKING:
     from localagent.catalog import Backend, ModelSpec

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from localagent.errors import EngineFailed
-from localagent.hosts.protocol import Sampling
+from localagent.hosts.sampling import Sampling
 
 PENALTY_WINDOW = 64
 _SEEDS = 0xFFFFFFFF  # the value itself means "random" to llama.cpp

@@ -20,7 +20,7 @@ from localagent.errors import EngineFailed
 from localagent.hosts.engine import Cancelled, Packed, State
 from localagent.hosts.llamacpp.library import forget, reason
 from localagent.hosts.llamacpp.sampling import Sampler
-from localagent.hosts.protocol import Sampling
+from localagent.hosts.sampling import Sampling
 
 _ABORTED = 2  # what llama_decode returns when the abort callback said so
 _ALL, _PARTIAL = 0, 1

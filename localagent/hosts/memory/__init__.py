@@ -1,7 +1,6 @@
 """How much memory a model needs, how much there is, and the refusal to load what does not fit.
 
-LOCALAGENT_MEMORY_CHECK=0 in the environment turns the refusal off. `check_memory` reads it when a model is
-loaded; nothing here is read at import.
+LOCALAGENT_MEMORY_CHECK=0 in the environment turns the refusal off; it is read when a model is loaded.
 """
 
 from localagent.hosts.memory.estimate import Estimate

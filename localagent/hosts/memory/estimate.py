@@ -1,6 +1,6 @@
 """What a loaded model takes, as a function of the context.
 
-Knows arithmetic only: the numbers come from `gguf` or `mlx`, which know what each engine allocates.
+This is the arithmetic; the numbers come from `gguf` and `mlx`, which follow what each engine allocates.
 """
 
 from __future__ import annotations

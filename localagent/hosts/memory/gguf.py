@@ -1,19 +1,18 @@
 """What llama.cpp allocates for a GGUF model with the settings of our host.
 
-Measured against the buffer sizes that llama.cpp 0.3.36 (Python package) logs. Knows the keys of GGUF headers
-and the layout of llama.cpp's buffers. Loads no engine. Contract: never much too little; see `estimate_gguf`.
+Measured against the buffer sizes that llama.cpp 0.3.36 (Python package) logs. An estimate may be too large,
+but never much too small: see `estimate_gguf`. No engine is loaded.
 Source of the keys: github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from localagent.errors import InvalidWeights
-from localagent.hosts.fingerprint import weight_files
 from localagent.hosts.header import Array, Header
 from localagent.hosts.memory.estimate import Estimate, whole
+from localagent.hosts.weights import total_size
 
 F16, F32 = 2, 4
 VOCABULARY_ENTRY: Final = 128
@@ -31,17 +30,13 @@ def estimate_gguf(path: Path, header: Header, context: int, *, chunk: int = 256)
     Raises InvalidWeights when a part of a split set is missing or a file cannot be read.
     """
     keys = _Keys(header)
-    try:
-        weights = sum(file.stat().st_size for file in weight_files(path))
-    except OSError as error:
-        raise InvalidWeights(f"{path}: cannot be read: {error.strerror or error}") from error
     chunk = max(1, min(chunk, context))
     embedding = keys.number("embedding_length")
     vocabulary = keys.vocabulary()
     return Estimate(
         context=context,
         longest=header.context_length or context,
-        weights=weights,
+        weights=total_size(path),
         state=_state(keys),
         kv_per_token=_kv_per_token(keys),
         # The logits of every token of the step, and its hidden states before and after the last norm.
@@ -57,8 +52,7 @@ class _Keys:
     """The model's own keys of a header, by their names without the architecture."""
 
     def __init__(self, header: Header) -> None:
-        self._metadata = header.metadata
-        self._architecture = header.architecture
+        self._header = header
         self.layers = self.number("block_count")
 
     def number(self, key: str, otherwise: int = 0) -> int:
@@ -68,24 +62,21 @@ class _Keys:
     def per_layer(self, key: str, otherwise: int) -> list[int]:
         """One number for each layer: a scalar holds for all of them."""
         values = self._numbers(key) or [otherwise]
-        if isinstance(self._value(key), Array):
+        if isinstance(self._header.own(key), Array):
             return (values + [max(values)] * self.layers)[: self.layers]
         return values * min(self.layers, 1 << 16)
 
     def has(self, key: str) -> bool:
         """Whether the header has the key."""
-        return self._value(key) is not None
+        return self._header.own(key) is not None
 
     def vocabulary(self) -> int:
         """Entries of the vocabulary."""
-        tokens = self._metadata.get("tokenizer.ggml.tokens")
+        tokens = self._header.metadata.get("tokenizer.ggml.tokens")
         return tokens.length if isinstance(tokens, Array) else self.number("vocab_size")
 
-    def _value(self, key: str) -> Any:
-        return self._metadata.get(f"{self._architecture}.{key}")
-
     def _numbers(self, key: str) -> list[int]:
-        value = self._value(key)
+        value = self._header.own(key)
         values = (value.values or ()) if isinstance(value, Array) else () if value is None else (value,)
         return [whole(number) for number in values]
 

@@ -1,7 +1,7 @@
 """How much memory this process may use.
 
-Knows the operating system's numbers and the limits of control groups (Linux, versions 1 and 2). Does not know
-the memory of graphics cards that have their own. Nothing is kept: every call reads anew.
+The operating system's numbers, and on Linux the limits of control groups, versions 1 and 2. Graphics cards
+with memory of their own are not counted. Nothing is cached: every call reads anew.
 """
 
 from __future__ import annotations

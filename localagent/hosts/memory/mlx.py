@@ -1,6 +1,6 @@
 """What MLX allocates for a folder of safetensors with mlx-lm's caches.
 
-Knows the keys of `config.json` that mlx-lm reads. Loads no engine: neither mlx nor safetensors is imported.
+The keys of `config.json` are those that mlx-lm reads. No engine is loaded, nor the safetensors package.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from localagent.errors import InvalidWeights
-from localagent.hosts.fingerprint import weight_files
 from localagent.hosts.memory.estimate import STEP, Estimate, whole
 from localagent.hosts.safetensors import read_tensors
+from localagent.hosts.weights import total_size, weight_files
 
 F32: Final = 4
 _BYTES: Final = {"BF16": 2, "F16": 2, "F32": 4}
@@ -37,12 +36,7 @@ def estimate_mlx(
     """
     text = config.get("text_config")
     config = {**config, **text} if isinstance(text, Mapping) else config
-    width, files = 2, weight_files(folder)
-    try:
-        weights = sum(file.stat().st_size for file in files)
-    except OSError as error:
-        raise InvalidWeights(f"{folder}: cannot be read: {error.strerror or error}") from error
-    width = _float_bytes(files[0])
+    weights, width = total_size(folder), _float_bytes(weight_files(folder)[0])
     hidden, heads = _number(config, "hidden_size"), _number(config, "num_attention_heads")
     size = _number(config, "head_dim", "v_head_dim") or (hidden // heads if heads else 0)
     kv_heads = _number(config, "num_key_value_heads") or heads

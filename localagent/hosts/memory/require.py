@@ -1,22 +1,21 @@
-"""The refusal to load what does not fit, in words that say what would."""
+"""The refusal to load what does not fit; it says what would."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from localagent.errors import NotEnoughMemory
 from localagent.hosts.memory.estimate import Estimate
 from localagent.hosts.memory.machine import available_memory
-
-VARIABLE = "LOCALAGENT_MEMORY_CHECK"
+from localagent.settings import MEMORY_CHECK, switched_off
+from localagent.wording import size_text
 
 
 def memory_checked() -> bool:
     """Whether memory is to be checked before a model is loaded: unless LOCALAGENT_MEMORY_CHECK says 0, no,
     off or false now. For those who know better than an estimate.
     """
-    return os.environ.get(VARIABLE, "").strip().lower() not in {"0", "no", "off", "false"}
+    return not switched_off(MEMORY_CHECK)
 
 
 def check_memory(name: str, estimate: Callable[[int], Estimate], context: int, *, gpu: bool = False) -> None:
@@ -38,9 +37,10 @@ def require_memory(name: str, estimate: Estimate, available: int) -> None:
     if estimate.total <= available:
         return
     raise NotEnoughMemory(
-        f"{name} needs about {_size(estimate.total)} of memory with a context of {estimate.context:,} tokens "
-        f"({_parts(estimate)}) and {_size(available)} are available: {_advice(estimate, available)} "
-        f"({VARIABLE}=0 loads it all the same)"
+        f"{name} needs about {size_text(estimate.total)} of memory with a context of {estimate.context:,} "
+        f"tokens ({_parts(estimate)}) and {size_text(available)} are available: "
+        f"{_advice(estimate, available)} "
+        f"({MEMORY_CHECK}=0 loads it all the same)"
     )
 
 
@@ -51,7 +51,7 @@ def _parts(estimate: Estimate) -> str:
         "state": estimate.state,
         "compute": estimate.compute,
     }
-    return ", ".join(f"{name} {_size(size)}" for name, size in parts.items() if size)
+    return ", ".join(f"{name} {size_text(size)}" for name, size in parts.items() if size)
 
 
 def _advice(estimate: Estimate, available: int) -> str:
@@ -61,10 +61,3 @@ def _advice(estimate: Estimate, available: int) -> str:
     if estimate.weights > available:
         return "the weights alone do not fit: choose a smaller model or a smaller quantization"
     return "not even a short context fits: free memory, or choose a smaller model or quantization"
-
-
-def _size(size: int) -> str:
-    """In decimal units, as disks and `models list` count."""
-    if size >= 1e9:
-        return f"{size / 1e9:,.1f} GB"
-    return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size / 1e3:,.0f} kB"

@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from localagent.errors import InvalidWeights
 from localagent.hosts.hyperparameters import MOST_EXPERTS, MOST_LAYERS, Range
-from localagent.hosts.safetensors import read_tensors, regular_size
+from localagent.hosts.safetensors import read_tensors
+from localagent.hosts.weights import regular_size
 
 _MOST_JSON = 64 << 20  # the largest tokenizers have half of that
 _MODEL_TYPE = re.compile(r"\w[\w-]*", re.ASCII)

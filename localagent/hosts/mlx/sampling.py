@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from localagent.hosts.mlx.library import Library
-from localagent.hosts.protocol import Sampling
+from localagent.hosts.sampling import Sampling
 
 PENALTY_WINDOW = 64
 _SEEDS = 1 << 64

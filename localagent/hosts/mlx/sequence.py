@@ -19,7 +19,7 @@ from localagent.hosts.mlx.caches import Caches, Snapshot
 from localagent.hosts.mlx.library import Library, first_line
 from localagent.hosts.mlx.packing import pack, unpack
 from localagent.hosts.mlx.sampling import Sampler
-from localagent.hosts.protocol import Sampling
+from localagent.hosts.sampling import Sampling
 
 
 class MlxSequence:

@@ -21,10 +21,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
+from localagent.files.paths import user_path
 from localagent.hosts.engine import Packed
 from localagent.hosts.prefix.matching import reach
 from localagent.hosts.prefix.snapshot_file import Header, Turns, digest, read_header, read_states, write_file
-from localagent.jsonl import home_folder
 
 PER_MODEL = 1 << 30
 TOTAL = 4 << 30
@@ -71,11 +71,7 @@ class Snapshot(NamedTuple):
 
 def default_root() -> Path:
     """`$LOCALAGENT_HOME/prefixes`, else `prefixes` in the user's cache folder. Raises UsageError."""
-    if (home := home_folder("prefixes")) is not None:
-        return home
-    from platformdirs import user_cache_path
-
-    return user_cache_path("localagent", appauthor=False) / "prefixes"
+    return user_path("cache", "prefixes")
 
 
 class SnapshotFolder:

@@ -12,12 +12,14 @@ What this wire cannot express, and what becomes of it:
 - the media type of what goes by URL or file id: an image or a document, and a document is a PDF;
 - reasoning without a signature, encrypted reasoning that is not redacted, a second system message, a call
   without an id, bytes of unknown type, documents that are not UTF-8 or go by URL and are no PDF, audio,
-  images in assistant turns, unknown parts, malformed calls, session messages: refused by name.
+  images in assistant turns, unknown parts of other origin, malformed calls, session messages: refused by
+  name.
 
-Blocks of server tools, search results and documents made of blocks are refused on reading. A system turn in
-the midst of `messages` is read where it stands. What else stands in a block (`cache_control`, `citations`)
-goes into `provider_metadata["anthropic"]`, and back; what else stands in a turn is kept in its `payload`, and
-stays.
+One part that cannot be read does not cost the conversation: blocks of unknown type, such as those of server
+tools, and documents made of blocks become `UnknownPart`s, which go back as they came, and a call whose input
+is no object becomes a malformed call. A system turn in the midst of `messages` is read where it stands. What
+else stands in a block (`cache_control`, `citations`) goes into `provider_metadata["anthropic"]`, and back;
+what else stands in a turn is kept in its `payload`, and stays.
 """
 
 from localagent.prompt.request import Target

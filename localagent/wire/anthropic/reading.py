@@ -8,6 +8,7 @@ from typing import Any
 from localagent.messages import (
     AssistantMessage,
     ImagePart,
+    MalformedToolCallPart,
     ModelMessage,
     ReasoningPart,
     StopReason,
@@ -15,12 +16,13 @@ from localagent.messages import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    UnknownPart,
     Usage,
 )
-from localagent.messages.values import quoted
 from localagent.wire.extras import collect, keep, sign
 from localagent.wire.folded import Waiting, unfold
 from localagent.wire.payload import Fields, at, objects
+from localagent.wording import quoted
 
 # A paused turn is one that can be gone on with, as after max_tokens.
 _STOP_REASONS: dict[str, StopReason] = {
@@ -120,6 +122,8 @@ def _parts(content: object, where: str, readers: Mapping[str, Reader]) -> list[A
 
 def _part(block: Fields, readers: Mapping[str, Reader]) -> Any:
     kind = block.text("type")
+    if kind not in _KNOWN:
+        return block.unknown("anthropic", kind)
     if kind not in readers:
         raise block.wrong(f"{kind!r:.60} is no block that can stand here: {', '.join(readers)}", "type")
     with at(block.where):
@@ -143,10 +147,11 @@ def _redacted(block: Fields) -> ReasoningPart:
     return ReasoningPart(encrypted=data, redacted=True, provider_metadata=collect(block, "anthropic"))
 
 
-def _call(block: Fields) -> ToolCallPart:
+def _call(block: Fields) -> ToolCallPart | MalformedToolCallPart:
     call_id, name, given = block.text("id"), block.text("name"), block.take("input")
     if not isinstance(given, dict):
-        raise block.wrong("not an object, which arguments are", "input")
+        raw = block.spell({"name": name, "input": given})
+        return MalformedToolCallPart(raw=raw, reason="syntax", name=name, id=call_id)
     return ToolCallPart(id=call_id, name=name, arguments=given, provider_metadata=collect(block, "anthropic"))
 
 
@@ -166,10 +171,10 @@ def _result(block: Fields) -> ToolResultPart:
     )
 
 
-def _image(block: Fields) -> ImagePart:
+def _image(block: Fields) -> ImagePart | UnknownPart:
     source = block.object("source")
     given: dict[str, Any]
-    match kind := source.text("type"):
+    match source.text("type"):
         case "base64":
             given = {"data": source.text("data"), "media_type": source.text("media_type")}
         case "url":
@@ -177,15 +182,15 @@ def _image(block: Fields) -> ImagePart:
         case "file":
             given = {"file_id": source.text("file_id")}
         case _:
-            raise source.wrong(f"{kind!r:.60} is no source that can be read: base64, url, file", "type")
+            return block.unknown("anthropic", "image")
     with at(source.where):
         return ImagePart(**given, provider_metadata=collect(block, "anthropic", source=source))
 
 
-def _document(block: Fields) -> ImagePart:
+def _document(block: Fields) -> ImagePart | UnknownPart:
     source = block.object("source")
     given: dict[str, Any] = {"media_type": "application/pdf"}
-    match kind := source.text("type"):
+    match source.text("type"):
         case "base64":
             given = {"data": source.text("data"), "media_type": source.text("media_type")}
         case "text":
@@ -195,7 +200,7 @@ def _document(block: Fields) -> ImagePart:
         case "file":
             given["file_id"] = source.text("file_id")
         case _:
-            raise source.wrong(f"{kind!r:.60} is no source that can be read: base64, text, url, file", "type")
+            return block.unknown("anthropic", "document")  # such as one made of blocks
     with at(source.where):
         return ImagePart(**given, provider_metadata=collect(block, "anthropic", source=source))
 
@@ -220,3 +225,4 @@ _READERS: dict[str, dict[str, Reader]] = {
     "assistant": _ASSISTANT,
     "system": _SYSTEM,
 }
+_KNOWN = frozenset().union(*_READERS.values())

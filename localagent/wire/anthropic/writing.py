@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
@@ -22,7 +21,7 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
-from localagent.wire.extras import attach
+from localagent.wire.extras import attach, verbatim
 from localagent.wire.folded import fold
 
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
@@ -71,7 +70,8 @@ def _blocks_of(message: ModelMessage) -> list[Block]:
 def _blocks(parts: Iterable[Any], write: Callable[[Any], Block]) -> list[Block]:
     """A block for every part; white space alone is refused by the API, in any text block."""
     return [
-        attach(write(part), part, "anthropic", nested=("source",), reserved=("is_error",))
+        verbatim(part, "anthropic")
+        or attach(write(part), part, "anthropic", nested=("source",), reserved=("is_error",))
         for part in parts
         if not (isinstance(part, TextPart) and not part.text.strip())
     ]
@@ -141,8 +141,7 @@ def _media(part: ImagePart) -> Block:
             raise Unsupported(
                 f"the Anthropic wire takes text/plain in UTF-8, which this is not: {error}"
             ) from None
-    encoded = base64.b64encode(data).decode()
-    return {"type": block, "source": {"type": "base64", "media_type": kind, "data": encoded}}
+    return {"type": block, "source": {"type": "base64", "media_type": kind, "data": part.to_base64()}}
 
 
 def _clean(call_id: str) -> str:

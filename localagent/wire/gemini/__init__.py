@@ -5,7 +5,8 @@
 
 A result in text is written `{"result": text}`, or `{"error": text}` when it failed. A result in parts is a
 list there, in which `{"$ref": name}` stands for the medium of that name in the `parts` of the function
-response: models before Gemini 3 take no media in results. Any other object is kept as its JSON text.
+response: models before Gemini 3 take no media in results. A result that is an object is the response itself;
+here it is kept as its JSON text.
 
 What this wire cannot express, and what becomes of it:
 - empty text and empty thoughts with no field beside them: left out, and so is a message without content;
@@ -15,10 +16,12 @@ What this wire cannot express, and what becomes of it:
 - provider metadata of text inside results, names of media there, metadata that is null: left out;
 - metadata with a name in snake_case: comes back in camelCase;
 - redacted or encrypted reasoning, a second system message, a result without the name of its tool, bytes of
-  unknown type, audio that is not told by its media type, unknown parts, malformed calls, session messages:
-  refused by name.
+  unknown type, audio that is not told by its media type, unknown parts of other origin, malformed calls,
+  session messages: refused by name.
 
-Code execution and server-side tools are refused on reading. A thought's `thoughtSignature` is its signature.
+One part that cannot be read does not cost the conversation: parts of code execution, of server-side tools and
+of kinds to come become `UnknownPart`s, which go back as they came, and a call whose arguments are no object
+becomes a malformed call. A thought's `thoughtSignature` is its signature.
 What else stands in a part (`thoughtSignature` beside a call or text, `videoMetadata`) goes into
 `provider_metadata["google"]`, and back; what else stands in a content is kept in its `payload`, and stays.
 Names are written in camelCase, and read in snake_case as well, as Google's Python SDK dumps its models.

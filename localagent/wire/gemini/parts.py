@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from localagent.messages import (
     AudioPart,
     ImagePart,
+    MalformedToolCallPart,
     ReasoningPart,
     TextPart,
     ToolCallPart,
@@ -24,7 +25,7 @@ from localagent.messages import (
 )
 from localagent.messages.values import JsonObject
 from localagent.wire.extras import collect
-from localagent.wire.gemini.writing import OBJECTS, OTHERS
+from localagent.wire.gemini.writing import ALONE, OBJECTS
 from localagent.wire.payload import Fields, at
 
 _SNAKE = re.compile(r"_([a-z0-9])")
@@ -66,7 +67,9 @@ def read_parts(content: Fields, readers: Mapping[str, Reader], *, required: bool
 
 
 def _part(part: Fields, readers: Mapping[str, Reader]) -> Any:
-    kinds = sorted(part.rest().keys() & {"text", *OBJECTS, *OTHERS})
+    kinds = sorted(part.rest().keys() & {"text", *OBJECTS})
+    if not kinds and (other := [name for name, value in part.rest().items() if isinstance(value, dict)]):
+        return part.unknown("google", other[0])
     if len(kinds) != 1:
         raise part.wrong(f"a part is one of {', '.join(readers)}; this is {' and '.join(kinds) or 'none'}")
     if kinds[0] not in readers:
@@ -103,11 +106,12 @@ def _said(part: Fields) -> TextPart | ReasoningPart:
     return ReasoningPart(text=part.text("text"), signature=signature, provider_metadata=_collect(part))
 
 
-def _call(part: Fields) -> ToolCallPart:
+def _call(part: Fields) -> ToolCallPart | MalformedToolCallPart:
     call = _inner(part, "functionCall")
     call_id, name, given = call.maybe_text("id") or "", call.text("name"), call.take("args")
     if not isinstance(given, dict | None):
-        raise call.wrong("not an object, which arguments are", "args")
+        raw = call.spell({"name": name, "args": given})
+        return MalformedToolCallPart(raw=raw, reason="syntax", name=name, id=call_id)
     metadata = _collect(part, functionCall=call)
     return ToolCallPart(id=call_id, name=name, arguments=given or {}, provider_metadata=metadata)
 
@@ -149,7 +153,7 @@ def _result(part: Fields) -> ToolResultPart:
     given = answer.take("parts")
     shown = [] if given is None else [_named(item) for item in list_of(given, f"{answer.where}.parts")]
     said = {key: value for key, value in response.items() if value is not None}
-    value = next(iter(said.values())) if len(said) == 1 and said.keys() <= _ALONE else response
+    value = next(iter(said.values())) if len(said) == 1 and said.keys() <= ALONE else response
     return ToolResultPart(
         call_id=call_id,
         name=name,
@@ -190,7 +194,6 @@ def _item(item: Any, media_left: dict[str | None, Any]) -> Any:
     return None
 
 
-_ALONE = {"result", "output", "error"}
 _MEDIA: dict[str, Callable[[Fields, Fields], Any]] = {"inlineData": _inline, "fileData": _file}
 SYSTEM: dict[str, Reader] = {"text": _text}
 _SHOWN: dict[str, Reader] = {

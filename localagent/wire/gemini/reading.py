@@ -12,11 +12,11 @@ from localagent.messages import (
     ToolCallPart,
     Usage,
 )
-from localagent.messages.values import quoted
 from localagent.wire.extras import keep, sign
 from localagent.wire.folded import Waiting, unfold
 from localagent.wire.gemini.parts import MODEL, SYSTEM, USER, fields_of, list_of, read_parts
 from localagent.wire.payload import Fields, at
+from localagent.wording import quoted
 
 _FILTERED = (
     "SAFETY RECITATION LANGUAGE BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR ESCALATION "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import json
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from typing import Any
@@ -20,14 +20,17 @@ from localagent.messages import (
     ToolMessage,
     ToolResultPart,
     UserMessage,
+    parse_object,
 )
-from localagent.wire.extras import attach
+from localagent.wire.extras import attach, verbatim
 from localagent.wire.folded import fold
 
 OBJECTS = frozenset({"inlineData", "fileData", "functionCall", "functionResponse"})
 """The parts, besides text, that messages have a form for."""
 OTHERS = frozenset({"executableCode", "codeExecutionResult", "toolCall", "toolResponse"})
 _RESERVED = OBJECTS | OTHERS | {"text"}
+ALONE = frozenset({"result", "output", "error"})
+"""Members of a response that, alone in it, are the whole result."""
 
 Wired = dict[str, Any]
 
@@ -63,7 +66,7 @@ def _parts_of(message: ModelMessage) -> list[Wired]:
 
 
 def _parts(parts: Iterable[Any], write: Callable[[Any], Wired]) -> list[Wired]:
-    written = (_attach(write(part), part) for part in parts)
+    written = (verbatim(part, "google") or _attach(write(part), part) for part in parts)
     # An empty text is sent only for what stands beside it: Gemini signs a turn with one.
     return [part for part in written if part.get("text") != "" or part.keys() - {"text", "thought"}]
 
@@ -110,10 +113,21 @@ def _result(part: Any) -> Wired:
             f"the Gemini wire needs the name of the tool in the result with call id {part.call_id!r}; "
             "build_request sets it"
         )
-    content, media = (part.content, []) if isinstance(part.content, str) else _split(part.content)
+    content, media = (_value(part.content), []) if isinstance(part.content, str) else _split(part.content)
     answer: Wired = {"id": part.call_id} if part.call_id else {}
-    answer |= {"name": part.name, "response": {"error" if part.is_error else "result": content}}
+    alone = part.is_error or not isinstance(content, dict) or content.keys() <= ALONE
+    response = {"error" if part.is_error else "result": content} if alone else content
+    answer |= {"name": part.name, "response": response}
     return {"functionResponse": {**answer, "parts": media} if media else answer}
+
+
+def _value(text: str) -> str | dict[str, Any]:
+    """The object that a result is, if its text is the very JSON that reading one gives; else the text."""
+    try:
+        value = parse_object(text) if text.startswith("{") else None
+    except ValueError:
+        return text
+    return text if value is None or json.dumps(value, ensure_ascii=False) != text else value
 
 
 def _split(content: Iterable[Any]) -> tuple[list[Any], list[Wired]]:
@@ -146,7 +160,7 @@ def _media(part: ImagePart | AudioPart) -> Wired:
         return {"fileData": {**source, "fileUri": part.file_id if part.url is None else part.url}}
     if kind is None:
         raise Unsupported("bytes of unknown media type, which the Gemini wire needs: give `media_type`")
-    return {"inlineData": {"mimeType": kind, "data": base64.b64encode(part.data).decode()}}
+    return {"inlineData": {"mimeType": kind, "data": part.to_base64()}}
 
 
 def _refused(part: Any) -> Unsupported:

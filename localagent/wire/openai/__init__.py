@@ -7,14 +7,18 @@ wire cannot express:
 - names of results, `is_error` and the borders between tool messages of one turn (a failure is told in the
   text of its result); results with images or other parts than text: refused by name;
 - a media type that the URL's extension does not tell;
-- assistant turns with images or audio, media by URL other than images, bytes of unknown type, unknown parts,
-  malformed calls: refused by name;
+- assistant turns with images or audio, media by URL other than images, bytes of unknown type, unknown parts
+  of other origin, malformed calls: refused by name;
 - the role "developer" is read as a system message, and comes back as "system".
 
 Reasoning is read from `reasoning_content` and `reasoning`, and written as `reasoning_content`. Signed and
-encrypted reasoning, and reasoning in several parts, stands in `reasoning_details`, the form that routers in
-front of signing providers use, verbatim and in order. What else stands in a part goes into
-`provider_metadata["openai"]`, and back; what else stands in a message is kept in its `payload`, and stays.
+encrypted reasoning, and reasoning in several parts, stands in `reasoning_details` instead, the form that
+routers in front of signing providers use, verbatim and in order.
+
+One part that cannot be read does not cost the conversation: a part of unknown type becomes an `UnknownPart`,
+which goes back as it came, and a call whose arguments are no object, or repeat a key, a malformed call. What
+else stands in a part goes into `provider_metadata["openai"]`, and back; what else stands in a message is kept
+in its `payload`, and stays.
 """
 
 from localagent.prompt.request import Target

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from localagent.messages import (
@@ -18,15 +17,16 @@ from localagent.messages import (
     ToolCallPart,
     ToolMessage,
     ToolResultPart,
+    UnknownPart,
     Usage,
     UserMessage,
     parse_object,
 )
-from localagent.messages.values import quoted
 from localagent.wire.extras import collect, keep, sign
 from localagent.wire.folded import Waiting
-from localagent.wire.openai.writing import NAMELESS
+from localagent.wire.openai.writing import DETAIL, NAMELESS
 from localagent.wire.payload import Fields, at, objects
+from localagent.wording import quoted
 
 _AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 _STOP_REASONS: dict[str | None, StopReason] = {
@@ -140,7 +140,7 @@ def _part(block: Fields) -> Any:
         case "file":
             return _file(block, block.object("file"))
         case _:
-            raise block.wrong(f"unknown part type {kind!r:.60}", "type")
+            return block.unknown("openai", kind)
 
 
 def _file(block: Fields, inner: Fields) -> ImagePart:
@@ -158,8 +158,8 @@ def _file(block: Fields, inner: Fields) -> ImagePart:
 # -- assistant turns and results --------------------------------------------------------------------------
 
 
-def _assistant(turn: Fields, broken: str | None = None) -> list[Any]:
-    """`broken`: why a call whose arguments are no object is kept as malformed; None refuses it."""
+def _assistant(turn: Fields, broken: str = "syntax") -> list[Any]:
+    """`broken`: why a call is malformed whose arguments are no object."""
     parts: list[Any] = _reasoning(turn)
     content = turn.take("content")
     if isinstance(content, str):
@@ -169,27 +169,29 @@ def _assistant(turn: Fields, broken: str | None = None) -> list[Any]:
     refusal = turn.maybe_text("refusal")
     if refusal:
         parts.append(TextPart(text=refusal, provider_metadata={"openai": {"refusal": refusal}}))
-    for gone in ("function_call", "audio"):
-        if turn.take(gone) is not None:
-            raise turn.wrong("not read here: use tool_calls and text", gone)
-    return [*parts, *(_call(call, broken) for call in turn.objects("tool_calls"))]
+    if (audio := turn.maybe_object("audio")) is not None:
+        parts.append(audio.unknown("openai", "audio"))
+    parts += (_call(call, broken) for call in turn.objects("tool_calls"))
+    if (only := turn.maybe_object("function_call")) is not None:  # before there were several, with ids
+        parts.append(_function(only, "", broken))
+    return parts
 
 
-def _reasoning(turn: Fields) -> list[ReasoningPart]:
+def _reasoning(turn: Fields) -> list[Any]:
     """`reasoning_details` where there are any, else the plain text under either name."""
     plain = turn.maybe_text("reasoning_content")
     other = turn.maybe_text("reasoning")
     details = [_detail(detail) for detail in turn.objects("reasoning_details")]
     text = plain or other
-    if text and not any(detail.text for detail in details):
+    if text and not any(isinstance(detail, ReasoningPart) and detail.text for detail in details):
         return [ReasoningPart(text=text), *details]
     return details
 
 
-def _detail(detail: Fields) -> ReasoningPart:
+def _detail(detail: Fields) -> ReasoningPart | UnknownPart:
     kind = detail.text("type")
     if kind not in ("reasoning.text", "reasoning.encrypted", "reasoning.redacted", "reasoning.summary"):
-        raise detail.wrong(f"unknown kind of reasoning {kind!r:.60}", "type")
+        return detail.unknown(DETAIL, kind)
     text = detail.text("summary") if kind == "reasoning.summary" else detail.maybe_text("text") or ""
     signature, data = detail.maybe_text("signature"), detail.maybe_text("data")
     rest = detail.rest() | ({"type": kind} if kind == "reasoning.summary" else {})
@@ -202,22 +204,31 @@ def _detail(detail: Fields) -> ReasoningPart:
     )
 
 
-def _call(call: Fields, broken: str | None) -> ToolCallPart | MalformedToolCallPart:
-    kind = call.maybe_text("type") or "function"
-    if kind != "function":
-        raise call.wrong(f"unknown type of call {kind!r:.60}", "type")
-    function, call_id = call.object("function"), call.maybe_text("id") or ""
-    name, arguments = function.text("name"), function.text("arguments")
+def _call(call: Fields, broken: str) -> ToolCallPart | MalformedToolCallPart:
+    kind, call_id = call.maybe_text("type") or "function", call.maybe_text("id") or ""
+    if kind != "function":  # kept with its id, so that its result still has something to answer
+        raw = call.spell({"type": kind, **call.rest()})
+        return MalformedToolCallPart(raw=raw, reason="not_a_call", id=call_id)
+    function = call.object("function")
+    part = _function(function, call_id, broken)
+    if isinstance(part, MalformedToolCallPart):
+        return part
+    return part.model_copy(update={"provider_metadata": collect(call, "openai", function=function)})
+
+
+def _function(function: Fields, call_id: str, broken: str) -> ToolCallPart | MalformedToolCallPart:
+    name, arguments = function.text("name"), function.take("arguments")
+    arguments = "" if arguments is None else arguments
+    if not isinstance(arguments, str):  # an object, as some servers write them, or nothing that can be read
+        arguments = function.spell(arguments)
     written = arguments if arguments.strip() else ""  # some models write nothing for no arguments
-    if broken is not None and written:
-        try:
-            parse_object(written)
-        except ValueError:
-            raw = f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {arguments}}}'
-            return MalformedToolCallPart(raw=raw, reason=broken, name=name, id=call_id)
     with at(f"{function.where}.arguments"):
-        metadata = collect(call, "openai", function=function)
-        return ToolCallPart(id=call_id, name=name, arguments_text=written, provider_metadata=metadata)
+        try:
+            parsed = parse_object(written or "{}")
+        except ValueError:
+            raw = f'{{"name": {function.spell(name)}, "arguments": {arguments}}}'
+            return MalformedToolCallPart(raw=raw, reason=broken, name=name, id=call_id)
+        return ToolCallPart(id=call_id, name=name, arguments=parsed, arguments_text=written)
 
 
 def _result(turn: Fields, waiting: Waiting) -> ToolMessage:

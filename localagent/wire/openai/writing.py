@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
-from typing import Any, assert_never
+from typing import Any
 
 from localagent.errors import Unsupported
 from localagent.messages import (
@@ -20,12 +19,14 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
-from localagent.messages.values import quoted
-from localagent.wire.extras import attach
+from localagent.wire.extras import attach, verbatim
+from localagent.wording import quoted
 
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3"}
 NAMELESS = "file.pdf"
 """The API wants a name for a file; this one is not read back."""
+DETAIL = "openai.reasoning"
+"""The prefix of unknown entries of `reasoning_details`."""
 _OBJECTS = frozenset({"image_url", "input_audio", "file", "function"})
 
 
@@ -41,7 +42,10 @@ def to_wire(messages: Sequence[ModelMessage]) -> list[dict[str, Any]]:
             case ToolMessage():
                 turns += (_attach(_result(part), part) for part in message.content)
             case _:
-                assert_never(message)
+                raise Unsupported(
+                    f"the OpenAI wire cannot carry a message of role {message.role!r}: build_request makes "
+                    "one of it that can be sent"
+                )
     return turns
 
 
@@ -51,7 +55,7 @@ def _content(parts: Sequence[Any]) -> str | list[dict[str, Any]]:
         return ""
     if len(parts) == 1 and isinstance(parts[0], TextPart) and not _extra(parts[0]):
         return parts[0].text
-    return [_attach(_part(part), part) for part in parts]
+    return [verbatim(part, "openai") or _attach(_part(part), part) for part in parts]
 
 
 def _part(part: Any) -> dict[str, Any]:
@@ -63,15 +67,15 @@ def _part(part: Any) -> dict[str, Any]:
         case ImagePart(url=str(url)) if _is_picture(part):
             return {"type": "image_url", "image_url": {"url": url}}
         case ImagePart(data=bytes()) if part.media_type and _is_picture(part):
-            return {"type": "image_url", "image_url": {"url": _data_url(part)}}
+            return {"type": "image_url", "image_url": {"url": part.data_url()}}
         case ImagePart(data=bytes(), media_type="application/pdf"):
             named = _extra(part).get("file")
             name = {} if isinstance(named, dict) and "filename" in named else {"filename": NAMELESS}
-            return {"type": "file", "file": {**name, "file_data": _data_url(part)}}
+            return {"type": "file", "file": {**name, "file_data": part.data_url()}}
         case ImagePart(file_id=str(file_id)):
             return {"type": "file", "file": {"file_id": file_id}}
-        case AudioPart(data=bytes(data), media_type=kind) if kind in AUDIO_FORMATS:
-            sound = {"data": base64.b64encode(data).decode(), "format": AUDIO_FORMATS[kind]}
+        case AudioPart(data=bytes(), media_type=kind) if kind in AUDIO_FORMATS:
+            sound = {"data": part.to_base64(), "format": AUDIO_FORMATS[kind]}
             return {"type": "input_audio", "input_audio": sound}
         case ImagePart() | AudioPart():
             source = "a URL" if part.url else "a file id" if part.file_id else "bytes"
@@ -83,17 +87,22 @@ def _part(part: Any) -> dict[str, Any]:
 def _assistant(message: AssistantMessage) -> dict[str, Any]:
     reasoning = [part for part in message.content if isinstance(part, ReasoningPart)]
     calls = [part for part in message.content if isinstance(part, ToolCallPart)]
-    others = [part for part in message.content if not isinstance(part, ReasoningPart | ToolCallPart)]
+    unread = [detail for part in message.content if (detail := verbatim(part, DETAIL))]
+    others = [
+        part
+        for part in message.content
+        if not isinstance(part, ReasoningPart | ToolCallPart) and verbatim(part, DETAIL) is None
+    ]
     for part in others:
-        if not isinstance(part, TextPart):
+        if not isinstance(part, TextPart) and verbatim(part, "openai") is None:
             raise Unsupported(
                 f"the OpenAI wire cannot carry a part of kind {part.kind!r:.60} from an assistant"
             )
     turn: dict[str, Any] = {"role": "assistant", "content": _content(others)}
-    if message.reasoning:
+    if unread or len(reasoning) > 1 or any(map(_needs_details, reasoning)):
+        turn["reasoning_details"] = [*(_attach(_detail(part), part) for part in reasoning), *unread]
+    elif message.reasoning:  # one form or the other: a server that reads both would show it twice
         turn["reasoning_content"] = message.reasoning
-    if len(reasoning) > 1 or any(map(_needs_details, reasoning)):
-        turn["reasoning_details"] = [_attach(_detail(part), part) for part in reasoning]
     if calls:
         turn["tool_calls"] = [_attach(_call(call), call) for call in calls]
     return turn
@@ -129,21 +138,17 @@ def _result(part: Any) -> dict[str, Any]:
     if isinstance(content, str):
         return {"role": "tool", "tool_call_id": part.call_id, "content": content}
     for item in content:
-        if not isinstance(item, TextPart):
+        if not isinstance(item, TextPart) and verbatim(item, "openai") is None:
             raise Unsupported(
                 f"the OpenAI wire cannot carry a part of kind {item.kind!r:.60} "
                 f"in the result of {part.name!r:.60}: it takes text"
             )
-    parts = [_attach(_part(item), item) for item in content]
+    parts = [verbatim(item, "openai") or _attach(_part(item), item) for item in content]
     return {"role": "tool", "tool_call_id": part.call_id, "content": parts or ""}
 
 
 def _is_picture(part: ImagePart) -> bool:
     return part.media_type is None or part.media_type.startswith("image/")
-
-
-def _data_url(part: ImagePart) -> str:
-    return f"data:{part.media_type};base64,{base64.b64encode(part.data or b'').decode()}"
 
 
 def _extra(part: Any) -> dict[str, Any]:

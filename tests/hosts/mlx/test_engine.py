@@ -15,7 +15,7 @@ from localagent.hosts.mlx import library as library_module
 from localagent.hosts.mlx.engine import MlxEngine
 from localagent.hosts.mlx.folder import read_folder
 from localagent.hosts.mlx.library import library
-from localagent.hosts.protocol import Sampling
+from localagent.hosts.sampling import Sampling
 from tests.hosts.mlx.folders import CONFIGS, TEMPLATE, write_folder, write_json
 
 pytestmark = pytest.mark.engine
@@ -196,7 +196,7 @@ assert "mlx" not in sys.modules
 from localagent.hosts.mlx.library import end_thread, library
 from localagent.hosts.mlx.engine import MlxEngine
 from localagent.hosts.owner import OwnerThread
-from localagent.hosts.protocol import Sampling
+from localagent.hosts.sampling import Sampling
 assert not {{"mlx", "mlx_lm", "numpy", "tokenizers", "transformers"}} & set(sys.modules)
 library()
 kept = []

@@ -10,7 +10,7 @@ import pytest
 
 from localagent.hosts.mlx.library import library
 from localagent.hosts.mlx.sampling import PENALTY_WINDOW, Sampler
-from localagent.hosts.protocol import Sampling
+from localagent.hosts.sampling import Sampling
 
 pytestmark = pytest.mark.engine
 

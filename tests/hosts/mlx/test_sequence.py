@@ -10,7 +10,7 @@ import pytest
 
 from localagent.errors import EngineFailed
 from localagent.hosts.engine import Packed, State
-from localagent.hosts.protocol import Sampling
+from localagent.hosts.sampling import Sampling
 
 pytestmark = pytest.mark.engine
 

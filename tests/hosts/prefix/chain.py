@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from localagent.hosts.engine import Cancelled, Packed, State
-from localagent.hosts.protocol import Sampling
+from localagent.hosts.sampling import Sampling
 
 _PRIME = (1 << 61) - 1
 

@@ -1,4 +1,4 @@
-"""The calls of a turn while they run: beside each other, alone, too long, and what they tell."""
+"""Calls run beside each other or alone, within their time; results keep the order of the calls."""
 
 from __future__ import annotations
 
@@ -7,19 +7,12 @@ import time
 
 import pytest
 
-from localagent.agent import (
-    Agent,
-    ToolEnded,
-    ToolProgress,
-)
+from localagent.agent import Agent, ToolEnded, ToolProgress, middleware
 from localagent.prompt.request import build_request
-from localagent.tools import ToolContext, tool
+from localagent.tools import Tool, ToolContext, ToolSet, tool
 from localagent.wire import chat_template
-from tests.agent.replaying import block, follow, scripted
-from tests.agent.sample_tools import (
-    add,
-    finish,
-)
+from tests.agent.replaying import block, follow, lines, scripted
+from tests.agent.sample_tools import add, finish
 
 
 def test_parallel_calls_run_beside_each_other():
@@ -113,7 +106,7 @@ def test_the_agent_has_a_time_limit_for_all_tools():
     assert "within 0.1 seconds" in done.messages[2].text
 
 
-def test_progress():
+def test_progress_is_what_a_tool_reports_and_not_what_it_prints(capsys):
     @tool
     def work(context: ToolContext) -> str:
         context.progress("half", 0.5)
@@ -122,36 +115,26 @@ def test_progress():
 
     events, done = follow(Agent(scripted(block("work()"), "Done."), [work]))
     told = [(event.text, event.share) for event in events if isinstance(event, ToolProgress)]
-    assert told == [("half", 0.5), ("printed", None)]
+    assert told == [("half", 0.5)]
     (result,) = done.messages[2].results
-    assert (result.text, result.metadata["printed"]) == ("work", "printed\n")
+    assert (result.text, result.metadata) == ("work", {})
+    assert capsys.readouterr().out == "printed\n"
 
 
 def test_progress_is_told_whatever_a_tool_says():
     @tool
-    def work(context: ToolContext) -> None:
+    def work(context: ToolContext) -> str:
         context.progress(5, "x")
         context.progress("\ud800", float("nan"))
         context.progress("over", 7)
-        print("\ud800", end="")
+        return "said"
 
     events, done = follow(Agent(scripted(block("work()"), "Done."), [work]))
     told = [(event.text, event.share) for event in events if isinstance(event, ToolProgress)]
-    assert told == [("5", None), ("\\ud800", None), ("over", 1.0), ("\\ud800", None)]
+    assert told == [("5", None), ("\\ud800", None), ("over", 1.0)]
     (result,) = done.messages[2].results
-    assert (result.text, result.is_error) == ("\\ud800", False)
+    assert (result.text, result.is_error) == ("said", False)
     result.model_dump_json().encode()
-
-
-def test_a_tool_that_prints_much_is_not_slowed_down():
-    @tool
-    def work() -> None:
-        for _ in range(50_000):  # each piece took as long as there were pieces before it
-            print(1)
-
-    _, done = follow(Agent(scripted(block("work()"), "Done."), [work], tool_timeout=30))
-    (result,) = done.messages[2].results
-    assert result.text == "1\n" * 50_000
 
 
 def test_metadata_is_kept_and_not_sent():
@@ -160,3 +143,48 @@ def test_metadata_is_kept_and_not_sent():
     assert result.metadata == {"n": 1}
     sent = build_request(done.messages, chat_template.TARGET).messages
     assert "metadata" not in str(sent[-1].model_dump(exclude_defaults=True))
+
+
+def noting(bound: list) -> Tool:
+    """A tool that notes each time that a call of it is bound."""
+
+    def bind(arguments):
+        bound.append(arguments)
+        return lambda context: "done"
+
+    return Tool(name="look", description="", parameters={"type": "object", "properties": {}}, bind=bind)
+
+
+def test_a_call_is_looked_up_and_bound_once(monkeypatch):
+    looked_up, bound = [], []
+    find = ToolSet.find
+    monkeypatch.setattr(ToolSet, "find", lambda self, name: looked_up.append(name) or find(self, name))
+
+    @middleware("around_tool")
+    def watch(call, proceed, run):
+        return proceed(call)
+
+    _, done = follow(Agent(scripted(block("look()"), "Done."), [noting(bound)], middleware=[watch]))
+    assert (lines(done.messages)[2], looked_up, bound) == ("tool: done", ["look"], [{}])
+
+
+def test_a_hook_that_proceeds_twice_has_the_call_bound_again():
+    bound = []
+
+    @middleware("around_tool")
+    def again(call, proceed, run):
+        proceed(call)
+        return proceed(call)
+
+    _, done = follow(Agent(scripted(block("look()"), "Done."), [noting(bound)], middleware=[again]))
+    assert (lines(done.messages)[2], len(bound)) == ("tool: done", 2)
+
+
+def test_a_hook_may_not_name_a_tool_that_does_not_exist():
+    @middleware("around_tool")
+    def rename(call, proceed, run):
+        return proceed(call.model_copy(update={"name": "subtract"}))
+
+    agent = Agent(scripted(block("add(a=1)"), "Done."), [add], middleware=[rename])
+    _, done = follow(agent)
+    assert lines(done.messages)[2] == f"tool: ! {agent.toolset().unknown('subtract')}"

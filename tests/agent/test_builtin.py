@@ -1,4 +1,4 @@
-"""The middleware that is included: in a run, and on messages as tables."""
+"""Built-in middleware leaves the history as it is, and says where something is left out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from localagent.agent import (
     ToolEnded,
     middleware,
 )
-from localagent.agent.clipping import LEFT_OUT, clip_message, clip_text
+from localagent.agent.builtin import LEFT_OUT, clip_text
+from localagent.agent.summarising import clip_message
 from localagent.errors import UsageError
 from localagent.log import MessageLog, read_log
 from localagent.messages import (

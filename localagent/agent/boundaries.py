@@ -1,7 +1,7 @@
 """Where a conversation may be cut in two: what is summarised, and what stays as it was said. Pure.
 
-Knows messages. Contract: a cut never separates calls from their results, nor a rescue from what it answers;
-it lies behind the earlier summary, and never behind a request that nobody has begun to answer.
+A cut never separates calls from their results, nor a rescue from the output it corrects. It lies after the
+earlier summary, which must be part of the new one, and never after a request that nobody has begun to answer.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from localagent.messages import (
     Message,
     RescueMessage,
     SystemMessage,
-    ToolMessage,
-    ToolResultPart,
     UserMessage,
 )
+from localagent.session.context import count_results
 
+# Neither is part of what is said: instructions stand outside of it, and no model is told a custom message.
 _TELLS_NOTHING = (SystemMessage, CustomMessage)
 
 
 def beginning(messages: Sequence[Message]) -> int:
-    """Where what a model is told begins: behind the last flush."""
+    """Where the part that a model is told begins: after the last flush."""
     return 1 + max((at for at, m in enumerate(messages) if isinstance(m, FlushMessage)), default=-1)
 
 
 def blocks(messages: Sequence[Message]) -> list[Sequence[Message]]:
-    """The messages in pieces that must stay whole: one message, or calls with all that answers them."""
+    """The messages in blocks that must stay whole: one message, or calls with all that answers them."""
     return [messages[start:end] for start, end in pairwise([*_starts(messages), len(messages)])]
 
 
 def places(messages: Sequence[Message]) -> list[int]:
-    """All places for a cut, from first to last: `messages[place:]` would be kept.
+    """All places for a cut, from first to last: a cut at `place` keeps `messages[place:]`.
 
-    The last may be the end, where nothing is kept. Before each something is said that no summary tells yet.
+    The last may be the end, where nothing is kept. Before each there is something to summarise.
     """
     summaries = (at for at, m in enumerate(messages) if isinstance(m, CompactionSummaryMessage))
     untold = max(beginning(messages), 1 + max(summaries, default=-1))
@@ -61,9 +61,9 @@ def choose(
 ) -> int:
     """The best of the places that were found.
 
-    `size` counts the tokens of a request after a cut. As much is kept as `wanted` allows. The last request
-    with all that came of it, or else the newest block, is kept even so if it is within `most`; if it is not,
-    nothing is kept where that is possible.
+    `size` counts the tokens of a request after a cut at a place. As much is kept as fits `wanted`. More is
+    kept where `most` allows it: the last request with all that came of it, or else the newest block. Where
+    neither fits, as little is kept as possible.
     """
     end, asked = len(messages), last_request(messages)
     number = bisect_left(found, True, key=lambda place: size(place) <= wanted)
@@ -82,17 +82,17 @@ def choose(
 
 
 def last_request(messages: Sequence[Message]) -> int | None:
-    """Where the user's last request stands, behind the earlier summary, if it stands there."""
+    """Where the user's last request stands; None if it stands before the last summary or flush."""
     for at in reversed(range(beginning(messages), len(messages))):
         if isinstance(messages[at], CompactionSummaryMessage):
             return None
-        if isinstance(messages[at], UserMessage) and _results(messages[at]) < len(messages[at].content):
+        if isinstance(messages[at], UserMessage) and count_results(messages[at]) < len(messages[at].content):
             return at
     return None
 
 
 def is_answered(messages: Sequence[Message]) -> bool:
-    """Whether nothing is left to do: the last word is a whole answer of the model's, without calls."""
+    """Whether nothing is left to do: the last message is a whole answer of the model, without calls."""
     told = [m for m in messages[beginning(messages) :] if not isinstance(m, _TELLS_NOTHING)]
     last = told[-1] if told else None
     return (
@@ -114,8 +114,8 @@ def _starts(messages: Sequence[Message]) -> list[int]:
     starts: list[int] = []
     exchange: int | None = None
     for at, message in enumerate(messages):
-        if exchange is not None and (_results(message) or isinstance(message, RescueMessage)):
-            del starts[exchange:]
+        if exchange is not None and (count_results(message) or isinstance(message, RescueMessage)):
+            del starts[exchange:]  # all between the calls and this belongs to one block
             continue
         starts.append(at)
         if isinstance(message, AssistantMessage):
@@ -124,12 +124,6 @@ def _starts(messages: Sequence[Message]) -> list[int]:
 
 
 def _is_open(turn: Sequence[Message]) -> bool:
-    """Whether calls of the message in front have no result yet."""
+    """Whether calls of the first message have no result yet."""
     first = turn[0]
-    return isinstance(first, AssistantMessage) and sum(map(_results, turn)) < len(first.tool_calls)
-
-
-def _results(message: Message) -> int:
-    if not isinstance(message, ToolMessage | UserMessage):
-        return 0
-    return sum(isinstance(part, ToolResultPart) for part in message.content)
+    return isinstance(first, AssistantMessage) and sum(map(count_results, turn)) < len(first.tool_calls)

@@ -1,4 +1,4 @@
-"""What a model is told that has lost its way, and what counts as that."""
+"""A model is told what was wrong with its output, in words it can use, and only if something was."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from localagent.agent import Agent, Retried, middleware
-from localagent.agent.gate import Slot
-from localagent.agent.rounds import ALSO_RAN, EMPTY, LONGEST, NO_TOOLS, Rounds, also_ran, what_was_wrong
+from localagent.agent import Agent, Retried
+from localagent.agent.recovery import ALSO_RAN, EMPTY, LONGEST, NO_TOOLS, Rounds, also_ran, what_was_wrong
+from localagent.agent.slot import Slot
 from localagent.messages import AssistantMessage, MalformedToolCallPart, TextPart, ToolCallPart
-from tests.agent.replaying import block, follow, lines, scripted
+from tests.agent.replaying import block, follow, scripted
 from tests.agent.sample_tools import add, get, look
 
 LOST = MalformedToolCallPart(raw="[f(", reason="truncated", name="f")
@@ -74,13 +74,3 @@ def test_counters_begin_below_one() -> None:
     assert [rounds.may_rescue(wrong=True), rounds.may_rescue(wrong=True)] == [True, False]
     assert rounds.may_rescue(wrong=False)
     assert rounds.may_rescue(wrong=True), "only those in a row count"
-
-
-def test_a_hook_may_not_name_a_tool_that_there_is_not() -> None:
-    @middleware("around_tool")
-    def rename(call: ToolCallPart, proceed: Any, run: Any) -> Any:
-        return proceed(call.model_copy(update={"name": "subtract"}))
-
-    agent = Agent(scripted(block("add(a=1)"), "Done."), [add], middleware=[rename])
-    _, done = follow(agent)
-    assert lines(done.messages)[2] == f"tool: ! {agent.toolset().unknown('subtract')}"

@@ -1,4 +1,4 @@
-"""The gate: what is decided about the calls of a turn, who is told of it, and a run that is stopped meanwhile."""
+"""Calls of a turn are decided together; denials are told, and nothing runs once the run is stopped."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from localagent.agent import (
     Rule,
     RunFailed,
 )
-from localagent.agent.batch import NOT_RUN
-from localagent.agent.gate import NOBODY, approve, open_slots
-from localagent.agent.waiting import Cancel, Coroutines
+from localagent.agent.approvals import NOBODY, approve
+from localagent.agent.concurrency import Cancel, Coroutines
+from localagent.agent.slot import NOT_RUN, open_slots
 from localagent.errors import InvalidMessage
 from localagent.messages import ToolCallPart
 from localagent.tools import ToolSet, tool
@@ -140,6 +140,6 @@ def test_changed_arguments_that_json_cannot_say_fail_the_run_and_leave_a_history
     *_, last = agent.run("Go.", history=history)
     assert isinstance(last, RunFailed)
     assert isinstance(last.error, InvalidMessage)
-    assert "the changed arguments of 'send' are no JSON" in str(last.error)
+    assert "the changed arguments of 'send' are not JSON" in str(last.error)
     assert ran == []
     assert [result.is_error for result in history[2].results] == [True, True]

@@ -1,6 +1,6 @@
 """What the loop says to a model that has lost its way, and when it stops saying it.
 
-Knows messages. Holds the counters of one run: turns, rescues, rounds that repeat the one before.
+`Rounds` holds the counters of one run: turns, rescues in a row, rounds that repeat the one before.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from localagent.agent.gate import Slot, prefixed
+from localagent.agent.slot import Slot, prefixed
 from localagent.messages import AssistantMessage, MalformedToolCallPart, ToolResultPart
 from localagent.tools.names import normal_name
 
@@ -29,20 +29,19 @@ NO_TOOLS = "There are no tools here. Answer in plain words."
 DROPPED = "A tool call that could not be read was dropped when the conversation was handed over."
 ALSO_RAN = "\nThe other calls of that message were run: {}."
 LONGEST = 100
-"""Characters of a call's arguments in a sentence that only names it."""
-UNREADABLE = "could not be read and was not run"
+"""Characters of a call's arguments where it is only named."""
 REASONS = {
     "truncated": "it was cut off before it was complete",
-    "not_a_call": "something stands among the calls that is no call",
+    "not_a_call": "there is something among the calls that is not a call",
     "positional_argument": "an argument has no name: write every argument with its name",
     "missing_value": "an argument has no value",
     "not_a_literal": "a value is an expression: write plain values only",
     "not_finite": "a number is too large",
-    "syntax": "a character stands where none can stand",
+    "syntax": "there is a character where none can be",
     "unclosed_string": "a string is not closed",
     "ambiguous_quote": "a quote within a string can be read in two ways: escape it",
     "unclosed": "the list of calls is not closed",
-    "call_in_reasoning": "it stands in your reasoning, which never ended: end it before you call",
+    "call_in_reasoning": "it is in your reasoning, which never ended: end it before you call",
     "too_deep": "its values are nested too deep",
     "too_large": "a number has too many digits",
 }
@@ -52,9 +51,9 @@ REASONS = {
 def what_was_wrong(
     message: AssistantMessage, *, had_tools: bool
 ) -> tuple[Literal["malformed", "empty"], str] | None:
-    """What a model is to be told of a message that nobody can use as it is, and why; or None.
+    """Why a message cannot be used as it is, and what the model is told; None for one that can.
 
-    Without tools, and at the token limit, an empty answer is what there is to have.
+    An empty answer without tools, or at the token limit, is no fault: asking again would not help.
     """
     lost = [part for part in message.malformed_tool_calls if part.lost_call]
     if lost and not had_tools:
@@ -67,7 +66,7 @@ def what_was_wrong(
 
 
 def also_ran(slots: Sequence[Slot]) -> str:
-    """What is added to that where good calls stood beside: the model is not to write them again."""
+    """What is added about good calls beside the bad ones: the model need not write them again."""
     ran = [
         f"{slot.asked.name}({_short(slot.asked.described_arguments)})"
         for slot in slots
@@ -82,7 +81,7 @@ def _short(text: str) -> str:
 
 def _explain(part: MalformedToolCallPart) -> str:
     name = f"The call of {part.name!r:.80}" if part.name else "A tool call"
-    return f"{name} {UNREADABLE}: {REASONS.get(part.reason, part.reason)}."
+    return f"{name} could not be read and was not run: {REASONS.get(part.reason, part.reason)}."
 
 
 _Identity = tuple[str, str]
@@ -98,14 +97,15 @@ class Rounds:
     turn: int = -1
     """The present turn, from 0."""
     rescues: int = 0
-    """In a row."""
+    """Messages in a row that could not be used."""
     repeats: int = 0
-    """In a row."""
+    """Rounds in a row that only repeated the one before."""
     _last: list[tuple[_Identity, ToolResultPart | None]] = field(default_factory=list)
     """The calls of the last round that had any, with the results they had when they were run."""
     _last_turn: int = -1
+    """When that was."""
     _rescued: list[tuple[_Identity, ToolResultPart | None]] = field(default_factory=list)
-    """Calls that stood beside malformed ones, which the model was told to write again."""
+    """Calls beside malformed ones, which the model often writes again with those it is asked for."""
 
     @property
     def is_last(self) -> bool:
@@ -113,10 +113,10 @@ class Rounds:
         return self.turn + 1 >= self.max_turns
 
     def repeats_last(self, slots: Sequence[Slot]) -> bool:
-        """Whether these are once more the calls of the round before, which then get its results.
+        """Whether these are once more the calls of the round before; if so, they get its results.
 
-        Those that are repeatable run again all the same. Behind a rescue it is no repetition: each call that
-        was run beside the malformed ones gets its result, and the others may run.
+        Repeatable calls run again all the same. After a rescue nothing counts as a repetition: a call that
+        ran beside the malformed ones gets the result that it had, and the others may run.
         """
         asked = [_identity(slot) for slot in slots]
         once = [not (slot.tool and slot.tool.repeatable) for slot in slots]
@@ -134,7 +134,7 @@ class Rounds:
         return same
 
     def _take(self, identity: _Identity) -> ToolResultPart | None:
-        """The result of such a call beside a malformed one; each is given once, as often as it was made."""
+        """The result of that call beside malformed ones. It is taken: the same call twice has two results."""
         for each in self._rescued:
             if each[0] == identity:
                 self._rescued.remove(each)
@@ -142,14 +142,14 @@ class Rounds:
         return None
 
     def keep_results(self, slots: Sequence[Slot]) -> None:
-        """Remember what came of a round that was run; calls that were too many are free to be made again."""
+        """Remember the results of a round. Calls beyond the limit have none: they may be made again."""
         self._last = [
             (identity, before or (None if slot.too_many else slot.result))
             for (identity, before), slot in zip(self._last, slots, strict=True)
         ]
 
     def may_rescue(self, *, wrong: bool) -> bool:
-        """Count a message; whether the model may be corrected once more."""
+        """Count a message. Whether the model may be corrected once more."""
         self.rescues = self.rescues + 1 if wrong else 0
         if not wrong:
             self._rescued = []
@@ -158,7 +158,7 @@ class Rounds:
         return self.rescues <= self.max_rescues
 
     def change_agent(self) -> None:
-        """Another agent goes on: nothing that it does repeats what the one before did."""
+        """Another agent goes on: it repeats nothing, whatever the one before did."""
         self.rescues = self.repeats = 0
         self._last, self._rescued = [], []
 

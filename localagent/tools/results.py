@@ -1,7 +1,7 @@
-"""Results of tool calls, out of whatever a tool returned or raised.
+"""Results of tool calls, made of whatever a tool returned or raised.
 
-Knows values of Python's and the parts of messages. Does not know the loop. Contract: a result comes out of
-any value and any exception; what cannot be said is an error result that names the type. Nothing raises here.
+Nothing raises here: any value and any exception becomes a result. A value that cannot be told becomes an
+error result that names its type.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from localagent.messages import (
     UnknownPart,
     media,
 )
-from localagent.tools.findings import one_line, writable
 from localagent.tools.jsonable import MAX_VALUES, as_json
 from localagent.tools.tool import ToolOutput
+from localagent.wording import one_line, writable
 
 MAX_ERROR = 2_000
 """Characters of an exception's message that models get to read."""
 MAX_TRACEBACK = 20_000
+"""Characters of a traceback that the result's metadata keeps, for people."""
 MAX_LEAVES = 5
 """Exceptions of a group that models get to read."""
 
@@ -39,7 +40,7 @@ _PARTS = (TextPart, ImagePart, AudioPart, UnknownPart)
 
 
 def as_result(call: ToolCallPart, value: Any) -> ToolResultPart:
-    """What a tool returned, as the result of the call."""
+    """The result of a call that returned `value`."""
     try:
         if isinstance(value, ToolResultPart):
             return value.model_copy(update={"call_id": call.id, "name": call.name})
@@ -52,12 +53,12 @@ def as_result(call: ToolCallPart, value: Any) -> ToolResultPart:
             terminate=bool(output.terminate),
             metadata=_metadata(output.metadata),
         )
-    except Exception as error:  # objects of others' run others' code when they are looked at
+    except Exception as error:  # looking at a tool's objects runs the tool's own code
         return _unsayable(call, value, error)
 
 
 def as_error(call: ToolCallPart, error: BaseException) -> ToolResultPart:
-    """What a tool raised. A ToolError speaks for itself; of others the model reads one line."""
+    """The error result of a call that raised. The model reads a ToolError as it is, one line of any other."""
     said = writable(_message(error))
     if isinstance(error, ToolError):
         return _failed(call, said.strip() or _type(error))
@@ -76,10 +77,10 @@ def _unsayable(call: ToolCallPart, value: Any, error: Exception) -> ToolResultPa
     inner = value.content if type(value) is ToolOutput else value
     reason = _message(error)
     if type(inner) is types.CoroutineType:
-        reason = "nobody awaited it"
+        reason = "it was never awaited"
         with contextlib.suppress(Exception):
             inner.close()
-    what = one_line(f"a {_type(inner)} ({reason})", MAX_ERROR)
+    what = one_line(writable(f"a {_type(inner)} ({reason})"), MAX_ERROR)
     return _failed(call, f"The tool ran, but what it returned cannot be told: {what}.")
 
 
@@ -97,7 +98,7 @@ def _content(value: Any) -> str | tuple[ResultPart, ...]:
 
 
 def _part(value: Any) -> ResultPart | None:
-    """The part that a value is, or media that it holds; None for everything that is text."""
+    """A value that is a part or holds media, as a part; None for what is told as text."""
     if isinstance(value, _PARTS):
         return value
     if media.is_pil_image(value):
@@ -116,7 +117,7 @@ def _text(value: Any) -> str:
 
 
 def _metadata(given: Any) -> dict[str, Any]:
-    """Metadata as far as it is JSON; what is not is named by its type, and not worth an error result."""
+    """Metadata as JSON. A value that is none is named by its type: not worth an error result."""
     if not isinstance(given, Mapping):
         given = {"metadata": given}
     found: dict[str, Any] = {}
@@ -125,16 +126,16 @@ def _metadata(given: Any) -> dict[str, Any]:
             plain = as_json(value)
         except Exception:
             plain = f"<{_type(value)}>"
-        found[one_line(str(key), 200)] = plain
+        found[one_line(writable(str(key)), 200)] = plain
     return found
 
 
 def _message(error: BaseException) -> str:
-    """What an exception says; a group, as a TaskGroup raises, only counts: what those in it say follows."""
+    """What an exception says. A group only says how many it holds, so what those say is added."""
     try:
         said = str(error)
     except Exception as another:
-        said = f"(no message: {_type(another)} while it was read)"
+        said = f"(no message: reading it raised {_type(another)})"
     if type(error) in (ExceptionGroup, BaseExceptionGroup):
         several = itertools.islice(_leaves(error), MAX_LEAVES)
         said += f": {'; '.join(f'{_type(each)}: {_message(each)}'.removesuffix(': ') for each in several)}"
@@ -142,7 +143,7 @@ def _message(error: BaseException) -> str:
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions in a group, also those in groups in it; others are one themselves."""
+    """The exceptions in a group and in the groups in it; of any other exception itself."""
     waiting = [error]
     while waiting:
         each = waiting.pop()

@@ -27,7 +27,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from localagent.errors import InvalidArguments, ToolError
 from localagent.messages import AudioPart, ImagePart, TextPart, ToolCallPart, ToolResultPart, UnknownPart
 from localagent.tools import ToolOutput
-from localagent.tools.outcome import MAX_ERROR, MAX_TRACEBACK, as_error, as_result
+from localagent.tools.results import MAX_ERROR, MAX_TRACEBACK, as_error, as_result
 from tests.messages.strategies import json_values
 
 CALL = ToolCallPart(id="7", name="f", arguments={"x": 1})
@@ -225,8 +225,8 @@ async def async_generator(): yield  # fmt: skip
         (lambda: [iter([1])], "list_iterator"),
         (lambda: {"a": map(str, [1])}, "map is not JSON"),
         (async_generator, "a async_generator"),
-        (coroutine, "a coroutine .nobody awaited it."),
-        (lambda: ToolOutput(coroutine()), "a coroutine .nobody awaited it."),
+        (coroutine, "a coroutine .it was never awaited."),
+        (lambda: ToolOutput(coroutine()), "a coroutine .it was never awaited."),
         (lambda: {1: 1, "1": 2}, "two keys are 1 in JSON"),
         (lambda: {(1, 2): 3}, "a tuple is no key"),
         (lambda: {"a": {b"\xff": 3}}, "bytes is not JSON"),
@@ -324,7 +324,7 @@ def test_a_tool_error_speaks_for_itself():
         (KeyboardInterrupt(), "KeyboardInterrupt"),
         (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "no"), None),
         (ValueError("\ud800"), "ValueError: \\ud800"),
-        (Odd(), "Odd: (no message: RuntimeError while it was read)"),
+        (Odd(), "Odd: (no message: reading it raised RuntimeError)"),
         (Nameless(), "object"),
         (
             ExceptionGroup(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from localagent.errors import SaveFailed
-from localagent.jsonl import LineProblem, LineReader, append_line, open_lines
+from localagent.files.jsonl import LineProblem, LineReader, append_line, open_lines
 
 LINES = [b'{"a":1}', '{"b":"Z\u00fcrich \U0001f98a \\n"}'.encode(), b'{"c":[1,2,{"d":null}]}']
 

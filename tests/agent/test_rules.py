@@ -1,4 +1,4 @@
-"""Rules see what runs, answers for good undo no rule, and what is no approval is said at once."""
+"""Rules see what runs, an "always" undoes no rule that denies, and what is no approval is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import AfterValidator, PlainSerializer, StringConstraints
 
 from localagent.agent import Agent, Allow, ApprovalGiven, Approvals, Deny, Edit, Rule, ToolEnded, ToolProgress
 from localagent.agent.approvals import as_approvals
-from localagent.agent.gate import EDITED
+from localagent.agent.slot import EDITED
 from localagent.errors import InvalidArguments, UsageError
 from localagent.messages import ToolCallPart
 from localagent.tools import Tool, ToolSet, tool
@@ -245,7 +245,7 @@ def test_binding_counts_as_time_of_the_call():
     assert "did not answer within 0.2 seconds" in done.messages[2].results[0].text
 
 
-def test_what_a_validator_prints_is_progress(capsys):
+def test_what_a_validator_prints_is_no_progress(capsys):
     def shout(value: str) -> str:
         print(f"checking {value}")
         return value
@@ -255,8 +255,8 @@ def test_what_a_validator_prints_is_progress(capsys):
         return word
 
     events, _ = follow(Agent(scripted(block("check(word='a')"), "x"), [check]))
-    assert "checking a" in [event.text for event in events if isinstance(event, ToolProgress)]
-    assert capsys.readouterr().out == ""
+    assert not [event for event in events if isinstance(event, ToolProgress)]
+    assert "checking a\n" in capsys.readouterr().out
 
 
 # -- answers for good -------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
-"""Where a conversation may be cut, as tables: one letter for each message."""
+"""No cut parts calls from their results or loses a request: tables with one letter for each message."""
 
 from __future__ import annotations
 
 import pytest
 
-from localagent.agent.cuts import blocks, choose, is_answered, last_request, places
+from localagent.agent.boundaries import blocks, choose, is_answered, last_request, places
 from localagent.messages import (
     AssistantMessage,
     CompactionSummaryMessage,

@@ -1,9 +1,8 @@
-"""Append-only files of JSON lines, as logs and sessions keep them, and the folders that they lie in.
+"""Append-only files of JSON lines, as logs, sessions and notes keep them.
 
-Knows bytes, lines and disks. Does not know what a line means: whoever reads brings `load`. Contract: a line
-is written by one system call, so that a killed process leaves at most one torn line, at the end; whoever
-appends next puts that on a line of its own. Reading passes over what it cannot read and says so; nothing is
-ever deleted.
+A line is written by one system call, so a killed process leaves at most one torn line, at the end; the next
+append starts a new line after it. Reading skips what it cannot read, and reports it. Nothing is ever deleted.
+What a line means is up to the `load` that the reader is given.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from localagent.errors import SaveFailed, UsageError
+from localagent.files.paths import cannot_save
 
 T = TypeVar("T")
 
@@ -149,34 +148,3 @@ def _is_torn(descriptor: int, size: int) -> bool:
         return False
     os.lseek(descriptor, size - 1, os.SEEK_SET)
     return os.read(descriptor, 1) != b"\n"
-
-
-def cannot_save(path: Path, error: OSError | ValueError) -> SaveFailed:
-    """What to say when a file cannot be written."""
-    shown = path if str(path).isprintable() else repr(str(path))
-    return SaveFailed(
-        f"cannot write to {shown} ({getattr(error, 'strerror', None) or error}): "
-        "free some space, or set LOCALAGENT_HOME to a folder that can be written"
-    )
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in a folder. Raises OSError."""
-    if os.name == "nt":
-        return  # Windows cannot open folders
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def home_folder(name: str) -> Path | None:
-    """`$LOCALAGENT_HOME/name`, or None where that is not set. Raises UsageError."""
-    home = os.environ.get("LOCALAGENT_HOME")
-    if not home:
-        return None
-    try:
-        return (Path(home).expanduser() / name).absolute()
-    except RuntimeError as error:  # ~ of a user that does not exist
-        raise UsageError(f"LOCALAGENT_HOME={home}: no such home folder") from error

@@ -1,0 +1,84 @@
+"""One call of a turn, from what the model wrote to its result.
+
+Everything that happens to a call is written here: the tool it means, the arguments a person changed, whether
+it was started, and its result. The order of the slots is the order of the calls, whichever ends first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from localagent.messages import TextPart, ToolCallPart, ToolResultPart
+from localagent.tools import Tool, ToolSet
+
+NOT_RUN = "Not run: the run was stopped before this call."
+STOPPED = "No result: the run was stopped while this call was running. It may have done part of its work."
+TOO_MANY = "Not run: only the first {:,} calls of a message run. Make this call again if it is still needed."
+EDITED = "(The user changed the arguments to: {})\n"
+
+
+@dataclass(slots=True)
+class Slot:
+    """One call of a turn and what becomes of it."""
+
+    asked: ToolCallPart
+    """As the model wrote it."""
+    call: ToolCallPart
+    """As it runs."""
+    tool: Tool | None = None
+    """The tool it means, looked up once; None where there is none of that name."""
+    result: ToolResultPart | None = None
+    started: bool = False
+    too_many: bool = False
+    """The turn had so many calls that this one was not looked at."""
+
+    @property
+    def edited(self) -> bool:
+        """Whether a person changed the arguments."""
+        return self.call is not self.asked
+
+    def refuse(self, text: str) -> ToolResultPart:
+        """Give the call an error result in place of running it."""
+        return self.finish(self.asked.result(text, is_error=True))
+
+    def finish(self, result: ToolResultPart) -> ToolResultPart:
+        """Give the call its result. Where a person changed the arguments, the result says so first."""
+        note = EDITED.format(self.call.described_arguments)
+        self.result = prefixed(result, note) if self.edited else result
+        return self.result
+
+
+def open_slots(calls: Sequence[ToolCallPart], tools: ToolSet, most: int) -> list[Slot]:
+    """A slot for every call. Calls of unknown tools, and all after the first `most`, have their results."""
+    slots = []
+    for place, call in enumerate(calls):
+        slot = Slot(call, call, tools.find(call.name), too_many=place >= most)
+        if slot.too_many:
+            slot.refuse(TOO_MANY.format(most))
+        elif slot.tool is None:
+            slot.refuse(tools.unknown(call.name))
+        slots.append(slot)
+    return slots
+
+
+def refused(calls: Iterable[ToolCallPart], text: str) -> list[Slot]:
+    """Slots of calls that are not to run, each with the same error result."""
+    slots = [Slot(call, call) for call in calls]
+    for slot in slots:
+        slot.refuse(text)
+    return slots
+
+
+def abandon(slots: Iterable[Slot]) -> None:
+    """Give a result to every call that has none, because the run is left."""
+    for slot in slots:
+        if slot.result is None:
+            slot.refuse(STOPPED if slot.started else NOT_RUN)
+
+
+def prefixed(result: ToolResultPart, text: str) -> ToolResultPart:
+    """The result with `text` in front of all its parts."""
+    content = result.content
+    told = text + content if isinstance(content, str) else (TextPart(text=text), *content)
+    return result.model_copy(update={"content": told})

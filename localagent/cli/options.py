@@ -1,0 +1,127 @@
+"""Options that several commands share, each declared once with its help and its range.
+
+A command takes a group of them as one parameter; `grouped` shows the fields to typer as options.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast, get_type_hints
+
+import typer
+
+from localagent.hosts.sampling import Sampling, SamplingOptions
+
+_SAMPLING = {each.name: each for each in dataclasses.fields(Sampling)}
+
+
+def _of_sampling(name: str, more: str = "") -> Any:
+    """The option of that name, as `Sampling` declares it."""
+    told = _SAMPLING[name].metadata
+    least = told["numbers"].least
+    return typer.Option(min=least if least > float("-inf") else None, help=f"{told['meaning']}{more}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """Which model answers, how it is loaded and how it is sampled."""
+
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", help="A name from `localagent models list`, a GGUF file or an MLX folder."
+        ),
+    ] = None
+    system: Annotated[
+        str | None, typer.Option("--system", "-s", help="Instructions for the whole conversation.")
+    ] = None
+    max_tokens: Annotated[int | None, _of_sampling("max_tokens")] = None
+    temperature: Annotated[float | None, _of_sampling("temperature", " Default: the model's own.")] = None
+    seed: Annotated[int | None, _of_sampling("seed")] = None
+    backend: Annotated[
+        Literal["llamacpp", "mlx"] | None,
+        typer.Option("--backend", help="The engine. Default: MLX on Apple silicon, llama.cpp elsewhere."),
+    ] = None
+    context: Annotated[
+        int | None, typer.Option(min=1, help="Context window in tokens. Default: the model's, up to 32,768.")
+    ] = None
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: the cores there are.")] = (
+        None
+    )
+
+    def sampling(self) -> SamplingOptions:
+        """What was given of the options of sampling; for the others the model has its own."""
+        given = {name: getattr(self, name) for name in self.__slots__ if name in _SAMPLING}
+        return cast(SamplingOptions, {name: value for name, value in given.items() if value is not None})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ToolOptions:
+    """Which tools the model may call, and which of the calls are asked about."""
+
+    tools: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tools", "-t", metavar="NAME,...", help="Tools that the model may call; see `localagent tools`."
+        ),
+    ] = None
+    root: Annotated[
+        Path,
+        typer.Option(
+            "--root",
+            metavar="FOLDER",
+            help="What the tools for files may see. Default: here.",
+            show_default=False,
+        ),
+    ] = Path()
+    mcp: Annotated[
+        Path | None,
+        typer.Option(
+            "--mcp", metavar="FILE", help="MCP servers whose tools to use: a file with `mcpServers`."
+        ),
+    ] = None
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow", metavar="TOOL", help="Run this tool without asking; a pattern such as 'note*'."
+        ),
+    ] = None
+    ask: Annotated[
+        list[str] | None,
+        typer.Option("--ask", metavar="TOOL", help="Ask before this tool runs, also if it changes nothing."),
+    ] = None
+    deny: Annotated[
+        list[str] | None, typer.Option("--deny", metavar="TOOL", help="Never run this tool; a pattern.")
+    ] = None
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command for typer: in place of a parameter that is a dataclass, the options that are its fields."""
+    groups: dict[str, Any] = {}
+    parameters: list[inspect.Parameter] = []
+    hints = get_type_hints(command, include_extras=True)
+    for name, parameter in inspect.signature(command).parameters.items():
+        if not dataclasses.is_dataclass(group := hints[name]):
+            parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=group))
+            continue
+        groups[name] = group
+        types = get_type_hints(group, include_extras=True)
+        parameters += [
+            inspect.Parameter(
+                each.name, parameter.KEYWORD_ONLY, default=each.default, annotation=types[each.name]
+            )
+            for each in dataclasses.fields(group)
+        ]
+
+    @functools.wraps(command)
+    def flat(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{each.name: given.pop(each.name) for each in dataclasses.fields(group)})
+        command(**given)
+
+    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return flat

@@ -1,0 +1,1 @@
+"""Files that several parts of localagent keep: their folders, their locks, and JSON lines."""

@@ -1,0 +1,50 @@
+"""Where localagent keeps its files, and what to say when one cannot be written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from localagent.errors import SaveFailed, UsageError
+
+HOME = "LOCALAGENT_HOME"
+
+
+def user_path(kind: Literal["cache", "data", "log", "state"], name: str) -> Path:
+    """`$LOCALAGENT_HOME/name`, else `name` in the user's folder of that kind. Raises UsageError.
+
+    Where these folders are is the system's custom; its folder for logs is ours as a whole, without `name`.
+    """
+    if home := os.environ.get(HOME):
+        try:
+            return (Path(home).expanduser() / name).absolute()
+        except RuntimeError as error:  # ~ of a user that does not exist
+            raise UsageError(f"{HOME}={home}: no such home folder") from error
+    from platformdirs import PlatformDirs
+
+    folders = PlatformDirs("localagent", appauthor=False)
+    if kind == "log":
+        return folders.user_log_path
+    parent: Path = getattr(folders, f"user_{kind}_path")
+    return parent / name
+
+
+def cannot_save(path: Path, error: OSError | ValueError) -> SaveFailed:
+    """What to say when a file cannot be written."""
+    shown = path if str(path).isprintable() else repr(str(path))
+    return SaveFailed(
+        f"cannot write to {shown} ({getattr(error, 'strerror', None) or error}): "
+        f"free some space, or set {HOME} to a folder that can be written"
+    )
+
+
+def sync(path: Path) -> None:
+    """Wait until the disk has a file, or the names in a folder. Raises OSError."""
+    if path.is_dir() and os.name == "nt":
+        return  # Windows cannot open folders, and orders renames itself
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,102 @@
+"""How the next token is chosen: every option with its range and default, said once.
+
+The catalogue's defaults, what a turn may override and the options of the command line follow from `Sampling`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any, TypedDict
+
+from localagent.errors import UsageError
+
+MOST_LOGPROBS = 20
+"""The most alternatives that `Sampling.logprobs` may ask for."""
+
+
+class SamplingOptions(TypedDict, total=False):
+    """What a turn may override of the model's own `Sampling`, for type checkers. A test compares the two."""
+
+    max_tokens: int | None
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float | None
+    seed: int | None
+    stop: str | list[str] | tuple[str, ...] | None
+    logprobs: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers that an option takes. `least` and `most` are among them, `above` and `below` are not."""
+
+    whole: bool = False
+    above: float = -math.inf
+    least: float = -math.inf
+    most: float = math.inf
+    below: float = math.inf
+
+    def __contains__(self, value: object) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int if self.whole else int | float):
+            return False
+        # Written so that NaN, with which every comparison is False, is in no range; nor is infinity.
+        return self.above < value < self.below and self.least <= value <= self.most and abs(value) < math.inf
+
+    def __str__(self) -> str:
+        bounds = {"above": self.above, "at least": self.least, "at most": self.most, "below": self.below}
+        said = " and ".join(f"{word} {bound}" for word, bound in bounds.items() if abs(bound) < math.inf)
+        return f"a{' whole' if self.whole else ''} number" + (f", {said}" if said else "")
+
+
+def _option(default: float | None, meaning: str, numbers: Numbers) -> Any:
+    return field(default=default, metadata={"meaning": meaning, "numbers": numbers})
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen. `None` leaves the step out of the sampler chain.
+
+    Generation ends before the first of the `stop` strings, wherever token borders fall. `logprobs` asks for
+    the log-probability of every token and of as many likeliest alternatives; 0 asks for the token's own only.
+    """
+
+    max_tokens: int | None = _option(
+        None, "Stop after this many generated tokens.", Numbers(whole=True, least=1)
+    )
+    temperature: float = _option(0.0, "0 always takes the likeliest token.", Numbers(least=0))
+    top_k: int | None = _option(
+        None, "Choose among this many of the likeliest tokens.", Numbers(whole=True, least=1)
+    )
+    top_p: float | None = _option(
+        None, "Choose among the likeliest tokens that together reach this.", Numbers(above=0, most=1)
+    )
+    min_p: float | None = _option(
+        None, "Leave out tokens below this share of the likeliest one's.", Numbers(least=0, below=1)
+    )
+    repetition_penalty: float | None = _option(
+        None, "Divides the logits of recent tokens; 1 changes nothing.", Numbers(above=0)
+    )
+    seed: int | None = _option(None, "Makes sampling repeatable. Default: a fresh one.", Numbers(whole=True))
+    stop: tuple[str, ...] = ()
+    logprobs: int | None = _option(
+        None, "Log-probabilities of this many alternatives.", Numbers(whole=True, least=0, most=MOST_LOGPROBS)
+    )
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a value outside its range."""
+        for each in fields(self):
+            value, numbers = getattr(self, each.name), each.metadata.get("numbers")
+            if numbers is not None and value not in numbers and not (value is None is each.default):
+                raise _refusal(each.name, value, numbers)
+        stop: Any = (self.stop,) if isinstance(self.stop, str) else self.stop
+        stop = () if stop is None else tuple(stop) if isinstance(stop, list) else stop
+        if not isinstance(stop, tuple) or not all(isinstance(text, str) and text for text in stop):
+            raise _refusal("stop", stop, "a list of texts, none of them empty")
+        object.__setattr__(self, "stop", stop)
+
+
+def _refusal(name: str, value: object, range_: object) -> UsageError:
+    return UsageError(f"{name} is {str(value)[:80]!r}: it must be {range_}")

@@ -1,0 +1,67 @@
+"""The options of sampling are said once: what depends on them names the same ones, with the same defaults."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import get_type_hints
+
+import pytest
+
+from localagent.catalog import SamplingDefaults
+from localagent.cli.options import ModelOptions
+from localagent.errors import UsageError
+from localagent.hosts.sampling import MOST_LOGPROBS, Sampling, SamplingOptions
+
+DEFAULTS = {each.name: each.default for each in fields(Sampling)}
+NUMBERS = [each for each in fields(Sampling) if each.metadata]
+
+
+def test_type_checkers_see_the_options_that_there_are():
+    assert list(get_type_hints(SamplingOptions)) == list(DEFAULTS)
+    taken, given = get_type_hints(Sampling), get_type_hints(SamplingOptions)
+    assert {name: taken[name] for name in taken if name != "stop"} == {
+        name: given[name] for name in given if name != "stop"
+    }
+
+
+def test_the_catalogue_has_the_same_defaults_and_types():
+    types = get_type_hints(Sampling)
+    for name, field in SamplingDefaults.model_fields.items():
+        assert (field.default, field.annotation) == (DEFAULTS[name], types[name])
+
+
+def test_the_command_line_has_options_of_the_same_names():
+    assert set(ModelOptions(max_tokens=1, temperature=0.5, seed=3).sampling()) <= set(DEFAULTS)
+
+
+@pytest.mark.parametrize("field", NUMBERS, ids=lambda field: field.name)
+def test_an_option_says_what_it_means_and_refuses_what_it_cannot_be(field):
+    assert field.metadata["meaning"].endswith(".")
+    for value in ("1", True, float("nan"), float("inf"), [1]):
+        with pytest.raises(UsageError, match=f"^{field.name} is .*: it must be a (whole )?number"):
+            Sampling(**{field.name: value})
+    assert getattr(Sampling(**{field.name: field.default}), field.name) == field.default
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "range_"),
+    [
+        ("max_tokens", 0, "a whole number, at least 1"),
+        ("temperature", None, "a number, at least 0"),
+        ("top_k", 1.0, "a whole number, at least 1"),
+        ("top_p", 0, "a number, above 0 and at most 1"),
+        ("top_p", 1.01, "a number, above 0 and at most 1"),
+        ("min_p", 1, "a number, at least 0 and below 1"),
+        ("repetition_penalty", 0.0, "a number, above 0"),
+        ("seed", 0.5, "a whole number"),
+        ("logprobs", 21, "a whole number, at least 0 and at most 20"),
+    ],
+)
+def test_a_refusal_names_the_range(name, wrong, range_):
+    with pytest.raises(UsageError) as caught:
+        Sampling(**{name: wrong})
+    assert str(caught.value) == f"{name} is {str(wrong)!r}: it must be {range_}"
+
+
+def test_the_ends_of_the_ranges():
+    Sampling(max_tokens=1, temperature=0, top_p=1, min_p=0.0, seed=-(10**30), logprobs=MOST_LOGPROBS)

@@ -1,0 +1,188 @@
+"""One part that a wire cannot read does not cost the conversation, and goes back as it came."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from localagent.errors import Unsupported
+from localagent.messages import (
+    AssistantMessage,
+    BranchSummaryMessage,
+    CompactionSummaryMessage,
+    FlushMessage,
+    MalformedToolCallPart,
+    ToolCallPart,
+    ToolMessage,
+    UnknownPart,
+    UserMessage,
+    dump_messages,
+    load_messages,
+)
+from localagent.prompt import build_request
+from localagent.prompt.variables import to_wire as to_variables
+from localagent.wire import anthropic, gemini, openai
+from parsers import DIALECTS
+
+WIRES = {"openai": openai, "anthropic": anthropic, "google": gemini}
+
+
+def turns(wire: ModuleType, *given: dict[str, Any]) -> Any:
+    """A payload of these turns."""
+    return [*given] if wire is openai else {"contents" if wire is gemini else "messages": [*given]}
+
+
+def openai_calls(*calls: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": "", "tool_calls": list(calls)}
+
+
+def function(arguments: Any) -> dict[str, Any]:
+    return openai_calls({"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}})
+
+
+SMELL = {"type": "smell", "of": ["roses", None], "kind": "text"}
+UNKNOWN = [
+    ("openai", {"role": "user", "content": [{"type": "text", "text": "hi"}, SMELL]}, "openai:smell"),
+    ("openai", {"role": "assistant", "content": [{"type": "text", "text": "hi"}, SMELL]}, "openai:smell"),
+    ("openai", {"role": "assistant", "content": "", "reasoning_details": [{"type": "reasoning.dream", "of": 7}]},
+     "openai.reasoning:reasoning.dream"),
+    ("anthropic", {"role": "user", "content": [{"type": "text", "text": "hi"}, SMELL]}, "anthropic:smell"),
+    ("anthropic", {"role": "assistant", "content": [{"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"q": "x"}}]},
+     "anthropic:server_tool_use"),
+    ("anthropic", {"role": "user", "content": [{"type": "image", "source": {"type": "smell"}}]}, "anthropic:image"),
+    ("anthropic", {"role": "user", "content": [{"type": "document", "source": {"type": "content", "content": "x"}}]},
+     "anthropic:document"),
+    ("google", {"role": "model", "parts": [{"executableCode": {"code": "1", "language": "PYTHON"}}]}, "google:executableCode"),
+    ("google", {"role": "user", "parts": [{"text": "hi"}, {"smell": {"of": "roses"}}]}, "google:smell"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "turn", "kind"), UNKNOWN)
+def test_a_part_of_unknown_kind_is_kept_and_goes_back_as_it_came(name, turn, kind):
+    wire = WIRES[name]
+    messages = wire.from_wire(turns(wire, turn))
+    (part,) = [part for message in messages for part in message.content if isinstance(part, UnknownPart)]
+    assert part.kind == kind
+    again = load_messages(dump_messages(messages))
+    assert again == messages
+    assert wire.to_wire(again) == turns(wire, turn)
+    for other in {*WIRES.values()} - {wire}:
+        with pytest.raises(Unsupported, match=kind):
+            other.to_wire(messages)
+
+
+def test_an_unknown_part_of_a_result_is_kept():
+    asked = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}
+    block = {"type": "tool_reference", "tool_name": "g"}
+    answer = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": [block]}]}
+    messages = anthropic.from_wire(turns(anthropic, asked, answer))
+    assert isinstance(messages[1], ToolMessage)
+    assert [part.kind for part in messages[1].results[0].parts] == ["anthropic:tool_reference"]
+    assert anthropic.to_wire(messages) == turns(anthropic, asked, answer)
+
+
+MALFORMED = [
+    ("openai", function('{"x": 1'), '{"name": "f", "arguments": {"x": 1}'),
+    ("openai", function("[1]"), '{"name": "f", "arguments": [1]}'),
+    ("openai", function([1]), '{"name": "f", "arguments": [1]}'),
+    ("openai", function('{"x": 1, "x": 2}'), '{"name": "f", "arguments": {"x": 1, "x": 2}}'),
+    ("anthropic", {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": [1]}]},
+     '{"name": "f", "input": [1]}'),
+    ("google", {"role": "model", "parts": [{"functionCall": {"id": "a", "name": "f", "args": "{}"}}]},
+     '{"name": "f", "args": "{}"}'),
+]  # fmt: skip
+RESULTS = {
+    "openai": {"role": "tool", "tool_call_id": "a", "content": "not run"},
+    "anthropic": {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": "a", "content": "not run"}],
+    },
+    "google": {
+        "role": "user",
+        "parts": [{"functionResponse": {"id": "a", "name": "f", "response": {"error": "not run"}}}],
+    },
+}
+
+
+@pytest.mark.parametrize(("name", "turn", "raw"), MALFORMED)
+def test_arguments_that_are_no_object_make_a_malformed_call_whose_result_still_finds_it(name, turn, raw):
+    wire = WIRES[name]
+    said, answer = wire.from_wire(turns(wire, turn, RESULTS[name]))
+    assert [part for part in said.content if not isinstance(part, MalformedToolCallPart)] == []
+    (call,) = said.malformed_tool_calls
+    assert (call.raw, call.name, call.id, call.reason) == (raw, "f", "a", "syntax")
+    assert [result.text for result in answer.results] == ["not run"]
+    sent = build_request([said, answer], wire.TARGET).messages  # as text, and what became of it
+    assert raw in str(wire.to_wire(sent))
+
+
+def test_a_call_of_unknown_type_keeps_its_id_and_its_words():
+    custom = {"id": "a", "type": "custom", "custom": {"name": "shell", "input": "ls"}}
+    said, answer = openai.from_wire([openai_calls(custom), RESULTS["openai"]])
+    (call,) = said.malformed_tool_calls
+    assert (call.id, call.reason) == ("a", "not_a_call")
+    assert '"input": "ls"' in call.raw
+    assert answer.results[0].call_id == "a"
+
+
+def test_calls_in_older_forms_are_read():
+    (said,) = openai.from_wire(
+        [{"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}]
+    )
+    assert [(call.name, call.id, call.arguments) for call in said.tool_calls] == [("f", "", {})]
+    (said,) = openai.from_wire([function({"x": 1})])
+    assert said.tool_calls[0].arguments == {"x": 1}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [CompactionSummaryMessage(content="x"), BranchSummaryMessage(content="x"), FlushMessage()],
+    ids=lambda message: message.role,
+)
+def test_messages_of_sessions_are_refused_by_name(message):
+    to_any = [openai.to_wire, anthropic.to_wire, gemini.to_wire, lambda m: to_variables(m, DIALECTS["lfm2"])]
+    for to_wire in to_any:
+        with pytest.raises(Unsupported, match=message.role):
+            to_wire([message])
+
+
+def test_reasoning_goes_out_flat_or_structured_but_not_both():
+    flat, structured = (
+        openai.from_wire([{"role": "assistant", "content": "x", "reasoning_content": "hm", **more}])
+        for more in ({}, {"reasoning_details": [{"type": "reasoning.text", "text": "hm", "signature": "s"}]})
+    )
+    assert openai.to_wire(flat)[0].keys() == {"role", "content", "reasoning_content"}
+    assert openai.to_wire(structured)[0].keys() == {"role", "content", "reasoning_details"}
+
+
+@pytest.mark.parametrize(
+    ("text", "response"),
+    [
+        ('{"sky": "blue", "at": null}', {"sky": "blue", "at": None}),
+        ('{"sky":"blue"}', {"result": '{"sky":"blue"}'}),  # as an object it would not come back as it was
+        ('{"result": 1}', {"result": {"result": 1}}),
+        ("[1, 2]", {"result": "[1, 2]"}),
+        ("{sunny}", {"result": "{sunny}"}),
+        ("", {"result": ""}),
+    ],
+)
+def test_a_result_that_is_an_object_stays_one_on_gemini(text, response):
+    call = ToolCallPart(id="a", name="f")
+    messages = [
+        UserMessage(content="?"),
+        AssistantMessage(content=(call,)),
+        ToolMessage.from_result(call.result(text)),
+    ]
+    sent = gemini.to_wire(messages)
+    assert sent["contents"][-1]["parts"][0]["functionResponse"]["response"] == response
+    assert gemini.from_wire(sent)[-1].text == text
+
+
+def test_an_error_that_is_an_object_stays_one_on_gemini():
+    call = ToolCallPart(id="a", name="f")
+    failed = ToolMessage.from_result(call.result({"code": 7}, is_error=True))
+    sent = gemini.to_wire([AssistantMessage(content=(call,)), failed])
+    assert sent["contents"][-1]["parts"][0]["functionResponse"]["response"] == {"error": {"code": 7}}
+    assert gemini.from_wire(sent)[-1] == failed
