@@ -54,6 +54,16 @@ def test_the_wheel_holds_the_packages_and_their_data(wheel):
     assert {top for top in tops if not top.endswith(".dist-info")} == {"localagent", "parsers"}
 
 
+def test_the_training_of_lfm2_nano_stays_in_the_checkout(wheel):
+    archive = zipfile.ZipFile(wheel)
+    training = {path.name for path in (ROOT / "benchmarks" / "training").glob("[!_]*.py")}
+    assert {"train.py", "network.py"} <= training
+    assert not {f"localagent/nano/{name}" for name in training} & {*archive.namelist()}
+    for name in archive.namelist():
+        if name.endswith(".py"):
+            assert not re.search(r"(?:import|from) (?:torch|benchmarks)\b", archive.read(name).decode()), name
+
+
 @pytest.fixture(scope="module")
 def metadata(wheel) -> Message:
     archive = zipfile.ZipFile(wheel)

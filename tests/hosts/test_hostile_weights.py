@@ -20,9 +20,9 @@ import pytest
 from localagent.errors import InvalidWeights
 from localagent.hosts.gguf import read_header
 from localagent.hosts.hyperparameters import LONGEST_TOKEN, MOST_EXPERTS, MOST_LAYERS, POSITIVE, RANGES
+from localagent.hosts.mlx.folder import RANGES as MLX_RANGES
+from localagent.hosts.mlx.folder import fault as mlx_fault
 from localagent.hosts.mlx.folder import read_folder
-from localagent.hosts.mlx.numbers import RANGES as MLX_RANGES
-from localagent.hosts.mlx.numbers import fault as mlx_fault
 from tests.hosts import folder_rows, gguf_rows
 from tests.hosts.gguf_rows import ARRAY, BOOL, F32, I32, STRING, U32, Entry, File
 from tests.hosts.loading import Loader, Outcome
