@@ -46,7 +46,6 @@ ELSEWHERE = {
     "localagent/errors.py": ("tests/test_turn.py",),
     "localagent/model.py": ("tests/test_turn.py",),
     "localagent/prompt/": ("tests/messages", "tests/test_turn.py", "tests/wire/test_chat_template.py"),
-    "localagent/sandbox.py": ("tests/prompt/test_template.py",),
 }
 
 

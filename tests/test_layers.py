@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 # The modules and packages of localagent, lowest first. Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"distribution", "errors", "files", "moved", "sandbox", "settings", "wording"},
+    {"distribution", "errors", "files", "moved", "settings", "wording"},
     {"messages"},
     {"prompt", "tools"},
     {"detection", "wire", "hosts"},
@@ -38,6 +38,7 @@ ENGINES = {
     "torch": set(),
 }
 # What the extra `mcp` brings, and only localagent.mcp may import.
+LAZY = {"filelock", "httpcore2", "huggingface_hub", "lxml", "numpy", "prompt_toolkit", "rich"}
 OF_MCP = {"mcp", "mcp_types", "anyio", "httpx2", "jsonschema", "referencing"}
 
 
@@ -123,7 +124,7 @@ def test_no_modules_import_each_other_in_a_circle():
 @pytest.mark.parametrize("name", MODULES)
 def test_engines_and_heavy_libraries_are_imported_lazily(name):
     eager = {module.split(".")[0] for module, at_import in imports(MODULES[name]) if at_import}
-    assert not eager & {*ENGINES, *OF_MCP, "huggingface_hub", "prompt_toolkit", "rich", "filelock", "numpy"}
+    assert not eager & {*ENGINES, *OF_MCP, *LAZY}
 
 
 def run_python(*arguments: str) -> str:

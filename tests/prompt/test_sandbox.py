@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from localagent import sandbox
 from localagent.errors import TemplateFailed
-from localagent.sandbox import MAX_SECONDS, MAX_SOURCE, compile_template, render_template
+from localagent.prompt import sandbox
+from localagent.prompt.sandbox import MAX_SECONDS, MAX_SOURCE, compile_template, render_template
 
 
 def render(source: str, **values: Any) -> str:
