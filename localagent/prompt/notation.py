@@ -147,7 +147,8 @@ def _rendered_behind_shield(pairs: Sequence[tuple[str, Any]], dialect: Dialect) 
     # Markers that are no tokens stay: spelled like all other text, they would end what quotes them.
     tokens = {dialect.cores.get(marker, marker) for marker in dialect.markers}
     shield = Shield(tokens, avoid="".join(name for name, _ in pairs), placeholders=LETTERS)
-    hidden, shown = shield.hide([arguments for _, arguments in pairs])
+    # Keys stay, too: how a format spells and sorts them, or refuses them, depends on their letters.
+    hidden, shown = shield.hide([arguments for _, arguments in pairs], keys=False)
     try:
         pieces = _rendered([(name, each) for (name, _), each in zip(pairs, hidden, strict=True)], dialect)
     except ValueError as error:

@@ -50,11 +50,12 @@ class Shield:
         self._avoid = avoid
         self._placeholders = placeholders
 
-    def hide(self, content: Any, limit: float = math.inf) -> tuple[Any, dict[str, str]]:
+    def hide(self, content: Any, limit: float = math.inf, *, keys: bool = True) -> tuple[Any, dict[str, str]]:
         """A copy of JSON-shaped `content` with its strings made safe, and what the placeholders stand for.
 
         A string that spells more than `limit` special tokens has whatever could begin one replaced: that is
-        quick, and nobody will read it, since `reveal` then finds too many. Raises TemplateFailed.
+        quick, and nobody will read it, since `reveal` then finds too many. `keys`: those of objects, too.
+        Raises TemplateFailed.
         """
         strings = [self._avoid]
         _gather(content, strings, 0)
@@ -62,24 +63,28 @@ class Shield:
         hidden = dict(zip(self._initials, unused, strict=False))
         if len(hidden) < len(self._initials):
             raise TemplateFailed("the messages leave no rare character unused to mark special tokens with")
-        return self._copy(content, hidden, limit), {letter: initial for initial, letter in hidden.items()}
+        return self._copy(content, hidden, limit, keys), {
+            letter: initial for initial, letter in hidden.items()
+        }
 
-    def _copy(self, value: Any, hidden: Mapping[str, str], limit: float) -> Any:
+    def _copy(self, value: Any, hidden: Mapping[str, str], limit: float, keys: bool) -> Any:
         match value:
             case Trusted():
                 return whole(value)
             case str():
                 return self._hide(value, hidden, limit)
             case Mixed():
-                return "".join(self._copy(piece, hidden, limit) for piece in value)
+                return "".join(self._copy(piece, hidden, limit, keys) for piece in value)
             case Mapping():
                 return {
                     # Only whole tokens: a template finds values by their keys.
-                    self._hide(key, hidden, limit, ending=False): self._copy(item, hidden, limit)
+                    self._hide(key, hidden, limit, ending=False) if keys else key: self._copy(
+                        item, hidden, limit, keys
+                    )
                     for key, item in value.items()
                 }
             case list() | tuple():
-                return [self._copy(item, hidden, limit) for item in value]
+                return [self._copy(item, hidden, limit, keys) for item in value]
         return value
 
     def _hide(self, text: str, hidden: Mapping[str, str], limit: float, ending: bool = True) -> str:

@@ -226,3 +226,13 @@ def test_random_arguments_never_forge_a_marker(dialect):
         found = trusted(pieces)
         assert found == plain, values
         assert all(isinstance(a, Trusted) or isinstance(b, Trusted) for a, b in pairwise(pieces))
+
+
+def test_a_key_that_holds_a_marker_is_quoted_as_its_own_letters_want_it():
+    said = content(DIALECTS["gemma4"], {"a": "<|tool_call>", "o": {"é<|channel>": 1}})
+    assert '{<|"|>é<|channel><|"|>:1}' in str(said)
+
+
+def test_a_key_that_a_dialect_cannot_write_is_named_as_it_is():
+    with pytest.raises(Unsupported, match="'</tool_call>' cannot be the name"):
+        content(DIALECTS["glm45"], {"</tool_call>": 1})
