@@ -163,7 +163,7 @@ def as_conversation(messages: Conversation, system: str | None = None) -> list[M
     conversation: list[Message] = [SystemMessage(content=system)] if system else []
     for are_dicts, group in groupby(messages, lambda message: isinstance(message, Mapping)):
         run = list(group)
-        conversation += openai.from_wire(run) if are_dicts else map(_message, run)
+        conversation += openai.from_wire(run, conversation) if are_dicts else map(_message, run)
     return conversation
 
 

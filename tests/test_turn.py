@@ -517,6 +517,18 @@ def test_dicts_of_openais_api_are_a_conversation():
         assert "\n" not in str(caught.value)
 
 
+def test_a_dict_may_answer_a_call_of_a_message_before_it():
+    call = ToolCallPart(id="a", name="f")
+    (*_, answer) = as_conversation(
+        [
+            {"role": "user", "content": "What?"},
+            AssistantMessage(content=(call,)),
+            {"role": "tool", "tool_call_id": "a", "content": "7"},
+        ]
+    )
+    assert answer == ToolMessage.from_result(call.result("7"))
+
+
 def test_a_model_takes_such_dicts():
     host = ReplayHost([recording("Hi.", "<|im_end|>")], SPECIAL)
     assert Model(host, LFM2).respond([{"role": "user", "content": "hi"}]).text == "Hi."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from localagent.messages import (
@@ -9,6 +10,7 @@ from localagent.messages import (
     AudioPart,
     ImagePart,
     MalformedToolCallPart,
+    Message,
     ModelMessage,
     ReasoningPart,
     StopReason,
@@ -24,7 +26,7 @@ from localagent.messages import (
 )
 from localagent.wire.extras import collect, keep, sign
 from localagent.wire.folded import Waiting
-from localagent.wire.openai.writing import DETAIL, NAMELESS
+from localagent.wire.openai.writing import DETAIL, FIELD, NAMELESS
 from localagent.wire.payload import Fields, at, objects
 from localagent.wording import quoted
 
@@ -39,18 +41,23 @@ _STOP_REASONS: dict[str | None, StopReason] = {
 }
 
 
-def from_wire(payload: object) -> list[ModelMessage]:
-    """The messages of a request's `messages`. Raises InvalidMessage, UnpairedResult."""
+def from_wire(payload: object, before: Sequence[Message] = ()) -> list[ModelMessage]:
+    """The messages of a request's `messages`. Results may answer calls of the messages `before` them.
+
+    Raises InvalidMessage, UnpairedResult.
+    """
     messages: list[ModelMessage] = []
     waiting = Waiting()
+    if asked := [message for message in before if isinstance(message, AssistantMessage)]:
+        waiting.call(asked[-1])
     for turn in objects(payload, "messages"):
         with at(turn.where):
             message = _turn(turn, waiting)
             if not isinstance(message, ToolMessage):  # what else a result has, its part keeps
                 message = keep(message, turn, "openai")
-        before = messages[-1] if messages else None
-        if isinstance(message, ToolMessage) and isinstance(before, ToolMessage):
-            messages[-1] = before.model_copy(update={"content": (*before.content, *message.content)})
+        last = messages[-1] if messages else None
+        if isinstance(message, ToolMessage) and isinstance(last, ToolMessage):
+            messages[-1] = last.model_copy(update={"content": (*last.content, *message.content)})
         else:
             messages.append(message)
     return messages
@@ -170,10 +177,10 @@ def _assistant(turn: Fields, broken: str = "syntax") -> list[Any]:
     if refusal:
         parts.append(TextPart(text=refusal, provider_metadata={"openai": {"refusal": refusal}}))
     if (audio := turn.maybe_object("audio")) is not None:
-        parts.append(audio.unknown("openai", "audio"))
+        parts.append(audio.unknown(FIELD, "audio"))
     parts += (_call(call, broken) for call in turn.objects("tool_calls"))
     if (only := turn.maybe_object("function_call")) is not None:  # before there were several, with ids
-        parts.append(_function(only, "", broken))
+        parts.append(_function(Fields({}, only.where), only, "", broken))
     return parts
 
 
@@ -209,14 +216,12 @@ def _call(call: Fields, broken: str) -> ToolCallPart | MalformedToolCallPart:
     if kind != "function":  # kept with its id, so that its result still has something to answer
         raw = call.spell({"type": kind, **call.rest()})
         return MalformedToolCallPart(raw=raw, reason="not_a_call", id=call_id)
-    function = call.object("function")
-    part = _function(function, call_id, broken)
-    if isinstance(part, MalformedToolCallPart):
-        return part
-    return part.model_copy(update={"provider_metadata": collect(call, "openai", function=function)})
+    return _function(call, call.object("function"), call_id, broken)
 
 
-def _function(function: Fields, call_id: str, broken: str) -> ToolCallPart | MalformedToolCallPart:
+def _function(
+    call: Fields, function: Fields, call_id: str, broken: str
+) -> ToolCallPart | MalformedToolCallPart:
     name, arguments = function.text("name"), function.take("arguments")
     arguments = "" if arguments is None else arguments
     if not isinstance(arguments, str):  # an object, as some servers write them, or nothing that can be read
@@ -228,7 +233,13 @@ def _function(function: Fields, call_id: str, broken: str) -> ToolCallPart | Mal
         except ValueError:
             raw = f'{{"name": {function.spell(name)}, "arguments": {arguments}}}'
             return MalformedToolCallPart(raw=raw, reason=broken, name=name, id=call_id)
-        return ToolCallPart(id=call_id, name=name, arguments=parsed, arguments_text=written)
+        return ToolCallPart(
+            id=call_id,
+            name=name,
+            arguments=parsed,
+            arguments_text=written,
+            provider_metadata=collect(call, "openai", function=function),
+        )
 
 
 def _result(turn: Fields, waiting: Waiting) -> ToolMessage:

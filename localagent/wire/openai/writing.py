@@ -17,6 +17,7 @@ from localagent.messages import (
     ToolCallPart,
     ToolMessage,
     ToolResultPart,
+    UnknownPart,
     UserMessage,
 )
 from localagent.wire.extras import attach, verbatim
@@ -27,6 +28,8 @@ NAMELESS = "file.pdf"
 """The API wants a name for a file; this one is not read back."""
 DETAIL = "openai.reasoning"
 """The prefix of unknown entries of `reasoning_details`."""
+FIELD = "openai.message"
+"""The prefix of objects that stand beside the content, in the field that the rest of the kind names."""
 _OBJECTS = frozenset({"image_url", "input_audio", "file", "function"})
 
 
@@ -85,31 +88,40 @@ def _part(part: Any) -> dict[str, Any]:
 
 
 def _assistant(message: AssistantMessage) -> dict[str, Any]:
-    reasoning = [part for part in message.content if isinstance(part, ReasoningPart)]
-    calls = [part for part in message.content if isinstance(part, ToolCallPart)]
-    unread = [detail for part in message.content if (detail := verbatim(part, DETAIL))]
-    others = [
-        part
-        for part in message.content
-        if not isinstance(part, ReasoningPart | ToolCallPart) and verbatim(part, DETAIL) is None
-    ]
+    reasoning: list[Any] = []
+    calls: list[ToolCallPart] = []
+    fields: dict[str, Any] = {}
+    others: list[Any] = []
+    for part in message.content:
+        if isinstance(part, ReasoningPart) or verbatim(part, DETAIL) is not None:
+            reasoning.append(part)
+        elif isinstance(part, ToolCallPart):
+            calls.append(part)
+        elif (field := verbatim(part, FIELD)) is not None:
+            fields[part.kind.removeprefix(f"{FIELD}:")] = field
+        else:
+            others.append(part)
     for part in others:
         if not isinstance(part, TextPart) and verbatim(part, "openai") is None:
             raise Unsupported(
                 f"the OpenAI wire cannot carry a part of kind {part.kind!r:.60} from an assistant"
             )
     turn: dict[str, Any] = {"role": "assistant", "content": _content(others)}
-    if unread or len(reasoning) > 1 or any(map(_needs_details, reasoning)):
-        turn["reasoning_details"] = [*(_attach(_detail(part), part) for part in reasoning), *unread]
+    if len(reasoning) > 1 or any(map(_needs_details, reasoning)):
+        turn["reasoning_details"] = [
+            verbatim(part, DETAIL) or _attach(_detail(part), part) for part in reasoning
+        ]
     elif message.reasoning:  # one form or the other: a server that reads both would show it twice
         turn["reasoning_content"] = message.reasoning
     if calls:
         turn["tool_calls"] = [_attach(_call(call), call) for call in calls]
-    return turn
+    return fields | turn
 
 
-def _needs_details(part: ReasoningPart) -> bool:
+def _needs_details(part: ReasoningPart | UnknownPart) -> bool:
     """Whether it is more than its text."""
+    if isinstance(part, UnknownPart):
+        return True
     return part.redacted or bool(_extra(part)) or (part.signature, part.encrypted) != (None, None)
 
 
