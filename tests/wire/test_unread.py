@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from localagent.errors import Unsupported
+from localagent.errors import InvalidMessage, Unsupported
 from localagent.messages import (
     AssistantMessage,
     BranchSummaryMessage,
@@ -48,6 +48,7 @@ UNKNOWN = [
     ("openai", {"role": "assistant", "content": [{"type": "text", "text": "hi"}, SMELL]}, "openai:smell"),
     ("openai", {"role": "assistant", "content": "", "reasoning_details": [{"type": "reasoning.dream", "of": 7}]},
      "openai.reasoning:reasoning.dream"),
+    ("openai", {"role": "assistant", "content": "hi", "audio": {"id": "audio_1"}}, "openai.message:audio"),
     ("anthropic", {"role": "user", "content": [{"type": "text", "text": "hi"}, SMELL]}, "anthropic:smell"),
     ("anthropic", {"role": "assistant", "content": [{"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"q": "x"}}]},
      "anthropic:server_tool_use"),
@@ -71,6 +72,12 @@ def test_a_part_of_unknown_kind_is_kept_and_goes_back_as_it_came(name, turn, kin
     for other in {*WIRES.values()} - {wire}:
         with pytest.raises(Unsupported, match=kind):
             other.to_wire(messages)
+
+
+def test_an_unknown_detail_of_reasoning_keeps_its_place():
+    details = [{"type": "reasoning.text", "text": "a"}, {"type": "reasoning.dream"}]
+    turn = {"role": "assistant", "content": "", "reasoning_details": [*details, details[0]]}
+    assert openai.to_wire(openai.from_wire([turn])) == [turn]
 
 
 def test_an_unknown_part_of_a_result_is_kept():
@@ -178,6 +185,24 @@ def test_a_result_that_is_an_object_stays_one_on_gemini(text, response):
     sent = gemini.to_wire(messages)
     assert sent["contents"][-1]["parts"][0]["functionResponse"]["response"] == response
     assert gemini.from_wire(sent)[-1].text == text
+
+
+@pytest.mark.parametrize("is_error", [False, True])
+@pytest.mark.parametrize("error", ["x", None, False, 0])
+def test_an_object_that_speaks_of_an_error_is_a_failure_on_gemini_only_if_it_was_one(error, is_error):
+    call = ToolCallPart(id="a", name="f")
+    said = ToolMessage.from_result(call.result({"error": error, "code": 5}, is_error=is_error))
+    sent = gemini.to_wire([AssistantMessage(content=(call,)), said])
+    again = gemini.from_wire(sent)
+    assert again[-1] == said
+    assert gemini.to_wire(again) == sent
+
+
+@pytest.mark.parametrize("value", [float("nan"), {1}, "\ud800"])
+def test_what_is_not_json_beside_a_call_is_refused(value):
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}, "more": value}
+    with pytest.raises(InvalidMessage, match=r"tool_calls\[0\]"):
+        openai.from_wire([openai_calls(call)])
 
 
 def test_an_error_that_is_an_object_stays_one_on_gemini():

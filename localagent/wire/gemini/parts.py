@@ -25,7 +25,7 @@ from localagent.messages import (
 )
 from localagent.messages.values import JsonObject
 from localagent.wire.extras import collect
-from localagent.wire.gemini.writing import ALONE, OBJECTS
+from localagent.wire.gemini.writing import ALONE, OBJECTS, failed
 from localagent.wire.payload import Fields, at
 
 _SNAKE = re.compile(r"_([a-z0-9])")
@@ -158,7 +158,7 @@ def _result(part: Fields) -> ToolResultPart:
         call_id=call_id,
         name=name,
         content=_joined(value, shown),
-        is_error=said.get("error", False) is not False,
+        is_error=failed(response),
         provider_metadata=_collect(part, functionResponse=answer),
     )
 

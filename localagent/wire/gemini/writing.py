@@ -115,10 +115,17 @@ def _result(part: Any) -> Wired:
         )
     content, media = (_value(part.content), []) if isinstance(part.content, str) else _split(part.content)
     answer: Wired = {"id": part.call_id} if part.call_id else {}
-    alone = part.is_error or not isinstance(content, dict) or content.keys() <= ALONE
-    response = {"error" if part.is_error else "result": content} if alone else content
+    # An object is the response itself where that says no less: alone in it, some members are the whole
+    # result, and one named "error" says that the tool failed.
+    itself = isinstance(content, dict) and not content.keys() <= ALONE and failed(content) == part.is_error
+    response = content if itself else {"error" if part.is_error else "result": content}
     answer |= {"name": part.name, "response": response}
     return {"functionResponse": {**answer, "parts": media} if media else answer}
+
+
+def failed(response: dict[str, Any]) -> bool:
+    """Whether a response says that the tool failed."""
+    return not any(response.get("error") is said for said in (None, False))
 
 
 def _value(text: str) -> str | dict[str, Any]:
