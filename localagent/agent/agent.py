@@ -13,7 +13,6 @@ import asyncio
 import math
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any, Protocol, TypeGuard, Unpack, cast
 
 from localagent.agent.approvals import Approvals, Approver, as_approvals
@@ -22,7 +21,7 @@ from localagent.agent.builtin import ClipResults
 from localagent.agent.compaction import CompactionEvent
 from localagent.agent.concurrency import Cancel, Coroutines, Stepper
 from localagent.agent.events import AgentEvent, RunDone, RunFailed, is_piece
-from localagent.agent.history import History, as_history
+from localagent.agent.history import History, as_history, stamped
 from localagent.agent.middleware import Stack
 from localagent.agent.rules import Rule
 from localagent.agent.run import Run
@@ -176,7 +175,7 @@ class Agent:
         """Check the arguments; what starts the run, which in `arun` has a loop to await on only then."""
         kept = as_history(history)
         self.model.sampling_with({**self.sampling, **sampling})
-        inputs = [] if prompt is None else [_stamped(message) for message in as_conversation(prompt)]
+        inputs = [] if prompt is None else [_said(message) for message in as_conversation(prompt)]
         if not inputs:
             told = kept.messages()
             if is_empty(told):
@@ -206,12 +205,11 @@ def _clipping(stack: Stack) -> Stack:
     return Stack((ClipResults(MOST_TOLD), *stack.items))
 
 
-def _stamped(message: Message) -> Message:
-    """What the user says, with the time at which they said it."""
-    if not isinstance(message, UserMessage):
-        return message
-    told = {"timestamp": message.timestamp or datetime.now(UTC), "mode": message.mode or "user"}
-    return message.model_copy(update=told)
+def _said(message: Message) -> Message:
+    """What the caller says, with the time at which they said it."""
+    if isinstance(message, UserMessage) and message.mode is None:
+        message = message.model_copy(update={"mode": "user"})
+    return stamped(message)
 
 
 def _is_source(item: object) -> TypeGuard[ToolSource]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from localagent.messages import TextPart, ToolCallPart, ToolResultPart
 from localagent.tools import Tool, ToolSet
+
+P = TypeVar("P")
 
 NOT_RUN = "Not run: the run was stopped before this call."
 STOPPED = "No result: the run was stopped while this call was running. It may have done part of its work."
@@ -60,6 +63,14 @@ def open_slots(calls: Sequence[ToolCallPart], tools: ToolSet, most: int) -> list
             slot.refuse(tools.unknown(call.name))
         slots.append(slot)
     return slots
+
+
+def with_kind(part: P, tools: ToolSet) -> P:
+    """A call with the kind of the tool that it names; any other part as it is."""
+    if not isinstance(part, ToolCallPart) or part.tool_kind is not None:
+        return part
+    tool = tools.find(part.name)
+    return part if tool is None or tool.kind is None else part.model_copy(update={"tool_kind": tool.kind})
 
 
 def refused(calls: Iterable[ToolCallPart], text: str) -> list[Slot]:
