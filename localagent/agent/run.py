@@ -39,7 +39,7 @@ from localagent.agent.recovery import (
     also_ran,
     what_was_wrong,
 )
-from localagent.agent.slot import Slot, open_slots, with_kind
+from localagent.agent.slot import Slot, ends_run, open_slots, with_kind
 from localagent.errors import LocalAgentError
 from localagent.messages import (
     AssistantMessage,
@@ -170,7 +170,7 @@ class Run:
                 yield from self._execute(message)
             if self.cancel.is_set():
                 return "cancelled"
-            if any(slot.result is not None and slot.result.terminate for slot in self._slots):
+            if ends_run(self._slots, self.agent.stop_after):
                 return "terminated"
             if (target := target_of(self._slots)) is not None:
                 yield from self._hand_over(target, dropped=wrong is not None)
