@@ -43,6 +43,7 @@ from localagent.agent.slot import Slot, ends_run, open_slots, with_kind
 from localagent.errors import LocalAgentError
 from localagent.messages import (
     AssistantMessage,
+    CompactionSummaryMessage,
     Message,
     RescueMessage,
     SystemMessage,
@@ -125,6 +126,13 @@ class Run:
     def keep(self, message: Message) -> None:
         """Add a message to the conversation."""
         self._transcript.keep(message)
+
+    def keep_summary(self, summary: str, kept: int, tokens_before: int) -> None:
+        """Put a summary in place of all but the last `kept` messages of the conversation."""
+        self.history.compact(summary, kept, tokens_before)
+        found = (m for m in self.history.messages() if isinstance(m, CompactionSummaryMessage))
+        if (message := next(found, None)) is not None:  # a history of the caller's may tell it otherwise
+            self._hear(message)
 
     def _hear(self, message: Message) -> None:
         self._hooks.on_message(message)  # those of the present agent: a hand-over changes them
@@ -223,7 +231,7 @@ class Run:
         yield from self._hooks.before_turn()
         tools = tuple(self.tools.schemas) if offer_tools else ()
         told = self.rewrite(self.history.messages())
-        request = ModelRequest((*self.instructions(), *told), tools, self.options)
+        request = ModelRequest((*self.instructions(), *told), tools, self.options, self.model)
         yield TurnStarted(self.turn, self.agent.name, bool(tools))
         answer = self._hooks.before_model(request)
         if isinstance(answer, ModelRequest):
