@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from localagent.agent.middleware import Proceed
@@ -70,9 +70,10 @@ class LogMessages:
         An async one is awaited where other coroutines of the run are: in `arun` on the caller's loop.
         `thread_id`: finds the conversation among others in the log. Raises UsageError.
         """
-        self._append = getattr(log, "append", None) or getattr(log, "log", None)
-        if not callable(self._append):
+        append = getattr(log, "append", None) or getattr(log, "log", None)
+        if not callable(append):
             raise UsageError(f"log is {log!r:.60}: it must have a method append, as MessageLog has")
+        self._append: Callable[[Message, str | None, RunContext], object] = append
         self._thread_id = thread_id
 
     def on_message(self, message: Message, run: LoggedRun) -> object:
