@@ -1,12 +1,15 @@
 # The only entry points: people and CI call the same ones.
-#   make demo       a first answer from a real model
-#   make test       all tests, those on real weights included
-#   make test-core  those that need no engine, TESTS of them, in an environment without one
-#   make check      style and types
-#   make fuzz       coverage-guided fuzzing of the parser for FUZZ_SECONDS (60)
-#   make mutants    do the tests notice a fault? COUNT (200), drawn by SEED from files that begin with ONLY
-#   make bench      what the runtime, prefix reuse, parsing, messages and the agent loop cost
-#   make clean      remove the environment; models stay where they are
+#   make demo          a first answer from a real model
+#   make test-fast     for daily work: one engine, few examples, a minute or two; says what it leaves out
+#   make test          all tests, those on real weights included
+#   make test-core     those that need no engine, TESTS of them, in an environment without one
+#   make test-parsers  those of the parsers, where localagent cannot be imported
+#   make test-long     all, with thirty times as many examples
+#   make check         style and types; make format mends style
+#   make fuzz          coverage-guided fuzzing of the parser for FUZZ_SECONDS (60)
+#   make mutants       do the tests notice a fault? COUNT (200), drawn by SEED from files that begin with ONLY
+#   make bench         what the runtime, prefix reuse, parsing, messages and the agent loop cost
+#   make clean         remove the environment; models stay where they are
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -17,7 +20,7 @@ SEED ?= 1
 COUNT ?= 200
 # Under `make -j`, two recipes would install into one environment at once.
 .NOTPARALLEL:
-.PHONY: help setup dev weights demo test test-core test-long mutants check format fuzz bench clean
+.PHONY: help setup dev weights demo test test-fast test-core test-parsers test-long mutants check format fuzz bench clean
 
 # Options for pip's installs and for the build of llama.cpp, such as those that name an index of prebuilt wheels.
 PIP_ARGS ?=
@@ -26,10 +29,12 @@ PLATFORM ?= $(shell uname -sm)
 ENGINE ?= $(if $(filter Darwin,$(PLATFORM)),$(if $(filter arm64,$(PLATFORM)),mlx,llamacpp),llamacpp)
 # Runs Python in a child process, and says which model, engine and processor it was when an engine kills it.
 WATCHED := $(BIN)/python -m localagent.engines.children
+# Tests of one file share what they load, so a file stays with one worker.
+SPREAD = -n $(or $(JOBS),auto) --maxprocesses 4 --dist loadfile
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
-	@sed -n 's/^# \{0,1\}//; 1,9p' Makefile
+	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
 
 # Looks at the engine each time, which takes half a second: another processor may need another build.
 setup: $(VENV)/.$(ENGINE)
@@ -69,6 +74,11 @@ $(VENV)/.dev: $(VENV)/.$(ENGINE) $(VENV)/.llamacpp
 	@$(BIN)/pip install --quiet $(PIP_ARGS) --group dev
 	@touch $@
 
+$(VENV)/.parsers: pyproject.toml | $(VENV)/.pip
+	@echo "==> installing what the tests of the parsers need"
+	@$(BIN)/pip install --quiet $(PIP_ARGS) --group parsers
+	@touch $@
+
 $(VENV)/.test: $(VENV)/.core
 	@echo "==> installing what the tests need that need no engine"
 	@$(BIN)/pip install --quiet $(PIP_ARGS) --editable '.[hub,mcp]' --group test
@@ -83,11 +93,19 @@ demo: weights
 
 test: dev weights
 	@echo "==> all tests"
-	@$(WATCHED) -m pytest -n $(or $(JOBS),auto) --maxprocesses 4 --dist loadfile $(TESTS)
+	@$(WATCHED) -m pytest $(SPREAD) $(TESTS)
+
+test-fast: dev weights
+	@echo "==> the fast tests"
+	@HYPOTHESIS_PROFILE=fast $(WATCHED) -m pytest -p tests.fast $(SPREAD) $(TESTS)
 
 test-core: $(VENV)/.test
 	@echo "==> the tests that need no engine"
 	@$(BIN)/python -m pytest -m "not engine" $(TESTS)
+
+test-parsers: $(VENV)/.parsers
+	@echo "==> the tests of the parsers, without localagent"
+	@PARSERS_ALONE=1 $(BIN)/python -m pytest tests/parsers
 
 test-long: dev weights
 	@echo "==> the properties with thirty times as many examples: an hour or so"

@@ -192,7 +192,7 @@ class ModelSpec(_Entry):
         return tuple(self.sources)
 
     def preferred_backend(self) -> Backend:
-        """The backend to use when none is asked for: what this machine prefers, or what there is."""
+        """The backend to use when none is asked for: the first of the preferred that the model has."""
         return next(backend for backend in preferred_backends() if backend in self.sources)
 
 

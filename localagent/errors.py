@@ -5,10 +5,10 @@
     │   ├── UnknownModel            no such name or path
     │   ├── UnknownDialect          no such parser dialect
     │   ├── DialectMismatch         a dialect whose markers the model's vocabulary lacks
-    │   ├── InvalidMessage          JSON, or a provider's payload, that is no message
-    │   ├── InvalidMedia            an image or a recording that is none, or is too large
+    │   ├── InvalidMessage          JSON, or a provider's payload, that is not a message
+    │   ├── InvalidMedia            an image or a recording that cannot be read, or is too large
     │   ├── UnpairedResult          a tool result that answers no call
-    │   ├── Unsupported             a wire, or the model behind it, cannot carry a part or a message
+    │   ├── Unsupported             a wire, or the model it leads to, cannot carry a part or a message
     │   ├── UnknownSession          no session, or no entry in it, of that name
     │   ├── InvalidTool             a tool that cannot be built, or two of one name
     │   └── ContextOverflow         the prompt does not fit the context window
@@ -17,7 +17,7 @@
     ├── DownloadFailed              fetching weights failed; what was fetched is kept for a resume
     ├── DiskFull                    not enough free space for the weights
     ├── HashMismatch                the file is not the one the catalogue promises
-    ├── InvalidWeights              the file exists but is no model that can be loaded
+    ├── InvalidWeights              the file exists but is not a model that can be loaded
     ├── EngineMissing               the extra with the inference engine is not installed
     ├── BuildFailed                 llama.cpp could not be compiled or installed
     ├── EngineBroken                the engine crashes or computes wrong tokens on this machine
@@ -61,7 +61,7 @@ class DialectMismatch(UsageError):
 
 
 class InvalidMessage(UsageError, ValueError):
-    """Not a message of the model, or not a payload of the wire; the message says where."""
+    """Not a message, or not a payload of the wire; the text says where."""
 
 
 class InvalidMedia(UsageError, ValueError):
@@ -122,7 +122,7 @@ class HashMismatch(LocalAgentError):
 
 
 class InvalidWeights(LocalAgentError):
-    """The file is no model that this engine can load."""
+    """The file is not a model that this engine can load."""
 
 
 class EngineMissing(LocalAgentError):

@@ -28,7 +28,7 @@ def default_folder() -> Path:
 
 
 class RunContext(BaseModel):
-    """Where in a run a message came up."""
+    """Where in a run a message was written."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -37,7 +37,7 @@ class RunContext(BaseModel):
     model: Text | None = None
     timings: Timings | None = None
     metadata: JsonObject = Field(default_factory=dict)
-    """Whatever the application wants to find in the log."""
+    """Anything else that the application wants in the log."""
 
 
 class LogRecord(BaseModel):
@@ -145,11 +145,11 @@ def _stamp() -> str:
 
 
 def read_log(path: Path | str) -> Log:
-    """All that can be read of a log. Raises UsageError when there is no such file."""
+    """Everything in a log that can be read. Raises UsageError when there is no such file."""
     reader = LineReader(Path(path), _load)
     try:
         if Path(path).exists() and not Path(path).is_file():
-            raise UsageError(f"cannot read {path}: it is no file")
+            raise UsageError(f"cannot read {path}: it is not a file")
         items = reader.read()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

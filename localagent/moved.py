@@ -22,9 +22,18 @@ MOVED = {
     "localagent.agent.transcript": "localagent.agent.history",
     "localagent.agent.waiting": "localagent.agent.concurrency",
     "localagent.dialects": "localagent.detection",
+    "localagent.hosts.running": "localagent.hosts.generation",
     "localagent.jsonl": "localagent.files.jsonl",
+    "localagent.mcp.offered": "localagent.mcp.tools",
+    "localagent.mcp.results": "localagent.mcp.tools",
+    "localagent.nano.schemas": "localagent.nano.skills",
     "localagent.pairing": "localagent.prompt.pairing",
     "localagent.request": "localagent.prompt.request",
+    "localagent.sandbox": "localagent.prompt.sandbox",
+    "localagent.toolbox.arithmetic": "localagent.toolbox.calculator",
+    "localagent.toolbox.readable": "localagent.toolbox.web",
+    "localagent.tools.docstring": "localagent.tools.signature",
+    "localagent.tools.misread": "localagent.tools.readings",
     "localagent.tools.outcome": "localagent.tools.results",
 }
 

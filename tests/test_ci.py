@@ -1,4 +1,4 @@
-"""What the public CI runs: the targets that people have, and tests that need no engine."""
+"""CI runs the targets that people have; tests without the mark find no engine; the fast lane names what is there."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import fast
 from tests.engineless.sitecustomize import ENGINES
 
 ROOT = Path(__file__).parents[1]
@@ -30,12 +31,25 @@ def test_it_says_that_it_has_never_run():
 def test_every_command_is_a_target_that_people_have():
     targets = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
     commands = [shlex.split(step["run"]) for step in STEPS if "run" in step]
-    assert {words[1] for words in commands} == {"test-core", "check", "test"}
+    assert {words[1] for words in commands} == {"test-parsers", "test-core", "check", "test"}
     for make, target, *settings in commands:
         assert make == "make"
         assert target in targets
         assert all(f"$({each.partition('=')[0]})" in MAKEFILE for each in settings)
         assert all((ROOT / path).exists() for each in settings for path in each.partition("=")[2].split())
+
+
+def test_what_the_fast_lane_leaves_out_is_there():
+    for path in fast.LEFT_OUT:
+        file, _, name = path.partition("::")
+        assert (ROOT / file).exists(), path
+        assert f"def {name}(" in (ROOT / file).read_text() if name else True, path
+
+
+def test_the_help_of_make_names_every_target_of_tests():
+    said = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    targets = re.findall(r"^(test[a-z-]*):", MAKEFILE, re.MULTILINE)
+    assert set(targets) == set(re.findall(r"make (test[a-z-]*) ", said))
 
 
 def test_it_may_do_little_and_not_for_long():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 # The modules and packages of localagent, lowest first. Each layer may import the ones before it, and itself.
 LAYERS = [
     {"distribution", "errors", "files", "moved", "settings", "wording"},
-    {"messages", "sandbox"},
+    {"messages"},
     {"prompt", "tools"},
     {"detection", "wire", "hosts"},
     {"catalog"},
@@ -35,6 +37,8 @@ ENGINES = {
     "transformers": set(),
     "torch": set(),
 }
+# Imported where they are used, and not before.
+LAZY = {"filelock", "httpcore2", "huggingface_hub", "lxml", "numpy", "prompt_toolkit", "rich"}
 # What the extra `mcp` brings, and only localagent.mcp may import.
 OF_MCP = {"mcp", "mcp_types", "anyio", "httpx2", "jsonschema", "referencing"}
 
@@ -48,6 +52,7 @@ def name_of(path: Path) -> str:
 MODULES = {name_of(path): path for top in ("localagent", "parsers") for path in (ROOT / top).rglob("*.py")}
 
 
+@cache
 def imports(path: Path) -> list[tuple[str, bool]]:
     """What a module imports, and whether it does so when it is itself imported."""
     tree = ast.parse(path.read_text())
@@ -120,7 +125,7 @@ def test_no_modules_import_each_other_in_a_circle():
 @pytest.mark.parametrize("name", MODULES)
 def test_engines_and_heavy_libraries_are_imported_lazily(name):
     eager = {module.split(".")[0] for module, at_import in imports(MODULES[name]) if at_import}
-    assert not eager & {*ENGINES, *OF_MCP, "huggingface_hub", "prompt_toolkit", "rich", "filelock", "numpy"}
+    assert not eager & {*ENGINES, *OF_MCP, *LAZY}
 
 
 def run_python(*arguments: str) -> str:
@@ -138,6 +143,14 @@ def test_parsers_need_nothing_installed():
     assert "arguments={'a': 1}" in run_python("-S", "-I", "-c", code)
 
 
+def test_the_tests_of_the_parsers_need_no_localagent():
+    """As `make test-parsers` runs them, with fewer examples."""
+    settings = {**os.environ, "PARSERS_ALONE": "1", "HYPOTHESIS_PROFILE": "fast"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "tests/parsers"]
+    done = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 def test_help_imports_no_engine_and_no_model_code():
     code = "import sys; sys.argv = ['localagent', '--help'];\nfrom localagent.cli import main\ntry: main()\nexcept SystemExit: print(*sys.modules)"
     loaded = set(run_python("-c", code).split())
@@ -152,6 +165,12 @@ def test_help_imports_no_engine_and_no_model_code():
         "huggingface_hub",
         "prompt_toolkit",
     }
+
+
+def test_every_test_file_says_which_rule_it_holds():
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        said = ast.get_docstring(ast.parse(path.read_text())) or ""
+        assert len(said.split()) >= 5, path
 
 
 def test_public_names_exist():

@@ -136,7 +136,7 @@ def test_threads_share_a_log(tmp_path):
 @pytest.mark.parametrize(
     ("message", "says"),
     [
-        ({"role": "wizard", "content": []}, "record.message: 'wizard' is no role here; there are 'system', 'user'"),
+        ({"role": "wizard", "content": []}, "record.message: 'wizard' is not a role here; there are 'system', 'user'"),
         ({"role": "user", "content": [{"kind": "text"}]}, "record.message.user.content[0].text"),
         ({"role": "user"}, "record.message.user.content"),
         ({"role": "user", "content": [], "colour": 1}, "colour"),
@@ -207,7 +207,7 @@ def test_a_fork_while_a_thread_logs(tmp_path):
 
 def test_what_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match="it is no file"):
+    with pytest.raises(UsageError, match="it is not a file"):
         read_log(tmp_path / "pipe")
     for call in (lambda: read_log("a\0b"), lambda: MessageLog("a\0b").append(FlushMessage())):
         with pytest.raises(LocalAgentError, match="null byte"):
@@ -242,7 +242,7 @@ def test_a_long_log_loads_whole(tmp_path):
         (lambda _, folder: MessageLog(folder / "file").append(FlushMessage()), SaveFailed, "cannot write to .*file"),
         (lambda _, folder: MessageLog(folder / "file/x").append(FlushMessage()), SaveFailed, "cannot write to "),
         (lambda _, folder: read_log(folder / "none"), UsageError, "cannot read .*none': No such file"),
-        (lambda _, folder: read_log(folder), UsageError, "it is no file"),
+        (lambda _, folder: read_log(folder), UsageError, "it is not a file"),
         (lambda _, __: RunContext(iteraton=3), ValidationError, "iteraton"),
         (lambda _, __: RunContext(iteration=-1), ValidationError, "iteration"),
         (lambda _, __: RunContext(metadata={"a": float("nan")}), ValidationError, "nan is not JSON"),

@@ -54,6 +54,16 @@ def test_the_wheel_holds_the_packages_and_their_data(wheel):
     assert {top for top in tops if not top.endswith(".dist-info")} == {"localagent", "parsers"}
 
 
+def test_the_training_of_lfm2_nano_stays_in_the_checkout(wheel):
+    archive = zipfile.ZipFile(wheel)
+    training = {path.name for path in (ROOT / "benchmarks" / "training").glob("[!_]*.py")}
+    assert {"train.py", "network.py"} <= training
+    assert not {f"localagent/nano/{name}" for name in training} & {*archive.namelist()}
+    for name in archive.namelist():
+        if name.endswith(".py"):
+            assert not re.search(r"(?:import|from) (?:torch|benchmarks)\b", archive.read(name).decode()), name
+
+
 @pytest.fixture(scope="module")
 def metadata(wheel) -> Message:
     archive = zipfile.ZipFile(wheel)
@@ -65,7 +75,7 @@ def test_the_core_asks_for_light_packages_alone(metadata):
     wanted = metadata.get_all("Requires-Dist")
     core = {re.split(r"[<>=;\[ ]", line)[0] for line in wanted if "extra" not in line}
     assert core == {
-        "docstring-parser", "filelock", "jinja2", "packaging", "platformdirs", "prompt-toolkit", "psutil", "pydantic", "rich", "typer",
+        "docstring-parser", "filelock", "jinja2", "packaging", "platformdirs", "prompt-toolkit", "psutil", "pydantic", "rich", "simpleeval", "typer",
     }  # fmt: skip
     for line in wanted:
         if line.startswith(("mlx", "transformers")) and "extra == 'all'" in line:
@@ -126,8 +136,9 @@ def test_all_hints_come_from_one_function():
     assert {file for file, _ in HINTS} >= {
         "localagent/hosts/llamacpp/compiling.py",
         "localagent/hosts/mlx/library.py",
-        "localagent/mcp/library.py",
+        "localagent/mcp/transport.py",
         "localagent/store/hub.py",
+        "localagent/toolbox/fetching.py",
     }
     for file, call in HINTS:
         extra = ast.literal_eval(call.args[0])
@@ -236,6 +247,7 @@ RAISING = {
     "llamacpp": ("llama_cpp", "from localagent.hosts.llamacpp.library import library as ask"),
     "mlx": ("mlx mlx_lm", "from localagent.hosts.mlx.library import library as ask"),
     "mcp": ("mcp", "from localagent.mcp.transport import require as ask"),
+    "web": ("httpcore2", "from localagent.toolbox.fetching import require as ask"),
 }
 
 

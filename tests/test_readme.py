@@ -34,22 +34,21 @@ def test_examples_print_what_they_say(names, promise, capsys):
 
 
 def test_the_tree_is_the_tree():
+    """Every line is there, and `localagent` and `parsers` have nothing else, but for what stands in every package."""
     (tree,) = [text for kind, text in BLOCKS if not kind]
+    named: dict[Path, list[str]] = {}
     folder = ROOT
     for line in tree.splitlines():
         name = line.split()[0]
-        parent = folder if line.startswith(" ") else ROOT
-        assert (parent / name).exists(), name
-        if not line.startswith(" ") and name.endswith("/"):
+        if not line.startswith(" "):
             folder = ROOT / name
-    for package in ("localagent", "parsers"):
-        for path in (ROOT / package).iterdir():
-            if not path.name.startswith(("_", ".")) and path.name not in (
-                "py.typed",
-                "errors.py",
-                "README.md",
-            ):
-                assert path.name in tree, f"{path} is not in the README"
+        parent = folder if line.startswith(" ") else ROOT
+        assert (parent / name).is_dir() == name.endswith("/"), name
+        assert (parent / name).exists(), name
+        named.setdefault(parent, []).append(name)
+    for package in (ROOT / "localagent", ROOT / "parsers"):
+        found = (path.name + "/" * path.is_dir() for path in package.glob("[!_.]*"))
+        assert sorted(named[package]) == sorted({*found} - {"README.md", "py.typed"})
 
 
 def test_commands_are_commands(localagent_help):

@@ -79,8 +79,8 @@ class Agent:
         `stop_after`: names of tools; the run ends after a turn in which one of them ran without an error.
         `sampling`: what `Model.stream` takes.
 
-        Raises UsageError, and InvalidTool for a tool that is none or two tools of one name. What is
-        wrong with the tools of a source fails the run, since they are not known before.
+        Raises UsageError, and InvalidTool for a tool that is none or two tools of one name. What is wrong
+        with the tools of a source fails the run, since they are not known before.
         """
         self.model = model
         self.name = _text("name", name)
@@ -98,10 +98,11 @@ class Agent:
         if not isinstance(tools, Iterable) or isinstance(tools, str | bytes | Tool):
             raise UsageError(f"tools must be a list, not {tools!r:.40}: put the tool in brackets")
         self.stop_after = _names("stop_after", stop_after)
-        self._tools: list[Any] = []
-        for tool in tools:
-            self.add_tool(tool)
-        if all(isinstance(tool, Tool) for tool in self._tools):  # else sources are asked, which a run does
+        self._tools: list[Tool | ToolSource] = []
+        self._add(tools)
+        if self.stop_after and not any(
+            map(_is_source, self._tools)
+        ):  # else it is looked at when a run begins
             self.toolset()
 
     def add_tool(self, tool: Tool | Callable[..., Any] | ToolSource) -> None:
@@ -109,9 +110,12 @@ class Agent:
 
         Raises InvalidTool for what is no tool, and for a second one of the same name.
         """
-        made = tool if _is_source(tool) else as_tool(cast(Tool, tool))
-        ToolSet(each for each in [*self._tools, made] if isinstance(each, Tool))  # finds a clash
-        self._tools.append(made)
+        self._add([tool])
+
+    def _add(self, tools: Iterable[Tool | Callable[..., Any] | ToolSource]) -> None:
+        made = [tool if _is_source(tool) else as_tool(cast(Tool, tool)) for tool in tools]
+        ToolSet(tool for tool in [*self._tools, *made] if isinstance(tool, Tool))  # a clash is found here
+        self._tools += made
 
     def toolset(self) -> ToolSet:
         """The tools that there are now.

@@ -20,7 +20,7 @@ from localagent.errors import InvalidArguments
 from localagent.messages import parse_object
 
 CHOICES = "{}: yes, no, always, never, edit or stop? "
-"""The name stands in the line that is answered: long arguments push the call itself off the screen."""
+"""The question repeats the name: long arguments push the call itself off the screen."""
 STOPPED = Deny("the user stopped")
 NOBODY = "nobody is there to be asked: --allow {} lets it run"
 
@@ -103,7 +103,7 @@ def _visible(text: str) -> str:
 
 
 def _forget_typed() -> None:
-    """Drop the keys that were pressed while there was no question."""
+    """Drop the keys that were pressed before the question appeared."""
     from prompt_toolkit.application import get_app_session
     from prompt_toolkit.input.typeahead import clear_typeahead
 

@@ -146,7 +146,7 @@ class Chat:
             self._interrupts.cancel = None
 
     def _say(self, text: str) -> None:
-        """Say something while an answer may be on its way: on a line of its own."""
+        """Say something on a line of its own, since an answer may be half written."""
         self._view.end()
         say(text)
 
@@ -214,8 +214,8 @@ class Chat:
 
 
 def complain(error: LocalAgentError) -> None:
-    """Say why a request came to nothing."""
-    hint = ", or begin anew with /clear" if isinstance(error, ContextOverflow) else ""
+    """Say why a request failed."""
+    hint = ", or start over with /clear" if isinstance(error, ContextOverflow) else ""
     say(f"localagent: {error}{hint}")
 
 

@@ -37,7 +37,7 @@ class Conversation:
         self._messages: list[Message] = session.context() if session else _instructions(system)
         self._asked: list[Message] = []
         self.say = say
-        """Tells the user what becomes of the session."""
+        """Tells the user what happens to the session."""
         self._store = store
         self._session = session
         self._saved = len(self._messages) if session else 0
@@ -66,7 +66,7 @@ class Conversation:
         return cls(say, system=system, store=store if save else None, session=session)
 
     def messages(self) -> list[Message]:
-        """What the model is to be told."""
+        """What the model is sent."""
         return [*self._messages, *self._asked]
 
     def append(self, message: Message) -> None:
@@ -138,7 +138,7 @@ def _instructions(system: str | None) -> list[Message]:
 
 
 def _step_back(session: Session) -> bool:
-    """Go back to before words without an answer: two turns of the user in a row confuse models."""
+    """Go back to before words that have no answer: two turns of the user in a row confuse models."""
     path = session.path()
     start = len(path)
     while start and _is_unanswered(path[start - 1]):
@@ -152,7 +152,7 @@ def _step_back(session: Session) -> bool:
 
 
 def _is_unanswered(entry: Entry) -> bool:
-    """Whether it is what a user said, or stands in such a row without a word of the model's or a tool's."""
+    """Whether it is a user's words, or a message among them that neither the model nor a tool wrote."""
     if not isinstance(entry, MessageEntry):
         return False
     message = entry.message

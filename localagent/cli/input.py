@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 """Seconds for the first byte of a pipe that nobody asked for with `-`."""
 SOON = 2.0
-"""Seconds after which it is said on a terminal that the command waits."""
+"""Seconds after which a terminal is told that the command waits."""
 LIMIT = 256 << 20
-"""Bytes, far above any context window: what never ends must not fill the memory."""
+"""Bytes, far above any context window: an endless input must not fill the memory."""
 
 
 def whole_prompt(words: Sequence[str]) -> str:
@@ -57,7 +57,7 @@ def require_text(name: str, argument: str | None) -> None:
 
 
 def read_text(data: bytes) -> str:
-    """Standard input as text. Raises UsageError for what is no text."""
+    """Standard input as text. Raises UsageError for what is not text."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -117,7 +117,7 @@ def _next_piece(descriptor: int) -> bytes:
 
 
 def typed_file() -> Path:
-    """`$LOCALAGENT_HOME/chat-history`, else in the user's folder for states. Raises UsageError."""
+    """`$LOCALAGENT_HOME/chat-history`, else in the user's state folder. Raises UsageError."""
     return user_path("state", "chat-history")
 
 
@@ -133,7 +133,7 @@ def typed_lines(kept: Path | None, commands: Collection[str]) -> Iterator[str]:
     from prompt_toolkit.patch_stdout import StdoutProxy
 
     class Above(StdoutProxy):
-        """What others say meanwhile, such as a server that fails, goes above the line that is typed."""
+        """Messages that arrive meanwhile, such as of a server that fails, go above the line being typed."""
 
         def write(self, data: str) -> int:
             return super().write(printable(data))

@@ -103,8 +103,8 @@ class _Bars:
             progress.DownloadColumn(),
             progress.TransferSpeedColumn(),
             progress.TimeRemainingColumn(),
-            # The bars move the cursor: they have the stream behind `Output`, and show fixed words only. What
-            # others print in the meantime still goes the usual way.
+            # The bars move the cursor, so they write past `Output`, which would make that visible; they show
+            # fixed words only. Whatever else is printed meanwhile still goes through `Output`.
             console=Console(file=sys.__stderr__),
             redirect_stdout=False,
             redirect_stderr=False,
@@ -115,7 +115,7 @@ class _Bars:
         if not self._tasks:
             self._progress.start()
         if phase not in self._tasks:
-            # What an earlier pull left is no speed of this one.
+            # Bytes from an earlier pull must not count into the speed of this one.
             self._tasks[phase] = self._progress.add_task(_VERBS[phase], total=total, completed=done)
         self._progress.update(self._tasks[phase], completed=done, total=total)
 

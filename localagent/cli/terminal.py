@@ -58,7 +58,7 @@ def _spelt(found: re.Match[str]) -> str:
 
 
 class OutputLost(OSError):
-    """Standard output cannot be written, so the result of the command is lost. Not for a reader who left."""
+    """Standard output cannot be written, so the result is lost. Not raised when the reader of a pipe left."""
 
     def __init__(self, error: OSError) -> None:
         closed = error.errno == errno.EBADF
@@ -116,7 +116,7 @@ class Output(io.TextIOWrapper):
 
 
 def discard(stream: TextIO) -> None:
-    """Let all that is still written to `stream` go nowhere."""
+    """Discard everything that is still written to `stream`."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
@@ -131,7 +131,7 @@ def guard_streams() -> None:
 
 
 def require_stdout() -> None:
-    """For commands that work long for what they print. Raises OutputLost where it could not be written."""
+    """For commands that work long before they print. Raises OutputLost where nothing can be written."""
     try:
         os.write(1, b"")
     except OSError as error:
@@ -144,7 +144,7 @@ def write_raw(stream: TextIO, text: str) -> None:
 
 
 def say(text: str) -> None:
-    """A line that is no result: stderr, so that results can be piped."""
+    """A line that is not a result: it goes to stderr, so that results can be piped."""
     sys.stderr.write(printable(text) + "\n")
     sys.stderr.flush()
 
@@ -174,7 +174,7 @@ def show_json(document: Any, indent: int | None = 2) -> None:
 
 
 def cell(text: str, style: str = "") -> Text:
-    """Somebody's words in a table, in which no markup is read."""
+    """Text in a table, in which markup is not interpreted."""
     from rich.text import Text
 
     return Text(printable(text), style)
@@ -214,7 +214,7 @@ def agrees(question: str) -> bool:
         sys.stderr.write(f"{flat(question)} [y/N]: ")
         sys.stderr.flush()
         answer = sys.stdin.readline()
-        if not answer:  # Ctrl-D leaves the cursor behind the question
+        if not answer:  # after Ctrl-D the cursor is still on the line of the question
             sys.stderr.write("\n")
     if not answer:
         raise UsageError("say --yes to remove without being asked")

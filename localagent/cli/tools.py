@@ -27,7 +27,7 @@ def rules(options: ToolOptions) -> list[Rule]:
 
 
 def open_tools(options: ToolOptions, stack: ExitStack, say: Callable[[str], None]) -> list[Any]:
-    """The tools, for as long as `stack` is open; a server that fails is said. Raises LocalAgentError."""
+    """The tools, open for as long as `stack` is; a server that fails is reported. Raises LocalAgentError."""
     names = [name.strip() for given in options.tools or () for name in given.split(",") if name.strip()]
     present = shipped(names, options.root)
     tools: list[Any] = list(present)
@@ -61,7 +61,7 @@ def _check_patterns(options: ToolOptions, names: Sequence[str], say: Callable[[s
 
 
 def list_tools(*, as_json: bool) -> None:
-    """Print the tools that ship, by the name under which `--tools` takes them."""
+    """Print the tools that ship, under the names that `--tools` takes."""
     from localagent.toolbox import SHIPPED, shipped
 
     if as_json:

@@ -130,7 +130,7 @@ def in_words(passage: Passage) -> str:
 
 
 def as_text(told: Iterable[Told], paint: Callable[[Passage], str] = in_words) -> str:
-    """Headings, and what was said below them, indented: nothing that is said looks like a heading.
+    """Headings, with what was said indented below them, so that nothing in it looks like a heading.
 
     `paint` is given the headings too: they hold names that others chose.
     """
@@ -164,7 +164,7 @@ def as_markdown(told: Iterable[Told]) -> str:
 
 
 def _merged(passages: Iterable[Passage]) -> Iterator[Passage]:
-    """Neighbouring parts of text are one text."""
+    """Neighbouring parts of text, joined into one."""
     held: Passage | None = None
     for passage in passages:
         if held is not None and held.manner == passage.manner == "text":
@@ -178,7 +178,7 @@ def _merged(passages: Iterable[Passage]) -> Iterator[Passage]:
 
 
 def draw_tree(session: Session) -> Iterator[str]:
-    """All branches, a line per entry: what follows alone stays below, what branches is drawn beside."""
+    """All branches, a line per entry: an only child goes below its parent, branches go beside each other."""
     waiting = [(entry, "", "") for entry in reversed(session.children(None))]
     while waiting:
         entry, lead, below = waiting.pop()

@@ -134,12 +134,12 @@ class StreamView:
         return f"{call.name}({one_line(call.described_arguments, _ARGUMENTS)})"
 
     def _show_reading(self, progress: Prefilled) -> None:
-        """Only to those who wait: on a terminal, after a while."""
+        """Show the prefill, but only on a terminal and after a while."""
         if self._colour and monotonic() - self._started > _PATIENCE:
             self._pass(f"reading {progress.done:,} of {progress.total:,} tokens")
 
     def _show_progress(self, text: str) -> None:
-        """One line for all that a tool tells, on a terminal; elsewhere a line each."""
+        """On a terminal one line for all progress of a tool; elsewhere a line for each report."""
         if self._colour:
             self.end()
             self._pass(text)
@@ -147,7 +147,7 @@ class StreamView:
             self._note(text, "dim")
 
     def _pass(self, text: str) -> None:
-        """Show a line that the next event takes away again."""
+        """Show a line that the next event removes."""
         self._passing = True
         fits = printable(text)[: shutil.get_terminal_size().columns - 1]
         write_raw(sys.stderr, _ERASE + styled(fits, "dim"))
@@ -168,7 +168,7 @@ class StreamView:
 
 
 def _told(result: ToolResultPart) -> str:
-    """The beginning of a result, and what it has beside text."""
+    """The beginning of a result, and the kinds of its parts that are not text."""
     others = (f"[{part.kind}]" for part in result.parts if part.kind != "text")
     return " ".join(filter(None, (one_line(result.text, _RESULT), *others))) or "(nothing)"
 

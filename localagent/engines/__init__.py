@@ -3,8 +3,8 @@
     build       compiles llama.cpp for this machine, keeps the wheel, mends a bad build
     check       runs an engine in a child process and remembers that it works
     trial       what the child does: lfm2-nano as it is and quantized, its tokens compared
-    children    what is said of a process that an engine took down with it
+    children    names the model and the engine when an engine ends the process it runs in
     processor   what this processor is called and which instructions it has
 
-An engine that was compiled badly kills the process that runs it. So whatever may be bad is tried in a child.
+A badly compiled engine kills the process that runs it, so whatever may be bad is tried in a child process.
 """

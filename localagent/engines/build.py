@@ -3,8 +3,8 @@
     python -m localagent.engines.build [PIP OPTION ...]
 
 is what `make setup` calls. An engine that is installed and works is left alone. Otherwise the wheel comes
-from a folder of our own, named by the processor and by everything that shapes a build; pip's cache is passed
-over, since pip takes what it compiled before whatever CMAKE_ARGS say now, and a bad wheel would come back.
+from a folder of our own, named by the processor and by everything that shapes a build. pip's cache is not
+used: pip would take what it compiled earlier, whatever CMAKE_ARGS say now, and a bad wheel would come back.
 pip's options go through, such as `--find-links FOLDER --only-binary llama-cpp-python` for a prebuilt wheel.
 """
 
@@ -57,7 +57,7 @@ def install(options: Sequence[str] = ()) -> None:
             return
         if find_spec("llama_cpp") and not _ours():
             broken = describe(check_engine("llamacpp"))
-            raise EngineBroken(f"{broken}; it lies in {_place()}, outside this environment: remove it")
+            raise EngineBroken(f"{broken}; it is in {_place()}, outside this environment: remove it there")
         folder = _folder(options)
         kept = _wheel(folder)
         if kept is None or not _install_wheel(kept, options):
@@ -79,7 +79,7 @@ def _installed_works() -> bool:
     if report.outcome == "untried":
         _say(f"it could not be tried: {report.error}")
     if report.outcome == "broken" and _ours():
-        _say(f"{describe(report)}: installing it anew")
+        _say(f"{describe(report)}: installing it again")
     remember(report)
     return report.outcome in {"works", "untried"}
 
@@ -107,7 +107,7 @@ def _check_compilers() -> None:
 def _compile(folder: Path, options: Sequence[str]) -> Path:
     """Build the wheel, or fetch it if `options` find one. `folder` appears when the wheel in it is whole.
 
-    To be called under the lock: what earlier builds left behind when they were killed is removed.
+    To be called under the lock: what was left by builds that were killed is removed.
     """
     if not options:  # else there may be nothing to compile
         _check_compilers()
@@ -238,7 +238,7 @@ def _ours() -> bool:
 def _pip(*arguments: str) -> None:
     done = subprocess.run([sys.executable, "-m", "pip", *arguments], stdin=subprocess.DEVNULL, check=False)
     if done.returncode:
-        raise BuildFailed(f"pip {' '.join(arguments)} failed: see what it said above")
+        raise BuildFailed(f"pip {' '.join(arguments)} failed; its output is above")
 
 
 def _reason(log: Path) -> str:
@@ -267,7 +267,7 @@ def main() -> int:
         )
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("localagent: interrupted; the same command begins anew\n")
+        sys.stderr.write("localagent: interrupted; run the same command to start again\n")
         return 130
     return 0
 

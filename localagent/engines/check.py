@@ -1,8 +1,8 @@
 """Whether an engine works on this machine: tried once in a child process, then remembered.
 
-`check_engine` always tries. `require_engine` is what `load` calls before the engine is imported: it tries an
-engine that was not tried yet as it is installed now and on this processor, and raises EngineBroken for one
-that crashes or computes wrong tokens. Setting LOCALAGENT_ENGINE_CHECK=0 leaves that out.
+`check_engine` always tries. `require_engine`, which `load` calls before the engine is imported, tries only an
+engine that has not been tried yet as it is installed now and on this processor. It raises EngineBroken for
+one that crashes or computes wrong tokens. LOCALAGENT_ENGINE_CHECK=0 skips it.
 """
 
 from __future__ import annotations

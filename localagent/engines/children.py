@@ -1,9 +1,9 @@
-"""What is said of a process that an engine took down with it.
+"""Names the model, the engine and the processor when an engine ends the process it runs in.
 
     python -m localagent.engines.children SCRIPT|-m MODULE [ARGUMENT ...]
 
-runs a Python program in a child process, as `make test` and `make bench` do, and names the model, the build
-of the engine and the processor when a signal ends it. Its exit code is the child's.
+runs a Python program in a child process, as `make test` and `make bench` do, and prints that line when a
+signal ends it. The exit code is the child's.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def parse_cpuinfo(text: str, architecture: str) -> Processor:
 
 
 def _sysctl(name: bytes) -> str:
-    """A text that macOS knows of itself; empty when it does not."""
+    """What macOS says for a name of its system settings; empty when it has none."""
     buffer = ctypes.create_string_buffer(256)
     size = ctypes.c_size_t(len(buffer))
     found = ctypes.CDLL(None).sysctlbyname(name, buffer, ctypes.byref(size), None, ctypes.c_size_t(0))

@@ -1,9 +1,10 @@
 """What the child process of a check does: it runs the engine through the host that models run on.
 
 lfm2-nano answers one question with its weights as they are and with weights that the engine itself quantizes
-first: the kernels for quantized weights are others, and most models need those. The child writes lines of
-JSON: `doing` before each step, so that a crash has a name, `facts`, `ran` for each model, and in the end
-`done`, `missing`, `wrong` with what is wrong with the engine, or `error` with what came in between.
+first, since quantized weights run on kernels of their own and most models are quantized. The child writes
+lines of JSON: `doing` before each step, so that a crash has a name, `facts`, `ran` for each model, and in the
+end `done`, `missing`, `wrong` with what is wrong with the engine, or `error` with what kept it from being
+tried.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ class _Reader:
 
 
 def _tensor_end(tensor: Tensor) -> int:
-    """Where it ends, counted from where the data of all begin."""
+    """Where it ends, counted from where the data begin."""
     per_block, width = _BLOCKS.get(tensor.kind, (1, 0))
     values = math.prod(tensor.shape)
     if not 0 < values < 1 << 62 or tensor.shape[0] % per_block:

@@ -37,7 +37,7 @@ class Range:
     whole: bool = True
 
     def admits(self, number: Any) -> bool:
-        """Whether it lies in the range and is of the kind. A bool is no number; NaN is in no range."""
+        """Whether it is in the range and of the kind. A bool is not a number here; NaN is in no range."""
         kinds = (int,) if self.whole else (int, float)
         return (
             isinstance(number, kinds) and number is not True and number is not False and self._holds(number)
@@ -136,7 +136,7 @@ RANGES: Final[Mapping[str, Range]] = {
 }
 """By key, without the architecture in front."""
 REQUIRED: Final = ("block_count", "embedding_length", "context_length")
-"""Of these a 0 is no way to say that there are none; where one is missing, llama.cpp says so."""
+"""These may not be 0; where one is missing, llama.cpp says so."""
 POSITIVE: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("bailingmoe2", "glm4moe", "lfm2moe", "llada-moe", "smallthinker"), ("expert_count",)),
     "grovemoe": ("expert_count", "experts_per_group"),
@@ -160,7 +160,7 @@ ROPE_SCALING: Final = ("none", "linear", "yarn", "longrope")
 BYTEWISE: Final = ("llama", "plamo2")
 """Kinds of vocabularies that end the process at a byte for which they have no token."""
 ENDS: Final = ("bos", "eos", "eot", "eom")
-"""Special tokens that decide how a prompt begins and where an answer ends. llama.cpp takes default ids for
+"""Special tokens that decide how a prompt begins and where an answer ends. llama.cpp uses default ids for
 one that is outside the vocabulary, with which a model would go on for ever. The others may be wrong: in many
 files the padding is.
 """
@@ -188,7 +188,7 @@ class _Own:
         self._key, self._get = header.own_key, header.own
 
     def out_of_range(self) -> Iterator[str]:
-        """Numbers that the table does not admit; of keys that it lacks, those that are no number."""
+        """Numbers that the table does not admit, and numbers under other keys that are not finite."""
         prefix = f"{self._architecture}."
         for key, value in self._header.metadata.items():
             if not key.startswith(prefix):
@@ -285,7 +285,7 @@ def _vocabulary(metadata: Mapping[str, Any]) -> Iterator[str]:
     if tokens is None:
         return
     if not isinstance(tokens, Array) or tokens.kind != _TEXT or not tokens.length:
-        yield f"{_TOKENS} is no list of texts"
+        yield f"{_TOKENS} is not a list of strings"
         return
     if tokens.span is not None and tokens.span[1] > LONGEST_TOKEN:
         yield f"{_TOKENS} has a token of {tokens.span[1]:,} bytes: {LONGEST_TOKEN:,} are allowed"

@@ -51,7 +51,7 @@ def data_begin(path: Path) -> int:
         head = file.read(8)
     end = 8 + int.from_bytes(head, "little")
     if len(head) < 8 or end > size or end > MOST_HEADER:
-        raise InvalidWeights(f"{path}: cut short, or no safetensors file")
+        raise InvalidWeights(f"{path}: cut short, or not a safetensors file")
     return end
 
 
@@ -63,22 +63,22 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
             file.seek(8)
             header = json.loads(file.read(end - 8), object_pairs_hook=_distinct)
     except (ValueError, RecursionError) as error:
-        what = str(error) if isinstance(error, _Twice) else "its header is no JSON"
-        raise InvalidWeights(f"{path}: no safetensors file: {what}") from error
+        what = str(error) if isinstance(error, _Twice) else "its header is not JSON"
+        raise InvalidWeights(f"{path}: not a safetensors file: {what}") from error
     if not isinstance(header, dict):
-        raise InvalidWeights(f"{path}: no safetensors file: its header is no JSON object")
+        raise InvalidWeights(f"{path}: not a safetensors file: its header is not a JSON object")
     return header, regular_size(path) - end
 
 
 class _Twice(ValueError):
-    """A key that stands twice in one object: readers differ in which they take."""
+    """A key appears twice in one object; readers differ in which value they take."""
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise _Twice(f"{twice[:80]!r} stands in it twice")
+        raise _Twice(f"{twice[:80]!r} is in it twice")
     return found
 
 

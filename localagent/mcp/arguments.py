@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 SECONDS = 1.0
-"""What one check may take."""
+"""Seconds that one check may take."""
 PATIENCE = 0.2
 """Seconds of processor time that one match may take; on a busy machine more passes by."""
 TOLD = 3
@@ -41,7 +41,7 @@ class Undecided(Exception):
 
 
 class Arguments:
-    """What a tool takes, by its JSON Schema."""
+    """The arguments of a tool, by its JSON Schema."""
 
     def __init__(self, tool: str, schema: Mapping[str, Any]) -> None:
         self._tool = tool
@@ -73,7 +73,7 @@ class Arguments:
 
     @cached_property
     def _validator(self) -> Validator | None:
-        """None when the schema is none."""
+        """None when the schema cannot be used."""
         from jsonschema import Draft202012Validator
         from jsonschema.validators import validator_for
         from referencing import Registry
@@ -101,7 +101,7 @@ Keyword = Callable[[Any, Any, Any, Mapping[str, Any]], "Iterator[ValidationError
 
 
 def _leaves_bounds(schema: Mapping[str, Any]) -> bool:
-    """Whether checking it would need what is not done here.
+    """Whether a check would need something that is not done here, such as fetching a reference.
 
     For `unevaluatedProperties` the package looks at `patternProperties` itself. A schema inside may name a
     dialect of its own, which is not followed here.
@@ -165,7 +165,7 @@ def _time_left() -> float:
 
 
 def _found(pattern: Any, text: str) -> bool:
-    """Whether the text has the pattern in it. Raises Undecided for one that is none, or takes too long."""
+    """Whether the pattern is in the text. Raises Undecided where it is invalid, or takes too long."""
     import regex
 
     if not isinstance(pattern, str) or len(pattern) > LONGEST_PATTERN:
@@ -223,7 +223,7 @@ def _unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> It
 
 
 def _comparable(value: Any) -> Any:
-    """Something to hash: the same for 1 and 1.0, another for true."""
+    """A value to hash: the same for 1 and 1.0, but not for true."""
     match value:
         case list():
             return ("array", *map(_comparable, value))

@@ -101,7 +101,7 @@ class HttpServer(ServerConfig):
         except ValueError:
             known = False
         if not known:
-            refuse("url", f"{quoted(value)} is no http:// or https:// address")
+            refuse("url", f"{quoted(value)} is not an http:// or https:// address")
         return value
 
 
@@ -209,7 +209,7 @@ def _server(name: str, entry: Mapping[str, Any], place: str) -> ServerConfig:
 
 
 def _form(entry: Mapping[str, Any], fields: Mapping[str, Any], place: str) -> frozenset[str]:
-    """Which of the two sorts of server it is, by what it has and by what it says it is."""
+    """Which kind of server it is, by the keys it has and the type it names."""
     has = {field for field in ("command", "url") if field in fields}
     key = next((key for key in _ABOUT_TYPE if key in entry), None)
     said = entry[key] if key else None
@@ -224,7 +224,7 @@ def _form(entry: Mapping[str, Any], fields: Mapping[str, Any], place: str) -> fr
     if key is not None:
         stated = _TYPES.get(said.lower()) if isinstance(said, str) else None
         if stated is None:
-            raise UsageError(f"{place}: {key}: {said!r:.60} is no transport; there are stdio and http")
+            raise UsageError(f"{place}: {key}: {said!r:.60} is not a transport: there are stdio and http")
         if stated is not form:
             raise UsageError(f"{place}: {key}: {said!r} does not go with a {next(iter(has))}")
     return form
@@ -251,7 +251,7 @@ def _expanded(value: Any, place: str) -> Any:
 def _variable(match: re.Match[str], place: str) -> str:
     name, mark, default = match.groups()
     if mark == ":":
-        raise UsageError(f"{place}: {quoted(match[0])} is no environment variable: write ${{NAME}}")
+        raise UsageError(f"{place}: {quoted(match[0])} is not an environment variable: write ${{NAME}}")
     value = os.environ.get(name)
     if mark and not value:  # as in a shell, an empty one counts as unset
         return str(default)

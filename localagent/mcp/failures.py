@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 LONGEST = 300
 """Characters of somebody else's message."""
 _HTTP = {
-    401: "it wants to know who asks; put a token under headers",
-    403: "it refuses whoever asks; look at the headers",
-    404: "nothing is there; look at the url",
-    405: "no MCP is spoken there; look at the url",
-    407: "the proxy wants to know who asks",
+    401: "it requires authentication: put a token under headers",
+    403: "it denies access: check the headers",
+    404: "nothing is there: check the url",
+    405: "nothing there speaks MCP: check the url",
+    407: "the proxy requires authentication",
 }
 
 _STANDING_FOR_A_STATUS = frozenset({"Server returned an error response", "Not Found", "Session terminated"})
@@ -30,13 +30,13 @@ _NO_MCP = "Unexpected content type: "
 
 
 def failure(name: str, said: str, traces: Traces | None = None) -> McpFailed:
-    """The error that tells of a failed server."""
+    """The error for a server that failed."""
     stderr = f" [it wrote: {traces.stderr}]" if traces is not None and traces.stderr else ""
     return McpFailed(f"MCP server {name!r:.80}: {said}{stderr}")
 
 
 def describe(error: BaseException, traces: Traces) -> str:
-    """What an error of the package or of the transport means."""
+    """What an error of the package or of the transport means, in words."""
     import httpx2
     from mcp.shared.exceptions import MCPError
     from mcp_types import CONNECTION_CLOSED
@@ -49,13 +49,13 @@ def describe(error: BaseException, traces: Traces) -> str:
         case MCPError(message=message) if traces.status is not None and message in _STANDING_FOR_A_STATUS:
             return f"HTTP {traces.status}: {_HTTP.get(traces.status, 'it failed')}"
         case MCPError(message=message) if message.startswith(_NO_MCP):
-            return f"it answered with {quoted(message.removeprefix(_NO_MCP)) or 'no type'}; look at the url"
+            return f"it answered with {quoted(message.removeprefix(_NO_MCP)) or 'no type'}: check the url"
         case httpx2.TransportError():
             return f"it cannot be reached: {one_line(str(error), LONGEST) or type(error).__name__}"
         case MCPError(code=code) if code == CONNECTION_CLOSED:
             return "it ended before it answered"
         case ValidationError():
-            return f"it answered with what is no MCP: {explain(error, error.title)}"
+            return f"its answer is not valid MCP: {explain(error, error.title)}"
         case OSError() if error.strerror and error.filename is not None:
             return f"{quoted(str(error.filename), 200)} cannot be started: {error.strerror}"
     return one_line(str(error), LONGEST) or type(error).__name__

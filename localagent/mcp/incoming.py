@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 SHOWN = 200
 """Characters of a server's nonsense that an error shows."""
 MOST_TOKENS = 1_000_000
-"""Of what is no JSON, that are looked at for the number of its call: about a second's worth."""
+"""Tokens of broken JSON that are searched for the number of its call: about a second's worth."""
 _TOKEN = re.compile(r'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]:,]|[^\s{}\[\]:,"]+|".*')
-UNREADABLE = "the answer cannot be read: it is no valid message, or nested too deep"
+UNREADABLE = "the answer cannot be read: it is not a valid message, or is nested too deep"
 
 
 class Incoming:
-    """The stream of a transport, watched. `on_end` runs once, when nothing can come any more."""
+    """The stream of a transport, watched. `on_end` runs once, when nothing more can come."""
 
     def __init__(self, stream: ReadStream[SessionMessage | Exception], on_end: Callable[[], None]) -> None:
         self._stream = stream
         self._on_end = on_end
         self.nonsense: str | None = None
-        """The beginning of the first line that was no message."""
+        """The beginning of the first line that was not a message."""
 
     @property
     def last_context(self) -> Any:
@@ -81,7 +81,7 @@ class Incoming:
 
 
 def written(error: Exception) -> Any:
-    """What the server wrote, out of the exception that came of it: JSON, or a line that is none."""
+    """What the server wrote, from the exception that it caused: JSON, or the line itself."""
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):
@@ -98,7 +98,7 @@ def written(error: Exception) -> Any:
 
 
 def salvage(value: Any) -> SessionMessage | None:
-    """The message that JSON, or text that is nearly so, was meant to be; None when it answers nothing."""
+    """The message that JSON, or text that is nearly JSON, was meant to be; None when it answers no call."""
     from mcp.shared.message import SessionMessage
     from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
@@ -124,7 +124,7 @@ def _number(value: Any) -> int | str | None:
 
 
 def _outermost(text: str) -> dict[str, Any]:
-    """The plain values at the top of an object, as far as it can be read; empty for one that is no answer."""
+    """The plain values at the top of an object, as far as it can be read; empty unless it is an answer."""
     found: dict[str, Any] = {}
     depth, name, before = 0, "", ""
     for at in itertools.islice(_TOKEN.finditer(text), MOST_TOKENS):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 GRACE = 5.0
 """Seconds that the end of a connection may take, a program's own end not counted."""
 CALM = 1.0
-"""Seconds from one list of tools to the next: a server may say with every list that it has changed."""
+"""Seconds from one list of tools to the next: a server may claim a change after every list."""
 PARTLY = "it may have done part of it"
 
 
@@ -44,7 +44,7 @@ class Link:
         """Why it could not be started, or ended without being asked to."""
         self.ready = anyio.Event()
         self.finished = anyio.Event()
-        """Nothing is left of it. Set by whoever runs `live`."""
+        """Set when nothing is left of it, by the caller of `live`."""
         self.about = ""
         """What the server calls itself, with its version."""
         self._start_timeout = start_timeout
@@ -77,7 +77,7 @@ class Link:
             self._session = None
 
     def stop(self) -> None:
-        """Make `live` return. A start that goes on is broken off."""
+        """Make `live` return. A start that is under way is cancelled."""
         self._stopped = True
         if self._session is None:
             self._scope.cancel()
@@ -150,7 +150,7 @@ class Link:
             following.cancel_scope.cancel()
 
     async def _follow_tools(self, session: ClientSession) -> None:
-        """List the tools anew whenever the server says that they changed."""
+        """List the tools again whenever the server says that they changed."""
         import anyio
 
         while True:
@@ -193,7 +193,7 @@ class Link:
         server = f"the MCP server {self.config.name}"
         if self._traces.lost_session:
             self._on_end()
-            return ToolError(f"{server} has forgotten who asks, and did not run the call: call again")
+            return ToolError(f"{server} has forgotten the session, and did not run the call: call again")
         match error:
             case MCPError(code=code) if code == CONNECTION_CLOSED:
                 return ToolError(f"{server} ended while it worked; {PARTLY}")

@@ -29,7 +29,7 @@ REST = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """How a server fares, for display."""
+    """The state of a server, for display."""
 
     name: str
     state: Literal["starting", "running", "failed", "closed"]
@@ -42,7 +42,7 @@ class ServerStatus:
 
 
 class Server:
-    """One server of the configuration. `report` hears of failures that nobody waits for."""
+    """One server of the configuration. `report` is told of failures that nobody waits for."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Server:
         self.listing: tuple[Tool, ...] = ()
         """The tools that it listed last; a new tuple each time, and safe to read from any thread."""
         self.first: dict[str, Tool] | None = None
-        """The tools of its first list by their names, however often it is started anew."""
+        """The tools of its first list by their names, however often it is restarted."""
         self._tasks = tasks
         self._start_timeout = start_timeout
         self._report = report
@@ -105,7 +105,7 @@ class Server:
 
     @property
     def status(self) -> ServerStatus:
-        """How it fares; any thread may ask."""
+        """Its state; any thread may ask."""
         link = self._link
         names = tuple(tool.name for tool in self.listing)
         if self._closed or link is None:

@@ -147,13 +147,13 @@ class McpServers:
         return found
 
     def status(self) -> list[ServerStatus]:
-        """How the servers fare, in the order of the configuration."""
+        """The state of the servers, in the order of the configuration."""
         if not self._servers:
             return [ServerStatus(config.name, "closed") for config in self._configs]
         return [server.status for server in self._servers.values()]
 
     def restart(self, name: str) -> None:
-        """End a server and start it anew. Raises McpFailed."""
+        """End a server and start it again. Raises McpFailed."""
         portal, server = self._portal, self._servers.get(name)
         if name not in {config.name for config in self._configs}:
             raise UsageError(f"no MCP server is called {name!r:.80}")
@@ -218,7 +218,7 @@ class McpServers:
             self._on_problem(name, error)
 
     def _report(self, name: str, problem: McpFailed) -> None:
-        """Tell of what went wrong, in a thread of its own: who hears of it may wait, restart and close."""
+        """Report what went wrong, in a thread of its own, since the receiver may wait, restart and close."""
         if self._on_problem is None:
             return
         hear = partial(self._on_problem, name, problem)
@@ -249,7 +249,7 @@ class McpServers:
             self._made = {}
 
     def _interrupt(self) -> None:
-        """Make an `open` in another thread fail soon."""
+        """Make an `open` that is under way in another thread fail soon."""
         portal = self._portal
         if portal is not None:
             for server in list(self._servers.values()):

@@ -26,7 +26,7 @@ KEPT = 4096
 SHOWN = 300
 """Characters of them that an error shows."""
 LAST_READS = 16
-"""How often a program's standard error is read once it is gone: what it started may write for ever."""
+"""How often standard error is read after a program ended: its children may write for ever."""
 LONGEST_EVENT = 64 * 2**20
 """Bytes of one message over HTTP: what a message may hold of media, in base64, and more."""
 
@@ -46,7 +46,7 @@ def require() -> None:
 
 
 class Traces:
-    """What a server left beside its messages."""
+    """What a server left besides its messages."""
 
     def __init__(self) -> None:
         self._stderr = b""
@@ -88,7 +88,7 @@ async def connect(config: ServerConfig, traces: Traces) -> AsyncIterator[Transpo
             async with _http(config, traces) as streams:
                 yield streams
         case _:
-            raise McpFailed(f"{type(config).__name__} is no sort of server")
+            raise McpFailed(f"{type(config).__name__} is not a kind of server")
 
 
 @asynccontextmanager

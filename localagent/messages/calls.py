@@ -100,13 +100,13 @@ class ToolCallPart(Part):
 
 
 class MalformedToolCallPart(Part):
-    """Output that was meant as a call and is none."""
+    """Output that was meant as a call and could not be read as one."""
 
     kind: Literal["malformed_tool_call"] = "malformed_tool_call"
     raw: Text
     """What the model wrote, byte for byte."""
     reason: Text
-    """Why it is no call, in one word of the parser's; see `parsers.Reason`."""
+    """Why it is not a call, in one word; see `parsers.Reason`."""
     name: Text | None = None
     partial: JsonObject = Field(default_factory=dict)
     """The arguments that were complete before it broke."""

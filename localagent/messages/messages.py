@@ -90,7 +90,7 @@ class BaseMessage(Frozen):
     id: Text | None = None
     timestamp: Moment | None = None
     source: Text | None = Field(None, exclude_if=is_absent)
-    """Who made the message up, such as "compaction"; None for what a person, a model or a tool said."""
+    """Who wrote the message, such as "compaction"; None for what a person, a model or a tool said."""
     agent_name: Text | None = Field(None, exclude_if=is_absent)
     mode: Literal["user", "tool"] | None = Field(None, exclude_if=is_absent)
     """Whether it came from a person or from tools and the program."""
@@ -167,7 +167,7 @@ class AssistantMessage(BaseMessage):
 
     @property
     def malformed_tool_calls(self) -> tuple[MalformedToolCallPart, ...]:
-        """What was meant as a call and is none."""
+        """What was meant as a call and could not be read as one."""
         return tuple(part for part in self.content if isinstance(part, MalformedToolCallPart))
 
     @property
@@ -231,7 +231,7 @@ class CompactionSummaryMessage(BaseMessage):
 
 
 class RescueMessage(BaseMessage):
-    """Text put in to get a model going again after output that nobody could use."""
+    """Text that gets a model going again after output that nobody could use."""
 
     role: Literal["rescue"] = "rescue"
     content: tuple[SystemPart, ...]
@@ -239,7 +239,7 @@ class RescueMessage(BaseMessage):
 
 
 class FlushMessage(BaseMessage):
-    """The history begins anew here: nothing before it is sent, instructions included."""
+    """The history starts over here: nothing before this is sent, instructions included."""
 
     role: Literal["flush"] = "flush"
     content: tuple[SystemPart, ...] = ()

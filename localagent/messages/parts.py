@@ -207,7 +207,7 @@ class MediaPart(Part):
 
     @classmethod
     def of(cls, source: object) -> Self:
-        """Whatever a caller has: a part, bytes, a Path, a URL, a data URL, "file:PATH", base64, a PIL image.
+        """The part for a part, bytes, a Path, a URL, a data URL, "file:PATH", base64 or a PIL image.
 
         Raises InvalidMedia for anything else. Reads files: not for sources that others name.
         """
@@ -227,7 +227,7 @@ class MediaPart(Part):
                     return cls.from_base64(source)
                 except InvalidMedia as error:
                     raise InvalidMedia(
-                        f"{source[:40]!r} is no URL and no base64 ({error}): pass a file as a Path"
+                        f"{source[:40]!r} is neither a URL nor base64 ({error}): pass a file as a Path"
                     ) from None
         if media.is_pil_image(source):
             return cls._made(data=media.encode_pil_image(source))
@@ -239,6 +239,11 @@ class ImagePart(MediaPart):
 
     _noun = "an image"
     kind: Literal["image"] = "image"
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether it is an image and no other file, as far as is known."""
+        return self.media_type is None or self.media_type.startswith("image/")
 
 
 class AudioPart(MediaPart):

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, mo
 
 
 class UsageCost(BaseModel):
-    """Money for one turn, in the currency of whoever set the prices. `total` is the sum unless given."""
+    """Money for one turn, in the currency of the prices. `total` is the sum unless given."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

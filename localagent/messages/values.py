@@ -115,7 +115,7 @@ def _in_utc(moment: datetime) -> datetime:
     try:
         return moment.astimezone(UTC)
     except OverflowError:
-        refuse("no_such_year", "outside the years that there are in UTC")
+        refuse("no_such_year", "outside the years 1 to 9999 in UTC")
 
 
 def explain(error: ValidationError, root: str) -> str:
@@ -128,7 +128,7 @@ def explain(error: ValidationError, root: str) -> str:
     if first["type"] == "union_tag_invalid":
         found = first["ctx"]
         name = "role" if "role" in found["discriminator"] else "kind of part"
-        said = f"{found['tag']!r:.60} is no {name} here; there are {found['expected_tags']}"
+        said = f"{found['tag']!r:.60} is not a {name} here; there are {found['expected_tags']}"
     more = f" (and {len(others)} more)" if others else ""
     return f"{where}: {said}{more}"
 

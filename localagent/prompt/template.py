@@ -14,9 +14,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from localagent.errors import TemplateFailed
+from localagent.prompt.sandbox import compile_template, render_template
 from localagent.prompt.segments import Rendered, Segment
 from localagent.prompt.shield import Shield, reveal
-from localagent.sandbox import compile_template, render_template
 
 
 class ChatTemplate:

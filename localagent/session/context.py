@@ -45,21 +45,21 @@ def build_context(path: Sequence[Entry]) -> list[tuple[Entry, Message]]:
 
 
 def check_first_kept(path: Sequence[Entry], first_kept: str | None) -> None:
-    """Whether the path may be compacted so. Raises UsageError."""
+    """Raise UsageError where a compaction may not keep from that entry on."""
     _, _, inside = _cut(path)
     at = len(inside)
     if first_kept is not None:
         at = next((at for at, (entry, _) in enumerate(inside) if entry.id == first_kept), -1)
     if at < 0:
         raise UsageError(
-            f"cannot keep from {first_kept!r} on: it is no message of the present context; "
-            "choose one from the path, behind the last flush and the last compaction's first kept entry"
+            f"cannot keep from {first_kept!r} on: it is not a message of the present context; "
+            "choose one from the path, after the last flush and the last compaction's first kept entry"
         )
     messages = [message for _, message in inside]
     if _separates(messages[:at], messages[at:]):
         raise UsageError(
             f"cannot keep from {first_kept or 'here'} on: that would separate tool results from their calls; "
-            "choose the message with the calls, or one behind the answer to their results"
+            "choose the message with the calls, or one after the answer to their results"
         )
 
 

@@ -24,7 +24,7 @@ from localagent.session.entries import OPENING, Damaged, Entry, Header, dump_lin
 
 SUFFIX = ".jsonl"
 WITNESS = 128
-"""Bytes by which a file is known again."""
+"""Bytes by which a file is recognised."""
 
 Item = Line[Header | Entry | Damaged] | LineProblem
 
@@ -53,7 +53,7 @@ class SessionFile:
         try:
             state = self.path.stat()
             if not self.path.is_file():
-                raise UnknownSession(f"{self.path} is no session: it is no file")
+                raise UnknownSession(f"{self.path} is not a session: it is not a file")
             identity = (state.st_dev, state.st_ino)
             if self._identity not in (None, identity) or not self._begins_as_before():
                 raise UnknownSession(f"session {self.id} was replaced by another file: open it again")
@@ -83,13 +83,13 @@ class SessionFile:
             self._end = file.read(min(offset, WITNESS))
 
     def begins_like_one(self) -> bool:
-        """Whether it is the file of a session that was stopped at its very beginning, as far as that got."""
+        """Whether the file may be a session whose first line was cut off."""
         with self.path.open("rb") as file:
             return OPENING.startswith(file.read(len(OPENING)))
 
     @contextmanager
     def alone(self) -> Iterator[Callable[[bytes], None]]:
-        """What appends a line, while nobody else may. Raises UnknownSession, SaveFailed."""
+        """A function that appends a line, while nobody else may. Raises UnknownSession, SaveFailed."""
         with exclusive(self.path, self._gone):
             try:
                 descriptor = open_lines(self.path, create=False)
@@ -120,7 +120,7 @@ def create_file(folder: Path, title: str | None) -> Path:
             raise InvalidMessage(explain(error, "session")) from None
         except FileExistsError as error:
             if not folder.is_dir():
-                raise cannot_save(folder, NotADirectoryError("it is no folder")) from error
+                raise cannot_save(folder, NotADirectoryError("it is not a folder")) from error
         except (OSError, ValueError) as error:  # a NUL in the path
             raise cannot_save(path, error) from error
     try:
@@ -136,7 +136,7 @@ def create_file(folder: Path, title: str | None) -> Path:
 
 
 def remove_file(path: Path) -> None:
-    """Delete a session. Whoever waits to append finds no file then, and makes none. Raises SaveFailed."""
+    """Delete a session. A process that waits to append finds no file and makes none. Raises SaveFailed."""
     with exclusive(path, lambda: UnknownSession(f"no session in {path}")):
         try:
             path.unlink(missing_ok=True)
@@ -147,7 +147,7 @@ def remove_file(path: Path) -> None:
 
 @contextmanager
 def exclusive(path: Path, gone: Callable[[], UnknownSession]) -> Iterator[None]:
-    """Alone with a session on this machine. Raises what `gone` makes when there is no file, SaveFailed."""
+    """Hold the session's lock. Raises SaveFailed, and what `gone` makes when there is no file."""
     try:
         if not path.exists():
             raise gone()  # no lock is left beside a file that is gone

@@ -120,7 +120,7 @@ class Session:
         return self._tree.leaves()
 
     def context(self, entry_id: str | None = None) -> list[Message]:
-        """The messages that a model is to be told at this entry, by default the head; see `context.py`.
+        """The messages that a model is sent at this entry, by default the head; see `context.py`.
 
         Custom messages are among them: the request builder leaves them out. Raises UnknownSession.
         """
@@ -139,7 +139,7 @@ class Session:
     # -- writing --------------------------------------------------------------------------------------
 
     def append(self, message: Message) -> str:
-        """Add a message behind the head, and make it the head. Returns the id of its entry.
+        """Add a message after the head, and make it the head. Returns the id of its entry.
 
         Raises SaveFailed, and UnknownSession when the session was removed; so do all that follow.
         """
@@ -154,11 +154,11 @@ class Session:
         return self.append(message)
 
     def flush(self) -> str:
-        """Begin anew: what was said so far stays in the file and is no longer sent."""
+        """Start over: what was said so far stays in the file and is no longer sent."""
         return self.append(FlushMessage())
 
     def rescue(self, text: str) -> str:
-        """Add text that is to get a model going again after output that nobody could use."""
+        """Add text that gets a model going again after output that nobody could use."""
         with _invalid_is_one_line("message"):
             message = RescueMessage(content=text)
         return self.append(message)
@@ -228,7 +228,7 @@ class Session:
                 if item.line == 1:
                     self.header = header
                 else:
-                    self._problem(item, "a second beginning of a session: passed over")
+                    self._problem(item, "a second header of a session: skipped")
             case Damaged(entry=entry, reason=reason):
                 self._problem(item, f"{reason}: only its place is kept")
                 self._add(item, entry)
@@ -243,7 +243,7 @@ class Session:
         self._problems.append(LineProblem(line.line, line.offset, reason))
 
     def _check(self) -> None:
-        """Whether it is a session at all, and what is to be said of its beginning."""
+        """Check that it is a session, and note what is wrong with its first line."""
         if self.header is not None:
             if self.header.version != VERSION:
                 raise UsageError(
@@ -251,7 +251,7 @@ class Session:
                     f"and this localagent reads version {VERSION}: update localagent"
                 )
         elif not self._tree.entries and not self._file.begins_like_one():
-            raise UnknownSession(f"{self.file} is no session")
+            raise UnknownSession(f"{self.file} is not a session")
         elif not any(problem.line == 1 for problem in self.problems):
             self._problems.insert(0, LineProblem(1, 0, "the line that says what the file is was lost"))
 
@@ -262,7 +262,7 @@ class Session:
 
 
 def first_words(item: object) -> str | None:
-    """The beginning of what a user says in this entry, on one line, if it is text of a user."""
+    """The first words of a user's entry, on one line; None for any other entry."""
     if isinstance(item, MessageEntry) and isinstance(item.message, UserMessage):
         return one_line(item.message.text, TITLE) or None
     return None

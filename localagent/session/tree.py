@@ -19,7 +19,7 @@ class Tree:
         A parent that is not there yet never will be: files only grow. So there are no circles.
         """
         if entry.id in self.entries:
-            return f"the id {entry.id!r} is taken by an earlier entry: passed over"
+            return f"the id {entry.id!r} is taken by an earlier entry: skipped"
         lost = entry.parent is not None and entry.parent not in self.entries
         parent = None if lost else entry.parent
         self.entries[entry.id] = entry

@@ -71,7 +71,7 @@ def unwritable(root: Path, error: OSError) -> UsageError:
 
 @contextmanager
 def forbidden_is_usage_error(root: Path) -> Iterator[None]:
-    """A store that belongs to others, or on a read-only disk, is not ours to change: say so in one line."""
+    """A store that belongs to others, or is on a read-only disk, cannot be changed: that is a UsageError."""
     try:
         yield
     except OSError as error:
@@ -82,7 +82,7 @@ def forbidden_is_usage_error(root: Path) -> Iterator[None]:
 
 @contextmanager
 def no_space_is_disk_full(folder: Path) -> Iterator[None]:
-    """Another program may fill the disk while we write: say so as DiskFull too."""
+    """Another program may fill the disk while we write: that is DiskFull, too."""
     try:
         yield
     except OSError as error:

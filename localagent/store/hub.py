@@ -65,7 +65,7 @@ def plan(source: HubSource) -> Plan:
         try:
             info = HfApi().model_info(source.repo, revision=source.revision, files_metadata=True, timeout=30)
         except (json.JSONDecodeError, KeyError, TypeError) as error:
-            reason = "is not a hub's: is there a login page or a wrong HF_ENDPOINT in between?"
+            reason = "does not come from a hub: is there a login page, or a wrong HF_ENDPOINT?"
             raise DownloadFailed(f"the answer for {source.repo} {reason}") from error
     files = tuple(
         _remote_file(sibling, local, source)
@@ -79,7 +79,7 @@ def plan(source: HubSource) -> Plan:
 
 
 def fetch(plan: Plan, folder: Path, source: HubSource, progress: Progress) -> None:
-    """Bring all files of the plan into `folder`, each from where an earlier attempt stopped."""
+    """Bring all files of the plan into `folder`, continuing each where an earlier attempt stopped."""
     done = 0
     progress("download", tree_size(folder), plan.size)
     with _failures(source), no_space_is_disk_full(folder):
@@ -111,7 +111,8 @@ def check(plan: Plan, folder: Path, advance: Callable[[int], None]) -> list[tupl
         if not right:
             path.unlink()
             raise HashMismatch(
-                f"{file.remote} from {plan.repo} has not the published hash and was discarded: pull again"
+                f"{file.remote} from {plan.repo} does not have the published hash and was discarded: "
+                f"pull again"
             )
         hashes.append((file.local, digest))
     return hashes
@@ -187,7 +188,7 @@ def _failures(source: HubSource) -> Iterator[None]:
         from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars
     except ImportError as error:
         raise DownloadFailed(
-            f"{source.repo} lies on Hugging Face, which needs one more package: {install_command('hub')}"
+            f"{source.repo} is on Hugging Face, which needs one more package: {install_command('hub')}"
         ) from error
     if not are_progress_bars_disabled():
         disable_progress_bars()

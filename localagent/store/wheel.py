@@ -109,7 +109,7 @@ def _run_pip(source: WheelSource, scratch: Path, progress: Progress) -> None:
 
 @contextmanager
 def _ends_with_us(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """No pip goes on alone after an exception or a SIGTERM; only SIGKILL can orphan it.
+    """pip is ended together with this process, by an exception or a SIGTERM; only SIGKILL can orphan it.
 
     A program that has a SIGTERM handler of its own, or pulls in a thread, keeps what it has.
     """

@@ -1,6 +1,6 @@
-"""The tools that ship. None is given to a model unless somebody names it.
+"""The tools that ship, by name. A model gets none of them unless somebody names it.
 
-Knows their names and what they are for. Contract: importing this loads none of them.
+Importing this loads none of them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["SHIPPED", "Shipped", "shipped"]
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """Tools that go together, by the name that people ask for."""
+    """Tools that people ask for under one name."""
 
     description: str
     make: Callable[[Path], list[Tool]]
-    """The tools; those for files reach what is below the folder, the others do not look at it."""
+    """Makes the tools. Those for files work below the folder that is passed; the others ignore it."""
 
 
 def _time(root: Path) -> list[Tool]:
@@ -53,8 +53,10 @@ def _write(root: Path) -> list[Tool]:
 
 
 def _web(root: Path) -> list[Tool]:
+    from localagent.toolbox.fetching import require
     from localagent.toolbox.web import http_get
 
+    require()
     return [http_get]
 
 
@@ -74,13 +76,13 @@ SHIPPED: Mapping[str, Shipped] = MappingProxyType(
         "notes": Shipped("keep notes from one conversation to the next", _notes),
     }
 )
-"""What there is, by name."""
+"""By the names that people ask for."""
 
 
 def shipped(names: Iterable[str], root: Path | str) -> list[Tool]:
-    """The tools of those names, each once. `root` is the folder that file tools are kept in.
+    """The tools of those names, each once. File tools cannot leave the folder `root`.
 
-    Raises UsageError for a name that is none, and for a folder that is none where one is needed.
+    Raises UsageError for an unknown name, a missing package, and a missing folder where one is needed.
     """
     found: dict[str, Tool] = {}
     for name in names:

@@ -1,8 +1,7 @@
 """Which URLs may be fetched, and which addresses they stand for.
 
-Knows URLs, names and the ranges of addresses. Does not connect to anything. Contract: what `resolve` returns
-are addresses that were checked; whoever connects to them, and to nothing else, cannot be led elsewhere by a
-name that changes its mind.
+Nothing is connected to here. What `resolve` returns was checked: connect to that and to nothing else, and a
+name that gives another answer the next time leads nowhere else.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _PORTS = {"http": 80, "https": 443}
 _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*\.?")
 _NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
 _SAFE = "!#$%&'()*+,/:;=?@[]~"
-"""Characters of a path or query that stay as they are."""
+"""Characters of a path or query that are not escaped."""
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 # Registered as not global, which older Pythons do not know.
 _NOT_PUBLIC = tuple(
@@ -38,7 +37,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A URL that may be asked for, as far as it tells: its addresses are still to be looked at."""
+    """A URL that may be fetched if its addresses may: those are not looked up yet."""
 
     scheme: str
     host: str
@@ -48,51 +47,51 @@ class Target:
 
     @property
     def netloc(self) -> str:
-        """The host as a Host header names it, with the port where that is not the usual one."""
+        """The host as a Host header names it, with the port unless it is the default one."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def url(self) -> str:
-        """The whole, without a fragment."""
+        """The whole URL, without a fragment."""
         return f"{self.scheme}://{self.netloc}{self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where to connect to: an address that was checked, as `socket` takes it."""
+    """A checked address to connect to, as `socket` takes it."""
 
     family: int
     address: Any
 
 
 def read_url(url: str) -> Target:
-    """What a URL asks for. Raises ToolError for one that is not to be asked for, whatever it resolves to."""
+    """The parts of a URL. Raises ToolError for one that is not fetched, whatever it resolves to."""
     if len(url) > MAX_URL:
         raise ToolError(f"the URL has {len(url):,} characters: at most {MAX_URL:,} are taken")
     if re.search(r"[\x00-\x20\x7f-\x9f\ud800-\udfff\\]", url):
-        raise ToolError(f"{url!a:.200} is no URL: it has a space, a backslash or a control character in it")
+        raise ToolError(f"{url!a:.200} is not a URL: it contains a space, a backslash or a control character")
     try:
         pieces = urlsplit(url)
         port = pieces.port
         host = pieces.hostname or ""
     except ValueError as error:
-        raise ToolError(f"{url!r:.200} is no URL: {error}") from None
+        raise ToolError(f"{url!r:.200} is not a URL: {error}") from None
     if pieces.scheme not in _PORTS:
         raise ToolError(f"{url!r:.200}: only http:// and https:// URLs are fetched")
     if "@" in pieces.netloc:
-        raise ToolError("the URL has a user name or password in it: such URLs are not fetched")
+        raise ToolError("the URL contains a user name or password: such URLs are not fetched")
     path = quote(pieces.path or "/", safe=_SAFE) + (
         f"?{quote(pieces.query, safe=_SAFE)}" if pieces.query else ""
     )
     if port == 0 or pieces.netloc.endswith(":"):
-        raise ToolError(f"{url!r:.200} is no URL: the port is wrong")
+        raise ToolError(f"{url!r:.200} is not a URL: the port is wrong")
     return Target(pieces.scheme, _host(host, "[" in pieces.netloc), port or _PORTS[pieces.scheme], path)
 
 
 def _host(host: str, brackets: bool) -> str:
     """A name in ASCII, or an address in its usual form. Raises ToolError."""
-    wrong = ToolError(f"{host!r:.200} is no host name")
+    wrong = ToolError(f"{host!r:.200} is not a host name")
     if brackets:
         try:
             address = ipaddress.IPv6Address(host)
@@ -109,7 +108,7 @@ def _host(host: str, brackets: bool) -> str:
     if len(name) > 254 or not _NAME.fullmatch(name):
         raise wrong
     if _NUMBER.fullmatch(name.removesuffix(".").rpartition(".")[2]):
-        # What systems read as addresses: 127.1, 0x7f000001, 017700000001. Only the plain form is one here.
+        # Systems also read 127.1, 0x7f000001 and 017700000001 as addresses: only the plain form is taken.
         try:
             return str(ipaddress.IPv4Address(name))
         except ValueError:
@@ -118,13 +117,13 @@ def _host(host: str, brackets: bool) -> str:
 
 
 def resolve(target: Target, seconds: float, allow_private: bool) -> list[Endpoint]:
-    """The addresses of a host. Raises ToolError when there are none, or one of them is not public."""
+    """The addresses of a host. Raises ToolError when there are none, or when one of them is not public."""
     found = _looked_up(target, seconds)
     endpoints = []
     for family, _, _, _, address in found:
         if family not in (socket.AF_INET, socket.AF_INET6):
             continue
-        # The name alone is said: which private address it has is not for the model to learn.
+        # Only the name is told: the model need not learn which private address it has.
         if not allow_private and not is_public(ipaddress.ip_address(str(address[0]).partition("%")[0])):
             raise ToolError(f"{target.host} is not on the public internet: private addresses are not fetched")
         endpoints.append(Endpoint(family, address))
@@ -134,7 +133,7 @@ def resolve(target: Target, seconds: float, allow_private: bool) -> list[Endpoin
 
 
 def _looked_up(target: Target, seconds: float) -> list[Any]:
-    """What the system knows of a host, in the time there is: its own look-up cannot be told to hurry."""
+    """What the system answers for a host, within that time: its own look-up takes no timeout."""
     answers: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
 
     def look_up() -> None:
@@ -155,7 +154,7 @@ def _looked_up(target: Target, seconds: float) -> list[Any]:
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is one of the public internet, also inside addresses that stand for others."""
+    """Whether an address is on the public internet. Of one that stands for another, the other counts."""
     if isinstance(address, ipaddress.IPv6Address):
         if (inner := address.ipv4_mapped or address.sixtofour) is not None:
             return is_public(inner)

@@ -1,6 +1,6 @@
-"""The tool that tells the time.
+"""The tool that tells the time, in any zone that has an IANA name.
 
-Knows zones by their IANA names. Contract: UTC and the local time need no time zone database.
+UTC and the local time need no time zone database, which some systems lack.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def tell(now: datetime, zone: str) -> str:
 
 
 def find_zone(name: str) -> tuple[tzinfo, str]:
-    """A zone and its name, whatever the case. Raises ToolError, with names that are near."""
+    """A zone and its proper name, in whatever case it was written. Raises ToolError, with similar names."""
     if name.casefold() in _UTC:
         return UTC, "UTC"
     known = {zone.casefold(): zone for zone in zoneinfo.available_timezones()}
     if not known:
         raise ToolError(
-            f"{name!r:.60}: this machine has no time zone database (the package tzdata is one): "
-            "only UTC and the local time are known"
+            f"{name!r:.60}: this machine has no time zone database (the package tzdata brings one), "
+            "so only UTC and the local time are known"
         )
     wanted = name[:100].casefold().replace(" ", "_")
     if wanted in known:
@@ -60,7 +60,7 @@ def find_zone(name: str) -> tuple[tzinfo, str]:
 
 
 def _near(wanted: str, known: dict[str, str]) -> list[str]:
-    """Zones with a name, or a place, that is written almost so."""
+    """Zones whose name, or whose last part, is spelled almost like that."""
     names = [known[key] for key in difflib.get_close_matches(wanted, known, 3, 0.7)]
     cities: dict[str, list[str]] = {}
     for key, zone in known.items():

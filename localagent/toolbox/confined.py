@@ -1,9 +1,8 @@
 """A folder that paths cannot lead out of, for tools whose paths a model writes.
 
-Knows paths, descriptors and links. Does not know what files are for. Contract: every name is opened relative
-to the descriptor of the folder before it and never through a symbolic link, so that a link made between a
-check and its use changes nothing. Errors are ToolErrors that name the path inside the folder; nothing is said
-of what lies outside, or behind a link.
+Each name is opened relative to the descriptor of its parent folder and never through a symbolic link, so a
+link that is made between a check and the use changes nothing. Errors are ToolErrors that name the path inside
+the folder and say nothing of what lies outside it or where a link leads.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from typing import Literal
 from localagent.errors import ToolError, UsageError
 
 MAX_PATH = 1_000
-"""Characters of a path, which also bounds how deep folders are gone into."""
+"""Characters of a path. That also limits the depth of folders."""
 VERSION_CONTROL = frozenset({".git", ".hg", ".svn", ".jj", ".bzr"})
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FOLDER = _FLAGS | getattr(os, "O_DIRECTORY", 0)
-# Should a FIFO or a terminal take the place of a file, opening it neither waits nor takes it over.
+# A FIFO may take the place of a file after the check: opening it must not wait, nor a terminal take us over.
 _FILE = _FLAGS | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _RESERVED = frozenset(
     {"con", "prn", "aux", "nul"} | {f"{port}{n}" for port in ("com", "lpt") for n in range(10)}
@@ -36,7 +35,7 @@ _RESERVED = frozenset(
 _SCANNED = 1_000
 
 Parts = tuple[str, ...]
-"""The names that lead from the root to a file or folder; none for the root itself."""
+"""The names on the way from the root to a file or folder. Empty for the root itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +49,12 @@ class Entry:
 
 
 class ConfinedFolder:
-    """All below `root`, which may itself be reached through links. Raises UsageError when it is no folder."""
+    """Everything below `root`, which may itself be a link. Raises UsageError when it is not a folder."""
 
     def __init__(self, root: Path | str) -> None:
         if not hasattr(os, "O_NOFOLLOW") or os.open not in os.supports_dir_fd:
             raise UsageError(
-                "file tools: this system cannot open files relative to a folder, so none are made"
+                "this system cannot open files relative to a folder, so it cannot have file tools"
             )
         try:
             self.root = Path(root).expanduser().resolve(strict=True)
@@ -65,26 +64,26 @@ class ConfinedFolder:
             raise UsageError(f"cannot use {str(root)!r} as the folder of file tools: {reason}") from error
 
     def split(self, path: str) -> Parts:
-        """The names in a path as a model writes it. Raises ToolError for one that could lead outside."""
+        """The names in a path that a model wrote. Raises ToolError for a path that could lead outside."""
         if len(path) > MAX_PATH:
             raise ToolError(f"the path has {len(path):,} characters: at most {MAX_PATH:,} are taken")
         try:
             path.encode()
         except UnicodeEncodeError:
-            raise ToolError(f"{path!a:.200} is no path: it is not Unicode text") from None
+            raise ToolError(f"{path!a:.200} is not a path: it is not valid Unicode text") from None
         if "\0" in path:
-            raise ToolError(f"{path!a:.200} is no path: it has a NUL in it")
+            raise ToolError(f"{path!a:.200} is not a path: it contains a NUL")
         names = tuple(name for name in path.split("/") if name not in ("", "."))
         if path.startswith("/") or names[:1] == ("~",):
             written = shown(names, "/" if path.startswith("/") else "")
             raise ToolError(f"{written}: paths are relative to the folder of this tool, which is '.'")
         if ".." in names:
-            raise ToolError(f"{shown(names)}: a path may not have '..' in it; '.' is the folder of this tool")
+            raise ToolError(f"{shown(names)}: a path may not contain '..'; '.' is the folder of this tool")
         return names
 
     @contextmanager
     def folder(self, parts: Parts, *, create: bool = False) -> Iterator[int]:
-        """The descriptor of a folder; `create` makes the folders that are not there. Raises ToolError."""
+        """The descriptor of a folder; `create` makes missing folders. Raises ToolError."""
         try:
             descriptor = os.open(self.root, _FOLDER)
         except OSError as error:
@@ -106,7 +105,9 @@ class ConfinedFolder:
         with self.folder(parts[:-1]) as folder:
             name = parts[-1]
             with _explained(parts, folder, "read"):
-                _require_file(os.lstat(name, dir_fd=folder), parts)  # devices act when they are opened
+                _require_file(
+                    os.lstat(name, dir_fd=folder), parts
+                )  # merely opening a device may do something
                 descriptor = os.open(name, _FILE, dir_fd=folder)
         try:
             state = os.fstat(descriptor)
@@ -128,7 +129,7 @@ class ConfinedFolder:
             )
 
     def entries(self, parts: Parts) -> Iterator[Entry]:
-        """What lies in a folder, as the system has it. Raises ToolError."""
+        """What lies in a folder, in the order of the system. Raises ToolError."""
         with self.folder(parts) as folder, _explained(parts, None, "read"), os.scandir(folder) as found:
             for item in found:
                 with suppress(FileNotFoundError):  # removed meanwhile
@@ -136,9 +137,9 @@ class ConfinedFolder:
                     yield Entry(item.name, _kind(state.st_mode), state.st_size)
 
     def replace(self, parts: Parts, data: bytes) -> int | None:
-        """Put a file in place of what is there, at once and whole, with the same permissions.
+        """Write a file in one step: a reader sees the old content or all of the new. Permissions are kept.
 
-        Folders are made as needed. Returns the bytes that the file had before; None: it is new. Raises
+        Missing folders are made. Returns the size that the file had before, None for a new one. Raises
         ToolError, and then the file is as it was.
         """
         _require_writable_names(parts)
@@ -162,13 +163,13 @@ class ConfinedFolder:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=folder)
                 raise
-            with suppress(OSError):  # not every file system lets folders be synced
+            with suppress(OSError):  # not every file system can sync folders
                 os.fsync(folder)
         return None if before is None else before.st_size
 
 
 def shown(parts: Parts, before: str = "") -> str:
-    """A path as errors and lists name it: one line, relative to the root, not too long."""
+    """A path for errors and lists: one line, relative to the root, not too long."""
     path = before + "/".join(parts) or "."
     if not path.isprintable():
         path = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in path)
@@ -190,7 +191,9 @@ def _require_file(state: os.stat_result, parts: Parts) -> None:
         case "link":
             raise _is_link(parts)
         case "special":
-            raise ToolError(f"{shown(parts)} is no regular file: devices, pipes and sockets are left alone")
+            raise ToolError(
+                f"{shown(parts)} is not a regular file: devices, pipes and sockets are left alone"
+            )
 
 
 def _is_link(parts: Parts) -> ToolError:
@@ -208,7 +211,7 @@ def _open_folder(folder: int, name: str, parts: Parts, create: bool) -> int:
         except NotADirectoryError:
             if _kind(os.lstat(name, dir_fd=folder).st_mode) == "link":
                 raise _is_link(parts) from None
-            raise ToolError(f"{shown(parts)} is no folder") from None
+            raise ToolError(f"{shown(parts)} is not a folder") from None
 
 
 def _replaceable(folder: int, parts: Parts) -> os.stat_result | None:
@@ -218,37 +221,35 @@ def _replaceable(folder: int, parts: Parts) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     _require_file(state, parts)
-    # A new file may take the place of one that forbids writing; whoever forbade it would not have that.
+    # The system allows this, since it is the folder that changes; whoever made the file read-only would not.
     if not state.st_mode & 0o222 or not os.access(parts[-1], os.W_OK, dir_fd=folder):
         raise ToolError(f"{shown(parts)} is read-only: not replaced")
     return state
 
 
 def _require_writable_names(parts: Parts) -> None:
-    """Refuse names that other systems cannot have, and those by which a version control would run code."""
+    """Refuse names that other systems cannot have, and those where version control keeps code to run."""
     if not parts:
         raise ToolError(". is a folder, not a file")
     for name in parts:
         if "\\" in name:
             raise ToolError(f"{shown(parts)}: put / between folders, not \\")
         if not name.isprintable():
-            raise ToolError(f"{shown(parts)}: a name may not have control characters in it")
+            raise ToolError(f"{shown(parts)}: a name may not contain control characters")
         if name.partition(".")[0].strip().casefold() in _RESERVED:
             raise ToolError(f"{shown(parts)}: {name} is a reserved name")
         if name.casefold() in VERSION_CONTROL:
-            raise ToolError(
-                f"{shown(parts)}: {name} belongs to the version control, nothing is written there"
-            )
+            raise ToolError(f"{shown(parts)}: {name} belongs to version control, so nothing is written there")
 
 
 @contextmanager
 def _explained(parts: Parts, folder: int | None, verb: str) -> Iterator[None]:
-    """Errors of the system as ToolErrors. `folder`: where to look for names like the one not found."""
+    """Turn errors of the system into ToolErrors. Names like a missing one are looked for in `folder`."""
     try:
         yield
     except FileNotFoundError as error:
         near = [] if folder is None else _near(folder, parts[-1])
-        hint = f"; there is {' and '.join(near)}" if near else ""
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ToolError(f"there is no {shown(parts)}{hint}") from error
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK):  # what O_NOFOLLOW says, by system

@@ -1,55 +1,70 @@
-"""One GET over HTTP/1.1, to an address that was checked, within a time and a size.
+"""One GET of a URL, from an address that was checked, within a time and a size.
 
-Knows sockets, TLS and redirects. Does not know what a body means. Contract: it connects to the addresses that
-`addresses.resolve` gave and to no other; proxies of the environment are not used, since they would resolve
-the name anew. Every wait is bounded by one deadline and ends when the call is cancelled.
+The HTTP library is httpcore, the lower half of httpx, which lets a class of ours make the connection: only to
+what `addresses.resolve` returned. Proxies of the environment are not used, since they would look the name up
+again. What a body means is for `web` to say.
 """
 
 from __future__ import annotations
 
-import http.client
-import io
 import socket
 import threading
 import time
 import zlib
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urljoin
 
-from localagent.errors import ToolError
+from localagent.distribution import install_command
+from localagent.errors import ToolError, UsageError
 from localagent.toolbox.addresses import Endpoint, Target, read_url, resolve
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_PIECE = 65_536
+_MAX_HEADERS = 100
 _TICK = 0.2
 """Seconds between looks at whether the call was cancelled."""
 _ADDRESSES = 4
 """Addresses of one host that are tried."""
 _ENDED = "the connection ended before the answer did"
+_HEADERS: dict[bytes | str, bytes | str] = {
+    "User-Agent": "localagent",
+    "Accept": "text/html, text/*, application/json, image/*;q=0.8, */*;q=0.1",
+    # Some servers pack all the same. `_read_body` unpacks, since httpx would without a limit.
+    "Accept-Encoding": "identity",
+    "Connection": "close",
+}
+
+
+def require() -> None:
+    """Load the libraries of the web tool. Raises UsageError when one is not installed."""
+    try:
+        import httpcore2  # noqa: F401
+        import lxml.etree  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"the web tool is not installed: {install_command('web')} [{error}]") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one call may do and take."""
+    """What one call may do, and how long and how large it may be."""
 
     allow_private: bool = False
     """Also fetch from this machine and its network."""
     connect_seconds: float = 10.0
     idle_seconds: float = 15.0
-    """How long nothing may come."""
+    """For how long nothing may come."""
     seconds: float = 30.0
     """For all of it, redirects included."""
     max_bytes: int = 2_000_000
-    """Of a body, as it comes and unpacked."""
+    """Of a body, both as it comes and unpacked."""
     max_redirects: int = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An answer that is no redirect. Headers and reason are as the server wrote them."""
+    """An answer that is not a redirect. Its reason and content type are as the server wrote them."""
 
     url: str
     status: int
@@ -69,7 +84,7 @@ class Clock:
         self._cancel = cancel
 
     def left(self) -> float:
-        """Seconds. Raises ToolError when there are none, or nobody waits any more."""
+        """The seconds left. Raises ToolError when there are none, or when the call was cancelled."""
         if self._cancel.is_set():
             raise ToolError("the request was cancelled")
         left = self._end - time.monotonic()
@@ -89,147 +104,146 @@ def fetch(url: str, limits: Limits, cancel: threading.Event) -> Fetched:
         try:
             target = read_url(urljoin(target.url, answer))
         except ValueError as error:
-            raise ToolError(f"{target.host}: redirects to {answer!r:.200}, which is no URL") from error
+            raise ToolError(f"{target.host}: redirects to {answer!r:.200}, which is not a URL") from error
     raise ToolError(f"{url:.200}: more than {limits.max_redirects} redirects")
 
 
 def _get(target: Target, limits: Limits, clock: Clock) -> Fetched | str:
     """The answer to one request, or where it redirects to. Raises ToolError."""
+    require()
+    import ssl
+
+    import httpcore2
+
     endpoints = resolve(target, min(clock.left(), limits.connect_seconds), limits.allow_private)
+    network = _Network(endpoints, limits, clock)
+    url = httpcore2.URL(
+        scheme=target.scheme.encode(),
+        host=target.host.encode(),
+        port=target.port,
+        target=target.path.encode(),
+    )
+    headers = {"Host": target.netloc, **_HEADERS}
+    extensions = {"sni_hostname": target.host.rstrip(".")}
+    tls = ssl.create_default_context() if target.scheme == "https" else None
+    pool = httpcore2.ConnectionPool(ssl_context=tls, network_backend=cast(Any, network))
     try:
-        with _connected(target, endpoints, limits, clock) as stream:
-            stream.sendall(
-                f"GET {target.path} HTTP/1.1\r\nHost: {target.netloc}\r\nUser-Agent: localagent\r\n"
-                "Accept: text/html, text/*, application/json, image/*;q=0.8, */*;q=0.1\r\n"
-                "Accept-Encoding: identity\r\nConnection: close\r\n\r\n".encode("ascii")
-            )
-            with closing(http.client.HTTPResponse(cast(socket.socket, stream), method="GET")) as response:
-                response.begin()
-                location = response.headers.get("Location")
-                if response.status in _REDIRECTS and location:
-                    return _location(location)
-                body, problem = _read_body(response, limits.max_bytes)
-                content_type = response.headers.get("Content-Type", "")
-                return Fetched(target.url, response.status, response.reason, content_type, body, problem)
-    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a malformed number
-        raise ToolError(f"{target.host}: {_reason(error)}") from error
+        with (
+            closing(network),
+            pool,
+            pool.stream("GET", url, headers=headers, extensions=extensions) as response,
+        ):
+            if len(response.headers) > _MAX_HEADERS or response.extensions["http_version"][:7] != b"HTTP/1.":
+                raise ToolError(f"{target.host}: the answer is broken HTTP")
+            given = {name.lower(): value for name, value in reversed(response.headers)}
+            location = given.get(b"location", b"").strip().decode("utf-8", "replace")
+            if response.status in _REDIRECTS and location:
+                return location.replace(" ", "%20")
+            encoding = given.get(b"content-encoding", b"").decode("latin-1")
+            body, problem = _read_body(response.iter_stream(), encoding, limits.max_bytes)
+            reason = response.extensions["reason_phrase"].decode("latin-1")
+            content_type = given.get(b"content-type", b"").decode("latin-1")
+            return Fetched(target.url, response.status, reason, content_type, body, problem)
+    except httpcore2.ProtocolError as error:
+        reason = "the answer is broken HTTP" if network.received else _ENDED
+        raise ToolError(f"{target.host}: {reason}") from error
+    except OSError as error:
+        reason = getattr(error, "verify_message", None) or error.strerror or str(error)
+        raise ToolError(f"{target.host}: {reason or 'the connection failed'}") from error
+    except ValueError as error:  # a length of thousands of digits
+        raise ToolError(f"{target.host}: the answer is broken HTTP") from error
 
 
-def _location(header: str) -> str:
-    """A redirect's target: bytes beyond ASCII are UTF-8 where they are anything."""
-    raw = header.strip().encode("latin-1", "replace")
-    return raw.decode("utf-8", "replace").replace(" ", "%20")
-
-
-def _reason(error: Exception) -> str:
-    match error:
-        case http.client.RemoteDisconnected():
-            return _ENDED
-        case http.client.BadStatusLine() | http.client.LineTooLong():
-            return "the answer is no HTTP"
-        case http.client.HTTPException():
-            return f"the answer is broken HTTP ({type(error).__name__})"
-        case OSError():
-            return (
-                getattr(error, "verify_message", None)
-                or error.strerror
-                or str(error)
-                or "the connection failed"
-            )
-    return "the answer is broken HTTP"
-
-
-@contextmanager
-def _connected(target: Target, endpoints: list[Endpoint], limits: Limits, clock: Clock) -> Iterator[_Stream]:
-    """A connection to the first address that answers, with TLS for https. Raises OSError."""
-    problem: OSError = OSError("it has no address")
-    for endpoint in endpoints[:_ADDRESSES]:
-        connection = socket.socket(endpoint.family, socket.SOCK_STREAM)
-        try:
-            connection.settimeout(min(clock.left(), limits.connect_seconds))
-            connection.connect(endpoint.address)
-        except OSError as error:
-            connection.close()
-            problem = error
-            continue
-        except BaseException:
-            connection.close()
-            raise
-        with closing(connection):
-            connection.settimeout(min(clock.left(), limits.connect_seconds))
-            if target.scheme == "http":
-                yield _Stream(connection, limits.idle_seconds, clock)
-                return
-            import ssl
-
-            with ssl.create_default_context().wrap_socket(
-                connection, server_hostname=target.host.rstrip(".")
-            ) as secure:
-                yield _Stream(secure, limits.idle_seconds, clock)
-                return
-    raise problem
-
-
-class _Stream(io.RawIOBase):
-    """A connection as http.client reads it. However little comes at a time, no wait passes the deadline."""
-
-    def __init__(self, connection: socket.socket, idle_seconds: float, clock: Clock) -> None:
-        self._connection = connection
-        self._idle_seconds = idle_seconds
-        self._clock = clock
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        """What http.client asks of a socket."""
-        assert mode == "rb"
-        return io.BufferedReader(self, _PIECE)
-
-    def sendall(self, data: bytes) -> None:
-        """Send all. Raises OSError."""
-        self._connection.settimeout(min(self._clock.left(), self._idle_seconds))
-        self._connection.sendall(data)
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """What has come, at least one byte; 0 at the end. Raises OSError, ToolError."""
-        idle_end = time.monotonic() + self._idle_seconds
-        while True:
-            self._connection.settimeout(min(self._clock.left(), _TICK))
-            try:
-                return self._connection.recv_into(buffer)
-            except TimeoutError:
-                if time.monotonic() > idle_end:
-                    raise ToolError(f"nothing came for {self._idle_seconds:g} seconds") from None
-
-
-def _read_body(response: http.client.HTTPResponse, limit: int) -> tuple[bytes, str]:
+def _read_body(pieces: Iterator[bytes], encoding: str, limit: int) -> tuple[bytes, str]:
     """At most `limit` bytes of a body, unpacked, and why there are not more."""
-    unpack = _unpacker(response.headers.get("Content-Encoding", ""))
-    body = bytearray()
-    taken = 0
-    while len(body) <= limit and taken <= limit:
-        try:
-            piece = response.read1(_PIECE)
-        except http.client.IncompleteRead:
-            return bytes(body), _ENDED
-        if not piece:
-            whole = not response.length and (unpack is None or unpack.eof or not taken)
-            return bytes(body), "" if whole else _ENDED
-        taken += len(piece)
-        try:
-            body += piece if unpack is None else unpack.decompress(piece, limit + 1 - len(body))
-        except zlib.error:
-            raise ToolError("the answer is packed, and cannot be unpacked") from None
-    return bytes(body[:limit]), f"cut after {limit:,} bytes"
+    import httpcore2
 
-
-def _unpacker(encoding: str) -> Any:
-    """What unpacks a body that is packed although that was not asked for; None for one that is not."""
     match encoding.strip().lower():
         case "" | "identity":
-            return None
-        case "gzip" | "x-gzip" | "deflate":
-            return zlib.decompressobj(zlib.MAX_WBITS | 32)  # finds out which of the two it is
-    raise ToolError(f"the answer is packed as {encoding!r:.50}, which was not asked for")
+            unpack = None
+        case "gzip" | "x-gzip" | "deflate":  # although that was not asked for
+            unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)  # finds out which of the two it is
+        case _:
+            raise ToolError(f"the answer is packed as {encoding!r:.50}, which was not asked for")
+    body = bytearray()
+    taken = 0
+    try:
+        for piece in pieces:
+            taken += len(piece)
+            body += piece if unpack is None else unpack.decompress(piece, limit + 1 - len(body))
+            if len(body) > limit or taken > limit:
+                return bytes(body[:limit]), f"cut after {limit:,} bytes"
+    except zlib.error:
+        raise ToolError("the answer is packed, and cannot be unpacked") from None
+    except httpcore2.RemoteProtocolError as error:
+        if not str(error).startswith("peer closed connection"):
+            raise
+        return bytes(body), _ENDED
+    whole = unpack is None or unpack.eof or not taken
+    return bytes(body), "" if whole else _ENDED
+
+
+class _Network:
+    """What the HTTP library connects with and reads from: one connection, to an address that was checked.
+
+    However little comes at a time, no wait passes the deadline, and a cancelled call ends soon.
+    """
+
+    def __init__(self, endpoints: Sequence[Endpoint], limits: Limits, clock: Clock) -> None:
+        self._endpoints = endpoints[:_ADDRESSES]
+        self._limits = limits
+        self._clock = clock
+        self._socket: socket.socket | None = None
+        self.received = False
+        """Whether anything came."""
+
+    def connect_tcp(self, *_: Any, **__: Any) -> _Network:
+        """Connect to the first address that answers: the name is not looked up again. Raises OSError."""
+        problem = OSError("it has no address")
+        for endpoint in self._endpoints:
+            try:
+                self._socket = socket.socket(endpoint.family, socket.SOCK_STREAM)
+                self._wait_at_most(self._limits.connect_seconds).connect(endpoint.address)
+                return self
+            except OSError as error:
+                problem = error
+                self.close()
+        raise problem
+
+    def start_tls(
+        self, ssl_context: Any, server_hostname: str | None = None, timeout: Any = None
+    ) -> _Network:
+        """Speak TLS from now on. Raises OSError."""
+        connection = self._wait_at_most(self._limits.connect_seconds)
+        self._socket = ssl_context.wrap_socket(connection, server_hostname=server_hostname)
+        return self
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """What has come, at least one byte; none at the end. Raises OSError, ToolError."""
+        idle_end = time.monotonic() + self._limits.idle_seconds
+        while True:
+            try:
+                data = self._wait_at_most(_TICK).recv(max_bytes)
+            except TimeoutError:
+                if time.monotonic() > idle_end:
+                    raise ToolError(f"nothing came for {self._limits.idle_seconds:g} seconds") from None
+            else:
+                self.received = self.received or bool(data)
+                return data
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Send all. Raises OSError."""
+        self._wait_at_most(self._limits.idle_seconds).sendall(buffer)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._socket:
+            self._socket.close()
+
+    def get_extra_info(self, info: str) -> Any:
+        """What the library asks for concerns HTTP/2 and connections that are used again: not this one."""
+
+    def _wait_at_most(self, seconds: float) -> socket.socket:
+        assert self._socket
+        self._socket.settimeout(min(self._clock.left(), seconds))
+        return self._socket

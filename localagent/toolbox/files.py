@@ -1,8 +1,7 @@
-"""Tools that list, read, search and write the files below one folder.
+"""Tools that list, read, search and write the files below one folder, which `confined` keeps them in.
 
-Knows what a model is shown of files, and how much of it. Does not know how paths are kept inside: see
-`confined`. Contract: reading never waits, whatever a path leads to, and never returns more than the bounds
-here; writing is atomic.
+Reading never blocks, whatever a path leads to, and never returns more than the limits here. Writing is
+atomic.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from localagent.tools import Tool, tool
 LISTED = 500
 """Names in a list."""
 SCANNED = 100_000
-"""Names that are looked at for a list."""
+"""Names that one list looks at."""
 LINES = 500
 """Lines that are read unless asked otherwise."""
 MAX_TEXT = 20_000
@@ -31,7 +30,7 @@ MAX_WRITTEN = 5_000_000
 def files(root: Path | str, *, write: bool = False) -> list[Tool]:
     """Tools for the files below `root`: list, read, search, and with `write` also write.
 
-    Raises UsageError when `root` is no folder.
+    Raises UsageError when `root` is not a folder.
     """
     folder = ConfinedFolder(root)
     tools = [make_list_files(folder), make_read_file(folder), make_search_files(folder)]
@@ -67,7 +66,7 @@ def make_read_file(confined: ConfinedFolder) -> Tool:
             lines: How many lines to read.
         """
         if first_line < 1 or lines < 1:
-            raise ToolError("first_line and lines are 1 or more")
+            raise ToolError("first_line and lines must be 1 or more")
         parts = confined.split(path)
         data = confined.read(parts, MAX_BYTES)
         if (sniff(data) or "").startswith("image/"):
@@ -120,7 +119,7 @@ def list_folder(confined: ConfinedFolder, parts: Parts, hidden: bool) -> str:
     found.sort(key=lambda entry: (entry.kind != "folder", entry.name.casefold(), entry.name))
     lines = [_line(entry) for entry in found[:LISTED]]
     if not found:
-        lines.append(f"({shown(parts)} is empty)" if not unlisted else "(nothing that is not hidden)")
+        lines.append(f"({shown(parts)} is empty)" if not unlisted else "(everything here is hidden)")
     if len(found) > LISTED:
         more = f"{len(found) - LISTED:,} more" if complete else f"over {SCANNED:,} in all"
         lines.append(f"({more}: search_files finds files by name)")
@@ -139,13 +138,13 @@ def _line(entry: Entry) -> str:
         case "link":
             return f"{name}  (symbolic link, not followed)"
         case "special":
-            return f"{name}  (no regular file)"
+            return f"{name}  (not a regular file)"
 
 
 def decode(parts: Parts, data: bytes) -> str:
-    """The text of a file. Raises ToolError for what is none."""
+    """The text of a file. Raises ToolError for a binary file."""
     kind = sniff(data)
-    binary = ToolError(f"{shown(parts)} is no text file: {kind or 'binary data'}, {len(data):,} bytes")
+    binary = ToolError(f"{shown(parts)} is not a text file: {kind or 'binary data'}, {len(data):,} bytes")
     if b"\0" in data:
         raise binary
     try:
@@ -158,7 +157,7 @@ def decode(parts: Parts, data: bytes) -> str:
 
 
 def show_lines(parts: Parts, text: str, first: int, count: int) -> str:
-    """Some lines, as many as fit, and a note on how to read on. Raises ToolError when there are none."""
+    """Lines from `first` on, as many as fit, and how to read on. Raises ToolError when there are none."""
     lines = text.removesuffix("\n").split("\n")
     if not text:
         return f"({shown(parts)} is empty)"
@@ -180,5 +179,5 @@ def show_lines(parts: Parts, text: str, first: int, count: int) -> str:
         more = f", read on with first_line={last + 1}" if last < len(lines) else ""
         notes.append(f"lines {first:,} to {last:,} of {len(lines):,}{more}")
     if "�" in text:
-        notes.append("� may stand for bytes that are no UTF-8")
+        notes.append("� may stand for bytes that are not UTF-8")
     return "\n".join(taken) + (f"\n({'; '.join(notes)})" if notes else "")

@@ -1,11 +1,11 @@
 """Tools that keep short notes from one conversation to the next, in one file of JSON lines.
 
     {"id": 1, "at": "2026-01-31T12:00:00Z", "text": "..."}    a note
-    {"removed": 1, "at": "2026-01-31T12:00:00Z"}              it is not to be found any more
+    {"removed": 1, "at": "2026-01-31T12:00:00Z"}              that note was removed
 
-Knows notes. Contract: a note is on the disk when `add_note` returns; any number of processes share a file,
-and one that is killed costs at most the note it was writing. Nothing is erased: a note that was removed by
-mistake can be read in the file.
+A note is on the disk when `add_note` returns. Any number of processes may share a file, and one that is
+killed loses at most the note that it was writing. Nothing is erased: a note that was removed by mistake can
+still be read in the file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_FILE = 50_000_000
 
 
 class Note(BaseModel):
-    """A note. Ids count from 1 and are never used again."""
+    """A note. Ids count from 1, and none is used twice."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -45,7 +45,7 @@ class Note(BaseModel):
 
 
 class Removed(BaseModel):
-    """A note is not to be found any more."""
+    """The line that removes a note."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -79,7 +79,7 @@ def notes(path: Path | str | None = None) -> list[Tool]:
         """Find notes that were kept, the newest first.
 
         Args:
-            query: Words that are all in the note; without any, all notes are found.
+            query: Words that the note must contain, all of them; without any, every note is found.
         """
         return _listed(book.find(query))
 
@@ -88,7 +88,7 @@ def notes(path: Path | str | None = None) -> list[Tool]:
         """Remove a note.
 
         Args:
-            id: The number of the note, as find_notes tells it.
+            id: The number of the note, which find_notes lists.
         """
         return f"removed note {id}: {book.remove(id).text}"
 
@@ -140,22 +140,22 @@ class NoteBook:
         return [note for note in reversed(known) if all(word in note.text.casefold() for word in words)]
 
     def remove(self, number: int) -> Note:
-        """Have a note not found any more; returns it. Raises ToolError when there is none."""
+        """Remove a note and return it. Raises ToolError when there is none of that number."""
         with self._alone():
             known, _ = self._read()
             for note in known:
                 if note.id == number:
                     self._append(Removed(removed=number, at=datetime.now(UTC)))
                     return note
-        raise ToolError(f"there is no note {number!s:.20}: find_notes tells the numbers")
+        raise ToolError(f"there is no note {number!s:.20}: find_notes lists the numbers")
 
     def _read(self) -> tuple[list[Note], int]:
-        """The notes in the order of their ids, and the highest id that was ever used. Raises ToolError."""
+        """The notes by id, and the highest id that was ever used. Raises ToolError."""
         try:
             if not self.path.exists():
                 return [], 0
             if not self.path.is_file() or self.path.stat().st_size > MAX_FILE:
-                raise ToolError(f"{self.path.name}: no file of notes, or one that is too large")
+                raise ToolError(f"{self.path.name} is not a file of notes, or it is too large")
             items = LineReader(self.path, _load).read()
         except (OSError, ValueError) as error:  # a NUL in the path
             reason = getattr(error, "strerror", None) or error
@@ -164,7 +164,7 @@ class NoteBook:
         last = 0
         for item in items:
             if isinstance(item, LineProblem):
-                continue  # a process was killed in it
+                continue  # a process was killed while it wrote that line
             match item.value:
                 case Note() as note:
                     found.setdefault(note.id, note)
@@ -174,7 +174,7 @@ class NoteBook:
         return [found[number] for number in sorted(found)], last
 
     def _append(self, line: Note | Removed) -> None:
-        """Only while alone with the file. Raises ToolError."""
+        """Write a line at the end. Only inside `_alone`. Raises ToolError."""
         data = line.model_dump_json().encode()
         try:
             try:
@@ -192,7 +192,7 @@ class NoteBook:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """While no other thread or process writes. Raises ToolError."""
+        """Keep other threads and processes from writing. Raises ToolError."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = take(self.path.with_name(f"{self.path.name}.lock"), PATIENCE)

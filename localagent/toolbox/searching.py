@@ -1,8 +1,6 @@
 """The tool that finds files by the words in their names and texts.
 
-Knows which files are worth reading, and how much of them. Does not know how paths are kept inside: see
-`confined`. Contract: it stops at the bounds here, says which ones it met, and stops when the call is
-cancelled.
+A search stops at the limits here and says which one it met. It also stops when the call is cancelled.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ MAX_READ = 200_000_000
 WIDTH = 200
 """Characters that are shown of a line."""
 SKIPPED = VERSION_CONTROL | {"node_modules", "__pycache__"}
-"""Folders that are not gone into: what is in them was not written by hand. They can be searched by name."""
+"""Folders that are found by name and not searched: nobody wrote by hand what is in them."""
 _LOOKED_AT = 4_096
 
 
@@ -49,7 +47,7 @@ def make_search_files(confined: ConfinedFolder) -> Tool:
             raise ToolError("the query has no words: say what to look for")
         parts = confined.split(folder)
         with confined.folder(parts):
-            pass  # one that is not there is an error; those below it may be gone when their turn comes
+            pass  # a missing start is an error; a folder below may vanish before its turn
         search = Search(confined, words, hidden, context)
         return search.run(parts)
 
@@ -58,7 +56,7 @@ def make_search_files(confined: ConfinedFolder) -> Tool:
 
 @dataclass(slots=True)
 class Search:
-    """One search: what it found so far and what it had to leave out."""
+    """One search: what it found so far and what it left out."""
 
     confined: ConfinedFolder
     words: Sequence[str]
@@ -92,7 +90,7 @@ class Search:
         return "\n".join((*self.lines, *(f"({note})" for note in notes)))
 
     def _walk(self, start: Parts) -> Iterator[tuple[Parts, Entry]]:
-        """Files and folders, those of a folder in order and before the ones further down."""
+        """Files and folders in order, those of a folder before what lies deeper."""
         waiting = [start]
         while waiting:
             folder = waiting.pop()
@@ -101,7 +99,7 @@ class Search:
             except Cancelled:
                 raise
             except ToolError:
-                self.unreadable += 1  # gone, or not to be read
+                self.unreadable += 1  # removed meanwhile, or no permission
                 continue
             deeper = []
             for entry in entries:
@@ -168,14 +166,14 @@ class Search:
 
 
 class Cancelled(ToolError):
-    """Nobody waits for the search any more."""
+    """The call was cancelled, so nobody waits for the result."""
 
     def __init__(self) -> None:
         super().__init__("the search was cancelled")
 
 
 def _folded(text: str) -> str:
-    """Text as it is compared: macOS writes names with their accents apart."""
+    """Text for comparing. macOS stores the accents in names as characters of their own: NFC joins them."""
     if not text.isascii():
         text = unicodedata.normalize("NFC", text)
     return text.casefold()

@@ -38,7 +38,7 @@ PATTERN = (
 )
 TANGLED = "nested too deep to be read, as each level may be one of several types: nest it less"
 MAX_FINDINGS = 5
-"""More than so many at once help no model."""
+"""Telling a model of more mistakes than this at once does not help it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class Arguments:
     parameters: Sequence[Parameter]
     schema: Schema
     closed: frozenset[str]
-    """The parameters in whose objects nothing may be but what their types name."""
+    """Parameters whose objects may hold only the keys that their types name."""
     tangled: Mapping[str, Schema]
-    """The schemas of those whose types may hold themselves, with the definitions in their `$defs`."""
+    """The schemas of parameters with recursive types, with the definitions in their `$defs`."""
 
     def bind(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Bound:
         """The call of the function, ready to run. Raises InvalidArguments."""
@@ -182,7 +182,7 @@ def _default(parameter: Parameter, tool: str) -> Any:
     try:
         return _as_json(parameter, valid)
     except Exception as error:
-        what = f"its default {value!r:.60} cannot be said in JSON"
+        what = f"its default {value!r:.60} cannot be written as JSON"
         raise refuse(tool, name, f"{what}: {one_line(str(error), 200)}") from None
 
 

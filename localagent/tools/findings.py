@@ -31,7 +31,7 @@ FORMATS = {
     "time": 'a time such as "12:30:00"',
     "duration": 'a duration such as "PT1H30M" or "01:30:00"',
 }
-"""What text of a format looks like: models that hear only that theirs is none try the same again."""
+"""What text of a format looks like: a model that is told only "not a date" writes the same again."""
 _TIMES = (
     ("date_", "date"), ("datetime_", "date-time"), ("time_delta", "duration"),
     ("time_", "time"),
@@ -41,7 +41,7 @@ _JSON = {"True": "true", "False": "false", "None": "null"}
 
 
 def findings(error: ValidationError, root: str, value: Any) -> list[str]:
-    """The findings of a failed validation of `value`, which `root` is the name of."""
+    """What a failed validation found wrong with `value`, which is called `root`."""
     places: dict[str, list[tuple[str, str]]] = {}
     for each in error.errors(include_url=False):
         missing = each["type"] in _MISSING
@@ -74,7 +74,7 @@ def _lines(path: str, found: list[tuple[str, str]]) -> list[str]:
 
 
 def _path(root: str, location: tuple[int | str, ...], value: Any, ends_outside: bool) -> str:
-    """Where it is. Steps that lead nowhere in the value name an alternative of a union and are left out."""
+    """The path to the value. Steps that are not in it name an alternative of a union, and are left out."""
     path, here = root, value
     for at, step in enumerate(location):
         if isinstance(step, int) and isinstance(here, list) and step < len(here):

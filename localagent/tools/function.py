@@ -48,7 +48,7 @@ class FunctionTool(Tool, Generic[P, R]):
         vars(self).update(known)  # frozen for everybody else
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """What the function does, with no model in between: nothing is validated or converted."""
+        """Call the function itself: nothing is validated or converted."""
         return self.function(*args, **kwargs)
 
 
@@ -104,9 +104,9 @@ def tool(
     def decorate(written: Callable[..., Any]) -> FunctionTool[..., Any]:
         called, documented = _described(written, name)
         if timeout is not None and not (_is_number(timeout) and 0 < timeout < math.inf):
-            raise InvalidTool(f"tool {called}: timeout={timeout!r:.40} is no number of seconds above 0")
+            raise InvalidTool(f"tool {called}: timeout={timeout!r:.40} is not a number of seconds above 0")
         if description is not None and not isinstance(description, str):
-            raise InvalidTool(f"tool {called}: description={description!r:.40} is no text")
+            raise InvalidTool(f"tool {called}: description={description!r:.40} is not text")
         parameters = read_signature(written, called)
         known = dict.fromkeys([each.name for each in parameters] + _bound_names(written))
         for each in documented.parameters:
@@ -130,7 +130,7 @@ def tool(
         try:
             check_json(made.schema)
         except ValueError as error:
-            raise InvalidTool(f"tool {called}: its description or schema is no JSON: {error}") from None
+            raise InvalidTool(f"tool {called}: its description or schema is not JSON: {error}") from None
         return made
 
     return decorate if function is None else decorate(function)
@@ -142,11 +142,11 @@ def as_tool(thing: Tool | Callable[..., Any]) -> Tool:
 
 
 def _described(written: Any, name: str | None) -> tuple[str, Documented]:
-    """The name of the tool and what its docstring says. Raises InvalidTool for what is no function."""
+    """The name of the tool and what its docstring says. Raises InvalidTool for anything but a function."""
     if isinstance(written, type):
-        raise InvalidTool(f"{quoted(written.__name__)} is a class: a function is needed, or an object of it")
+        raise InvalidTool(f"{quoted(written.__name__)} is a class: pass a function, or an instance of it")
     if not callable(written):
-        raise InvalidTool(f"{written!r:.60} is no function but a {type(written).__name__}")
+        raise InvalidTool(f"{written!r:.60} is not a function but a {type(written).__name__}")
     inner = underlying(written)
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
         raise InvalidTool(f"{quoted(inner.__name__)} is a generator: return one result, such as a list")
@@ -162,7 +162,7 @@ def _described(written: Any, name: str | None) -> tuple[str, Documented]:
 
 
 def _bound_names(written: Any) -> list[str]:
-    """Parameters that models are not asked for and that a docstring may well name."""
+    """Parameters that models are not asked for, but that a docstring may name."""
     try:
         return list(inspect.signature(underlying(written)).parameters)
     except (TypeError, ValueError):

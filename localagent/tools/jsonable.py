@@ -93,7 +93,7 @@ class _Reader:
                 return str.__str__(plain)
             case int() | float():
                 return str(plain)
-        raise ValueError(f"a {type(key).__name__} is no key of a JSON object{_at(where)}")
+        raise ValueError(f"a {type(key).__name__} cannot be a key of a JSON object{_at(where)}")
 
     def _leaf(self, value: Any, where: str) -> Any:
         """Dates, ids, paths, decimals and the like, and models, as pydantic writes them."""
@@ -110,7 +110,7 @@ class _Reader:
 
 
 def _serializer(value: Any) -> Any:
-    """Pydantic's own, for its models and dataclasses; nothing for classes, which are no values."""
+    """Pydantic's own, for its models and dataclasses; None for classes, which are not values."""
     return None if isinstance(value, type) else getattr(type(value), "__pydantic_serializer__", None)
 
 

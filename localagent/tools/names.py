@@ -22,7 +22,7 @@ def check_name(name: object) -> str:
     """The name of a tool, if models can be given it. Raises InvalidTool."""
     if not isinstance(name, str) or not _GIVEN.fullmatch(name):
         raise InvalidTool(
-            f"{name!r:.80} is no name for a tool: it takes 1 to 64 letters, digits, "
+            f"{name!r:.80} is not a name for a tool: it takes 1 to 64 letters, digits, "
             "underscores, hyphens, dots or slashes; give one with @tool(name=...)"
         )
     return name
@@ -46,7 +46,7 @@ def shown_parameter(name: str) -> str:
 
 
 def matched(arguments: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """The arguments by the names of the parameters.
+    """The arguments under the names of the parameters.
 
     An unknown name that can only mean one missing parameter is that parameter: as models are shown it, or in
     its normal form. Where two may be meant, or two mean the same, nothing is guessed.

@@ -87,7 +87,7 @@ def _may_be(schema: Any, value: Any) -> bool:
 MOST = 20_000
 """Readings of one argument: about a second's worth, where all of them fail."""
 MOST_PER_CHARACTER = 3
-"""And so many more for each character of it, as long values without depth have."""
+"""Further readings for each character of the argument, since long flat values have many."""
 
 
 def too_many(schema: Schema, value: Any, text: str, definitions: Mapping[str, Schema]) -> bool:
@@ -104,7 +104,7 @@ class _Count:
         self._known: dict[tuple[int, int], int] = {}
 
     def of(self, schema: Any, value: Any) -> int:
-        """The readings of the value, and of all that is in it."""
+        """How often the value, and all that is in it, would be read."""
         if not isinstance(schema, dict):
             return 1
         pair = id(schema), id(value)
@@ -115,7 +115,7 @@ class _Count:
         return self._known[pair]
 
     def _tried(self, schema: Schema, value: Any) -> Iterator[tuple[Any, Any]]:
-        """What is read within one reading: types, and the values that they are tried on."""
+        """What one reading reads in turn: types, and the values that they are tried on."""
         if isinstance(reference := schema.get("$ref"), str):
             yield self._definitions.get(reference.rpartition("/")[2]), value
         for key in ("anyOf", "oneOf", "allOf"):

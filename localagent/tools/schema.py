@@ -30,7 +30,7 @@ _OF_ONE = frozenset(
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", list: "array"}
 
 _NO_SCHEMAS = frozenset({"metadata", "config", "default"})
-"""Of a core schema: what holds no schemas."""
+"""Keys of a core schema under which there are no schemas."""
 _READ = (str, int, float, type(None), list, dict)
 """Values that pydantic finds again when it reads them as JSON."""
 

@@ -66,7 +66,7 @@ def read_signature(function: Callable[..., Any], tool: str) -> tuple[Parameter, 
         found = inspect.signature(function).parameters
     except (TypeError, ValueError):
         raise InvalidTool(
-            f"tool {quoted(tool)}: Python knows no signature of it; wrap it in a function"
+            f"tool {quoted(tool)}: Python cannot tell its signature: wrap it in a function"
         ) from None
     written = underlying(function)
     names = _names_around(written)
@@ -135,7 +135,7 @@ def _adapter(annotation: Any, name: str, tool: str) -> TypeAdapter[Any]:
 
 
 def no_schema(annotation: Any, error: Exception) -> str:
-    """Why a type cannot be told to models; of pydantic's reason the line without advice and addresses."""
+    """Why a type cannot be described to models: the first line of pydantic's reason, without its advice."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     reason = str(error).strip().partition("\n")[0].partition(" Set `arbitrary_types_allowed")[0]
@@ -191,7 +191,7 @@ def _call_of(kind: type) -> Any:
 
 
 _PARAMETERS = frozenset({"param", "parameter", "arg", "argument", "key", "keyword", "other_param"})
-"""What a section of parameters is called; attributes and what a generator receives have others."""
+"""Names of a docstring's sections of parameters, as against attributes and what a generator receives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class Documented:
 
 
 def docstring_of(function: object) -> str | None:
-    """The docstring of a function, also an inherited one; not what Python says of every `__call__`."""
+    """The docstring of a function, inherited ones included, but not the one that every `__call__` has."""
     found = inspect.getdoc(function)
     return None if found == inspect.getdoc(type.__call__) else found
 

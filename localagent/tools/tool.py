@@ -22,12 +22,12 @@ Bound = Callable[["ToolContext"], Any | Awaitable[Any]]
 
 
 Report = Callable[[str, float | None], None]
-"""Is told of progress: a text, and the share of the whole that is done, from 0 to 1."""
+"""Receives progress: a text, and the share of the whole that is done, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a running tool may know of the call, and how it tells of its progress.
+    """What a running tool may know of its call, and how it reports progress.
 
     A function has it passed when one of its parameters is annotated so; models never see that parameter.
     """
@@ -40,18 +40,18 @@ class ToolContext:
     state: Any = None
     """Whatever the application passed to the run for its tools, such as a user or a database."""
     cancel: threading.Event = field(default_factory=threading.Event)
-    """Set when nobody waits for the result any more: the run was cancelled, or the time is up."""
+    """Set when nobody waits for the result: the run was cancelled, or the time is up."""
     report: Report = lambda text, share: None
 
     def progress(self, text: str, share: float | None = None) -> None:
-        """Tell whoever follows the run how far it is. `share` is of the whole, from 0 to 1."""
+        """Report how far the call is. `share` is the part of the whole that is done, from 0 to 1."""
         number = isinstance(share, int | float) and math.isfinite(share)
         self.report(writable(str(text)), min(max(float(share or 0), 0.0), 1.0) if number else None)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """A result with more to it than its content, which is text, parts or anything that JSON can say."""
+    """A result with more than its content, which is text, parts or anything that JSON can hold."""
 
     content: str | Sequence[ResultPart] | Any
     is_error: bool = False
@@ -98,7 +98,7 @@ class Tool:
         """Raises InvalidTool for a kind that is no word."""
         if self.kind is not None and not (isinstance(self.kind, str) and self.kind.isprintable()):
             raise InvalidTool(f"tool {self.name}: kind={self.kind!r:.40} is no word, such as 'read'")
-        if self.origin is None:  # a copy that binds in another way still does the same
+        if self.origin is None:  # a copy with another `bind` still does the same work, so it keeps the origin
             object.__setattr__(self, "origin", self.bind)
 
     @property

@@ -20,11 +20,11 @@ __all__ = ["ToolSet", "normal_name", "shown_name", "shown_to_models"]
 
 
 class ToolSet:
-    """Tools by name, in the order given. Raises InvalidTool for what is no tool, and for two of one name."""
+    """Tools by name, in the order given. Raises InvalidTool for two of one name, and for no tool."""
 
     def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
         if not isinstance(tools, Iterable) or isinstance(tools, str | Mapping):
-            raise InvalidTool(f"tools is a list of tools, not a {type(tools).__name__}")
+            raise InvalidTool(f"tools must be a list of tools, not a {type(tools).__name__}")
         self._tools: dict[str, Tool] = {}
         self._by_form: dict[str, Tool] = {}
         for each in tools:
@@ -57,7 +57,7 @@ class ToolSet:
         return self._tools.get(name) or self._by_form.get(normal_name(name))
 
     def unknown(self, name: str) -> str:
-        """What to tell a model that calls a tool which is not there."""
+        """What to tell a model that calls a tool that does not exist."""
         said = writable(f"There is no tool {quoted(name)}.")
         if not self._tools:
             return f"{said} There are no tools."

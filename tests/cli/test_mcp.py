@@ -137,7 +137,8 @@ def test_tools_that_went_wrong_later_do_not_end_the_chat(capsys):
             return []
 
     source = Source()
-    chat = Chat(Agent(scripted("Hi."), [source]), Conversation(print), ExitStack(), stats=False)
+    agent = Agent(scripted("Hi."), [source])
+    chat = Chat(lambda _: agent, Conversation(print), ExitStack(), stats=False)
     source.broken = True
     assert chat._command("/tools") is True
     assert capsys.readouterr().err == "localagent: two of one name\n"

@@ -329,7 +329,7 @@ def test_files_that_are_no_sessions(command, store):
         b'{"kind":"session","version":2,"id":"b","created":"2026-01-01T00:00:00Z"}\n'
     )
     assert "its first line is lost" in out(command, "list")
-    command.refuse("sessions", "show", "a", code=2, says="a.jsonl is no session")
+    command.refuse("sessions", "show", "a", code=2, says="a.jsonl is not a session")
     command.refuse("sessions", "show", "b", code=2, says="is a session of version 2")
     out(command, "rm", "a", "b", "--yes")
     assert not list(store.root.glob("*.jsonl"))

@@ -138,7 +138,7 @@ def test_weights_cut_off_anywhere_are_refused(keep: int, gguf: Path, tmp_path: P
     with gguf.open("rb") as source, file.open("wb") as target:
         target.write(source.read(min(size, 4_000_000)))
         target.truncate(size)
-    with pytest.raises(InvalidWeights, match=r"truncated|not a GGUF"):
+    with pytest.raises(InvalidWeights, match=r"truncated|not a GGUF|more entries than the file can hold"):
         LlamaCppHost.load(file)
 
 

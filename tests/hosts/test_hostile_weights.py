@@ -20,9 +20,9 @@ import pytest
 from localagent.errors import InvalidWeights
 from localagent.hosts.gguf import read_header
 from localagent.hosts.hyperparameters import LONGEST_TOKEN, MOST_EXPERTS, MOST_LAYERS, POSITIVE, RANGES
+from localagent.hosts.mlx.folder import RANGES as MLX_RANGES
+from localagent.hosts.mlx.folder import fault as mlx_fault
 from localagent.hosts.mlx.folder import read_folder
-from localagent.hosts.mlx.numbers import RANGES as MLX_RANGES
-from localagent.hosts.mlx.numbers import fault as mlx_fault
 from tests.hosts import folder_rows, gguf_rows
 from tests.hosts.gguf_rows import ARRAY, BOOL, F32, I32, STRING, U32, Entry, File
 from tests.hosts.loading import Loader, Outcome
@@ -166,8 +166,8 @@ def test_an_unknown_number_must_be_finite(sound: File, tmp_path: Path) -> None:
         ("scores", Entry("tokenizer.ggml.scores", ARRAY, [0.0] * 1023 + [NAN], F32), "scores holds numbers"),
         ("types", Entry("tokenizer.ggml.token_type", ARRAY, [1] * 1023 + [7], I32), "from 1 to 7"),
         ("fewer types", Entry("tokenizer.ggml.token_type", ARRAY, [1] * 1023, I32), "does not fit"),
-        ("tokens no texts", Entry("tokenizer.ggml.tokens", ARRAY, [1] * 1024, U32), "no list of texts"),
-        ("no tokens", Entry("tokenizer.ggml.tokens", ARRAY, [], STRING), "no list of texts"),
+        ("tokens no texts", Entry("tokenizer.ggml.tokens", ARRAY, [1] * 1024, U32), "not a list of strings"),
+        ("no tokens", Entry("tokenizer.ggml.tokens", ARRAY, [], STRING), "not a list of strings"),
         ("end outside", Entry("tokenizer.ggml.eos_token_id", U32, 1024), "eos_token_id is 1024"),
         ("beginning outside", Entry("tokenizer.ggml.bos_token_id", I32, -2), "bos_token_id is -2"),
         ("layers", Entry("lfm2.block_count", U32, MOST_LAYERS + 1), "block_count is 513"),
@@ -313,7 +313,7 @@ def test_a_tensor_that_stands_there_twice(nano: dict[str, Path], tmp_path: Path)
     entry = '"a":{"dtype":"F16","shape":[0],"data_offsets":[0,0]}'
     header = f"{{{entry},{entry}}}".encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
-    with pytest.raises(InvalidWeights, match="'a' stands in it twice"):
+    with pytest.raises(InvalidWeights, match="'a' is in it twice"):
         read_folder(folder)
 
 

@@ -237,10 +237,10 @@ def test_cancelled_within_a_chunk(gguf: Path, monkeypatch: pytest.MonkeyPatch) -
             asked.append(1)
             return len(asked) > 20
 
-        assert not loaded._run(lambda: loaded._engine.sequence.evaluate((5,) * 512, cancelled))
+        assert not loaded._owner.run(lambda: loaded._engine.sequence.evaluate((5,) * 512, cancelled))
         assert 20 < len(asked) < 40
         assert loaded._engine.sequence.ids == held
-        loaded._run(loaded._prefix.recover)
+        loaded._owner.run(loaded._prefix.recover)
         assert held[: len(loaded._engine.sequence.ids)] == loaded._engine.sequence.ids != held
         assert [token.id for token in loaded.generate(loaded.render(ASK), Sampling(max_tokens=5))] == before
 

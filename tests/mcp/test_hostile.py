@@ -34,11 +34,11 @@ STARTS = [
     ("mute", hostile("mute"), "it did not answer within 0.5 s"),
     ("nonsense", hostile("nonsense"), "instead of MCP it wrote 'Hello! I am a server. \\x1b[0m'"),
     ("version", hostile("version"), "Unsupported protocol version from the server: 1999-01-01"),
-    ("no_handshake", hostile("no_handshake"), "it answered with what is no MCP: InitializeResult"),
+    ("no_handshake", hostile("no_handshake"), "its answer is not valid MCP: InitializeResult"),
     (
         "list_of_nonsense",
         hostile("list_of_nonsense"),
-        "it answered with what is no MCP: ListToolsResult.tools",
+        "its answer is not valid MCP: ListToolsResult.tools",
     ),
     ("tool_without_schema", hostile("tool_without_schema"), "tools[0].inputSchema: Field required"),
     ("tool_twice", hostile("tool_twice"), "it lists the tool 'same' twice"),
@@ -146,9 +146,9 @@ def test_media_that_cannot_be_read_are_named():
 @pytest.mark.parametrize(
     ("mode", "said"),
     [
-        ("no_result", "gave no result: it answered with what is no MCP"),
-        ("not_an_object", "the answer cannot be read: it is no valid message"),
-        ("deep", "the answer cannot be read: it is no valid message, or nested too deep"),
+        ("no_result", "gave no result: its answer is not valid MCP"),
+        ("not_an_object", "the answer cannot be read: it is not a valid message"),
+        ("deep", "the answer cannot be read: it is not a valid message, or is nested too deep"),
         ("deep_before_its_number", "nested too deep"),
         ("cut", "the answer cannot be read"),
         ("refuses", "refuses the call: no such thing"),

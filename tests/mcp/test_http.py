@@ -49,7 +49,9 @@ def test_a_server_that_forgot_the_session_is_met_anew(http_server):
         assert call(servers, "http_add", {"a": 1, "b": 1}).content == "2"
         http_server.stop()
         http_server.start()
-        with pytest.raises(ToolError, match="has forgotten who asks, and did not run the call: call again"):
+        with pytest.raises(
+            ToolError, match="has forgotten the session, and did not run the call: call again"
+        ):
             call(servers, "http_add", {"a": 1, "b": 1})
         assert call(servers, "http_add", {"a": 1, "b": 1}).content == "2"
 
@@ -91,11 +93,11 @@ def answering():
 @pytest.mark.parametrize(
     ("status", "kind", "said"),
     [
-        (401, "text/plain", "HTTP 401: it wants to know who asks; put a token under headers"),
-        (404, "text/html", "HTTP 404: nothing is there; look at the url"),
+        (401, "text/plain", "HTTP 401: it requires authentication: put a token under headers"),
+        (404, "text/html", "HTTP 404: nothing is there: check the url"),
         (500, "text/html", "HTTP 500: it failed"),
         (503, "application/json", "HTTP 503: it failed"),
-        (200, "text/html", "it answered with text/html; look at the url"),
+        (200, "text/html", "it answered with text/html: check the url"),
         (200, "application/json", "Failed to parse JSON response"),
         (202, "text/plain", "server answered a request with 202 Accepted"),
         (307, "text/plain", "Redirect to http://127.0.0.2:9/elsewhere not followed"),

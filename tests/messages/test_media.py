@@ -144,7 +144,7 @@ def test_what_is_no_media_part_is_refused(make, says):
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ("cat.png", "'cat.png' is no URL and no base64 .* pass a file as a Path"),
+        ("cat.png", "'cat.png' is neither a URL nor base64 .* pass a file as a Path"),
         ("file:/nowhere/cat.png", "cannot read '/nowhere/cat.png': No such file"),
         ("file:~nosuchuser/cat.png", "cannot read '~nosuchuser/cat.png'"),
         ("file:a\0b", "cannot read"),

@@ -246,14 +246,14 @@ def test_arguments_at_the_depth_limit_survive_a_file():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('[{"role": "wizard", "content": []}]', "messages[0]: 'wizard' is no role here; there are 'system', 'user'"),
-        ('[{"role": "' + "w" * 1_000_000 + '"}]', " is no role here"),
+        ('[{"role": "wizard", "content": []}]', "messages[0]: 'wizard' is not a role here; there are 'system', 'user'"),
+        ('[{"role": "' + "w" * 1_000_000 + '"}]', " is not a role here"),
         ('[{"content": []}]', "messages[0]: Unable to extract tag"),
         ('[{"role": "user"}]', "messages[0].user.content: Field required"),
         ('[{"role": "user", "content": "x", "a\\n\\u001b": 1}]', "messages[0].user.'a\\n\\x1b': Extra inputs"),
         ("[", "messages: Invalid JSON"),
         ("{}", "messages: Input should be a valid array"),
-        ('[{"role": "user", "content": [{"kind": "reasoning"}]}]', "'reasoning' is no kind of part here"),
+        ('[{"role": "user", "content": [{"kind": "reasoning"}]}]', "'reasoning' is not a kind of part here"),
         ('[{"role": "user", "content": [{"kind": "text", "text": 3, "x": 1}]}]', "(and 1 more)"),
         (
             '[{"role": "user", "content": [{"kind": "image", "url": "https://a.b", "file_id": "f"}]}]',

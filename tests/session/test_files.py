@@ -104,7 +104,7 @@ def test_entries_of_another_time_keep_their_place(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"message": {"role": "wizard", "content": []}}, "'wizard' is no role here"),
+        ({"message": {"role": "wizard", "content": []}}, "'wizard' is not a role here"),
         ({"timestamp": "yesterday"}, "entry.message.timestamp"),
         ({"kind": "compaction"}, "entry.compaction"),
         ({"colour": "red"}, "colour"),
@@ -161,7 +161,7 @@ def test_a_flush_between_call_and_result(session):
         (line(parent=None, kind="message"), "id"),
         (line(id=3, parent=None, kind="label"), "id"),
         (entry("a", None, "again"), "the id 'a' is taken"),
-        (HEADER, "a second beginning"),
+        (HEADER, "a second header"),
         (b"\0" * 100 + b"\n", "100 NUL bytes"),
         (b'{"a":"\xff"}\n', "not UTF-8"),
         (b"[]\n", "object"),
@@ -215,11 +215,11 @@ def test_a_lost_header_loses_nothing_else(tmp_path, header):
 @pytest.mark.parametrize(
     ("content", "error", "says"),
     [
-        (b"hello\n", UnknownSession, "is no session"),
-        (b"\x89PNG\r\n\x1a\n\0\0\n\xff", UnknownSession, "is no session"),
-        (b"[1, 2]\n{}\n", UnknownSession, "is no session"),
-        (b'{"role":"user","content":[]}\n', UnknownSession, "is no session"),
-        (b"\0" * 4096, UnknownSession, "is no session"),
+        (b"hello\n", UnknownSession, "is not a session"),
+        (b"\x89PNG\r\n\x1a\n\0\0\n\xff", UnknownSession, "is not a session"),
+        (b"[1, 2]\n{}\n", UnknownSession, "is not a session"),
+        (b'{"role":"user","content":[]}\n', UnknownSession, "is not a session"),
+        (b"\0" * 4096, UnknownSession, "is not a session"),
         (HEADER.replace(b'"version": 1', b'"version": 2'), UsageError, "of version 2, and this localagent reads version 1"),
         (HEADER.replace(b'"version": 1', b'"version": "x"'), UsageError, "of version 'x'"),
         (None, UnknownSession, "no session s in "),

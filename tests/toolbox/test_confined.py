@@ -67,16 +67,16 @@ def test_nothing_outside_is_read_listed_searched_or_written(trapped, tools, path
         ("link/nothing", "link is a symbolic link"),  # whether there is something behind it is not told
         ("file_link", "file_link is a symbolic link"),
         ("dangling", "dangling is a symbolic link"),
-        ("pipe", "no regular file"),
-        ("socket", "no regular file"),
+        ("pipe", "not a regular file"),
+        ("socket", "not a regular file"),
         ("src", "is a folder"),
         (".", "is a folder"),
         ("/etc/passwd", "relative"),
         ("~/x", "~/x: paths are relative"),
         ("../secret.txt", "'..'"),
         ("a\0b", "NUL"),
-        ("readme.m", "there is readme.md"),
-        ("readme.md/x", "readme.md is no folder"),
+        ("readme.m", "did you mean readme.md"),
+        ("readme.md/x", "readme.md is not a folder"),
     ],
 )
 def test_refusals_say_why(trapped, tools, path, words):
@@ -169,7 +169,7 @@ def test_what_takes_the_place_of_a_file_meanwhile(root, tools, monkeypatch, trap
         return state
 
     monkeypatch.setattr(confined.os, "lstat", swap)
-    with pytest.raises(ToolError, match="symbolic link" if trap == "link" else "no regular file"):
+    with pytest.raises(ToolError, match="symbolic link" if trap == "link" else "not a regular file"):
         call(tools["read_file"], path="readme.md")
 
 

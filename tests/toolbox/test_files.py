@@ -60,8 +60,8 @@ def test_list(tools):
 def test_list_of_nothing(tools, root):
     (root / "none").mkdir()
     assert call(tools["list_files"], folder="none") == "(none is empty)"
-    assert "no folder" in refused(tools["list_files"], folder="readme.md")
-    assert "there is no src/dep; there is deep" in refused(tools["list_files"], folder="src/dep")
+    assert "not a folder" in refused(tools["list_files"], folder="readme.md")
+    assert "there is no src/dep; did you mean deep?" in refused(tools["list_files"], folder="src/dep")
 
 
 def test_list_shows_links_and_specials_for_what_they_are(tools, root):
@@ -72,7 +72,7 @@ def test_list_shows_links_and_specials_for_what_they_are(tools, root):
         "deep/",
         "main.py  32 bytes",
         "out  (symbolic link, not followed)",
-        "pipe  (no regular file)",
+        "pipe  (not a regular file)",
     ]
 
 
@@ -156,10 +156,10 @@ def test_read_other_encodings(tools, root):
     assert call(tools["read_file"], path="bom.txt") == "hello"
     assert call(tools["read_file"], path="crlf.txt") == "a\r\nb\r"
     assert call(tools["read_file"], path="latin.txt").endswith(
-        "longer text\n(� may stand for bytes that are no UTF-8)"
+        "longer text\n(� may stand for bytes that are not UTF-8)"
     )
     for name in ("utf16.txt", "noise", "data.bin"):
-        assert "no text file: binary data" in refused(tools["read_file"], path=name)
+        assert "not a text file: binary data" in refused(tools["read_file"], path=name)
     assert "application/pdf" in refused(tools["read_file"], path="paper.pdf")
 
 
@@ -218,7 +218,7 @@ def test_write_does_not_change_what_a_hard_link_leads_to(tools, root):
         (".GIT/config", "version control"),
         ("src/", "names a folder"),
         ("new/", "names a folder"),
-        ("readme.md/x", "no folder"),
+        ("readme.md/x", "not a folder"),
         ("é" * 200, "too long"),
     ],
 )

@@ -110,7 +110,7 @@ def test_a_place_that_cannot_be_written(tmp_path):
         with pytest.raises(ToolError) as error:
             call(tools["add_note"], text="x")
         assert "\n" not in str(error.value)
-    with pytest.raises(ToolError, match="no file of notes"):
+    with pytest.raises(ToolError, match="not a file of notes"):
         call(by_name(notes(tmp_path / "folder"))["find_notes"])
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localagent.toolbox import readable
-from localagent.toolbox.readable import charset_of, html_to_text
+from localagent.toolbox import web
+from localagent.toolbox.web import charset_of, html_to_text
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,43 @@ PIECES = """<|<a |<a|<!|<!--|<![|<?|</|&|&#|<a href='|<p>|<a b="|<script|<script
 <!DOCTYPE |<a b| |=|<a =|<a href=x>|<li>|</p>|<textarea|<title"""
 
 
-@pytest.mark.parametrize("piece", PIECES.replace("\n", "|").split("|"))
+MORE_PIECES = [
+    "<div>",
+    "<p>",
+    "<b a=1>",
+    "<i></b>",
+    "</i>",
+    "<b><p>",
+    "<table><tr><td>",
+    "<a href=/>x</a>",
+    "<select>",
+]
+
+
+@pytest.mark.parametrize("piece", [*PIECES.replace("\n", "|").split("|"), *MORE_PIECES])
 def test_hostile_pages_take_bounded_time(piece, monkeypatch):
-    monkeypatch.setattr(readable, "MAX_SECONDS", 0.3)
+    monkeypatch.setattr(web, "MAX_SECONDS", 0.3)
     page = piece * (400_000 // len(piece))
     begin = time.process_time()
     html_to_text(page, "http://h/")
     assert time.process_time() - begin < 3
+
+
+@pytest.mark.parametrize("tag", ["div", "b", "span", "li", "table"])
+def test_depth_is_no_obstacle(tag):
+    page = f"<{tag}>" * 100_000 + "deep" + f"</{tag}>" * 100_000 + "after"
+    assert "".join(html_to_text(page, "http://h/").replace("-", "").split()) == "deepafter"
+
+
+def test_a_large_page_is_cut_after_its_time(monkeypatch):
+    page = "<p>one <b>two</b> &amp; three" * (10_000_000 // 28)
+    monkeypatch.setattr(web, "MAX_SECONDS", 0.3)
+    begin = time.process_time()
+    text = html_to_text(page, "http://h/")
+    assert time.process_time() - begin < 3
+    assert text.startswith("one two & three\n\none") and text.endswith(
+        "\n(the rest of the page could not be read in time)"
+    )
 
 
 def test_charsets_are_those_of_the_web():

@@ -231,8 +231,9 @@ def test_images(server):
         ("video/mp4", b"x", "video/mp4"),
         (None, b"\0\1\2", "binary data"),
         ("text/plain", b"MZ\0\1\2", "text/plain"),
+        ("text/html", b"MZ\0\1\2", "text/html"),
         ("\x1b[2Jx/y", b"x", "binary data"),
-        ("x" * 5000, b"x", "cannot be read"),
+        ("x" * 5000, b"x", "cannot be shown"),
     ],
 )
 def test_what_a_model_cannot_read_is_refused_by_name(server, content_type, body, words):

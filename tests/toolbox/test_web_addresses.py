@@ -32,9 +32,9 @@ def test_the_tool_that_ships():
         ("gopher://127.0.0.1:6379/_x", "only http"),
         ("javascript:alert(1)", "only http"),
         ("data:text/plain,x", "only http"),
-        ("http:///path", "no host name"),
-        ("http://", "no host name"),
-        ("http:/example.com", "no host name"),
+        ("http:///path", "not a host name"),
+        ("http://", "not a host name"),
+        ("http:/example.com", "not a host name"),
         ("http://user:secret@example.com/", "password"),
         ("http://example.com@127.0.0.1/", "password"),
         ("http://@127.0.0.1/", "password"),
@@ -44,18 +44,18 @@ def test_the_tool_that_ships():
         ("http://example.com/\0", "control"),
         ("http://example.com:0/", "port"),
         ("http://example.com:/", "port"),
-        ("http://example.com:99999/", "no URL"),
-        ("http://example.com:8a/", "no URL"),
-        ("http://[::1", "no URL"),
-        ("http://[::1%25eth0]/", "no host name"),
-        ("http://[x]/", "no "),
-        ("http://[v1.x]/", "no host name"),
-        ("http://exa%6dple.com/", "no host name"),
-        ("http://-x.com/", "no host name"),
-        ("http://a..b/", "no host name"),
-        ("http://.../", "no host name"),
-        ("http://" + "a" * 64 + ".com/", "no host name"),
-        ("http://" + "a." * 200 + "com/", "no host name"),
+        ("http://example.com:99999/", "not a URL"),
+        ("http://example.com:8a/", "not a URL"),
+        ("http://[::1", "not a URL"),
+        ("http://[::1%25eth0]/", "not a host name"),
+        ("http://[x]/", "not a "),
+        ("http://[v1.x]/", "not a host name"),
+        ("http://exa%6dple.com/", "not a host name"),
+        ("http://-x.com/", "not a host name"),
+        ("http://a..b/", "not a host name"),
+        ("http://.../", "not a host name"),
+        ("http://" + "a" * 64 + ".com/", "not a host name"),
+        ("http://" + "a." * 200 + "com/", "not a host name"),
         ("http://example.com/" + "a" * 5000, "characters"),
         ("http://2130706433/", "four decimal"),
         ("http://0x7f000001/", "four decimal"),
@@ -91,8 +91,8 @@ def test_the_tool_that_ships():
         ("http://[fd00:ec2::254]/", "not on the public"),
         ("http://[fec0::1]/", "not on the public"),
         ("http://[ff02::1]/", "not on the public"),
-        ("http://\uff11\uff12\uff17.0.0.1/", "not on the public|no host name|four decimal"),
-        ("http://127。0。0。1/", "not on the public|no URL|no host name"),
+        ("http://\uff11\uff12\uff17.0.0.1/", "not on the public|not a host name|four decimal"),
+        ("http://127。0。0。1/", "not on the public|not a URL|not a host name"),
         ("http://localhost/", "not on the public"),
         ("http://LOCALHOST./", "not on the public|looked up"),
         ("https://localhost/", "not on the public"),
@@ -181,7 +181,7 @@ def test_lengths():
     name = ".".join(["a" * 49] * 5) + ".abcd"
     assert len(name) == 254
     assert read_url(f"http://{name}/").host == name
-    with pytest.raises(ToolError, match="is no host name"):
+    with pytest.raises(ToolError, match="is not a host name"):
         read_url(f"http://{name}e/")
 
 
@@ -260,7 +260,7 @@ def test_redirects(server):
         ("http://127.1/", "four decimal"),
         ("file:///etc/passwd", "only http"),
         ("http://user:pw@example.com/", "password"),
-        ("http://[", "no URL"),
+        ("http://[", "not a URL"),
         ("javascript:x", "only http"),
     ],
 )

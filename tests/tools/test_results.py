@@ -228,7 +228,7 @@ async def async_generator(): yield  # fmt: skip
         (coroutine, "a coroutine .it was never awaited."),
         (lambda: ToolOutput(coroutine()), "a coroutine .it was never awaited."),
         (lambda: {1: 1, "1": 2}, "two keys are 1 in JSON"),
-        (lambda: {(1, 2): 3}, "a tuple is no key"),
+        (lambda: {(1, 2): 3}, "a tuple cannot be a key"),
         (lambda: {"a": {b"\xff": 3}}, "bytes is not JSON"),
         (lambda: b"\xff\xff", "a bytes"),
         (lambda: PNG + b"x" * 20_000_000, "20.0 MB of media"),

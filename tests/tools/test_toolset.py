@@ -118,9 +118,9 @@ def test_functions_become_tools():
         ([add, add], "two tools that models cannot tell apart: add and add; rename one"),
         ([plain("a.b"), plain("A-b")], "cannot tell apart: a.b and A-b"),
         ([plain("")], "a tool without a name"),
-        ([3], "3 is no function"),
-        (add, "tools is a list of tools, not a FunctionTool"),
-        ("abc", "tools is a list of tools, not a str"),
+        ([3], "3 is not a function"),
+        (add, "tools must be a list of tools, not a FunctionTool"),
+        ("abc", "tools must be a list of tools, not a str"),
         ([plain("f", "a-b", "a_b")], "tool f: models cannot tell its parameters a-b and a_b apart"),
     ],
 )

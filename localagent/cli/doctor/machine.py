@@ -65,7 +65,7 @@ def _processors() -> Finding:
 
 
 def folder_findings() -> Iterator[Finding]:
-    """Where what is kept lies, how much room it takes, and whether it can be written."""
+    """The folders: where they are, how much room they take, and whether they can be written."""
     from localagent.errors import UsageError
     from localagent.hosts.prefix.snapshots import default_root as prefixes_root
     from localagent.log import default_folder

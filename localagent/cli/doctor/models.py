@@ -20,7 +20,7 @@ DEFAULT_CONTEXT = 32_768
 
 
 def model_findings(machine: Machine) -> Iterator[Finding]:
-    """Every model of the catalogue of which something is here, and the default one anyhow."""
+    """Every model of the catalogue that is here, whole or in part, and always the default one."""
     from localagent.catalog import load_catalog
     from localagent.errors import LocalAgentError
     from localagent.store import WeightStore

@@ -1,7 +1,6 @@
 """The llama.cpp engine: loads one model and makes its one context.
 
-Knows llama.cpp's functions for loading. Knows nothing of templates, threads or queues: every method is called
-on the host's owner thread.
+It is an `engine.Engine`; every method is called on the host's owner thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Loading a GGUF file on llama.cpp into a host.
 
-Knows the header of the file, the machine's cores and the options of the engine; the rest is `hosts.host`.
+The header of the file, the memory it needs and the options of the engine are checked here; the rest is
+`hosts.host`.
 """
 
 from __future__ import annotations

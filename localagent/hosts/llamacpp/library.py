@@ -1,8 +1,8 @@
 """The one place that imports llama_cpp, and keeps what it logs.
 
-Knows how the package is installed and how llama.cpp reports errors: as log lines only, behind a NULL.
-Contract: `library()` returns the low-level ctypes module, ready to use, or raises EngineMissing. The log is
-silent; `reason` gives the errors logged since `forget`, on one line.
+`library()` returns the low-level ctypes module, ready to use, or raises EngineMissing. llama.cpp reports an
+error as a NULL and says why in its log alone, so the log is kept instead of printed: `reason` gives the
+errors logged since `forget`, on one line.
 """
 
 from __future__ import annotations

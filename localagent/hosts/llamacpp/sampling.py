@@ -1,9 +1,8 @@
 """Choosing the next token with llama.cpp's samplers.
 
-Knows `protocol.Sampling` and llama.cpp's sampler chain. Contract: a `Sampler` lives for one generation, on
-the owner thread. The order is the usual one: repetition penalty, top_k, top_p, min_p, temperature, draw; so
-the truncations work on untempered probabilities. Without any of them the token is the argmax of the logits,
-the first one where several are equal.
+A `Sampler` lives for one generation, on the owner thread. Its order is repetition penalty, top_k, top_p,
+min_p, temperature, draw, so the truncations work on untempered probabilities. At temperature 0 the token is
+the argmax of the penalised logits, the first where several are equal.
 """
 
 from __future__ import annotations

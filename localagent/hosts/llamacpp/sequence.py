@@ -1,7 +1,7 @@
 """The live sequence in llama.cpp: sequence 0 of one context.
 
-Knows decoding, and llama.cpp's calls for reading and writing the state of a sequence. After k tokens were
-drawn the context holds what was evaluated before and k - 1 of them: the last one is not in it.
+It is an `engine.LiveSequence`. After k tokens were drawn, the context holds what was evaluated before and all
+of them but the last.
 
 Hybrid models (LFM2) keep a recurrent state beside the KV cache, which cannot be cut. Their checkpoints are
 that state, as `llama_state_seq_get_data_ext` with PARTIAL_ONLY gives it; the KV cache of the live sequence is
@@ -36,7 +36,7 @@ class LlamaCppSequence:
         self._memory = native.llama_get_memory(context)
         self._size = vocabulary_size
         self._stateful = native.llama_model_is_hybrid(model) or native.llama_model_is_recurrent(model)
-        # The array behind a batch must live as long as the batch: both are kept and reused.
+        # The array that a batch points to must live as long as the batch: both are kept and reused.
         self._one = (ctypes.c_int32 * 1)()
         self._batch_of_one = native.llama_batch_get_one(self._one, 1)
 

@@ -1,8 +1,8 @@
 """A model's vocabulary in llama.cpp: text to ids, ids to bytes, and which tokens are special.
 
-Knows llama.cpp's vocab functions. Contract: call it on the owner thread. `special` decides two things:
-which tokens content must not spell, and `Token.special`. A token is special when its attribute is CONTROL or
-UNKNOWN, or when it is USER_DEFINED and looks like a marker; see `markers`.
+It is an `engine.Vocabulary`, to be called on the owner thread. `special` decides two things: which tokens
+content must not spell, and `Token.special`. A token is special when its attribute is CONTROL or UNKNOWN, or
+when it is USER_DEFINED and looks like a marker; see `markers`.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class LlamaCppVocabulary:
         """The ids of a rendered prompt; a BOS is put in front where the vocabulary asks for it."""
         ids: list[int] = []
         for number, (text, special) in enumerate(segments):
-            behind = continued or number > 0
-            ids += self._continue(text, special) if behind and self._spaced else self.tokenize(text, special)
+            follows = continued or number > 0
+            ids += self._continue(text, special) if follows and self._spaced else self.tokenize(text, special)
         if not continued and ids[:1] != self._lead_bos:
             ids = self._lead_bos + ids
         return tuple(ids)
@@ -94,7 +94,7 @@ class LlamaCppVocabulary:
         return found
 
     def _continue(self, text: str, special: bool) -> tuple[int, ...]:
-        """Tokenize what follows other text: behind a line break, which is then taken off again."""
+        """Tokenize what follows other text: after a line break, whose tokens are then taken off again."""
         ids = self.tokenize("\n" + text, special)
         return (
             ids[len(self._lead) :] if ids[: len(self._lead)] == self._lead else self.tokenize(text, special)

@@ -11,7 +11,7 @@ from typing import Any, Final
 STEP: Final = 256
 """Both engines give the KV cache room in steps of this many tokens."""
 SHORTEST: Final = 512
-"""Tokens below which a context is of no use to anybody: it is not offered."""
+"""Tokens below which a context is of no use, and is not suggested."""
 
 
 @dataclass(frozen=True, slots=True)

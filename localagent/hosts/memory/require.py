@@ -13,13 +13,13 @@ from localagent.wording import size_text
 
 def memory_checked() -> bool:
     """Whether memory is to be checked before a model is loaded: unless LOCALAGENT_MEMORY_CHECK says 0, no,
-    off or false now. For those who know better than an estimate.
+    off or false. Turning it off is for those who know better than an estimate.
     """
     return not switched_off(MEMORY_CHECK)
 
 
 def check_memory(name: str, estimate: Callable[[int], Estimate], context: int, *, gpu: bool = False) -> None:
-    """What a host calls before it loads: `require_memory` with what is available now, if it is wanted.
+    """What a host calls before it loads: `require_memory` with what is available now, unless turned off.
 
     `estimate`: the model's need for a context in tokens. `gpu`: see `available_memory`. Raises
     NotEnoughMemory, and what `estimate` raises.

@@ -1,1 +1,1 @@
-"""MLX weights on Apple silicon, and wherever else MLX runs, behind the interface of `hosts.engine`."""
+"""The MLX host, on Apple silicon and wherever else MLX runs. `host.MlxHost` loads a folder of weights."""

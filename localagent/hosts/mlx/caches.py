@@ -1,9 +1,9 @@
 """Copies of MLX prompt caches, and going back to them.
 
-Knows mlx-lm's cache classes: KVCache can be cut at its end, ArraysCache (recurrent state) and RotatingKVCache
-(sliding window) cannot and are copied. Contract: what was copied is put back bit by bit, and never changes,
-since a cache gets a new array that shares the memory. With a class not known here nothing is copied or cut:
-`Caches.known` is False, and sequences are evaluated anew.
+Of mlx-lm's cache classes, KVCache can be cut at its end; ArraysCache (recurrent state) and RotatingKVCache
+(sliding window) cannot, and are copied. What was copied is put back bit by bit. It never changes, since a
+cache is given a new array that shares the memory. Where a model has caches of another class, `Caches.known`
+is False: nothing is copied or cut, and sequences are evaluated anew.
 """
 
 from __future__ import annotations

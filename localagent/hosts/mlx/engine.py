@@ -1,8 +1,7 @@
 """The MLX engine: one model, its vocabulary and its one live sequence.
 
-Knows how an MLX folder becomes a model. Knows nothing of templates, threads or queues. Contract: see
-`engine.Engine`; everything, loading and closing included, is called on one thread, whose very last call is
-`library.end_thread`.
+It is an `engine.Engine`. Everything, loading and closing included, is called on one thread, whose very last
+call is `library.end_thread`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class MlxEngine:
         self.sequence: LiveSequence = self._sequence
         try:
             self.vocabulary: Vocabulary = MlxVocabulary(self._lib, folder, self._sequence.vocabulary_size)
-            # Read only now, so that whatever else is wrong is found out in a moment.
+            # The weights are read last: whatever else is wrong is then said at once.
             self._sequence.read_weights()
         except BaseException:
             self.close()

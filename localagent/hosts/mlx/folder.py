@@ -1,27 +1,57 @@
 """Reads and checks an MLX folder before the engine sees it.
 
-Knows the files of a Hugging Face style folder: config.json, safetensors, the tokenizer's JSON files and the
-chat template. Imports no engine. Contract: `read_folder` raises InvalidWeights, in one line that names the
-file, for whatever is missing, cut short, no JSON or no file, and for sizes that the tensors do not bear out;
-it reads headers of weights and never the weights.
+The folder is laid out as on Hugging Face: config.json, safetensors, the tokenizer's JSON files and the chat
+template. `read_folder` raises InvalidWeights, in one line that names the file, for whatever is missing, cut
+short, no JSON or no file, and for sizes that the tensors do not bear out. It reads the headers of weights and
+never the weights, and needs no engine.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from localagent.errors import InvalidWeights
-from localagent.hosts.mlx.numbers import fault
+from localagent.hosts.hyperparameters import MOST_EXPERTS, MOST_LAYERS, Range
 from localagent.hosts.safetensors import read_tensors
 from localagent.hosts.weights import regular_size
 
 _MOST_JSON = 64 << 20  # the largest tokenizers have half of that
 _MODEL_TYPE = re.compile(r"\w[\w-]*", re.ASCII)
+
+
+# mlx-lm makes a Python object for every layer that config.json asks for, and only then looks whether the
+# weights have as many: so these numbers are judged first. What it refuses itself, such as wrong shapes, is
+# left to it.
+_size = Range(0, (1 << 31) - 1)
+_experts = Range(0, MOST_EXPERTS)
+_epsilon = Range(0, 1, whole=False)
+LAYERS: Final = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
+RANGES: Final[Mapping[str, Range]] = {
+    **dict.fromkeys(LAYERS, Range(1, MOST_LAYERS)),
+    **dict.fromkeys(("hidden_size", "intermediate_size", "vocab_size", "head_dim", "conv_L_cache"), _size),
+    **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "max_position_embeddings"), _size),
+    **dict.fromkeys(("block_dim", "block_ff_dim", "block_multiple_of", "moe_intermediate_size"), _size),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts"), _experts),
+    **dict.fromkeys(("num_experts_per_tok", "num_experts_per_token", "moe_num_experts"), _experts),
+    **dict.fromkeys(
+        ("num_nextn_predict_layers", "mtp_num_layers", "num_dense_layers"), Range(0, MOST_LAYERS)
+    ),
+    **dict.fromkeys(("norm_eps", "rms_norm_eps", "layer_norm_eps", "layernorm_epsilon"), _epsilon),
+    **dict.fromkeys(("layer_norm_epsilon", "norm_epsilon"), _epsilon),
+    **dict.fromkeys(("rope_theta", "rope_local_base_freq"), Range(1e-6, 1e30, whole=False)),
+    "block_ffn_dim_multiplier": Range(0, 1e6, whole=False),
+    "partial_rotary_factor": Range(0, 1, whole=False),
+}
+"""What a number may be; null stands for a default everywhere, and a list has one number for each layer."""
+_INSIDE: Final = ("text_config", "rope_parameters", "rope_scaling")
+"""Parts with numbers of the language model. Those of other parts, such as vision, are not computed with."""
+_GROUP, _BITS = Range(1, 1 << 16), Range(1, 32)
+_INDEX = re.compile(r"(?<![^.])\d{1,9}(?![^.])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +171,39 @@ def _text(file: Path) -> str:
         raise InvalidWeights(f"{file}: not UTF-8") from error
     except OSError as error:
         raise InvalidWeights(f"{file}: {error.strerror or error}") from error
+
+
+def fault(config: Mapping[str, Any], tensors: Iterable[str]) -> str | None:
+    """What is wrong with the numbers of a configuration; `tensors`: the names of those that there are."""
+    return next(_faults(config, _count_layers(tensors)), None)
+
+
+def _faults(config: Mapping[str, Any], layers: int) -> Iterator[str]:
+    for key, value in config.items():
+        allowed = RANGES.get(key)
+        for number in value if isinstance(value, list) else (value,):
+            if allowed is not None and number is not None and not allowed.admits(number):
+                yield f"{key} is {str(number)[:80]!r}: it must be {allowed}"
+        if key in LAYERS and isinstance(value, int) and value > layers:
+            yield f"{key} is {value:,}, and there are tensors for {layers:,}"
+        if key in ("quantization", "quantization_config") and isinstance(value, dict):
+            yield from _quantization(key, value)
+        elif key in _INSIDE and isinstance(value, dict):
+            yield from _faults(value, layers)
+
+
+def _quantization(name: str, settings: Mapping[str, Any]) -> Iterator[str]:
+    """The sizes of all groups, also those of single layers: MLX divides by them."""
+    open_settings = [settings]
+    while open_settings:
+        for key, value in open_settings.pop().items():
+            allowed = {"group_size": _GROUP, "bits": _BITS}.get(key)
+            if isinstance(value, dict):
+                open_settings.append(value)
+            elif allowed is not None and value is not None and not allowed.admits(value):
+                yield f"{name}: {key} is {str(value)[:80]!r}: it must be {allowed}"
+
+
+def _count_layers(tensors: Iterable[str]) -> int:
+    """How many layers the names count at most: one more than the largest number in them."""
+    return max((int(number) + 1 for name in tensors for number in _INDEX.findall(name)), default=0)

@@ -1,6 +1,6 @@
 """Loading an MLX folder into a host.
 
-Knows what is checked before the engine sees the folder; the rest is `hosts.host`.
+The folder and the memory it needs are checked here, before the engine sees it; the rest is `hosts.host`.
 """
 
 from __future__ import annotations

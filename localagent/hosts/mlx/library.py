@@ -1,8 +1,8 @@
 """The one place that imports mlx, mlx_lm, tokenizers and numpy.
 
-Knows how the packages are installed. Contract: `library()` gives what the adapter uses of them, or raises
-EngineMissing. Call it first on the main thread: a first import on another one leaves MLX without the streams
-of the main thread. Arrays and generators belong to the thread that made them.
+`library()` gives what the adapter uses of them, or raises EngineMissing. Call it first on the main thread: a
+first import on another one leaves MLX without the streams of the main thread. Arrays and generators belong to
+the thread that made them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def library() -> Library:
                 _loaded = _import()
             except Exception as error:  # a broken installation raises anything, often no ImportError
                 raise EngineMissing(
-                    f"MLX is not installed: {install_command('mlx')} [{_first_line(error)}]"
+                    f"MLX is not installed: {install_command('mlx')} [{first_line(error)}]"
                 ) from error
         return _loaded
 
@@ -99,7 +99,8 @@ def synchronize(loaded: Library) -> None:
 
 def first_line(error: BaseException) -> str:
     """What an engine says about an error, cut to one line."""
-    return _first_line(error)[:300]
+    lines = (line for line in str(error).splitlines() if line.strip())
+    return next(lines, type(error).__name__)[:300]
 
 
 def _import() -> Library:
@@ -125,7 +126,3 @@ def _import() -> Library:
         Tokenizer=Tokenizer,
         version=f"mlx {version('mlx')}, mlx-lm {version('mlx-lm')}",
     )
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

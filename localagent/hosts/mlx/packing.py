@@ -1,7 +1,8 @@
 """Snapshots as plain bytes, and back.
 
-Knows dtypes and shapes; the bytes are the arrays' own, bfloat16 included, in the order of this machine.
-Contract: `unpack` believes nothing: what does not describe a snapshot of this very model raises ValueError.
+The bytes are those of the arrays, bfloat16 included, in the order of this machine. They come back from files
+that anybody may have written, so `unpack` trusts nothing: what does not describe a snapshot of this very
+model raises ValueError.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Choosing the next token with MLX.
 
-Knows `protocol.Sampling` and MLX arrays. Contract: a `Sampler` lives for one generation, on the owner thread.
-The order is the usual one: repetition penalty, top_k, top_p, min_p, temperature, draw; so the truncations
-work on untempered probabilities, and keep what llama.cpp's samplers keep. Without any of them the token is
-the argmax of the logits, the first one where several are equal. Nothing here waits for a result: the arrays
-go into the graph of the next step.
+A `Sampler` lives for one generation, on the owner thread. Its order is llama.cpp's: repetition penalty,
+top_k, top_p, min_p, temperature, draw. So the truncations work on untempered probabilities, and keep what
+llama.cpp's samplers keep. At temperature 0 the token is the argmax of the penalised logits, the first where
+several are equal. Nothing here waits for a result: the arrays go into the graph of the next step.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The live sequence in MLX: the model's prompt caches, and which tokens they hold.
 
-Knows mlx-lm's `generate_step`. That runs one step ahead: when it yields a token the caches hold the token
-already, so `ids` always ends with the last token drawn, and a generator may be closed at any of them.
-Contract: see `engine.LiveSequence`. A chunk is computed in one piece: it is cancelled before it, not within.
+It is an `engine.LiveSequence`. mlx-lm's `generate_step` runs one step ahead: when it yields a token, the
+caches hold that token already. So `ids` always ends with the token drawn last, and a generator may be closed
+at any of them. A chunk of the prompt is computed in one piece, so it can be cancelled before it and not
+within.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """A model's vocabulary from the tokenizer files of an MLX folder.
 
-Knows tokenizer.json and the files that name its special tokens. Contract: see `engine.Vocabulary`; call it on
-one thread. `special` decides two things: which tokens content must not spell, and `Token.special`. A token is
-special when tokenizer.json says so, when another file names it as the BOS, EOS or unknown token, or when it
-is kept whole and looks like a marker.
+It is an `engine.Vocabulary`, to be called on one thread. `special` decides two things: which tokens content
+must not spell, and `Token.special`. A token is special when tokenizer.json says so, when another file names
+it as the BOS, EOS or unknown token, or when it is kept whole and looks like a marker.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from localagent.errors import EngineFailed, InvalidWeights, LocalAgentError
 from localagent.hosts.markers import looks_like_marker
 from localagent.hosts.mlx.folder import Folder
 from localagent.hosts.mlx.library import Library, first_line
-from localagent.hosts.mlx.pieces import find_speller, steps
 from localagent.hosts.utf8 import Piece, make_piece
 from localagent.prompt.segments import Segment
 
@@ -32,6 +31,10 @@ _ENDS = {
 _HARMONY = ("<|return|>", "<|call|>")
 """Where these end a turn, `<|end|>` only ends a message within it."""
 _LEADS = ("\n", ".")
+_SPACE = "\u2581"
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+Spell = Callable[[str], bytes]
 
 
 class MlxVocabulary:
@@ -58,7 +61,7 @@ class MlxVocabulary:
         self._pieces: dict[int, Piece] = {}
         bos = self._tokenizer.token_to_id(self.bos) if self.bos else None
         self._lead_bos: list[int] = [bos] if bos is not None and self._adds_bos(folder, bos) else []
-        self._spaced = self.tokenize("a", special=False) != self._behind("a", special=False)
+        self._spaced = self.tokenize("a", special=False) != self._continue("a", special=False)
 
     def piece(self, token: int) -> Piece:
         """The bytes and flags of a token, cached. An id that only pads the model's matrices is empty."""
@@ -76,20 +79,20 @@ class MlxVocabulary:
         if special or not any(token in self.special and token != self._unknown for token in ids):
             return ids
         # Some models know the text of a special token as an ordinary word: no word is one character long.
-        return tuple(token for letter in text for token in self._behind(letter, special=False))
+        return tuple(token for letter in text for token in self._continue(letter, special=False))
 
     def tokenize_segments(self, segments: Iterable[Segment], continued: bool = False) -> tuple[int, ...]:
         """The ids of a rendered prompt; a BOS is put in front where the vocabulary asks for it."""
         ids: list[int] = []
         for number, (text, special) in enumerate(segments):
-            behind = self._spaced and (continued or number > 0)
-            ids += self._behind(text, special) if behind else self.tokenize(text, special)
+            follows = continued or number > 0
+            ids += self._continue(text, special) if follows and self._spaced else self.tokenize(text, special)
         if not continued and ids[:1] != self._lead_bos:
             ids = self._lead_bos + ids
         return tuple(ids)
 
-    def _behind(self, text: str, special: bool) -> tuple[int, ...]:
-        """Tokenize what follows other text: behind a character that is then taken off again."""
+    def _continue(self, text: str, special: bool) -> tuple[int, ...]:
+        """Tokenize what follows other text: after a character whose tokens are then taken off again."""
         for lead in _LEADS:
             before, ids = self._encode(lead, special), self._encode(lead + text, special)
             if ids[: len(before)] == before:
@@ -192,3 +195,63 @@ def _text_of(folder: Folder, added: Mapping[int, str], name: str) -> str:
     # Where no file gives the text, config.json may give the id.
     said = folder.config.get(f"{name}_token_id")
     return added.get(said, "") if type(said) is int else ""
+
+
+# How a vocabulary writes bytes as text. There are two ways: the byte-level alphabet of GPT-2, where every
+# byte is one printable character, and SentencePiece, where U+2581 is a space and `<0x0A>` a byte. Joining the
+# bytes of a text's tokens gives the text back, up to the space that SentencePiece puts in front.
+
+
+def byte_alphabet() -> dict[str, int]:
+    """GPT-2's alphabet: printable Latin-1 stands for itself, the other bytes for what follows U+0100."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
+
+
+def find_speller(tokenizer: Mapping[str, Any]) -> Spell | None:
+    """How the parsed tokenizer.json writes the bytes of its tokens; None for a way not known here."""
+    decoders = list(steps(tokenizer.get("decoder")))
+    if any(step["type"] == "ByteLevel" for step in decoders):
+        return _from_alphabet(byte_alphabet())
+    if any(step["type"] == "Metaspace" or _replaces_space(step) for step in decoders):
+        model = tokenizer.get("model")
+        fallback = isinstance(model, dict) and bool(model.get("byte_fallback"))
+        return _from_sentencepiece(fallback or any(step["type"] == "ByteFallback" for step in decoders))
+    return None
+
+
+def steps(part: Any) -> Iterator[Mapping[str, Any]]:
+    """The single steps of a normalizer, pre-tokenizer, post-processor or decoder, sequences unfolded."""
+    if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+        return
+    if part["type"] != "Sequence":
+        yield part
+        return
+    for name in ("normalizers", "pretokenizers", "processors", "decoders"):
+        inner = part.get(name)
+        for step in inner if isinstance(inner, list) else ():
+            yield from steps(step)
+
+
+def _replaces_space(step: Mapping[str, Any]) -> bool:
+    pattern = step.get("pattern")
+    return step["type"] == "Replace" and isinstance(pattern, dict) and pattern.get("String") == _SPACE
+
+
+def _from_alphabet(alphabet: Mapping[str, int]) -> Spell:
+    def spell(text: str) -> bytes:
+        try:
+            return bytes([alphabet[character] for character in text])
+        except KeyError:  # not written in the alphabet: some vocabularies hold plain words, too
+            return text.encode()
+
+    return spell
+
+
+def _from_sentencepiece(fallback: bool) -> Spell:
+    def spell(text: str) -> bytes:
+        found = _BYTE.fullmatch(text) if fallback else None
+        return bytes([int(found[1], 16)]) if found else text.replace(_SPACE, " ").encode()
+
+    return spell
