@@ -50,7 +50,7 @@ class LoggedRun(Protocol):
         """The present turn, from 0; -1 before the first."""
 
 
-class Log(Protocol):
+class LogLike(Protocol):
     """Where messages are logged: a `MessageLog`, or anything with such a method; also an async one."""
 
     def append(self, message: Message, thread_id: str | None, context: RunContext) -> object:
@@ -64,7 +64,7 @@ class LogMessages:
     A message that cannot be logged ends the run with SaveFailed: a log with gaps cannot be relied on.
     """
 
-    def __init__(self, log: Log, thread_id: str | None = None) -> None:
+    def __init__(self, log: LogLike, thread_id: str | None = None) -> None:
         """`log`: a `MessageLog`, or an object with such a method `append`, or else `log`.
 
         An async one is awaited where other coroutines of the run are: in `arun` on the caller's loop.

@@ -241,7 +241,7 @@ def test_a_kind_that_a_call_has_stays():
     assert done.messages[1].tool_calls[0].tool_kind == "search"
 
 
-def test_calls_that_come_although_there_are_no_tools_have_no_kind():
+def test_calls_of_a_forced_answer_have_their_kind_too():
     @tool(kind="read")
     def look_up() -> str:
         return "x"
