@@ -132,7 +132,8 @@ class Run:
         self.history.compact(summary, kept, tokens_before)
         found = (m for m in self.history.messages() if isinstance(m, CompactionSummaryMessage))
         if (message := next(found, None)) is not None:  # a history of the caller's may tell it otherwise
-            self._hear(message)
+            with suppress(Cancelled):  # by a hook that takes too long: the summary is kept all the same
+                self._hear(message)
 
     def _hear(self, message: Message) -> None:
         self._hooks.on_message(message)  # those of the present agent: a hand-over changes them

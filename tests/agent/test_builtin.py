@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import tracemalloc
 
 import pytest
@@ -171,6 +172,25 @@ def test_summaries_are_logged(tmp_path, kept_in, by_hand):
     assert summary == next(message for message in told if isinstance(message, CompactionSummaryMessage))
     assert summary.id
     assert summary.text.startswith("It was long.")
+
+
+def test_a_summary_that_is_cancelled_while_it_is_logged_is_kept():
+    cancel = threading.Event()
+
+    class Stuck:
+        async def append(self, message, thread_id, context):
+            cancel.set()
+            await asyncio.sleep(30)
+
+    history = [
+        UserMessage.text(words(60)),
+        AssistantMessage.text(words(60, "a")),
+        UserMessage.text(words(60)),
+    ]
+    hooks = [Compaction(instructions="Summarise."), LogMessages(Stuck())]
+    agent = Agent(wordy("It was long.", context=220), middleware=hooks)
+    *_, ended = agent.compact(history, cancel=cancel)
+    assert history[0].text == ended.summary
 
 
 # -- images -------------------------------------------------------------------------------------------
