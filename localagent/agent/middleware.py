@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import math
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +39,7 @@ from localagent.errors import UsageError
 from localagent.messages import AssistantMessage, BaseMessage, Message, ToolCallPart, ToolResultPart, explain
 from localagent.model import Model
 from localagent.prompt import Prompt
-from localagent.prompt.rendering import ToolSchema, render_turn, request_for
+from localagent.prompt.rendering import ToolSchema
 
 HOOKS = (
     "before_turn",
@@ -75,8 +74,7 @@ class ModelRequest:
         """
         if (model := self.model) is None:
             raise UsageError("there is no prompt: this request belongs to no model; give it one with model=")
-        request = request_for(model.host, self.messages, model.name)
-        return render_turn(model.host, model.dialect, request, self.tools or None, math.inf)
+        return model.render(self.messages, tools=self.tools)
 
 
 def middleware(hook: str) -> Callable[[F], F]:
