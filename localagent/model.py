@@ -24,6 +24,7 @@ from localagent.hosts.protocol import Host
 from localagent.hosts.sampling import Sampling, SamplingOptions
 from localagent.messages import AssistantMessage, BaseMessage, Message, Prices, SystemMessage, UserMessage
 from localagent.prompt.rendering import ToolSchema, render_turn, request_for
+from localagent.prompt.segments import Prompt
 from localagent.turn import Done, TurnEvent, run_turn
 from localagent.wire import openai
 from parsers import Dialect
@@ -116,6 +117,22 @@ class Model:
             raise UsageError(f"no sampling option {unknown[0]!r:.60}: there are {known}")
         return dataclasses.replace(self.sampling, **options)  # type: ignore[arg-type]
 
+    def render(
+        self,
+        messages: Conversation,
+        *,
+        system: str | None = None,
+        tools: Sequence[ToolSchema] | None = None,
+        limit: float = math.inf,
+    ) -> Prompt:
+        """The prompt that `stream` would give the model: its text and its ids. Computes nothing but that.
+
+        Renders to the end, however long it is; with `limit` it may raise ContextOverflow instead when there
+        are more tokens than that. Raises UsageError, TemplateFailed.
+        """
+        request = request_for(self.host, as_conversation(messages, system), self.name)
+        return render_turn(self.host, self.dialect, request, tools, limit)
+
     def count_tokens(
         self,
         messages: Conversation,
@@ -124,14 +141,9 @@ class Model:
         tools: Sequence[ToolSchema] | None = None,
         limit: int | None = None,
     ) -> int:
-        """The tokens of the prompt that `stream` would give the model. Computes nothing but that.
-
-        Counts to the end, however long it takes; with `limit` it may raise ContextOverflow instead when there
-        are more tokens than that. Raises UsageError, TemplateFailed.
-        """
-        conversation, most = as_conversation(messages, system), math.inf if limit is None else limit
-        request = request_for(self.host, conversation, self.name)
-        return len(render_turn(self.host, self.dialect, request, tools, most).ids)
+        """The tokens of that prompt. Arguments and errors as for `render`."""
+        most = math.inf if limit is None else limit
+        return len(self.render(messages, system=system, tools=tools, limit=most).ids)
 
     def close(self) -> None:
         """Free the weights. Safe to call twice."""

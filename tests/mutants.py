@@ -45,6 +45,7 @@ ELSEWHERE = {
     "localagent/distribution.py": ("tests/test_packaging.py",),
     "localagent/errors.py": ("tests/test_turn.py",),
     "localagent/model.py": ("tests/test_turn.py",),
+    "localagent/settings.py": ("tests/files",),
     "localagent/prompt/": ("tests/messages", "tests/test_turn.py", "tests/wire/test_chat_template.py"),
 }
 

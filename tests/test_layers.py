@@ -37,8 +37,9 @@ ENGINES = {
     "transformers": set(),
     "torch": set(),
 }
-# What the extra `mcp` brings, and only localagent.mcp may import.
+# Imported where they are used, and not before.
 LAZY = {"filelock", "httpcore2", "huggingface_hub", "lxml", "numpy", "prompt_toolkit", "rich"}
+# What the extra `mcp` brings, and only localagent.mcp may import.
 OF_MCP = {"mcp", "mcp_types", "anyio", "httpx2", "jsonschema", "referencing"}
 
 

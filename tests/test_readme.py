@@ -18,11 +18,19 @@ def test_python_examples_run(code, gguf, capsys):
     assert capsys.readouterr().out.strip()
 
 
-def test_the_parser_example_prints_what_it_says(capsys):
-    (code,) = [text for kind, text in BLOCKS if "StreamParser" in text and kind == "python"]
-    (promise,) = re.findall(r"# (get_weather .*)", code)
+@pytest.mark.parametrize(
+    ("names", "promise"),
+    [
+        ("StreamParser", r"# (get_weather .*)"),
+        ("read_response", r"print\(.*  # (.*)"),
+        ("Session.open", r"print\(.*  # (.*)"),
+        ("MessageLog", r"print\(.*  # (.*)"),
+    ],
+)
+def test_examples_print_what_they_say(names, promise, capsys):
+    (code,) = [text for kind, text in BLOCKS if names in text and kind == "python"]
     exec(compile(code, "README.md", "exec"), {})
-    assert capsys.readouterr().out.strip() == promise
+    assert capsys.readouterr().out.splitlines() == re.findall(promise, code)
 
 
 def test_the_tree_is_the_tree():

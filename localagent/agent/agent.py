@@ -13,7 +13,6 @@ import asyncio
 import math
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any, Protocol, TypeGuard, Unpack, cast
 
 from localagent.agent.approvals import Approvals, Approver, as_approvals
@@ -22,7 +21,7 @@ from localagent.agent.builtin import ClipResults
 from localagent.agent.compaction import CompactionEvent
 from localagent.agent.concurrency import Cancel, Coroutines, Stepper
 from localagent.agent.events import AgentEvent, RunDone, RunFailed, is_piece
-from localagent.agent.history import History, as_history
+from localagent.agent.history import History, as_history, stamped
 from localagent.agent.middleware import Stack
 from localagent.agent.rules import Rule
 from localagent.agent.run import Run
@@ -35,6 +34,7 @@ from localagent.prompt.request import build_request
 from localagent.session import Session
 from localagent.tools import Tool, ToolSet, as_tool
 from localagent.wire import chat_template
+from localagent.wording import listed
 
 MOST_TOLD = 100_000
 """Characters of a tool's result in a request, unless a `ClipResults` says otherwise: some 25,000 tokens."""
@@ -65,6 +65,7 @@ class Agent:
         max_parallel: int = 32,
         tool_timeout: float | None = 120.0,
         sequential: bool = False,
+        stop_after: Sequence[str] = (),
         **sampling: Unpack[SamplingOptions],
     ) -> None:
         """`instructions` stand in front of every request and are not kept in the history.
@@ -75,9 +76,11 @@ class Agent:
         then once without. It is told what was wrong with its output at most `max_rescues` times in a row. Of
         the calls of one turn the first `max_calls` run, `max_parallel` of them at once. `tool_timeout`:
         seconds that a call may run, for tools without a limit of their own. `sequential`: one call at a time.
+        `stop_after`: names of tools; the run ends after a turn in which one of them ran without an error.
         `sampling`: what `Model.stream` takes.
 
-        Raises UsageError, and InvalidTool for a tool that is none or two tools of one name.
+        Raises UsageError, and InvalidTool for a tool that is none or two tools of one name. What is wrong
+        with the tools of a source fails the run, since they are not known before.
         """
         self.model = model
         self.name = _text("name", name)
@@ -94,15 +97,42 @@ class Agent:
         model.sampling_with(sampling)
         if not isinstance(tools, Iterable) or isinstance(tools, str | bytes | Tool):
             raise UsageError(f"tools must be a list, not {tools!r:.40}: put the tool in brackets")
-        self._tools: list[Any] = [tool if _is_source(tool) else as_tool(cast(Tool, tool)) for tool in tools]
-        ToolSet(tool for tool in self._tools if isinstance(tool, Tool))  # so that a clash is found here
+        self.stop_after = _names("stop_after", stop_after)
+        self._tools: list[Tool | ToolSource] = []
+        self._add(tools)
+        if self.stop_after and not any(
+            map(_is_source, self._tools)
+        ):  # else it is looked at when a run begins
+            self.toolset()
+
+    def add_tool(self, tool: Tool | Callable[..., Any] | ToolSource) -> None:
+        """Give the agent another tool, for the runs to come; one that is going on keeps those it has.
+
+        Raises InvalidTool for what is no tool, and for a second one of the same name.
+        """
+        self._add([tool])
+
+    def _add(self, tools: Iterable[Tool | Callable[..., Any] | ToolSource]) -> None:
+        made = [tool if _is_source(tool) else as_tool(cast(Tool, tool)) for tool in tools]
+        ToolSet(tool for tool in [*self._tools, *made] if isinstance(tool, Tool))  # a clash is found here
+        self._tools += made
 
     def toolset(self) -> ToolSet:
-        """The tools that there are now. Raises InvalidTool, and what their sources raise."""
+        """The tools that there are now.
+
+        Raises InvalidTool, what their sources raise, and UsageError where `stop_after` names none of them.
+        """
         found: list[Tool] = []
         for item in self._tools:
             found += [item] if isinstance(item, Tool) else item.tools()
-        return ToolSet(found)
+        tools = ToolSet(found)
+        for name in self.stop_after:
+            if name not in tools:
+                there = listed(tools.names) or "none"
+                raise UsageError(
+                    f"stop_after names {name!r:.60}: the agent has no such tool; there are: {there}"
+                )
+        return tools
 
     def run(
         self,
@@ -176,7 +206,7 @@ class Agent:
         """Check the arguments; what starts the run, which in `arun` has a loop to await on only then."""
         kept = as_history(history)
         self.model.sampling_with({**self.sampling, **sampling})
-        inputs = [] if prompt is None else [_stamped(message) for message in as_conversation(prompt)]
+        inputs = [] if prompt is None else [_said(message) for message in as_conversation(prompt)]
         if not inputs:
             told = kept.messages()
             if is_empty(told):
@@ -206,12 +236,11 @@ def _clipping(stack: Stack) -> Stack:
     return Stack((ClipResults(MOST_TOLD), *stack.items))
 
 
-def _stamped(message: Message) -> Message:
-    """What the user says, with the time at which they said it."""
-    if not isinstance(message, UserMessage):
-        return message
-    told = {"timestamp": message.timestamp or datetime.now(UTC), "mode": message.mode or "user"}
-    return message.model_copy(update=told)
+def _said(message: Message) -> Message:
+    """What the caller says, with the time at which they said it."""
+    if isinstance(message, UserMessage) and message.mode is None:
+        message = message.model_copy(update={"mode": "user"})
+    return stamped(message)
 
 
 def _is_source(item: object) -> TypeGuard[ToolSource]:
@@ -222,6 +251,13 @@ def _at_least(name: str, value: int, least: int) -> int:
     if type(value) is not int or value < least:
         raise UsageError(f"{name} is {str(value)[:40]!r}: it must be a whole number, {least} or more")
     return value
+
+
+def _names(option: str, names: Sequence[str]) -> tuple[str, ...]:
+    found = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (None,)
+    if not all(isinstance(name, str) for name in found):
+        raise UsageError(f"{option} is {names!r:.60}: it must be a list of names of tools")
+    return cast(tuple[str, ...], found)
 
 
 def _text(name: str, value: str | None) -> str | None:

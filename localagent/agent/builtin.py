@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from localagent.agent.middleware import Proceed
 from localagent.errors import UsageError
-from localagent.log import MessageLog, RunContext
+from localagent.log import RunContext
 from localagent.messages import (
     AssistantMessage,
     CustomMessage,
@@ -50,25 +50,39 @@ class LoggedRun(Protocol):
         """The present turn, from 0; -1 before the first."""
 
 
+class LogLike(Protocol):
+    """Where messages are logged: a `MessageLog`, or anything with such a method; also an async one."""
+
+    def append(self, message: Message, thread_id: str | None, context: RunContext) -> object:
+        """Log a message. What can be awaited is awaited before the run goes on."""
+
+
 class LogMessages:
-    """Writes every message of a run to a message log, as it is kept.
+    """Writes every message of a run to a message log, as it is kept, summaries of compaction included.
 
     The user's message is logged with the turn and the model that are to answer it. The caller closes the log.
     A message that cannot be logged ends the run with SaveFailed: a log with gaps cannot be relied on.
     """
 
-    def __init__(self, log: MessageLog, thread_id: str | None = None) -> None:
-        """`thread_id`: finds the conversation among others in the log."""
-        self._log = log
+    def __init__(self, log: LogLike, thread_id: str | None = None) -> None:
+        """`log`: a `MessageLog`, or an object with such a method `append`, or else `log`.
+
+        An async one is awaited where other coroutines of the run are: in `arun` on the caller's loop.
+        `thread_id`: finds the conversation among others in the log. Raises UsageError.
+        """
+        append = getattr(log, "append", None) or getattr(log, "log", None)
+        if not callable(append):
+            raise UsageError(f"log is {log!r:.60}: it must have a method append, as MessageLog has")
+        self._append: Callable[[Message, str | None, RunContext], object] = append
         self._thread_id = thread_id
 
-    def on_message(self, message: Message, run: LoggedRun) -> None:
-        """Append the message to the log."""
+    def on_message(self, message: Message, run: LoggedRun) -> object:
+        """Append the message to the log; what there is to await, for an async log."""
         model, timings = run.model.name, None
         if isinstance(message, AssistantMessage):
             model, timings = message.model or model, message.timings
         context = RunContext(iteration=max(0, run.turn), model=model, timings=timings)
-        self._log.append(message, self._thread_id, context)
+        return self._append(message, self._thread_id, context)
 
 
 class StripImages:

@@ -26,8 +26,8 @@ from localagent.tools import Report, Tool, ToolContext, ToolSet
 from localagent.tools.results import as_error, as_result
 from localagent.tools.tool import Bound
 
+NO_THREAD = "Not run: the system has no thread left for this call. Make it again if it is still needed."
 TIMED_OUT = "No result: the tool did not answer within {:g} seconds. It may still be at work."
-"""Characters of what a tool prints that are kept."""
 
 Execute = Callable[[Slot, threading.Event, Report], ToolResultPart]
 """Runs one call in the present thread: its slot, when to give up, and where to tell of progress."""
@@ -180,7 +180,11 @@ class Batch:
         now = monotonic()
         slot.started = True
         running = _Running(slot, threading.Event(), now, None if limit is None else now + limit)
-        in_thread(partial(self._work, running), f"localagent-{slot.call.name:.20}")
+        try:
+            in_thread(partial(self._work, running), f"localagent-{slot.call.name:.20}")
+        except RuntimeError:  # a limit of the system, which other programs may have used up
+            slot.started, running.finished = False, True
+            self._told.put((running, slot.call.result(NO_THREAD, is_error=True)))
         return running
 
     def _work(self, running: _Running) -> None:

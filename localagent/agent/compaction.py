@@ -141,7 +141,7 @@ class Compaction:
         except (NoSummary, LocalAgentError) as problem:
             usage = summariser.usage if summariser else Usage()
             return CompactionEnded(None, tokens, tokens, str(problem), usage)
-        outlook.run.history.compact(summary, len(messages) - place, tokens)
+        outlook.run.keep_summary(summary, len(messages) - place, tokens)
         return CompactionEnded(summary, tokens, after, usage=summariser.usage)
 
     def _choose(

@@ -140,8 +140,12 @@ def _shared_loop(level: int) -> asyncio.AbstractEventLoop:
         if level == len(_loops):
             loop = asyncio.new_event_loop()
             thread = threading.Thread(target=loop.run_forever, name="localagent-coroutines", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # there is no thread left: whoever comes next tries again
+                loop.close()
+                raise
             _loops.append((loop, thread))
-            thread.start()
         return _loops[level][0]
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard, overload
 
 from localagent.agent.approvals import Approvals
 from localagent.agent.middleware import Stack
@@ -16,6 +16,7 @@ from localagent.tools import Tool, ToolSet
 from localagent.tools.tool import Bound
 
 SECOND = "Not run: the conversation is already handed over by another call of this turn."
+_NEEDED = "it must be an Agent"
 _PARAMETERS = {
     "type": "object",
     "properties": {
@@ -40,9 +41,10 @@ class AgentLike(Protocol):
     max_parallel: int
     tool_timeout: float | None
     sequential: bool
+    stop_after: tuple[str, ...]
 
     def toolset(self) -> ToolSet:
-        """The tools that there are now. Raises InvalidTool, and what their sources raise."""
+        """The tools that there are now. Raises InvalidTool, UsageError, and what their sources raise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +54,48 @@ class HandOver(Tool):
     target: AgentLike
 
 
-def hand_over_to(target: AgentLike, description: str = "", name: str | None = None) -> HandOver:
+class LaterHandOver:
+    """A source with one tool: the hand-over to an agent that does not exist yet. `find` is called once."""
+
+    def __init__(self, find: Callable[[], AgentLike], description: str, name: str | None) -> None:
+        self._find = find
+        self._description = description
+        self._name = name
+        self._found: HandOver | None = None
+
+    def tools(self) -> list[HandOver]:
+        """The tool. Raises InvalidTool for what is no agent, or has no name."""
+        if self._found is None:
+            target = self._find()
+            if not _is_agent(target):
+                raise InvalidTool(f"the function given to hand_over_to returned {target!r:.60}: {_NEEDED}")
+            self._found = hand_over_to(target, self._description, self._name)
+        return [self._found]
+
+
+@overload
+def hand_over_to(target: AgentLike, description: str = "", name: str | None = None) -> HandOver: ...
+
+
+@overload
+def hand_over_to(
+    target: Callable[[], AgentLike], description: str = "", name: str | None = None
+) -> LaterHandOver: ...
+
+
+def hand_over_to(
+    target: AgentLike | Callable[[], AgentLike], description: str = "", name: str | None = None
+) -> HandOver | LaterHandOver:
     """A tool for other agents. `description` tells their models what `target` is good at.
 
-    Without a `name` the tool is called `hand_over_to_` and the name of the agent. Raises InvalidTool for an
-    agent without a name.
+    Without a `name` the tool is called `hand_over_to_` and the name of the agent. `lambda: other` stands for
+    an agent that does not exist yet, so that two can name each other; it is called when a run first needs it.
+    Raises InvalidTool for what is no agent, and for an agent without a name.
     """
+    if not _is_agent(target):
+        if callable(target) and not isinstance(target, type):
+            return LaterHandOver(target, description, name)
+        raise InvalidTool(f"hand_over_to was given {target!r:.60}: {_NEEDED}, or a function that returns one")
     if not target.name:
         raise InvalidTool("an agent that is handed over to needs a name: Agent(..., name='...')")
 
@@ -76,6 +114,10 @@ def hand_over_to(target: AgentLike, description: str = "", name: str | None = No
     )
 
 
+def _is_agent(target: object) -> TypeGuard[AgentLike]:
+    return not isinstance(target, type) and callable(getattr(target, "toolset", None))
+
+
 def _fits(arguments: Mapping[str, Any]) -> bool:
     return isinstance(arguments.get("task", ""), str) and not arguments.keys() - {"task"}
 
@@ -91,7 +133,6 @@ def refuse_second(slots: Sequence[Slot]) -> None:
 def target_of(slots: Sequence[Slot]) -> AgentLike | None:
     """The agent that a turn's calls handed over to, if one of them ran without an error."""
     for slot in slots:
-        went_well = slot.started and slot.result is not None and not slot.result.is_error
-        if isinstance(slot.tool, HandOver) and went_well:
+        if isinstance(slot.tool, HandOver) and slot.went_well:
             return slot.tool.target
     return None

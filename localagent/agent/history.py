@@ -6,10 +6,11 @@ can be continued. Whenever a run ends, or is left, every call in the history has
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from localagent.agent.slot import NOT_RUN, Slot, abandon, refused
 from localagent.errors import UsageError
@@ -27,6 +28,20 @@ from localagent.session import Session
 INTERRUPTED = (
     "No result: the program ended before this call's result was kept. It may have run, wholly or in part."
 )
+
+
+M = TypeVar("M", bound=BaseMessage)
+
+
+def stamped(message: M) -> M:
+    """The message with an id and the present time, where it has none of its own."""
+    if message.id is not None and message.timestamp is not None:
+        return message
+    known = {
+        "id": message.id or f"msg_{secrets.token_hex(8)}",
+        "timestamp": message.timestamp or datetime.now(UTC),
+    }
+    return message.model_copy(update=known)
 
 
 @runtime_checkable
@@ -63,7 +78,7 @@ class ListHistory:
         flushes = (at for at in range(start) if isinstance(self._messages[at], FlushMessage))
         told = self._messages[max(flushes, default=-1) + 1 : start]
         systems = [message for message in told if isinstance(message, SystemMessage)]
-        summarised = CompactionSummaryMessage(content=summary)
+        summarised = stamped(CompactionSummaryMessage(content=summary))
         self._messages[:] = [*systems, summarised, *self._messages[start:]]
 
 
@@ -119,7 +134,11 @@ class Transcript:
         return tuple(self._added)
 
     def keep(self, message: Message) -> None:
-        """Add a message to the conversation. Raises SaveFailed, and what `hear` raises."""
+        """Add a message to the conversation, with an id and a time.
+
+        Raises SaveFailed, and what `hear` raises.
+        """
+        message = stamped(message)
         self.history.append(message)
         self._added.append(message)
         self._hear(message)
@@ -132,11 +151,7 @@ class Transcript:
             for slot in slots
             if slot.result is not None
         )
-        self.keep(
-            ToolMessage.from_results(
-                results, timestamp=datetime.now(UTC), mode="tool", agent_name=agent_name, source=source
-            )
-        )
+        self.keep(ToolMessage.from_results(results, mode="tool", agent_name=agent_name, source=source))
 
     def close(self, text: str, agent_name: str | None, slots: Sequence[Slot] = ()) -> Sequence[Slot]:
         """Answer the calls at the end of the history that have no result, by `slots` if these are theirs.

@@ -3,10 +3,12 @@
     before_turn(run)                  the history may be changed, as compaction does
     system_prompt(run)                text that is added to the instructions of this request
     rewrite_messages(messages, run)   what this request tells of the conversation, which stays as it is
-    before_model(request, run)        the whole request; an AssistantMessage instead saves asking the model
+    before_model(request, run)        the whole request; an AssistantMessage instead saves asking the model;
+                                      `request.prompt()` renders it for hooks that ask
     after_model(message, run)         the model's message before it is kept
     around_tool(call, proceed, run)   one call; `proceed(call)` runs it and returns its result
-    on_message(message, run)          every message that is kept: the user's, the model's, results, rescues
+    on_message(message, run)          every message that is kept: the user's, the model's, results, rescues,
+                                      and summaries of compaction
 
 A middleware is an object with any of these methods, or a function marked `@middleware("before_model")` and
 so on. All may be async; then `proceed` is awaited. The first middleware of an agent is the outermost:
@@ -26,7 +28,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -35,6 +37,8 @@ from pydantic import ValidationError
 from localagent.agent.concurrency import GRACE, Coroutines, in_thread
 from localagent.errors import UsageError
 from localagent.messages import AssistantMessage, BaseMessage, Message, ToolCallPart, ToolResultPart, explain
+from localagent.model import Model
+from localagent.prompt import Prompt
 from localagent.prompt.rendering import ToolSchema
 
 HOOKS = (
@@ -60,6 +64,17 @@ class ModelRequest:
     tools: tuple[ToolSchema, ...] = ()
     sampling: dict[str, Any] = field(default_factory=dict)
     """Sampling options as `Model.stream` takes them."""
+    model: Model | None = field(default=None, repr=False, compare=False)
+    """Who is asked. The run fills it in: a hook that makes a request need not."""
+
+    def prompt(self) -> Prompt:
+        """What the model would be given: `text`, and the tokens as `ids`. Rendered anew by each call.
+
+        However long it is, all of it. Raises UsageError, TemplateFailed, Unsupported, UnpairedResult.
+        """
+        if (model := self.model) is None:
+            raise UsageError("there is no prompt: this request belongs to no model; give it one with model=")
+        return model.render(self.messages, tools=self.tools)
 
 
 def middleware(hook: str) -> Callable[[F], F]:
@@ -139,7 +154,8 @@ class Hooks:
             changed = self._call(hook, request)
             if isinstance(changed, AssistantMessage):
                 return changed
-            request = request if changed is None else _checked(changed, ModelRequest, "before_model")
+            if changed is not None:
+                request = replace(_checked(changed, ModelRequest, "before_model"), model=request.model)
         return request
 
     def after_model(self, message: AssistantMessage) -> AssistantMessage:

@@ -67,11 +67,7 @@ def what_was_wrong(
 
 def also_ran(slots: Sequence[Slot]) -> str:
     """What is added about good calls beside the bad ones: the model need not write them again."""
-    ran = [
-        f"{slot.asked.name}({_short(slot.asked.described_arguments)})"
-        for slot in slots
-        if slot.started and not (slot.result is not None and slot.result.is_error)
-    ]
+    ran = [f"{slot.asked.name}({_short(slot.asked.described_arguments)})" for slot in slots if slot.went_well]
     return ALSO_RAN.format(", ".join(ran)) if ran else ""
 
 

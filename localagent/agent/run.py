@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterator, Sequence
-from datetime import UTC, datetime
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
@@ -28,7 +28,7 @@ from localagent.agent.events import (
     TurnStarted,
 )
 from localagent.agent.handover import AgentLike, refuse_second, target_of
-from localagent.agent.history import INTERRUPTED, History, Transcript
+from localagent.agent.history import INTERRUPTED, History, Transcript, stamped
 from localagent.agent.middleware import Hooks, ModelRequest
 from localagent.agent.recovery import (
     DROPPED,
@@ -39,10 +39,11 @@ from localagent.agent.recovery import (
     also_ran,
     what_was_wrong,
 )
-from localagent.agent.slot import Slot, open_slots
+from localagent.agent.slot import Slot, ends_run, open_slots, with_kind
 from localagent.errors import LocalAgentError
 from localagent.messages import (
     AssistantMessage,
+    CompactionSummaryMessage,
     Message,
     RescueMessage,
     SystemMessage,
@@ -126,6 +127,14 @@ class Run:
         """Add a message to the conversation."""
         self._transcript.keep(message)
 
+    def keep_summary(self, summary: str, kept: int, tokens_before: int) -> None:
+        """Put a summary in place of all but the last `kept` messages of the conversation."""
+        self.history.compact(summary, kept, tokens_before)
+        found = (m for m in self.history.messages() if isinstance(m, CompactionSummaryMessage))
+        if (message := next(found, None)) is not None:  # a history of the caller's may tell it otherwise
+            with suppress(Cancelled):  # by a hook that takes too long: the summary is kept all the same
+                self._hear(message)
+
     def _hear(self, message: Message) -> None:
         self._hooks.on_message(message)  # those of the present agent: a hand-over changes them
 
@@ -170,7 +179,7 @@ class Run:
                 yield from self._execute(message)
             if self.cancel.is_set():
                 return "cancelled"
-            if any(slot.result is not None and slot.result.terminate for slot in self._slots):
+            if ends_run(self._slots, self.agent.stop_after):
                 return "terminated"
             if (target := target_of(self._slots)) is not None:
                 yield from self._hand_over(target, dropped=wrong is not None)
@@ -203,8 +212,7 @@ class Run:
         yield retried
 
     def _rescue(self, text: str) -> None:
-        told = {"source": "agent", "mode": "tool", "agent_name": self.agent.name}
-        self.keep(RescueMessage(content=text, timestamp=datetime.now(UTC), **told))
+        self.keep(RescueMessage(content=text, source="agent", mode="tool", agent_name=self.agent.name))
 
     def _force_answer(self, why: ForcedBy) -> Generator[AgentEvent, None, RunStop]:
         """Ask a last time, without tools. Calls that the model writes all the same are kept and not run."""
@@ -224,7 +232,7 @@ class Run:
         yield from self._hooks.before_turn()
         tools = tuple(self.tools.schemas) if offer_tools else ()
         told = self.rewrite(self.history.messages())
-        request = ModelRequest((*self.instructions(), *told), tools, self.options)
+        request = ModelRequest((*self.instructions(), *told), tools, self.options, self.model)
         yield TurnStarted(self.turn, self.agent.name, bool(tools))
         answer = self._hooks.before_model(request)
         if isinstance(answer, ModelRequest):
@@ -254,9 +262,10 @@ class Run:
                     yield event
         except GeneratorExit:  # the reader left: end the turn early, as cancelling does, and keep its message
             self.cancel.set()
-            for event in events:
-                if isinstance(event, BrokenOff | Done):
-                    self._keep_answer(event.message)
+            with suppress(Exception):  # of the engine or a hook: the reader is gone and would not hear of it
+                for event in events:
+                    if isinstance(event, BrokenOff | Done):
+                        self._keep_answer(event.message)
             raise
         raise AssertionError("a turn ends in Done")
 
@@ -265,14 +274,21 @@ class Run:
         self.usage += message.usage
         if not message.raw and not message.content and message.stop_reason == "cancelled":
             return message
-        told = {"agent_name": self.agent.name, "timestamp": message.timestamp or datetime.now(UTC)}
-        kept = message = message.model_copy(update=told)
+        kept = message = self._completed(message.model_copy(update={"agent_name": self.agent.name}))
         try:
-            kept = self._hooks.after_model(message)
+            kept = self._completed(self._hooks.after_model(message))
         finally:  # a hook that fails must not lose what the model wrote
             self._message = kept
             self.keep(kept)
         return kept
+
+    def _completed(self, message: AssistantMessage) -> AssistantMessage:
+        """The message with an id and a time, and its calls with the kind of their tool."""
+        tools = self._tools  # not asked for here: a source that fails must not lose what the model wrote
+        if tools is not None and any(tool.kind for tool in tools):
+            parts = tuple(with_kind(part, tools) for part in message.content)
+            message = message.model_copy(update={"content": parts})
+        return stamped(message)
 
     # -- execute --------------------------------------------------------------------------------------
 

@@ -6,11 +6,15 @@ it was started, and its result. The order of the slots is the order of the calls
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from localagent.messages import TextPart, ToolCallPart, ToolResultPart
 from localagent.tools import Tool, ToolSet
+from localagent.tools.names import normal_name
+
+P = TypeVar("P")
 
 NOT_RUN = "Not run: the run was stopped before this call."
 STOPPED = "No result: the run was stopped while this call was running. It may have done part of its work."
@@ -38,6 +42,11 @@ class Slot:
         """Whether a person changed the arguments."""
         return self.call is not self.asked
 
+    @property
+    def went_well(self) -> bool:
+        """Whether it ran, without an error."""
+        return self.started and self.result is not None and not self.result.is_error
+
     def refuse(self, text: str) -> ToolResultPart:
         """Give the call an error result in place of running it."""
         return self.finish(self.asked.result(text, is_error=True))
@@ -60,6 +69,25 @@ def open_slots(calls: Sequence[ToolCallPart], tools: ToolSet, most: int) -> list
             slot.refuse(tools.unknown(call.name))
         slots.append(slot)
     return slots
+
+
+def with_kind(part: P, tools: ToolSet) -> P:
+    """A call with the kind of the tool that it names; any other part as it is."""
+    if not isinstance(part, ToolCallPart) or part.tool_kind is not None:
+        return part
+    tool = tools.find(part.name)
+    return part if tool is None or tool.kind is None else part.model_copy(update={"tool_kind": tool.kind})
+
+
+def ends_run(slots: Iterable[Slot], stop_after: Collection[str]) -> bool:
+    """Whether a result says that the run ends, or a tool that ends it, by its name, ran without an error."""
+    forms = {normal_name(name) for name in stop_after}
+    return any(
+        slot.result.terminate
+        or (slot.went_well and slot.tool is not None and normal_name(slot.tool.name) in forms)
+        for slot in slots
+        if slot.result is not None
+    )
 
 
 def refused(calls: Iterable[ToolCallPart], text: str) -> list[Slot]:

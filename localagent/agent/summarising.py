@@ -70,6 +70,9 @@ class CompactedRun(Protocol):
     def instructions(self) -> list[Message]:
         """What stands in front of the conversation."""
 
+    def keep_summary(self, summary: str, kept: int, tokens_before: int) -> None:
+        """Put a summary in place of all but the last `kept` messages. Raises SaveFailed."""
+
     def rewrite(self, messages: Sequence[Message]) -> list[Message]:
         """What a request would tell of these messages."""
 

@@ -7,12 +7,13 @@ their exact text. It does not parse what it generates.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from localagent.hosts.sampling import Sampling
 from localagent.messages.usage import Timings
+from localagent.prompt.rendering import Renderer
 from localagent.prompt.segments import Prompt
 
 StopReason = Literal["stop", "length", "cancelled"]
@@ -88,15 +89,11 @@ class Generation(Iterator[Token], Protocol):
         """Stop early; `finish` then says "cancelled". Safe to call twice and after the end."""
 
 
-class Host(Protocol):
-    """One loaded model on one engine.
+class Host(Renderer, Protocol):
+    """One loaded model on one engine: it renders (see `Renderer`) and generates.
 
     All engine calls happen on one owner thread, whichever threads call these methods.
     """
-
-    @property
-    def name(self) -> str:
-        """The model's name as its weights give it, for messages and logs."""
 
     @property
     def context(self) -> int:
@@ -109,20 +106,6 @@ class Host(Protocol):
     @property
     def special_tokens(self) -> frozenset[str]:
         """The text of every special token in the vocabulary."""
-
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        limit: float | None = None,
-    ) -> Prompt:
-        """Template-shaped messages (see `prompt.variables`) to a prompt that ends where the model
-        is to continue.
-
-        With many more tokens than `limit` (by default what the context holds; infinite for a whole prompt
-        whatever it takes) it may stop on the way and raise ContextOverflow. Raises TemplateFailed.
-        """
 
     def generate(
         self, prompt: Prompt, sampling: Sampling, cancel: threading.Event | None = None

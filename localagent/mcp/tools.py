@@ -67,6 +67,11 @@ def offered_tool(
     reads_only = notes is not None and notes.read_only_hint is True and notes.destructive_hint is not True
     as_at_first = mark == fingerprint(first)
     allowed = config.allows(listed.name) and (first is None or as_at_first)
+    kind = None
+    if notes is not None and notes.destructive_hint is True:
+        kind = "edit"
+    elif reads_only and as_at_first:
+        kind = "read"
     return Tool(
         name=name,
         description=listed.description or listed.title or (notes.title if notes else None) or "",
@@ -74,6 +79,7 @@ def offered_tool(
         bind=bind,
         side_effects=not (allowed or (reads_only and as_at_first)),
         timeout=config.timeout,
+        kind=kind,
         origin=(*config.place, mark),
     )
 

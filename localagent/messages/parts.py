@@ -240,6 +240,11 @@ class ImagePart(MediaPart):
     _noun = "an image"
     kind: Literal["image"] = "image"
 
+    @property
+    def is_picture(self) -> bool:
+        """Whether it is an image and no other file, as far as is known."""
+        return self.media_type is None or self.media_type.startswith("image/")
+
 
 class AudioPart(MediaPart):
     """A recording. Bytes that tell nothing are taken for audio/mpeg."""

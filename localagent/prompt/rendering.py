@@ -24,11 +24,11 @@ ToolSchema = Mapping[str, Any]
 
 
 class Renderer(Protocol):
-    """What is needed of a host: the model's name, its chat template and its tokenizer."""
+    """What is needed of a host here: the model's name, its chat template and its tokenizer."""
 
     @property
     def name(self) -> str:
-        """The model's name."""
+        """The model's name as its weights give it, for messages and logs."""
 
     def render(
         self,
@@ -37,7 +37,11 @@ class Renderer(Protocol):
         *,
         limit: float | None = None,
     ) -> Prompt:
-        """See `hosts.protocol.Host.render`."""
+        """Template variables (see `variables`) to a prompt that ends where the model is to continue.
+
+        With many more tokens than `limit` (by default what the context holds; infinite for a whole prompt,
+        whatever it takes) it may stop on the way and raise ContextOverflow. Raises TemplateFailed.
+        """
 
 
 def request_for(host: Renderer, messages: Sequence[Message], name: str | None = None) -> Request:
@@ -55,7 +59,7 @@ def render_turn(
     tools: Sequence[ToolSchema] | None = None,
     limit: float | None = None,
 ) -> Prompt:
-    """The prompt for the next turn. `limit`: see `Host.render`.
+    """The prompt for the next turn. `limit`: see `Renderer.render`.
 
     Raises UsageError, TemplateFailed, ContextOverflow.
     """

@@ -247,7 +247,7 @@ class _Builder:
             match part:
                 case TextPart():
                     kept.append(part)
-                case ImagePart() if not self._target.vision and _is_picture(part):
+                case ImagePart() if not self._target.vision and part.is_picture:
                     self._images += 1
                     self.left_out.append(LeftOut(at, "no_vision", part))
                 case ImagePart() | AudioPart():
@@ -339,10 +339,6 @@ def _form(part: ReasoningPart) -> ReasoningForm:
     if part.encrypted is not None or part.redacted:
         return "encrypted"
     return "signed" if part.signature else "plain"
-
-
-def _is_picture(part: ImagePart) -> bool:
-    return part.media_type is None or part.media_type.startswith("image/")
 
 
 def _one_system(messages: Sequence[SystemMessage]) -> SystemMessage:

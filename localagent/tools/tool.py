@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from localagent.errors import InvalidTool
 from localagent.messages import Message, ResultPart, ToolCallPart
 from localagent.wording import writable
 
@@ -86,13 +87,18 @@ class Tool:
     timeout: float | None = None
     """Seconds; None leaves it to the agent."""
     kind: str | None = None
-    """What sort of tool it is, as a hint for user interfaces: "read", "edit", "execute", "fetch"."""
+    """What sort of tool it is, as a hint for user interfaces: "read", "edit", "execute", "fetch".
+
+    The calls that a run keeps have it as their `tool_kind`.
+    """
     origin: Any = field(default=None, repr=False)
     """What does the work: a function, a tool of a server as it was listed. None: `bind`."""
 
     def __post_init__(self) -> None:
-        """A copy with another `bind` still does the same work, so it keeps the origin."""
-        if self.origin is None:
+        """Raises InvalidTool for a kind that is no word."""
+        if self.kind is not None and not (isinstance(self.kind, str) and self.kind.isprintable()):
+            raise InvalidTool(f"tool {self.name}: kind={self.kind!r:.40} is no word, such as 'read'")
+        if self.origin is None:  # a copy with another `bind` still does the same work, so it keeps the origin
             object.__setattr__(self, "origin", self.bind)
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import tracemalloc
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from localagent.agent import (
     Agent,
     ClipResults,
+    Compaction,
     LogMessages,
     RunDone,
     RunFailed,
@@ -22,6 +25,7 @@ from localagent.errors import UsageError
 from localagent.log import MessageLog, read_log
 from localagent.messages import (
     AssistantMessage,
+    CompactionSummaryMessage,
     CustomMessage,
     ImagePart,
     MalformedToolCallPart,
@@ -34,6 +38,7 @@ from localagent.messages import (
     UserMessage,
 )
 from localagent.model import load
+from localagent.session import Session
 from localagent.tools import Tool, ToolOutput
 from tests.agent.replaying import block, scripted
 from tests.agent.words import WordHost, words, wordy
@@ -96,6 +101,96 @@ def test_a_log_that_cannot_be_written_ends_the_run(tmp_path):
     *_, last = Agent(scripted("Red."), middleware=[LogMessages(log)]).run("Which colour?")
     assert isinstance(last, RunFailed)
     assert "the message log is closed" in str(last.error)
+
+
+class AsyncLog:
+    """A log that takes its time, and notes which loop it is awaited on."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.loops: list[object] = []
+
+    async def append(self, message, thread_id=None, context=None):
+        await asyncio.sleep(0.01)
+        self.messages.append(message)
+        self.loops.append(asyncio.get_running_loop())
+
+
+class NamedLog(AsyncLog):
+    """The same under another name."""
+
+    log = AsyncLog.append
+    append = None
+
+
+@pytest.mark.parametrize("kind", [AsyncLog, NamedLog])
+def test_a_log_may_be_async(kind):
+    log, history = kind(), []
+    Agent(scripted("Red."), middleware=[LogMessages(log)]).respond("Which?", history=history)
+    assert log.messages == history
+
+    async def main():
+        agent = Agent(scripted("Red."), middleware=[LogMessages(log)])
+        events = [event async for event in agent.arun("Which?", history=history)]
+        assert isinstance(events[-1], RunDone)
+        return asyncio.get_running_loop()
+
+    loop = asyncio.run(main())
+    assert log.messages == history
+    assert log.loops[2:] == [loop, loop]
+    assert loop not in log.loops[:2]
+
+
+@pytest.mark.parametrize("log", [None, 5, object()])
+def test_what_is_no_log(log):
+    with pytest.raises(UsageError, match="must have a method append"):
+        LogMessages(log)
+
+
+@pytest.mark.parametrize("kept_in", [list, Session])
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_summaries_are_logged(tmp_path, kept_in, by_hand):
+    history = [
+        UserMessage.text(words(60)),
+        AssistantMessage.text(words(60, "a")),
+        UserMessage.text(words(60)),
+    ]
+    if kept_in is Session:
+        session = Session.create(tmp_path)
+        for message in history:
+            session.append(message)
+    kept = history if kept_in is list else session
+    log = AsyncLog()
+    compaction = Compaction(instructions="Summarise.")
+    agent = Agent(wordy("It was long.", "Red.", context=220), middleware=[compaction, LogMessages(log)])
+    if by_hand:
+        list(agent.compact(kept))
+    else:
+        agent.respond("Which?", history=kept)
+    (summary,) = [message for message in log.messages if isinstance(message, CompactionSummaryMessage)]
+    told = history if kept_in is list else session.context()
+    assert summary == next(message for message in told if isinstance(message, CompactionSummaryMessage))
+    assert summary.id
+    assert summary.text.startswith("It was long.")
+
+
+def test_a_summary_that_is_cancelled_while_it_is_logged_is_kept():
+    cancel = threading.Event()
+
+    class Stuck:
+        async def append(self, message, thread_id, context):
+            cancel.set()
+            await asyncio.sleep(30)
+
+    history = [
+        UserMessage.text(words(60)),
+        AssistantMessage.text(words(60, "a")),
+        UserMessage.text(words(60)),
+    ]
+    hooks = [Compaction(instructions="Summarise."), LogMessages(Stuck())]
+    agent = Agent(wordy("It was long.", context=220), middleware=hooks)
+    *_, ended = agent.compact(history, cancel=cancel)
+    assert history[0].text == ended.summary
 
 
 # -- images -------------------------------------------------------------------------------------------

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
-from localagent.agent import Agent, ToolEnded, ToolProgress, middleware
+from localagent.agent import Agent, Edit, ToolEnded, ToolProgress, ToolStarted, TurnEnded, middleware
+from localagent.agent.calls import NO_THREAD
+from localagent.messages import AssistantMessage, ToolCallPart
 from localagent.prompt.request import build_request
 from localagent.tools import Tool, ToolContext, ToolSet, tool
 from localagent.wire import chat_template
@@ -188,3 +192,107 @@ def test_a_hook_may_not_name_a_tool_that_does_not_exist():
     agent = Agent(scripted(block("add(a=1)"), "Done."), [add], middleware=[rename])
     _, done = follow(agent)
     assert lines(done.messages)[2] == f"tool: ! {agent.toolset().unknown('subtract')}"
+
+
+# -- the kind of a tool -----------------------------------------------------------------------------------
+
+
+def test_calls_are_kept_with_the_kind_of_their_tool():
+    @tool(kind="read", side_effects=True)
+    def get_it(n: int) -> int:
+        return n
+
+    def ask(requests):
+        seen.extend(request.call.tool_kind for request in requests)
+        return [Edit({"n": 5})]
+
+    @middleware("after_model")
+    def look(message, run):
+        seen.extend(call.tool_kind for call in message.tool_calls)
+
+    seen: list = []
+    agent = Agent(
+        scripted(block("Get_It(n=1)", "add(a=1)", "nothing()"), "Done."),
+        [get_it, add], approvals=ask, middleware=[look],
+    )  # fmt: skip
+    events, done = follow(agent)
+    assert [call.tool_kind for call in done.messages[1].tool_calls] == ["read", None, None]
+    assert seen == ["read", None, None, "read"]
+    (ended,) = [event for event in events if isinstance(event, TurnEnded) and event.message.tool_calls]
+    assert ended.message is done.messages[1]
+    told = [event.call.tool_kind for event in events if isinstance(event, ToolStarted | ToolEnded)]
+    assert told.count("read") == 2
+    assert [result.text.split("\n")[-1] for result in done.messages[2].results][:2] == ["5", "2"]
+
+
+def test_a_kind_that_a_call_has_stays():
+    @middleware("before_model")
+    def plan(request, run):
+        if run.turn == 0:
+            call = ToolCallPart(id="c", name="look_up", tool_kind="search")
+            return AssistantMessage(content=(call,))
+        return None
+
+    @tool(kind="read")
+    def look_up() -> str:
+        return "x"
+
+    _, done = follow(Agent(scripted("Done."), [look_up], middleware=[plan]))
+    assert done.messages[1].tool_calls[0].tool_kind == "search"
+
+
+def test_calls_of_a_forced_answer_have_their_kind_too():
+    @tool(kind="read")
+    def look_up() -> str:
+        return "x"
+
+    _, done = follow(Agent(scripted(block("look_up()")), [look_up], max_turns=1))
+    assert [call.tool_kind for call in done.message.tool_calls] == ["read"]
+
+
+# -- a system that has no more threads --------------------------------------------------------------------
+
+
+def test_a_call_for_which_there_is_no_thread_is_an_error_result(monkeypatch):
+    start, begun = threading.Thread.start, []
+
+    def scarce(thread):
+        if thread.name == "localagent-add":
+            begun.append(thread)
+            if len(begun) == 2:
+                raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", scarce)
+    calls = block("add(a=1)", "add(a=2)", "add(a=3)")
+    events, done = follow(Agent(scripted(calls, "Done."), [add]))
+    results = done.messages[2].results
+    assert [result.is_error for result in results] == [False, True, False]
+    assert results[1].text == NO_THREAD
+    assert len([event for event in events if isinstance(event, ToolEnded)]) == 3
+    assert done.text == "Done."
+
+
+def test_a_coroutine_for_which_there_is_no_loop_is_an_error_result():
+    code = """if True:
+        import threading
+        from localagent.agent import Agent
+        from localagent.tools import tool
+        from tests.agent.replaying import block, follow, lines, scripted
+        start, tried = threading.Thread.start, []
+        def scarce(thread):
+            if thread.name == "localagent-coroutines" and not tried:
+                tried.append(thread)
+                raise RuntimeError("can't start new thread")
+            start(thread)
+        threading.Thread.start = scarce
+        @tool(timeout=20)
+        async def get(n: int) -> int:
+            return n
+        print(lines(follow(Agent(scripted(block("get(n=1)"), block("get(n=2)"), "x"), [get]))[1].messages))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "tool: ! RuntimeError: can't start new thread" in done.stdout, done.stderr
+    assert "'tool: 2'" in done.stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localagent.agent import Agent, Allow, HandedOver, Rule, TurnStarted, hand_over_to
+from localagent.agent import Agent, Allow, HandedOver, Rule, RunFailed, TurnStarted, hand_over_to
 from localagent.agent.handover import SECOND, target_of
 from localagent.agent.recovery import DROPPED
 from localagent.agent.slot import Slot
@@ -166,3 +166,49 @@ def test_the_next_agent_is_not_told_to_mend_calls_of_the_one_before():
     ]
     assert "again" not in str(other.model.host.rendered[0])
     assert done.agent_name == "other"
+
+
+def test_two_agents_can_name_each_other():
+    first = Agent(
+        scripted(block("hand_over_to_second()"), "Done."),
+        [hand_over_to(lambda: second, "Comes second.")], name="first",
+    )  # fmt: skip
+    second = Agent(scripted(block("back()")), [hand_over_to(lambda: first, name="back")], name="second")
+    events, done = follow(first)
+    assert [(e.source, e.target) for e in events if isinstance(e, HandedOver)] == [
+        ("first", "second"),
+        ("second", "first"),
+    ]
+    assert done.text == "Done."
+    (made,) = first.toolset()
+    assert (made.name, made.description, made.target) == ("hand_over_to_second", "Comes second.", second)
+
+
+def test_an_agent_that_comes_later_is_asked_for_once():
+    def find():
+        asked.append(1)
+        return other
+
+    asked: list = []
+    other = Agent(scripted("Mine."), name="other")
+    desk = Agent(scripted(block("hand_over_to_other()")), [hand_over_to(find)])
+    assert asked == []
+    follow(desk)
+    follow(desk)
+    assert asked == [1]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"), [(5, "returned 5: it must be an Agent"), (Agent(scripted("x")), "needs a name")]
+)
+def test_what_comes_later_and_is_no_agent(found, said):
+    *_, last = Agent(scripted("x"), [hand_over_to(lambda: found)]).run("Go.")
+    assert isinstance(last, RunFailed)
+    assert isinstance(last.error, InvalidTool)
+    assert said in str(last.error)
+
+
+@pytest.mark.parametrize("target", [5, None, "clerk", Agent])
+def test_what_is_no_agent(target):
+    with pytest.raises(InvalidTool, match="it must be an Agent"):
+        hand_over_to(target)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
+
 import pytest
 
 from localagent.agent import Agent, RunFailed, middleware
@@ -13,12 +16,13 @@ from localagent.messages import (
     FlushMessage,
     SystemMessage,
     ToolCallPart,
+    ToolMessage,
     UserMessage,
 )
 from localagent.prompt.request import build_request
 from localagent.wire import chat_template
 from tests.agent.replaying import block, follow, lines, scripted
-from tests.agent.sample_tools import add, asked, fail
+from tests.agent.sample_tools import BROKEN, add, asked, fail
 
 
 def test_calls_with_the_same_id_are_paired_by_position():
@@ -136,3 +140,69 @@ def test_of_results_that_cannot_be_kept_it_is_said_whether_the_calls_may_have_ru
     *_, last = agent.run("Go.", history=TakesNoResults(kept))
     assert isinstance(last, RunFailed)
     assert lines(kept)[-1] == f"tool: ! {told}"
+
+
+# -- identity -------------------------------------------------------------------------------------------------
+
+
+def test_everything_that_is_kept_has_an_id_and_a_time():
+    calls = tuple(ToolCallPart(id=f"c{n}", name="add") for n in range(2))
+    history = [UserMessage.text("a"), AssistantMessage(content=calls)]
+    before = len(history)
+    prompt = [ToolMessage.from_result(calls[0].result("1")), SystemMessage.text("s"), UserMessage.text("b")]
+    agent = Agent(scripted(BROKEN, block("add(a=1)"), "Done."), [add])
+    _, done = follow(agent, prompt, history=history)
+    roles = "tool tool system user assistant rescue assistant tool assistant"
+    assert [message.role for message in done.messages] == roles.split()
+    assert history[before:] == list(done.messages)
+    ids = [message.id for message in done.messages]
+    assert all(re.fullmatch("msg_[0-9a-f]{16}", found or "") for found in ids), ids
+    assert len(set(ids)) == len(ids)
+    assert all(message.timestamp is not None for message in done.messages)
+    assert [message.id for message in prompt] == [None] * 3, "what the caller gave stays as it was"
+
+
+def test_ids_and_times_that_a_message_has_are_kept():
+    said = UserMessage(content="a", id="mine", timestamp=datetime(2020, 1, 2, tzinfo=UTC))
+    answer = AssistantMessage(content="Cached.", id="cached", timestamp=datetime(2020, 1, 3, tzinfo=UTC))
+
+    @middleware("before_model")
+    def cached(request, run):
+        return answer
+
+    events, done = follow(Agent(scripted("never"), middleware=[cached]), said)
+    assert [(message.id, message.timestamp) for message in done.messages] == [
+        ("mine", said.timestamp),
+        ("cached", answer.timestamp),
+    ]
+    assert events[-1].message == done.message
+
+
+def test_what_hooks_make_gets_an_id_and_a_time_too():
+    @middleware("before_model")
+    def cached(request, run):
+        return AssistantMessage.text("Cached.")
+
+    @middleware("after_model")
+    def other(message, run):
+        seen.append(message)
+        return AssistantMessage.text("Other.")
+
+    @middleware("on_message")
+    def hear(message, run):
+        heard.append(message)
+
+    seen, heard = [], []
+    events, done = follow(Agent(scripted("never"), middleware=[cached, other, hear]))
+    assert seen[0].id
+    assert done.message.id
+    assert done.message.id != seen[0].id
+    assert done.message.timestamp is not None
+    assert events[-1].message is done.message is done.messages[-1] is heard[-1]
+
+
+def test_a_summary_in_a_list_has_an_id_and_a_time():
+    messages = [UserMessage.text("a"), AssistantMessage.text("b")]
+    ListHistory(messages).compact("Short.", 1)
+    assert re.fullmatch("msg_[0-9a-f]{16}", messages[0].id)
+    assert messages[0].timestamp is not None

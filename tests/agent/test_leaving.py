@@ -526,3 +526,45 @@ def test_a_tool_that_goes_on_after_it_was_given_up_fills_no_memory():
         time.sleep(0.01)
     assert kept() <= before
     stop.set()
+
+
+def test_a_reader_that_leaves_an_engine_that_fails_is_gone_all_the_same():
+    model = scripted("One two three four.")
+    generate = model.host.generate
+
+    def breaking(*arguments):
+        generation = generate(*arguments)
+        steps = generation.steps
+
+        def broken():
+            yield next(steps())
+            raise EngineFailed("gone")
+
+        generation.steps = broken
+        return generation
+
+    model.host.generate = breaking
+    history: list = []
+    events = Agent(model).run("Go.", history=history)
+    for event in events:
+        if isinstance(event, Text):
+            with pytest.raises(GeneratorExit):
+                events.throw(GeneratorExit)
+            break
+    assert history[1].raw == "One t"
+    assert history[1].stop_reason == "error"
+
+
+def test_a_reader_that_leaves_hooks_that_cannot_be_awaited_any_more_is_gone_all_the_same():
+    @middleware("on_message")
+    async def slow(message, run):
+        if isinstance(message, AssistantMessage):
+            await asyncio.sleep(30)
+
+    history: list = []
+    events = Agent(scripted("One two three."), middleware=[slow]).run("Go.", history=history)
+    for event in events:
+        if isinstance(event, Text):
+            break
+    events.close()
+    assert lines(history) == ["user: Go.", "assistant: One t"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from localagent.agent import Agent, CompactionStarted, ModelRequest, ToolEnded, middleware
-from localagent.errors import EngineFailed, UsageError
+from localagent.errors import ContextOverflow, EngineFailed, UsageError
 from localagent.messages import AssistantMessage, UserMessage
 from localagent.tools import tool
 from tests.agent.replaying import block, follow, lines, scripted
+from tests.agent.words import words, wordy
 
 
 @tool
@@ -221,3 +222,45 @@ def test_a_hook_that_returns_nonsense(hook):
 def test_no_such_hook():
     with pytest.raises(UsageError, match="no hook 'before_lunch': the hooks are before_turn, "):
         middleware("before_lunch")
+
+
+def test_a_hook_can_see_the_prompt_that_the_model_will_get():
+    @middleware("before_model")
+    def shorten(request, run):
+        prompts.append(request.prompt())
+        return ModelRequest(request.messages[-1:], (), {"max_tokens": 3})
+
+    @middleware("before_model")
+    def look(request, run):
+        prompts.append(request.prompt())
+
+    prompts: list = []
+    agent = Agent(wordy("Yes."), [add], instructions="Be brief.", middleware=[shorten, look])
+    follow(agent)
+    texts = ["tools: add\nsystem: Be brief.\nuser: Go.", "user: Go."]
+    assert [prompt.text for prompt in prompts] == texts
+    assert [len(prompt.ids) for prompt in prompts] == [7, 2]
+    assert agent.model.host.asked == texts[1:]
+
+
+def test_a_prompt_that_is_too_long_for_the_model_can_be_seen():
+    @middleware("before_model")
+    def look(request, run):
+        sizes.append(len(request.prompt().ids))
+
+    sizes: list = []
+    *_, last = Agent(wordy("Yes.", context=50), middleware=[look]).run(words(99))
+    assert isinstance(last.error, ContextOverflow)
+    assert sizes == [100]
+
+
+def test_a_prompt_that_nobody_asks_for_is_not_rendered():
+    agent = Agent(wordy("Yes."), middleware=[middleware("before_model")(lambda request, run: None)])
+    follow(agent)
+    assert len(agent.model.host.rendered) == 1
+
+
+def test_a_request_of_nobody_has_no_prompt():
+    with pytest.raises(UsageError, match="no model"):
+        ModelRequest((UserMessage.text("x"),)).prompt()
+    assert ModelRequest(()) == ModelRequest((), (), {})

@@ -45,6 +45,22 @@ def test_which_hints_ask(hints, asks):
     assert offered(tool, tool).side_effects is asks
 
 
+@pytest.mark.parametrize(
+    ("hints", "kind"),
+    [
+        ({"readOnlyHint": True}, "read"),
+        ({"readOnlyHint": True, "destructiveHint": True}, "edit"),
+        ({"readOnlyHint": False, "destructiveHint": False}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_hints_say_what_kind_of_tool_it_is(hints, kind):
+    tool = listed(annotations=hints)
+    assert offered(tool, tool).kind == kind
+    assert offered(listed(annotations=hints, description="Another."), tool).kind != "read"
+
+
 CHANGES = [
     {"description": "Another."},
     {"title": "Another"},

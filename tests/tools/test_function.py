@@ -830,3 +830,13 @@ def test_importing_the_tools_imports_nothing_heavy():
     code = "import sys; import localagent.tools; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"docstring_parser", "asyncio", "parsers", "mcp", "rich", "jinja2"}
+
+
+@pytest.mark.parametrize("kind", [5, "read\n", "\ud800"])
+def test_a_kind_is_a_word(kind):
+    def look() -> str:
+        return "x"
+
+    assert tool(kind="read")(look).kind == "read"
+    with pytest.raises(InvalidTool, match=r"tool look: kind=.* is no word"):
+        tool(kind=kind)(look)

@@ -67,9 +67,9 @@ def _part(part: Any) -> dict[str, Any]:
             return {"type": "refusal", "refusal": text}
         case TextPart(text=text):
             return {"type": "text", "text": text}
-        case ImagePart(url=str(url)) if _is_picture(part):
+        case ImagePart(url=str(url)) if part.is_picture:
             return {"type": "image_url", "image_url": {"url": url}}
-        case ImagePart(data=bytes()) if part.media_type and _is_picture(part):
+        case ImagePart(data=bytes()) if part.media_type and part.is_picture:
             return {"type": "image_url", "image_url": {"url": part.data_url()}}
         case ImagePart(data=bytes(), media_type="application/pdf"):
             named = _extra(part).get("file")
@@ -157,10 +157,6 @@ def _result(part: Any) -> dict[str, Any]:
             )
     parts = [verbatim(item, "openai") or _attach(_part(item), item) for item in content]
     return {"role": "tool", "tool_call_id": part.call_id, "content": parts or ""}
-
-
-def _is_picture(part: ImagePart) -> bool:
-    return part.media_type is None or part.media_type.startswith("image/")
 
 
 def _extra(part: Any) -> dict[str, Any]:
