@@ -35,6 +35,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _AHEAD = 4
+_CLOSED = "the host is closed: load the model again"
 _here = threading.local()
 
 
@@ -72,9 +73,6 @@ class _End:
 
 class OwnerClosed(UsageError, RuntimeError):
     """The owner thread has ended or is ending, or belongs to another process."""
-
-    def __init__(self, why: str = "the host is closed") -> None:
-        super().__init__(f"{why}: load the model again")
 
 
 class OwnerThread:
@@ -134,14 +132,17 @@ class OwnerThread:
 
     def _check_process(self) -> None:
         if self._foreign():
-            raise OwnerClosed(f"the host was loaded in another process ({self._process}), before a fork")
+            raise OwnerClosed(
+                f"the host was loaded in another process ({self._process}), before a fork: load the model "
+                "again"
+            )
 
     def _submit(self, job: _Call | _Channel) -> None:
         self._check_process()  # before the lock, which another thread may have held at the fork
         # Under the lock, so that no job can come after the stop and wait for ever.
         with self._lock:
             if self._closed:
-                raise OwnerClosed()
+                raise OwnerClosed(_CLOSED)
             self._worker.inbox.put(job)
 
 
@@ -268,7 +269,7 @@ class _Worker:
 
 
 def _refused() -> _End:
-    return _End(error=OwnerClosed())
+    return _End(error=OwnerClosed(_CLOSED))
 
 
 def _outcome(function: Callable[[], Any]) -> _End:

@@ -257,8 +257,11 @@ class AudioPart(MediaPart):
         return "audio/mpeg"
 
 
-class UnknownPart(BaseModel):
-    """A part of a kind that this version does not know, kept as it is. Wires refuse it by name."""
+class UnknownPart(Frozen):
+    """A part of a kind that this version does not know, kept as it is. Wires refuse it by name.
+
+    Kinds such as "openai:smell" are of parts that a provider sent: its wire gives `block` back as it came.
+    """
 
     model_config = ConfigDict(frozen=True, extra="allow")
 

@@ -1,6 +1,7 @@
 """The request builder: what is sent of a stored conversation, and the one place for the rules of that.
 
-1. Author order is never changed; a part of unknown kind is refused by name.
+1. Author order is never changed; a part of unknown kind is refused by name, unless the target's own provider
+   sent it.
 2. System messages become one, in front, where the wire has a slot for it; elsewhere they stay.
 3. Reasoning goes back on turns that made tool calls and is left out of plain ones, unless the target asks
    otherwise; what is signed or encrypted goes back as it is.
@@ -20,6 +21,7 @@ that does not go out. Wires turn `Request.messages` into payloads.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast
@@ -232,7 +234,7 @@ class _Builder:
 
     def _add_results(self, at: int, content: Iterable[Any]) -> None:
         for part in content:
-            if isinstance(part, UnknownPart):
+            if isinstance(part, UnknownPart):  # in the place of a result, which answers a call
                 raise self._unsupported(at, part)
             if self._batch is None:
                 raise UnpairedResult(f"message {at}: {describe_unpaired(part)}")
@@ -247,6 +249,8 @@ class _Builder:
             match part:
                 case TextPart():
                     kept.append(part)
+                case UnknownPart() if self._knows(part):
+                    kept.append(part)
                 case ImagePart() if not self._target.vision and part.is_picture:
                     self._images += 1
                     self.left_out.append(LeftOut(at, "no_vision", part))
@@ -259,6 +263,13 @@ class _Builder:
                 case _:
                     raise self._unsupported(at, part)
         return tuple(kept)
+
+    def _knows(self, part: UnknownPart) -> bool:
+        """Whether the target's own provider sent the part, and so can be sent it."""
+        return (
+            self._target.provider is not None
+            and re.match(rf"{re.escape(self._target.provider)}[.:]", part.kind) is not None
+        )
 
     def _unwanted(self, part: ReasoningPart, calling: bool) -> Why | None:
         """Why this reasoning does not go back, or None."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from localagent.catalog import Backend, HubSource, ModelSpec, PathSource, WheelSource
@@ -231,21 +231,26 @@ class WeightStore:
 
         Raises UsageError when the store is read-only, and, without `waiting`, in place of waiting.
         """
-        locks = self.root / ".locks"
-        try:
-            locks.mkdir(parents=True, exist_ok=True)
-            file = locks / f"{spec.name}.{backend}.lock"
+        file = self.root / ".locks" / f"{spec.name}.{backend}.lock"
+
+        def locked(timeout: float) -> AbstractContextManager[object]:
             try:
-                lock = take(file, 0, mode=0o644)  # others who share the store wait for it too
+                file.parent.mkdir(parents=True, exist_ok=True)
+                return take(file, timeout, mode=0o644)  # others who share the store wait for it too
             except TimeoutError:
-                if waiting is None:
-                    raise UsageError(
-                        f"another process is pulling {spec.name} ({backend}): stop it first"
-                    ) from None
-                waiting()
-                lock = take(file, -1, mode=0o644)
-        except OSError as error:
-            raise disk.unwritable(self.root, error) from error
+                raise
+            except OSError as error:
+                raise disk.unwritable(self.root, error) from error
+
+        try:
+            lock = locked(0)
+        except TimeoutError:
+            if waiting is None:
+                raise UsageError(
+                    f"another process is pulling {spec.name} ({backend}): stop it first"
+                ) from None
+            waiting()
+            lock = locked(-1)
         with lock, disk.forbidden_is_usage_error(self.root):
             yield
 

@@ -69,6 +69,7 @@ def test_a_part_of_unknown_kind_is_kept_and_goes_back_as_it_came(name, turn, kin
     again = load_messages(dump_messages(messages))
     assert again == messages
     assert wire.to_wire(again) == turns(wire, turn)
+    assert wire.to_wire(build_request(again, wire.TARGET).messages) == turns(wire, turn)
     for other in {*WIRES.values()} - {wire}:
         with pytest.raises(Unsupported, match=kind):
             other.to_wire(messages)
