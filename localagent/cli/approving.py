@@ -57,7 +57,7 @@ class TerminalApprover:
         place = f" ({number} of {count})" if count > 1 else ""
         name = request.tool.name
         if request.changed:
-            self._say(f"{name} has changed since you answered "always"")
+            self._say(f"{name} has changed since you answered 'always'")
         self._say(f"may it run{place}? {name}({request.call.described_arguments})")
         while True:
             match _typed(CHOICES.format(name)).strip().lower():
@@ -75,9 +75,7 @@ class TerminalApprover:
                     if (arguments := self._edited(request)) is not None:
                         return Edit(arguments)
                 case _:
-                    self._say(
-                        "y runs it, n does not; a and never decide for every call of the tool; e edits the arguments"
-                    )
+                    self._say("y runs it, n does not, a and never decide for the tool, e edits the arguments")
 
     def _edited(self, request: ApprovalRequest) -> dict[str, Any] | None:
         """The arguments as the user edited them; None if they were left unchanged."""

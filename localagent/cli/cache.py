@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
     from localagent.hosts.prefix import SnapshotFolder
 
-app = typer.Typer(
-    help="Evaluated conversations on disk, which a model can continue without reading them again.", no_args_is_help=True
-)
+app = typer.Typer(help="Evaluated conversations on disk, which need not be read again.", no_args_is_help=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 

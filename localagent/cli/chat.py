@@ -169,7 +169,7 @@ class Chat:
             return True
         try:
             return command(argument.strip())
-        except LocalAgentError as error:  # two tools with one name: an MCP server may change its tools at any time
+        except LocalAgentError as error:  # an MCP server may have changed its tools
             complain(error)
             return True
 

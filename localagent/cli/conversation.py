@@ -79,7 +79,7 @@ class Conversation:
         self._asked.clear()
 
     def compact(self, summary: str, kept: int, tokens_before: int | None = None) -> None:
-        """Replace all but the last `kept` messages by `summary`; an unanswered message stays unsaved."""
+        """Replace all but the last `kept` messages by `summary`; an unanswered one stays pending if kept."""
         if kept < len(self._asked):
             self._answered()
         else:
@@ -116,9 +116,8 @@ class Conversation:
         try:
             if self._session is None:
                 self._session = self._store.create()
-                self.say(
-                    f"(saved in {self._session.file}; continue with: localagent chat --resume {self._session.id})"
-                )
+                file, name = self._session.file, self._session.id
+                self.say(f"(saved in {file}; continue with: localagent chat --resume {name})")
             if flush:
                 self._session.flush()
             for message in self._messages[self._saved :]:

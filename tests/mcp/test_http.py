@@ -49,9 +49,7 @@ def test_a_server_that_forgot_the_session_is_met_anew(http_server):
         assert call(servers, "http_add", {"a": 1, "b": 1}).content == "2"
         http_server.stop()
         http_server.start()
-        with pytest.raises(
-            ToolError, match="has forgotten the session, and did not run the call: call again"
-        ):
+        with pytest.raises(ToolError, match="has forgotten the session, and did not run the call: try again"):
             call(servers, "http_add", {"a": 1, "b": 1})
         assert call(servers, "http_add", {"a": 1, "b": 1}).content == "2"
 
