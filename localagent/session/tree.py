@@ -25,11 +25,7 @@ class Tree:
         self.entries[entry.id] = entry
         self._parents[entry.id] = parent
         self._children.setdefault(parent, []).append(entry.id)
-        return (
-            f"its parent {entry.parent!r} could not be read: kept as the start of a conversation"
-            if lost
-            else None
-        )
+        return f"its parent {entry.parent!r} could not be read: kept as a new start" if lost else None
 
     def path(self, entry_id: str | None) -> list[Entry]:
         """The entries from a beginning to this one."""

@@ -86,7 +86,7 @@ def test_an_entry_whose_parent_is_lost_is_a_beginning(tmp_path):
     assert [each.id for each in session.children(None)] == ["a", "c"]
     assert [(p.line, p.reason) for p in session.problems] == [
         (3, "entry: Invalid JSON: expected value at line 1 column 1"),
-        (4, "its parent 'b' could not be read: kept as the start of a conversation"),
+        (4, "its parent 'b' could not be read: kept as a new start"),
     ]
     session.branch("a")
     assert told(session) == ["1"]
