@@ -188,7 +188,7 @@ def test_loading_what_is_not_there(tmp_path):
         load("lfm2-350m", backend="mlx", offline=True)
     with pytest.raises(InvalidWeights, match=r"config\.json"):
         load(tmp_path)
-    with pytest.raises(UnknownDialect, match=r"no dialect 'klingon': there are .*lfm2.*plain"):
+    with pytest.raises(UnknownDialect, match=r"no dialect 'klingon': choose .*lfm2.*plain"):
         load(dialect="klingon")
     with pytest.raises(UsageError, match="no backend 'vllm'"):
         load(backend="vllm")

@@ -171,7 +171,7 @@ def test_a_server_that_dies_once_it_has_listed_is_said_to_have_died():
         assert "it ended by itself" in servers.status()[0].error
         for _ in range(3):
             with pytest.raises(
-                ToolError, match=r"it ended by itself \[it wrote: out of memory\]|ended while it"
+                ToolError, match=r"it ended by itself \[it wrote: out of memory\]|ended during"
             ):
                 call(servers, "h_t")
     assert not [problem for problem in problems if "closed" in problem]
