@@ -31,7 +31,7 @@ def licence_text(spec: ModelSpec) -> str:
 
 
 def open_model(options: ModelOptions, *, snapshots: bool = False) -> Model:
-    """Load the model; missing weights are fetched first. Raises LocalAgentError."""
+    """Load the model, fetching missing weights first. Raises LocalAgentError."""
     from localagent.model import load
 
     with Report(_entry(options.model, options.backend)) as report:

@@ -131,7 +131,7 @@ def test_reasoning_where_the_base_has_none(load):
         ('name = "mine"\nbased_on = "hermes"\n[calls]\nbefore = ""', "calls.before: must be a text, and not empty; [] says"),
         ('name = "mine"\nbased_on = "hermes"\nreasoning = ""', "reasoning: must be a table, or false for none"),
         ('name = "mine"', "based_on: missing"),
-        ('name = "mine"\nbased_on = "klingon"', "based_on: no dialect 'klingon': choose apertus, "),
+        ('name = "mine"\nbased_on = "klingon"', "based_on: no dialect 'klingon': there are apertus, "),
         ('name = "mine"\nbased_on = "hermes"\nstart = "x"', "start: no such key: there are name, based_on, "),
         ('name = "mine"\nbased_on = "hermes"\ncalls = "x"', "calls: must be a table"),
         ('name = "mine"\nbased_on = "plain"\n[calls]\nopen = "x"', "calls: plain has no calls"),

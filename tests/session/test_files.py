@@ -161,7 +161,7 @@ def test_a_flush_between_call_and_result(session):
         (line(parent=None, kind="message"), "id"),
         (line(id=3, parent=None, kind="label"), "id"),
         (entry("a", None, "again"), "the id 'a' is taken"),
-        (HEADER, "a second header"),
+        (HEADER, "a second session header"),
         (b"\0" * 100 + b"\n", "100 NUL bytes"),
         (b'{"a":"\xff"}\n', "not UTF-8"),
         (b"[]\n", "object"),
