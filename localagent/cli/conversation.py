@@ -116,8 +116,10 @@ class Conversation:
         try:
             if self._session is None:
                 self._session = self._store.create()
-                file, name = self._session.file, self._session.id
-                self.say(f"(saved in {file}; continue with: localagent chat --resume {name})")
+                self.say(
+                    f"(saved in {self._session.file}; "
+                    f"continue with: localagent chat --resume {self._session.id})"
+                )
             if flush:
                 self._session.flush()
             for message in self._messages[self._saved :]:
