@@ -184,7 +184,7 @@ def test_a_terminal_is_read_only_when_asked(localagent, words):
     )
     child = pexpect.spawn(sys.executable, ["-c", code, *words], encoding="utf-8", timeout=30)
     if words[-1:] == ["-"]:
-        child.expect_exact("then Ctrl-D")
+        child.expect_exact("then press Ctrl-D")
         child.sendline("red")
         child.sendeof()
         child.expect_exact(r"'Hi.\n\nred\n'")
