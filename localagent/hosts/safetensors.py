@@ -88,7 +88,7 @@ def _fault(entry: Any, room: int) -> str | None:
         case {"dtype": str(kind), "shape": list(shape), "data_offsets": [int(begin), int(end)]}:
             pass
         case _:
-            return "the data of {} have no valid place"
+            return "the data of {} lie nowhere"
     sizes = len(shape) <= _MOST_DIMENSIONS and all(type(size) is int for size in shape)
     if not sizes or not all(0 <= size <= _MOST_SIZE for size in shape):
         return "tensor {} has an impossible shape"

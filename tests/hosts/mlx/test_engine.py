@@ -100,8 +100,8 @@ BREAKAGES = {
         lambda f: truncate(f / "model.safetensors", 100_000),
         "model.safetensors: cut short or broken",
     ),
-    "header no JSON": (lambda f: rewrite_header(f / "model.safetensors", b"{]"), "header is no JSON"),
-    "header a list": (lambda f: rewrite_header(f / "model.safetensors", b"[1]"), "header is no JSON object"),
+    "header no JSON": (lambda f: rewrite_header(f / "model.safetensors", b"{]"), "header is not JSON"),
+    "header a list": (lambda f: rewrite_header(f / "model.safetensors", b"[1]"), "header is not a JSON object"),
     "tensor odd": (lambda f: rewrite_header(f / "model.safetensors", b'{"a":3}'), "the data of 'a'"),
     "no tensors": (lambda f: rewrite_header(f / "model.safetensors", b"{}"), "tiny: no tensors"),
     "a shard missing": (
