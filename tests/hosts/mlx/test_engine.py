@@ -101,7 +101,10 @@ BREAKAGES = {
         "model.safetensors: cut short or broken",
     ),
     "header no JSON": (lambda f: rewrite_header(f / "model.safetensors", b"{]"), "header is not JSON"),
-    "header a list": (lambda f: rewrite_header(f / "model.safetensors", b"[1]"), "header is not a JSON object"),
+    "header a list": (
+        lambda f: rewrite_header(f / "model.safetensors", b"[1]"),
+        "header is not a JSON object",
+    ),
     "tensor odd": (lambda f: rewrite_header(f / "model.safetensors", b'{"a":3}'), "the data of 'a'"),
     "no tensors": (lambda f: rewrite_header(f / "model.safetensors", b"{}"), "tiny: no tensors"),
     "a shard missing": (
@@ -122,7 +125,7 @@ BREAKAGES = {
         "tokenizer_config.json: no JSON",
     ),
     "a name to glob": (lambda f: f.rename(f.parent / "[a]"), "rename it"),
-    "no folder": (lambda f: f.rename(f.parent / "gone"), "tiny: no folder"),
+    "no folder": (lambda f: f.rename(f.parent / "gone"), "tiny: not a folder"),
 }
 
 
