@@ -1,14 +1,14 @@
 # The only entry points: people and CI call the same ones.
 #   make demo          a first answer from a real model
-#   make test-fast     for daily work: one engine, few examples, a minute or two; says what it leaves out
+#   make test-fast     tests for daily work: one engine, few examples, a minute or two; says what it leaves out
 #   make test          all tests, those on real weights included
-#   make test-core     those that need no engine, TESTS of them, in an environment without one
-#   make test-parsers  those of the parsers, where localagent cannot be imported
-#   make test-long     all, with thirty times as many examples
-#   make check         style and types; make format mends style
+#   make test-core     tests that need no engine, in an environment without one; TESTS=... picks some
+#   make test-parsers  tests of the parsers, where localagent cannot be imported
+#   make test-long     all tests, with thirty times as many examples
+#   make check         style and types; make format fixes style
 #   make fuzz          coverage-guided fuzzing of the parser for FUZZ_SECONDS (60)
-#   make mutants       do the tests notice a fault? COUNT (200), drawn by SEED from files that begin with ONLY
-#   make bench         what the runtime, prefix reuse, parsing, messages and the agent loop cost
+#   make mutants       do the tests notice COUNT (200) small faults? SEED draws them, in paths that begin with ONLY
+#   make bench         the cost of the runtime, prefix reuse, parsing, messages and the agent loop
 #   make clean         remove the environment; models stay where they are
 
 PYTHON ?= python3

@@ -1,4 +1,4 @@
-"""What the agent loop costs above `Model.stream`, and how long tools take that run beside each other.
+"""What the agent loop adds to the cost of `Model.stream`, and how long tools take that run in parallel.
 
     python benchmarks/agent_loop.py [--tokens 2000] [--tasks 30] [--rounds 7] [--threads 1] [--json]
 
@@ -90,7 +90,7 @@ def by_arun(agents: list[tuple[Agent, str]], limit: int) -> Lane:
 
 
 def by_hand(model: Model, tasks: list[Task], limit: int) -> Lane:
-    """The loop that one would write around `Model.stream` to solve the tasks."""
+    """The simplest loop around `Model.stream` that solves the tasks."""
 
     def lane() -> tuple[float, list[str]]:
         written, started = [], perf_counter()

@@ -1,4 +1,4 @@
-"""The engines' own loops with nothing around them: what every other lane is compared with.
+"""The engines' own loops with nothing around them, as the baseline of every comparison.
 
 `BareLlamaCpp` is llama_decode and llama.cpp's greedy sampler; `BareMlx` is mlx-lm's generate_step with its
 greedy sampler. `endless` makes copies of a model whose end of turn is an ordinary token, so that lanes can be

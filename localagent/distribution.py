@@ -1,8 +1,8 @@
-"""The distribution that these packages come in, and the commands that install what it lacks.
+"""The version of localagent, and the commands that install its optional packages.
 
 On the Python package index the name `localagent` belongs to another project, so no command may ask pip for
-it: in a checkout it names the folder, elsewhere the missing packages themselves. Ranges of versions are read
-from pyproject.toml or the wheel's metadata, and written nowhere else.
+it: in a checkout the command names the folder, elsewhere the missing packages themselves. Version ranges are
+read from pyproject.toml or the wheel's metadata, never repeated here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ROOT: Final = Path(__file__).parents[1]
 
 
 def version() -> str | None:
-    """The version of localagent; None for a copy that came without its metadata."""
+    """The version of localagent; None for a copy without metadata."""
     if project := _project():
         return str(project["version"])
     try:
@@ -33,20 +33,20 @@ def version() -> str | None:
 
 
 def install_command(extra: str, *, only: Collection[str] = (), options: Sequence[str] = ()) -> str:
-    """The shell command that brings the packages of an extra into this environment.
+    """The shell command that installs an extra's packages into this environment.
 
-    `only` names the distributions to install, for a package that is there and broken; `options` are pip's.
+    `only`: just these distributions of the extra, to repair a broken one. `options`: options of pip.
     """
     if _project() and not only:
         return pip_install(*options, "-e", f"{_here()}[{extra}]")
     wanted = list(requirements(extra, only))
     if not wanted:  # no metadata to read the names from
-        return f"install what the extra {extra!r} of {NAME} names"
+        return f"install the packages of the extra {extra!r} of {NAME}"
     return pip_install(*options, *wanted)
 
 
 def pip_install(*words: str) -> str:
-    """`pip install` for the interpreter that runs, whatever `pip` is first on the PATH."""
+    """`pip install` for the running interpreter, whichever `pip` is first on the PATH."""
     python = sys.executable or "python"
     found = Path(shutil.which("python") or "nowhere")
     # The folder counts, not the file alone: the interpreters of all virtual environments are links to one.
@@ -62,7 +62,7 @@ def pip_install(*words: str) -> str:
 
 
 def _project() -> dict[str, Any] | None:
-    """The `[project]` of the checkout that this file lies in, installed or not; None for a wheel's file."""
+    """The `[project]` table of the checkout that this file is in; None when it came from a wheel."""
     try:
         project = tomllib.loads((_ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     except (OSError, ValueError, KeyError):
@@ -71,7 +71,7 @@ def _project() -> dict[str, Any] | None:
 
 
 def _here() -> str:
-    """The folder of the checkout, as short as it can be named from where the user stands."""
+    """The checkout's folder: "." if that is the current folder, else its full path."""
     with suppress(OSError):  # the current folder may be gone
         if Path.cwd().samefile(_ROOT):
             return "."
@@ -79,7 +79,7 @@ def _here() -> str:
 
 
 def requirements(extra: str, only: Collection[str]) -> Iterator[str]:
-    """What the extra needs on this platform, as pip takes it."""
+    """The extra's requirements on this platform, as arguments for pip."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
@@ -98,12 +98,12 @@ def requirements(extra: str, only: Collection[str]) -> Iterator[str]:
         if marker and not marker.evaluate({"extra": extra}):
             continue
         if not project and (marker is None or marker.evaluate({"extra": ""})):
-            continue  # of the core
+            continue  # a core dependency, which is installed already
         if not names or canonicalize_name(wanted.name) in names:
             yield str(wanted)
 
 
 def _quoted(word: str) -> str:
-    if sys.platform == "win32":  # where single quotes are ordinary characters, and < redirects
+    if sys.platform == "win32":  # there single quotes are ordinary characters, and < redirects
         return f'"{word}"' if set(word) & set(" <>&|^[],;") else word
     return shlex.quote(word)

@@ -3,41 +3,41 @@
     LocalAgentError
     ├── UsageError                  the request itself is wrong (exit code 2)
     │   ├── UnknownModel            no such name or path
-    │   ├── UnknownDialect          no such parser dialect
-    │   ├── DialectMismatch         a dialect whose markers the model's vocabulary lacks
-    │   ├── InvalidMessage          JSON, or a provider's payload, that is not a message
+    │   ├── UnknownDialect          no parser dialect of that name
+    │   ├── DialectMismatch         the model's vocabulary lacks the dialect's markers
+    │   ├── InvalidMessage          JSON or a provider's payload that is not a message
     │   ├── InvalidMedia            an image or a recording that cannot be read, or is too large
     │   ├── UnpairedResult          a tool result that answers no call
-    │   ├── Unsupported             a wire, or the model it leads to, cannot carry a part or a message
-    │   ├── UnknownSession          no session, or no entry in it, of that name
-    │   ├── InvalidTool             a tool that cannot be built, or two of one name
+    │   ├── Unsupported             a part or a message that a provider's format cannot express
+    │   ├── UnknownSession          no session, or no entry of a session, has that id
+    │   ├── InvalidTool             a tool that cannot be built, or two tools with the same name
     │   └── ContextOverflow         the prompt does not fit the context window
     ├── CatalogError                models.toml cannot be read
-    ├── ModelMissing                known model, weights not on this machine
-    ├── DownloadFailed              fetching weights failed; what was fetched is kept for a resume
+    ├── ModelMissing                a known model whose weights are not on this machine
+    ├── DownloadFailed              weights could not be fetched
     ├── DiskFull                    not enough free space for the weights
-    ├── HashMismatch                the file is not the one the catalogue promises
+    ├── HashMismatch                the file's hash is not the expected one
     ├── InvalidWeights              the file exists but is not a model that can be loaded
     ├── EngineMissing               the extra with the inference engine is not installed
     ├── BuildFailed                 llama.cpp could not be compiled or installed
     ├── EngineBroken                the engine crashes or computes wrong tokens on this machine
     ├── NotEnoughMemory             the model does not fit into this machine's memory
     ├── TemplateFailed              the model's chat template refused the messages
-    ├── SaveFailed                  a log or a session could not be written; what was there is kept
-    ├── EngineFailed                the engine gave up while computing
+    ├── SaveFailed                  a log or a session could not be written; earlier lines are untouched
+    ├── EngineFailed                the engine reported a failure while computing
     ├── McpFailed                   an MCP server that cannot be started, reached or understood
-    └── ToolError                   raised by a tool: the model is told, and can go on
+    └── ToolError                   raised by a tool; the model reads the text and can go on
         └── InvalidArguments        the model's arguments do not fit the tool
 
-A message is one line that says what is wrong, where, and what to do. The command line prints it as it
-stands and exits with `exit_code`.
+A message is one line that says what is wrong, where, and what to do. The command line prints it unchanged
+and exits with `exit_code`.
 """
 
 from __future__ import annotations
 
 
 class LocalAgentError(Exception):
-    """Anything that localagent itself refuses or cannot do."""
+    """Any error that localagent raises on purpose."""
 
     exit_code = 1
 
@@ -61,19 +61,19 @@ class DialectMismatch(UsageError):
 
 
 class InvalidMessage(UsageError, ValueError):
-    """Not a message, or not a payload of the wire; the text says where."""
+    """Data that is not a message, or not what a provider's format allows; the text says where."""
 
 
 class InvalidMedia(UsageError, ValueError):
-    """Media that cannot be read, are not what they should be, or are too large."""
+    """An image or a recording that cannot be read, has the wrong type or is too large."""
 
 
 class UnpairedResult(UsageError):
-    """A tool result without a call that it answers."""
+    """A tool result that answers no call."""
 
 
 class Unsupported(UsageError):
-    """A part, a message or a media type that the receiving side cannot carry, by name."""
+    """A part, a message or a media type that the receiving side cannot take; the text names it."""
 
 
 class UnknownSession(UsageError):
@@ -81,14 +81,14 @@ class UnknownSession(UsageError):
 
 
 class InvalidTool(UsageError):
-    """A tool that cannot be built, with the parameter at fault, or two that a model cannot tell apart."""
+    """A tool that cannot be built (the text names the parameter at fault), or two with the same name."""
 
 
 class ContextOverflow(UsageError):
     """The prompt is longer than the context window.
 
-    `prompt_tokens` and `context` are both counted in tokens. Without `exact` the counting stopped at
-    `prompt_tokens`, and there are more.
+    `prompt_tokens` and `context` are counts of tokens. If `exact` is False, counting stopped early and the
+    prompt has more than `prompt_tokens`.
     """
 
     def __init__(self, prompt_tokens: int, context: int, exact: bool = True) -> None:
@@ -106,11 +106,11 @@ class CatalogError(LocalAgentError):
 
 
 class ModelMissing(LocalAgentError):
-    """The model is known and its weights are not on this machine."""
+    """The model is known, but its weights are not on this machine."""
 
 
 class DownloadFailed(LocalAgentError):
-    """Weights could not be fetched."""
+    """Weights could not be fetched. What arrived is kept, and the next pull continues from it if it can."""
 
 
 class DiskFull(LocalAgentError):
@@ -118,7 +118,7 @@ class DiskFull(LocalAgentError):
 
 
 class HashMismatch(LocalAgentError):
-    """The file's sha256 differs from the catalogue's."""
+    """The file's hash differs from the one in the catalogue or the repository."""
 
 
 class InvalidWeights(LocalAgentError):
@@ -134,7 +134,7 @@ class BuildFailed(LocalAgentError):
 
 
 class EngineBroken(LocalAgentError):
-    """The engine, as it is installed, crashes or computes wrong tokens on this machine."""
+    """The installed engine crashes or computes wrong tokens on this machine."""
 
 
 class NotEnoughMemory(LocalAgentError):
@@ -146,7 +146,7 @@ class TemplateFailed(LocalAgentError):
 
 
 class SaveFailed(LocalAgentError):
-    """A line could not be appended to a log or a session. What was written before is untouched."""
+    """A line could not be appended to a log or a session. Earlier lines are untouched."""
 
 
 class EngineFailed(LocalAgentError):
@@ -158,7 +158,7 @@ class McpFailed(LocalAgentError):
 
 
 class ToolError(LocalAgentError):
-    """Raised inside a tool: its text becomes the error result that the model reads."""
+    """Raise it in a tool: its text becomes the error result that the model reads."""
 
 
 class InvalidArguments(ToolError):

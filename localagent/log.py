@@ -1,7 +1,6 @@
 """The message log: every message of a run with its context, one JSON line each, for people and for audits.
 
-A line has left this process when `append` returns, so a process that is killed loses at most the line it was
-writing. A log never reads its own file.
+When `append` returns, the system has the line, so a killed process loses at most the line it was writing.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ def default_folder() -> Path:
 
 
 class RunContext(BaseModel):
-    """Where in a run a message was written."""
+    """The run that a message belongs to, and its place in that run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     iteration: NonNegativeInt | None = None
-    """Which turn of the agent loop, from 0."""
+    """Number of the agent's turn, from 0."""
     model: Text | None = None
     timings: Timings | None = None
     metadata: JsonObject = Field(default_factory=dict)
-    """Anything else that the application wants in the log."""
+    """The application's own data for the log."""
 
 
 class LogRecord(BaseModel):
@@ -53,7 +52,7 @@ class LogRecord(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A log that was read: its records in order, and the lines that could not be read."""
+    """The content of a log: its records in order, and the lines that could not be read."""
 
     records: tuple[LogRecord, ...]
     problems: tuple[LineProblem, ...]
@@ -63,7 +62,7 @@ class MessageLog:
     """Appends messages to a file of its own, made with the first message. Threads may share it."""
 
     def __init__(self, folder: Path | str | None = None) -> None:
-        """`folder`: where the file goes; by default see `default_folder`. Raises UsageError."""
+        """`folder`: the folder for the file, by default `default_folder()`. Raises UsageError."""
         self.folder = default_folder() if folder is None else Path(folder).absolute()
         self._path: Path | None = None
         self._descriptor: int | None = None
@@ -73,7 +72,7 @@ class MessageLog:
 
     @property
     def path(self) -> Path | None:
-        """The file; None until something was logged."""
+        """The file; None until the first message is logged."""
         return self._path
 
     def append(
@@ -85,13 +84,13 @@ class MessageLog:
                 logged_at=datetime.now(UTC), thread_id=thread_id, context=context, message=message
             )
             line = record.model_dump_json().encode()
-            _load(line)  # what was changed or made without validation may not be readable again
+            _load(line)  # a message made or changed without validation might not load again
         except ValidationError as error:
             raise InvalidMessage(explain(error, "record")) from None
         except ValueError as error:
             raise InvalidMessage(f"record: {' '.join(str(error).split()):.300}") from None
         if self._owner != os.getpid():
-            self._lock = threading.Lock()  # another thread may have held it when this process was forked
+            self._lock = threading.Lock()  # a new lock after a fork: another thread may have held the old one
         with self._lock:
             if self._closed:
                 raise UsageError("the message log is closed: make a new one")
@@ -99,7 +98,7 @@ class MessageLog:
             append_line(descriptor, line, path)
 
     def close(self) -> None:
-        """Give the file back to the system. Safe to call twice."""
+        """Close the file. Safe to call twice."""
         with self._lock:
             self._closed = True
             self._release()
@@ -111,7 +110,7 @@ class MessageLog:
         self.close()
 
     def _open(self) -> tuple[Path, int]:
-        """The file; a new one after a fork, or when somebody has removed it."""
+        """The open file; a new one after a fork, or if the old one was removed."""
         if self._descriptor is not None and self._path is not None:
             if self._owner == os.getpid() and os.fstat(self._descriptor).st_nlink:
                 return self._path, self._descriptor
@@ -145,7 +144,7 @@ def _stamp() -> str:
 
 
 def read_log(path: Path | str) -> Log:
-    """Everything in a log that can be read. Raises UsageError when there is no such file."""
+    """Read all that can be read of a log. Raises UsageError if there is no such file."""
     reader = LineReader(Path(path), _load)
     try:
         if Path(path).exists() and not Path(path).is_file():

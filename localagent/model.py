@@ -1,6 +1,6 @@
-"""A loaded model: what users hold.
+"""Loading a model, and running turns with it.
 
-`load` finds the weights and the engine, and the dialect that the model writes; `Model` runs turns.
+`load` finds the weights, the engine and the dialect that the model writes; `Model` runs turns.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from localagent.store import Progress
 
 Conversation = str | Message | Mapping[str, Any] | Sequence[Message | Mapping[str, Any]]
-"""The user's words, or messages; a dict is a message of OpenAI's chat completions."""
+"""The user's words, one message or a list of messages; a dict is an OpenAI chat-completions message."""
 
 
 class Model:
-    """A host, the dialect its model writes, and the sampling its authors recommend.
+    """A host, the dialect that its model writes, and the default sampling.
 
     Close it, or use it as a context manager, to free the weights.
     """
@@ -53,9 +53,9 @@ class Model:
         name: str | None = None,
         prices: Prices | None = None,
     ) -> None:
-        """`sampling`: the defaults of every turn. `name`: by default the one in the weights.
+        """`sampling`: defaults for every turn. `name`: by default the name in the weights.
 
-        `prices`: of a million tokens, where there are any.
+        `prices`: per million tokens; None for a model that costs nothing.
         """
         self.host = host
         self.dialect = dialect
@@ -75,11 +75,12 @@ class Model:
     ) -> Iterator[TurnEvent]:
         """Run one turn: parser events as they arrive, then Done with the whole message.
 
-        What the model cannot be sent, such as an image, comes first as a RequestWarning. With `progress` the
-        prefill is reported as it goes, as `Prefilled`.
+        Parts that the model cannot take, such as an image, are left out, and a RequestWarning says so first.
+        With `progress`, `Prefilled` events report how much of the prompt the model has read.
 
-        `messages`: a conversation, or the user's words. `system` goes in front. `cancel`, when set, ends
-        the generation at the next token. Raises UsageError, ContextOverflow, TemplateFailed, EngineFailed.
+        `messages`: a conversation, or the user's words. `system`: instructions placed in front of them.
+        Setting `cancel` ends generation at the next token. Raises UsageError, ContextOverflow,
+        TemplateFailed, EngineFailed.
         """
         conversation = as_conversation(messages, system)
         chosen = self.sampling_with(sampling)
@@ -111,10 +112,10 @@ class Model:
         raise AssertionError("a turn ends in Done")
 
     def sampling_with(self, options: SamplingOptions) -> Sampling:
-        """The model's own sampling with these options in place of its. Raises UsageError."""
+        """The model's default sampling, with `options` replacing some of it. Raises UsageError."""
         if unknown := [name for name in options if name not in SamplingOptions.__annotations__]:
             known = ", ".join(SamplingOptions.__annotations__)
-            raise UsageError(f"no sampling option {unknown[0]!r:.60}: there are {known}")
+            raise UsageError(f"no sampling option {unknown[0]!r:.60}; the options are {known}")
         return dataclasses.replace(self.sampling, **options)  # type: ignore[arg-type]
 
     def render(
@@ -125,10 +126,10 @@ class Model:
         tools: Sequence[ToolSchema] | None = None,
         limit: float = math.inf,
     ) -> Prompt:
-        """The prompt that `stream` would give the model: its text and its ids. Computes nothing but that.
+        """The prompt that `stream` would send: its text and its ids. The model itself does not run.
 
-        Renders to the end, however long it is; with `limit` it may raise ContextOverflow instead when there
-        are more tokens than that. Raises UsageError, TemplateFailed.
+        A long conversation takes time to render. With `limit`, this may stop early and raise ContextOverflow
+        once there are more tokens than that. Raises UsageError, TemplateFailed.
         """
         request = request_for(self.host, as_conversation(messages, system), self.name)
         return render_turn(self.host, self.dialect, request, tools, limit)
@@ -141,7 +142,7 @@ class Model:
         tools: Sequence[ToolSchema] | None = None,
         limit: int | None = None,
     ) -> int:
-        """The tokens of that prompt. Arguments and errors as for `render`."""
+        """The number of prompt tokens that `stream` would send. Arguments and errors as for `render`."""
         most = math.inf if limit is None else limit
         return len(self.render(messages, system=system, tools=tools, limit=most).ids)
 
@@ -159,10 +160,11 @@ class Model:
 
 
 def as_conversation(messages: Conversation, system: str | None = None) -> list[Message]:
-    """The conversation as a list of messages, `system` in front.
+    """The conversation as a list of messages, with `system` in front.
 
-    Dicts are read as those of OpenAI's chat completions, a run of them at a time. Raises UsageError for what
-    is no conversation, with InvalidMessage and UnpairedResult among them, and for an empty prompt.
+    Dicts are read as OpenAI chat-completions messages; neighbouring dicts are read together, so that tool
+    results find their calls. Raises UsageError for an empty prompt and for anything that is not a
+    conversation; InvalidMessage and UnpairedResult are such errors.
     """
     if isinstance(messages, str):
         if not messages.strip():
@@ -181,7 +183,7 @@ def as_conversation(messages: Conversation, system: str | None = None) -> list[M
 
 def _message(value: Any) -> Message:
     if not isinstance(value, BaseMessage):
-        raise UsageError(f"{value!r:.60} is no message: see localagent.messages")
+        raise UsageError(f"{value!r:.60} is not a message: see localagent.messages")
     return cast(Message, value)
 
 
@@ -199,16 +201,16 @@ def load(
 ) -> Model:
     """Load a model: a name in the catalogue, a GGUF file or an MLX folder; None is the catalogue's default.
 
-    Weights that are missing are fetched first, unless `offline` (default: the environment says so);
-    `progress` is told of it. `backend`: by default MLX on Apple silicon and llama.cpp elsewhere, where the
-    model comes for it. `dialect`: a name, or a TOML file that describes one; by default the catalogue's, and
-    with "auto", or where the catalogue says nothing, what the weights say (`detection.detect_dialect`).
-    `context`: tokens. `threads`: of the CPU, for llama.cpp.
+    Missing weights are fetched first, unless `offline` (None: as the environment says), and `progress` is
+    called meanwhile. `backend`: by default MLX on Apple silicon and llama.cpp elsewhere, if the model has
+    weights for it. `dialect`: a name, or a TOML file that describes one; by default the catalogue's. With
+    "auto", or without an entry in the catalogue, the weights decide (`detection.detect_dialect`).
+    `context`: tokens. `threads`: CPU threads, for llama.cpp only.
 
-    What was evaluated is kept for the next turn: `prefix_cache` bounds the bytes in memory for conversations
-    beside the current one (None: 512 MB; 0 keeps nothing at all). `snapshots` also keeps it on disk, under
-    the user's cache or a folder of your own, from one process to the next; whoever reads those files reads
-    the conversation.
+    The evaluated prompt is kept for the next turn. `prefix_cache` limits the bytes of memory for
+    conversations other than the current one (None: 512 MB; 0 keeps nothing at all). `snapshots` also keeps
+    evaluated prompts on disk for later processes, in the user's cache folder or in a folder of your own;
+    anyone who can read those files can read the conversations.
 
     Raises UnknownModel, UnknownDialect, DialectMismatch, ModelMissing, DownloadFailed, InvalidWeights,
     NotEnoughMemory, EngineMissing, EngineBroken, UsageError.
@@ -245,7 +247,7 @@ def _open(engine: Backend, path: Path, context: int | None, threads: int | None,
         from localagent.hosts.mlx.host import MlxHost
 
         if threads is not None:
-            raise UsageError("threads is for llama.cpp: MLX chooses its own")
+            raise UsageError("threads is an option of llama.cpp: MLX chooses its own")
         return MlxHost.load(path, context=context, reuse=reuse)
     from localagent.hosts.llamacpp import LlamaCppHost
 
@@ -260,18 +262,18 @@ def _folder(snapshots: bool | Path | None) -> SnapshotFolder | None:
     try:
         folder = Path(snapshots).expanduser().absolute()
         with suppress(FileNotFoundError, NotADirectoryError):
-            folder.stat()  # raises for what can be no path
+            folder.stat()  # raises for text that cannot be a path, such as one with a NUL
     except (OSError, RuntimeError, TypeError, ValueError) as error:
-        raise UsageError(f"snapshots is {str(snapshots)[:80]!r}, which is no folder: {error}") from error
+        raise UsageError(f"snapshots is {str(snapshots)[:80]!r}, which is not a folder: {error}") from error
     return SnapshotFolder(folder)
 
 
 def _locate(model: str | Path | None, backend: Backend | None) -> tuple[ModelSpec | Path, Backend]:
-    """The catalogue entry, or the path of other weights, and the backend."""
+    """The catalogue entry, or the path of weights that are not in it, and the backend."""
     from localagent.catalog import HOSTED, load_catalog
 
     if backend is not None and backend not in HOSTED:
-        raise UsageError(f"no backend {backend!r}: there are {' and '.join(HOSTED)}")
+        raise UsageError(f"no backend {backend!r}: choose {' or '.join(HOSTED)}")
     catalog = load_catalog()
     if model is None:
         spec = catalog.default_for(backend)
@@ -282,11 +284,11 @@ def _locate(model: str | Path | None, backend: Backend | None) -> tuple[ModelSpe
     elif isinstance(model, Path) or model.endswith(".gguf"):
         raise UnknownModel(f"no such file: {model}")
     elif not model.strip():
-        raise UnknownModel("the model's name is empty: `localagent models list` shows all models")
+        raise UnknownModel("the model name is empty: `localagent models list` shows all models")
     elif "/" in model:
         raise UnknownModel(
-            f"{model!r} is no file or folder, and repository ids are not loaded: fetch its weights and "
-            "give their path"
+            f"{model!r} is not a file or folder, and a repository id cannot be loaded: fetch its weights "
+            "and give their path"
         )
     else:
         spec = catalog.get(model)
@@ -294,16 +296,16 @@ def _locate(model: str | Path | None, backend: Backend | None) -> tuple[ModelSpe
 
 
 def _backend_of(path: Path, asked: Backend | None) -> Backend:
-    """What loads the file or folder at `path`. Raises UsageError when something else was asked for."""
+    """The backend that loads the file or folder at `path`. Raises UsageError if another was asked for."""
     found: Backend = "mlx" if path.is_dir() else "llamacpp"
     if asked is not None and asked != found:
         kind = "a folder, which MLX loads" if path.is_dir() else "a file, which llama.cpp loads"
-        raise UsageError(f"backend is {asked!r}, and {path} is {kind}")
+        raise UsageError(f"backend is {asked!r}, but {path} is {kind}")
     return found
 
 
 def _existing(model: str | Path) -> Path | None:
-    """The path, if `model` is one that exists."""
+    """The path, if `model` is an existing one."""
     try:
         path = Path(model).expanduser()
         return path if str(model).strip() and path.exists() else None

@@ -1,4 +1,4 @@
-"""Old names of modules: importing one works for one more release, with a warning that says the new name."""
+"""Old module names, which still import for one more release with a warning that gives the new name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MOVED = {
 
 
 class _Moved(ModuleType):
-    """A module under its old name: whatever is asked of it comes from the new one."""
+    """A module under its old name; its attributes come from the new module."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -48,7 +48,7 @@ class _Moved(ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Comes last, so it is asked only for modules that are nowhere else."""
+    """Stands last in `sys.meta_path`, so it is asked only for modules that nothing else finds."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -64,6 +64,6 @@ class _Finder(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """Let old names be imported."""
+    """Make the old names importable."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

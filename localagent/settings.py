@@ -1,4 +1,4 @@
-"""The switches in the environment. They are read when they are needed, never at import."""
+"""The environment variables that switch things on or off. They are read when needed, never at import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 OFFLINE = "LOCALAGENT_OFFLINE"
 HUB_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-"""What Hugging Face's own programs go by."""
+"""The variables that Hugging Face's own programs obey."""
 MEMORY_CHECK = "LOCALAGENT_MEMORY_CHECK"
 ENGINE_CHECK = "LOCALAGENT_ENGINE_CHECK"
 
@@ -17,14 +17,15 @@ def switched_on(variable: str) -> bool:
 
 
 def switched_off(variable: str) -> bool:
-    """Whether the variable says no. One that is not set says nothing."""
+    """Whether the variable says no. An unset variable is neither on nor off."""
     return os.environ.get(variable, "").strip().lower() in {"0", "no", "off", "false"}
 
 
 def why_offline(asked: bool | None = None, *, hub: bool = False) -> str:
-    """Why the network must not be used, for a message; "" when it may be.
+    """Why the network must not be used, in words for a message; "" when it may be used.
 
-    What the caller `asked` for goes before the environment. `hub`: it is Hugging Face that would be asked.
+    The caller's own choice, `asked`, overrides the environment. `hub`: the request would go to Hugging Face,
+    so its variables count too.
     """
     if asked is not None:
         return "offline" if asked else ""

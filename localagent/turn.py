@@ -2,7 +2,7 @@
 
     messages + tools --render--> Prompt --generate--> Token --feed--> Event --collect--> AssistantMessage
 
-Everything above (command line, server, agent) reads the one stream of events that is made here.
+The command line, the server and the agent all consume this one stream of events.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from parsers import TextPart as ParsedText
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The last event of a turn: the whole message, and the ids of the tokens the model generated.
+    """The last event of a turn: the whole message, and the ids of the generated tokens.
 
-    `logprobs` has one entry for each of them if `Sampling.logprobs` asked for it; else it is empty.
+    `logprobs` has an entry for each token if `Sampling.logprobs` asked for them; else it is empty.
     """
 
     message: AssistantMessage
@@ -49,9 +49,9 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class BrokenOff:
-    """The last event of a turn that an error or Ctrl-C broke off: what was written until then.
+    """The last event of a turn that an error or Ctrl-C broke off: what the model had written so far.
 
-    The error is raised next. There is no such event where not a word had been written.
+    The error is raised next. If nothing had been written, the error comes without this event.
     """
 
     message: AssistantMessage
@@ -73,11 +73,11 @@ def run_turn(
 ) -> Iterator[TurnEvent]:
     """Run one turn: warnings about the request, parser events as they arrive, then Done.
 
-    With `progress` the prefill is reported too, as `Prefilled`, before the first event. `cancel` ends the
-    generation at the next token, and the turn still ends in Done. Closing the iterator ends it without.
-    `name` is what the message calls the model, by default what the weights call it. `prices` make the cost
-    of its usage. A turn that ends in calls has the stop reason "tool_calls". Raises UsageError,
-    TemplateFailed, ContextOverflow, EngineFailed; a turn that breaks off midway yields BrokenOff first.
+    With `progress`, `Prefilled` events report the prefill before the first event. Setting `cancel` ends the
+    generation at the next token, and the turn still ends in Done; closing the iterator ends it without Done.
+    `name`: the model's name in the message, by default the one in the weights. `prices`: for the cost in its
+    usage. A turn that ends in calls has the stop reason "tool_calls". Raises UsageError, TemplateFailed,
+    ContextOverflow, EngineFailed; a turn that breaks off midway yields BrokenOff first.
     """
     request = request_for(host, messages, name)
     prompt = render_turn(host, dialect, request, tools)
@@ -94,7 +94,7 @@ def run_turn(
                 continue
             draft.take(token)
             if token.end and token.text not in dialect.markers:
-                continue  # the engine's end token means nothing to this dialect; `raw` keeps it
+                continue  # an end token that is no marker of this dialect is only for `raw`
             for event in parser.feed(token.text, token.special):
                 draft.collector.add(event)
                 yield event
@@ -114,7 +114,7 @@ def run_turn(
 
 @dataclass(slots=True)
 class _Draft:
-    """A turn while it is written."""
+    """A turn in progress."""
 
     model: str
     prices: Prices | None = None
@@ -141,7 +141,7 @@ class _Draft:
         )
 
     def broken(self, prompt: Prompt, error: BaseException) -> AssistantMessage:
-        """What there is of the turn that `error` broke off."""
+        """The part of the turn that was written before `error`."""
         usage = self._priced(Usage(input=len(prompt.ids), output=len(self.ids)))
         if isinstance(error, KeyboardInterrupt):
             return self._message(stop_reason="cancelled", usage=usage)

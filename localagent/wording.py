@@ -1,4 +1,4 @@
-"""How names, sizes and other people's text are put into messages of one line."""
+"""Names, sizes and text from outside, made fit for a one-line message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 def one_line(text: str, limit: int | None = None) -> str:
     """The text on one line, cut to `limit` characters."""
-    # Splitting a text of megabytes to show a line of it would take longer than all the rest.
+    # Only the beginning is split: the text may be megabytes, and one line of it is shown.
     line = " ".join((text if limit is None else text[: 4 * limit]).split())
     if limit is None or (len(line) <= limit and len(text) <= 4 * limit):
         return line
@@ -15,24 +15,24 @@ def one_line(text: str, limit: int | None = None) -> str:
 
 
 def quoted(text: str, limit: int = 60) -> str:
-    """Somebody else's text in an error: as it is where it is short and plain, else escaped and cut."""
+    """Text from outside, for an error message: unchanged if it is short and plain, else escaped and cut."""
     return text if text.isprintable() and len(text) <= limit else f"{text!r:.{limit}}"
 
 
 def listed(names: Iterable[str], limit: int = 20) -> str:
-    """The names on one line, at most so many; "none" if there are none."""
+    """The names on one line, at most `limit` of them; "none" if there are none."""
     every = [quoted(name) for name in names]
     more = f" and {len(every) - limit} more" if len(every) > limit else ""
     return (", ".join(every[:limit]) or "none") + more
 
 
 def writable(text: str) -> str:
-    """The text with lone surrogates, which UTF-8 cannot write, spelt out."""
+    """The text with lone surrogates, which UTF-8 cannot encode, as escapes."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def size_text(size: int | None) -> str:
-    """Bytes in decimal units, as shops and file managers count them."""
+    """A number of bytes in decimal units, as disks are sold."""
     if size is None:
         return "size unknown"
     if size >= 1e9:

@@ -291,7 +291,7 @@ def test_a_dialect_may_be_a_path(tmp_path):
     other = tmp_path / "mine.txt"
     other.write_text("")
     for name in (other, str(other)):
-        with pytest.raises(UnknownDialect, match=r"mine\.txt has another ending: .* ends in \.toml"):
+        with pytest.raises(UnknownDialect, match=r"mine\.txt is not a \.toml file"):
             find_dialect(name)
     with pytest.raises(UnknownDialect, match="no such file"):
         find_dialect(tmp_path / "nothing")

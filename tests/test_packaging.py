@@ -286,7 +286,7 @@ def test_a_copy_without_metadata_names_no_command(wheel, tmp_path):
         text=True,
         check=True,
     )
-    assert done.stdout == f"None install what the extra 'mcp' of {NAME} names\n"
+    assert done.stdout == f"None install the packages of the extra 'mcp' of {NAME}\n"
 
 
 def test_commands_are_quoted_for_windows_there(monkeypatch):

@@ -182,13 +182,13 @@ def test_loading_what_is_not_there(tmp_path):
         load("smolm2-135m")
     with pytest.raises(UnknownModel, match="no such file"):
         load(tmp_path / "nothing.gguf")
-    with pytest.raises(UnknownModel, match="repository ids are not loaded"):
+    with pytest.raises(UnknownModel, match="a repository id cannot be loaded"):
         load("LiquidAI/LFM2-350M-GGUF")
     with pytest.raises(ModelMissing, match="offline"):
         load("lfm2-350m", backend="mlx", offline=True)
     with pytest.raises(InvalidWeights, match=r"config\.json"):
         load(tmp_path)
-    with pytest.raises(UnknownDialect, match=r"no dialect 'klingon': there are .*lfm2.*plain"):
+    with pytest.raises(UnknownDialect, match=r"no dialect 'klingon': choose .*lfm2.*plain"):
         load(dialect="klingon")
     with pytest.raises(UsageError, match="no backend 'vllm'"):
         load(backend="vllm")

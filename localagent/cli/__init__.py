@@ -18,10 +18,10 @@ def main() -> None:
             code = complain("interrupted", 130)
         sys.stdout.flush()
     except BrokenPipeError:
-        discard(sys.stdout)  # whoever read our output has left: there is nobody to say it to
+        discard(sys.stdout)  # the reader of our pipe has gone, so there is nobody to tell
         code = 1
     except OutputLost as error:
-        discard(sys.stdout)  # or the interpreter tries again at exit, and complains
+        discard(sys.stdout)  # else the interpreter flushes again at exit and prints a traceback
         code = complain(str(error), 1)
     sys.exit(code)
 
@@ -59,7 +59,7 @@ def _run() -> int:
 
 
 def complain(message: str, code: int) -> int:
-    """Say what is wrong, on one line; returns the exit code."""
+    """Print what is wrong, on one line, and return the exit code."""
     from localagent.cli.terminal import printable
 
     print(f"localagent: {printable(' '.join(message.split()))}", file=sys.stderr)  # noqa: T201

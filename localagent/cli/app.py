@@ -13,7 +13,7 @@ app = typer.Typer(
     help="Language models on the machine in front of you, with tool calls that work.",
     epilog="Start with: localagent run 'Name three colours.'",
     no_args_is_help=True,
-    rich_markup_mode=None,  # panels would cost more time than all the rest of --help
+    rich_markup_mode=None,  # drawing panels takes longer than everything else in --help
     add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -51,7 +51,7 @@ def run(
         typer.Argument(
             metavar="WORD",
             show_default=False,
-            help="What to say to the model; what is piped in follows below it. - waits for the pipe.",
+            help="The prompt; text from a pipe is added below it. - as the last word waits for the pipe.",
         ),
     ] = None,
     as_json: Annotated[
@@ -61,13 +61,13 @@ def run(
 ) -> None:
     """Ask once and print the answer as it is written.
 
-    The prompt is the words, joined by spaces, and below them, after an empty line, all that comes through a
-    pipe or from a file; without words it is that alone. A terminal is not read. A pipe that gives nothing for
-    60 seconds is an error: </dev/null says that there is no input, and - as the last word waits for as long
-    as it takes. Put -- before a prompt that begins with a hyphen.
+    The prompt is the words, joined by spaces. Text from a pipe or a file follows them after an empty line; it
+    may also be the whole prompt. A terminal is not read. A pipe that sends nothing for 60 seconds is an
+    error: use </dev/null if there is no input, or - as the last word to wait as long as it takes. Put --
+    before a prompt that begins with a hyphen.
 
-    Weights that are not on this machine are fetched first. With tools the model may call them on the way to
-    its answer. Tools that change something ask first; where nobody can be asked, they run only with --allow.
+    Missing weights are fetched first. With --tools the model may call tools before it answers. Tools that
+    change something ask first; where nobody can answer, they run only with --allow.
 
     \b
     Examples:
@@ -91,20 +91,20 @@ def chat(
     resume: Annotated[
         str | None,
         typer.Option(
-            "--resume", "-r", metavar="ID", help="Go on with a session; `last` is the one that changed last."
+            "--resume", "-r", metavar="ID", help="Continue a session; `last` is the one changed last."
         ),
     ] = None,
     no_save: Annotated[
-        bool, typer.Option("--no-save", help="Keep nothing: neither the conversation nor what you type.")
+        bool, typer.Option("--no-save", help="Save nothing: neither the conversation nor what you type.")
     ] = False,
 ) -> None:
-    """Talk with a model. Ctrl-C stops an answer, /exit leaves, /help tells the rest.
+    """Talk with a model. Ctrl-C stops an answer, /exit leaves, /help lists all commands.
 
-    What is said is kept on this machine; see `localagent sessions`. So is what the model has read of it, so
-    that going on begins at once; see `localagent cache`. What you type at the prompt can be recalled there
-    later: it is kept in $LOCALAGENT_HOME/chat-history, or in the user's folder for states. With tools the
-    model may call them; those that change something ask first. When the context window fills up, what was
-    said first is summarised.
+    The conversation is saved on this machine; see `localagent sessions`. So is the evaluated prompt, so that
+    a resumed chat need not be read again; see `localagent cache`. What you type is saved too, in
+    $LOCALAGENT_HOME/chat-history or in your user folder for state, and the arrow keys bring it back. With
+    --tools the model may call tools; those that change something ask first. When the context window fills
+    up, the oldest part of the conversation is summarised.
 
     \b
     Examples:
@@ -123,7 +123,7 @@ def chat(
 def tools(
     as_json: Annotated[bool, typer.Option("--json", help="Print the tools' schemas as JSON.")] = False,
 ) -> None:
-    """List the tools that ship, by the names for --tools.
+    """List the tools that come with localagent, by the names that --tools takes.
 
     \b
     Examples:
@@ -143,7 +143,7 @@ def parse(
             "--dialect",
             "-d",
             metavar="NAME|FILE|auto",
-            help="The output format: a name from --list, a TOML file, or auto: told from the output.",
+            help="The output format: a name from --list, a TOML file, or auto to detect it.",
         ),
     ] = "lfm2",
     jsonl: Annotated[
@@ -158,13 +158,13 @@ def parse(
 ) -> None:
     """Parse model output from standard input.
 
-    Without --jsonl the input is one raw output and the result a readable view. With it every line in is an
-    object with `id` and one of `text`, `chunks` (strings) or `pieces` ({text, special}), and optionally
-    `tools`, `inside` ("reasoning") and `finish` ("stop" or "length"); every line out has `id`, `content`,
-    `reasoning`, `tool_calls`, `malformed`, `segments` and `events`, or `id` and `error`.
+    Without --jsonl the input is one raw output, and the result is printed for people. With --jsonl each input
+    line is an object with `id` and one of `text`, `chunks` (strings) or `pieces` ({text, special}), and
+    optionally `tools`, `inside` ("reasoning") and `finish` ("stop" or "length"). Each output line has `id`,
+    `content`, `reasoning`, `tool_calls`, `malformed`, `segments` and `events`, or `id` and `error`.
 
-    With --dialect auto the output itself tells its dialect, if calls in it can be read without anything
-    malformed; --jsonl names it as `dialect`. A file describes a dialect of your own: see parsers/README.md.
+    --dialect auto finds the dialect in which the output has calls and nothing malformed; with --jsonl the
+    answer names it as `dialect`. A TOML file describes a dialect of your own: see parsers/README.md.
 
     \b
     Examples:
@@ -187,11 +187,11 @@ def doctor(
         float, typer.Option(min=0.1, max=3600, help="Seconds that an engine may take to answer.")
     ] = 120,
 ) -> None:
-    """Show what works on this machine, and how to mend what does not.
+    """Show what works on this machine, and how to fix what does not.
 
-    Runs a small model on each engine, as it is and quantized, in a process of its own, and compares what it
-    writes with what it must write. Looks at memory, disk, folders, models and settings. Changes
-    nothing and uses no network. The exit code is 0 when an engine works, else 1.
+    Runs a small model on each engine, unquantized and quantized, in a separate process, and compares its
+    tokens with the right ones. Checks memory, disk, folders, models and settings. Changes nothing and uses
+    no network. The exit code is 0 if any engine works, else 1.
 
     \b
     Examples:

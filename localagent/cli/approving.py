@@ -1,8 +1,8 @@
 """Asking a person on the terminal whether calls may run.
 
-Nothing runs without a yes: the end of the input and Ctrl-C deny everything that is left, and Ctrl-C stops the
-answer as well. What was typed before the question appeared is not an answer. A call is shown in full, and
-what a terminal would hide is escaped.
+Nothing runs without a yes. The end of the input and Ctrl-C deny all remaining calls, and Ctrl-C stops the
+answer as well. Keys pressed before the question appeared do not count. A call is shown in full, and
+characters that a terminal would hide are escaped.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from localagent.errors import InvalidArguments
 from localagent.messages import parse_object
 
 CHOICES = "{}: yes, no, always, never, edit or stop? "
-"""The question repeats the name: long arguments push the call itself off the screen."""
+"""The question repeats the tool's name, since long arguments may push the call itself off the screen."""
 STOPPED = Deny("the user stopped")
-NOBODY = "nobody is there to be asked: --allow {} lets it run"
+NOBODY = "nobody is here to approve it: --allow {} lets it run"
 
 
 class TerminalApprover:
-    """Asks about one call after the other. In a pipe, where nobody can answer, it denies."""
+    """Asks about each call in turn. In a pipe, where nobody can answer, it denies them all."""
 
     def __init__(self, say: Callable[[str], None], stop: Callable[[], threading.Event | None]) -> None:
-        """`stop` gives the event that ends the present run."""
+        """`stop` returns the event that cancels the current run."""
         self._say = say
         self._stop = stop
 
     def __call__(self, requests: Sequence[ApprovalRequest]) -> list[Decision]:
-        """A decision for each of the calls of a turn."""
+        """A decision for each call of the turn."""
         if not on_terminal():
             return [Deny(NOBODY.format(request.tool.name)) for request in requests]
         _forget_typed()
@@ -57,7 +57,7 @@ class TerminalApprover:
         place = f" ({number} of {count})" if count > 1 else ""
         name = request.tool.name
         if request.changed:
-            self._say(f"{name} has changed since you always allowed it")
+            self._say(f"{name} has changed since you answered 'always'")
         self._say(f"may it run{place}? {name}({request.call.described_arguments})")
         while True:
             match _typed(CHOICES.format(name)).strip().lower():
@@ -75,12 +75,10 @@ class TerminalApprover:
                     if (arguments := self._edited(request)) is not None:
                         return Edit(arguments)
                 case _:
-                    self._say(
-                        "y runs it, n does not, a and never decide for the tool, e changes the arguments"
-                    )
+                    self._say("y runs it, n does not, a and never decide for the tool, e edits the arguments")
 
     def _edited(self, request: ApprovalRequest) -> dict[str, Any] | None:
-        """The arguments as the user changes them; None when they were left alone."""
+        """The arguments as the user edited them; None if they were left unchanged."""
         text = _visible(json.dumps(request.call.arguments, ensure_ascii=False))
         while True:
             text = _typed("arguments: ", text)
@@ -98,12 +96,12 @@ class TerminalApprover:
 
 
 def _visible(text: str) -> str:
-    """JSON with the characters that nobody could see as escapes, which mean the same."""
+    """JSON with invisible characters as escapes, which mean the same."""
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def _forget_typed() -> None:
-    """Drop the keys that were pressed before the question appeared."""
+    """Drop keys pressed before the question appeared: they were meant for something else."""
     from prompt_toolkit.application import get_app_session
     from prompt_toolkit.input.typeahead import clear_typeahead
 

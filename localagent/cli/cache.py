@@ -1,4 +1,4 @@
-"""`localagent cache`: what models have read of conversations, kept on disk.
+"""`localagent cache`: evaluated conversations kept on disk.
 
 Results go to stdout, questions to stderr.
 """
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
     from localagent.hosts.prefix import SnapshotFolder
 
-app = typer.Typer(
-    help="Evaluated conversations on disk, which begin without reading them again.", no_args_is_help=True
-)
+app = typer.Typer(help="Evaluated conversations on disk, which need not be read again.", no_args_is_help=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
@@ -29,9 +27,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 def list_snapshots(as_json: AsJson = False) -> None:
     """Show what is kept, by model.
 
-    One line per conversation that a model has read; the one used last comes last. They lie in
-    $LOCALAGENT_HOME/prefixes, or in the user's cache folder, within 1 GB per model and 4 GB in all: what was
-    used least recently goes first.
+    One line per evaluated conversation, the most recently used last. They are in $LOCALAGENT_HOME/prefixes,
+    or in the user's cache folder, and take at most 1 GB per model and 4 GB in all: the least recently used
+    are removed first.
 
     \b
     Examples:
@@ -58,7 +56,7 @@ def list_snapshots(as_json: AsJson = False) -> None:
 def clear(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Remove all that is kept. Conversations stay: only reading them takes its time again.
+    """Remove all of it. The conversations themselves stay; models have to read them again.
 
     \b
     Examples:

@@ -1,8 +1,8 @@
 """`localagent chat`: a conversation in the terminal.
 
-Ctrl-C stops the answer, and what was written of it stays in the conversation; at the prompt it clears the
-line. Ctrl-D and /exit leave. With a pipe instead of a terminal, each line is a turn. What is said is saved to
-a session as it is said. The model may call the tools it was given; some of them only after the user agrees.
+Ctrl-C stops the answer, and the part already written stays in the conversation; at the prompt it clears the
+line. Ctrl-D and /exit leave. With a pipe instead of a terminal, each line is a turn. Every message is saved
+to a session as it comes. The model may call its tools, some of them only after the user agrees.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from localagent.errors import ContextOverflow, LocalAgentError
 from localagent.messages import AssistantMessage
 from localagent.wording import one_line
 
-_COMMAND = re.compile(r"/[a-z]*(\s|$)")  # a path is no command
+_COMMAND = re.compile(r"/[a-z]*(\s|$)")  # a name only: a path such as /tmp/x is not a command
 
 HELP = """\
 /help             show this
-/system TEXT      set the instructions and start anew; without TEXT show them
-/clear            forget the conversation, keep the instructions
+/system TEXT      set the instructions and start a new conversation; without TEXT show them
+/clear            start a new conversation with the same instructions
 /history          show the conversation so far
 /tools            show the tools, and which of them ask before they run
-/compact          summarise what was said, to make room
+/compact          summarise the conversation to make room
 /exit             leave (also Ctrl-D)
 Ctrl-C            stop the answer; at the prompt, clear the line
-Alt-Enter         a new line in what you type"""
+Alt-Enter         start a new line within a message"""
 
 
 class Chat:
@@ -55,10 +55,10 @@ class Chat:
         stats: bool,
         typed: Path | None = None,
     ) -> None:
-        """`make_agent` is given the approver that asks in this chat.
+        """`make_agent` takes the approver that asks in this chat.
 
-        `open_things`: the model and the servers, which are closed when the user leaves.
-        `typed`: the file that keeps what the user types; None keeps nothing.
+        `open_things`: the model and the MCP servers, closed when the user leaves.
+        `typed`: the file for the input history; None saves none.
         """
         self._conversation = conversation
         self._open_things = open_things
@@ -102,7 +102,7 @@ class Chat:
             chat = cls(make_agent, conversation, opened, stats=stats, typed=typed)
             opened.enter_context(
                 stack.pop_all()
-            )  # only now: an agent that is refused must not leave them open
+            )  # only now: if making the agent fails, `stack` must still close them
             return chat
 
     def run(self) -> None:
@@ -120,12 +120,12 @@ class Chat:
     # -- turns ----------------------------------------------------------------------------------------
 
     def _answer(self, text: str) -> None:
-        """One request and all that it takes; a refused one leaves the conversation as it was."""
+        """Answer one request. If it fails before the model writes, the conversation is as before."""
         self._follow(lambda cancel: self._agent.run(text, history=self._conversation, cancel=cancel))
         self._conversation.forget_unanswered()
 
     def _follow(self, start: Callable[[threading.Event], Iterable[AgentEvent]]) -> None:
-        """Show what happens, until the end or until Ctrl-C."""
+        """Show the events of a run until it ends or Ctrl-C stops it."""
         self._view = view = StreamView()
         self._interrupts.cancel = cancel = threading.Event()
         try:
@@ -146,7 +146,7 @@ class Chat:
             self._interrupts.cancel = None
 
     def _say(self, text: str) -> None:
-        """Say something on a line of its own, since an answer may be half written."""
+        """Print a line of its own, even if an answer is half written."""
         self._view.end()
         say(text)
 
@@ -154,7 +154,7 @@ class Chat:
         if done.stop_reason == "cancelled":
             say("(stopped)")
         elif done.stop_reason == "length":
-            say("(cut off: the token limit or the context window is reached)")
+            say("(cut off: the token limit or the end of the context window was reached)")
         if self._stats:
             print_stats(done)
 
@@ -165,11 +165,11 @@ class Chat:
         name, _, argument = line.strip().partition(" ")
         command = self._commands.get(name)
         if command is None:
-            say(f"no command {name}: /help shows what there is")
+            say(f"no command {name}: /help lists the commands")
             return True
         try:
             return command(argument.strip())
-        except LocalAgentError as error:  # of tools, which servers change as they like
+        except LocalAgentError as error:  # an MCP server may have changed its tools
             complain(error)
             return True
 
@@ -220,9 +220,9 @@ def complain(error: LocalAgentError) -> None:
 
 
 class Interrupts:
-    """What Ctrl-C does while nobody is typing: it cancels the answer that runs, and nothing else.
+    """Ctrl-C while nobody is typing cancels the current answer and nothing else.
 
-    In a pipe, where nobody types, it ends the program between answers as usual.
+    With a pipe, Ctrl-C between answers ends the program as usual.
     """
 
     def __init__(self) -> None:

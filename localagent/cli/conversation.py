@@ -1,8 +1,7 @@
-"""What is said in `localagent chat`, and the session that keeps it: the history of its agent.
+"""The conversation of `localagent chat` and the session that saves it, as the agent's history.
 
-The conversation goes on whatever happens to its session; if that can no longer be written, the user is told
-once. What the user says is saved together with the first word of the answer, so that a turn that was refused
-leaves no trace.
+The conversation goes on whatever happens to its session; if the session can no longer be written, the user
+is told once. A user message is saved only when its answer begins, so that a refused turn leaves no trace.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from localagent.session import Entry, MessageEntry, Session, SessionStore
 
 
 class Conversation:
-    """A `History` for the agent."""
+    """The agent's `History`, saved to a session if there is one."""
 
     def __init__(
         self,
@@ -46,41 +45,41 @@ class Conversation:
     def open(
         cls, say: Callable[[str], None], *, system: str | None, resume: str | None, save: bool
     ) -> Conversation:
-        """A new conversation, or the one to go on with. Raises UnknownSession, UsageError."""
+        """A new conversation, or the resumed one. Raises UnknownSession, UsageError."""
         if resume is None:
             return cls(say, system=system, store=SessionStore() if save else None)
         if system is not None:
             raise UsageError(
-                "a session has its own instructions: leave out --system, or say /system in the chat"
+                "a resumed session has its own instructions: leave out --system, or use /system in the chat"
             )
         store = SessionStore()
         session = store.open(resume)
         if problems := len(session.problems):
             lines = "line" if problems == 1 else "lines"
             say(f"({problems:,} {lines} of {session.id} could not be read: see `localagent sessions show`)")
-        say(f"(going on with {session.id}: {session.title or 'nothing said yet'}; /history shows it)")
+        say(f"(continuing {session.id}: {session.title or 'nothing said yet'}; /history shows it)")
         if _step_back(session):
-            say("(your last words in it had no answer: they stay in the session and are not sent)")
+            say("(your last message in it has no answer: it stays in the session and is not sent)")
         told = [message.text for message in session.context() if isinstance(message, SystemMessage)]
         system = "\n\n".join(told) or None
         return cls(say, system=system, store=store if save else None, session=session)
 
     def messages(self) -> list[Message]:
-        """What the model is sent."""
+        """The messages that are sent to the model."""
         return [*self._messages, *self._asked]
 
     def append(self, message: Message) -> None:
-        """Add what was said."""
+        """Add a message, and save it unless it still waits for an answer."""
         self._asked.append(message)
         if not isinstance(message, UserMessage):
             self._answered()
 
     def forget_unanswered(self) -> None:
-        """Take back what the user said if nothing came of it."""
+        """Remove the user's message if no answer came."""
         self._asked.clear()
 
     def compact(self, summary: str, kept: int, tokens_before: int | None = None) -> None:
-        """Let `summary` stand for all but the last `kept` messages; what has no answer goes on waiting."""
+        """Replace all but the last `kept` messages by `summary`; an unanswered one stays pending if kept."""
         if kept < len(self._asked):
             self._answered()
         else:
@@ -104,7 +103,7 @@ class Conversation:
         self._save()
 
     def restart(self, system: str | None) -> None:
-        """Forget all but the instructions; the session keeps it."""
+        """Start again with the instructions only; the old messages stay in the session."""
         self.system = system
         self._messages = _instructions(system)
         self._saved = 0
@@ -118,7 +117,8 @@ class Conversation:
             if self._session is None:
                 self._session = self._store.create()
                 self.say(
-                    f"(kept in {self._session.file}; go on with: localagent chat --resume {self._session.id})"
+                    f"(saved in {self._session.file}; "
+                    f"continue with: localagent chat --resume {self._session.id})"
                 )
             if flush:
                 self._session.flush()
@@ -130,7 +130,7 @@ class Conversation:
 
     def _give_up(self, error: LocalAgentError) -> None:
         self._store = self._session = None
-        self.say(f"localagent: {error}; this conversation goes on and is no longer kept")
+        self.say(f"localagent: {error}; this conversation goes on and is no longer saved")
 
 
 def _instructions(system: str | None) -> list[Message]:
@@ -138,7 +138,7 @@ def _instructions(system: str | None) -> list[Message]:
 
 
 def _step_back(session: Session) -> bool:
-    """Go back to before words that have no answer: two turns of the user in a row confuse models."""
+    """Go back to before an unanswered message: two user turns in a row confuse models."""
     path = session.path()
     start = len(path)
     while start and _is_unanswered(path[start - 1]):
@@ -152,7 +152,7 @@ def _step_back(session: Session) -> bool:
 
 
 def _is_unanswered(entry: Entry) -> bool:
-    """Whether it is a user's words, or a message among them that neither the model nor a tool wrote."""
+    """Whether it is a message that neither the model nor a tool wrote."""
     if not isinstance(entry, MessageEntry):
         return False
     message = entry.message

@@ -1,10 +1,10 @@
-"""What comes in: the prompt of `run`, and the lines that are typed in a chat.
+"""Input: the prompt of `run`, and the lines typed in a chat.
 
-The prompt is the words of the command line and the text of standard input. What is piped in always joins it:
-without it, another question would be answered. A terminal is not read unless `-` asks for it, and a standard
-input that is closed or empty counts as none. A pipe that stays open and gives nothing cannot be told from a
-slow one, so the command waits for its first byte, says so, and gives up in the end: a prompt that may lack
-its second half is not answered. With `-` it waits as long as it takes.
+The prompt is the words of the command line and the text of standard input. Piped text always belongs to it:
+a prompt without it would be another question. A terminal is read only if `-` asks for it, and a closed or
+empty standard input counts as none. A pipe that stays open and sends nothing may just be slow, so the command
+waits for its first byte, says so, and gives up after `PATIENCE`, rather than answer half a prompt. With `-`
+it waits as long as it takes.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
 
 PATIENCE = 60.0
-"""Seconds for the first byte of a pipe that nobody asked for with `-`."""
+"""Seconds to wait for a pipe's first byte when `-` was not given."""
 SOON = 2.0
-"""Seconds after which a terminal is told that the command waits."""
+"""Seconds of waiting after which a user on a terminal is told."""
 LIMIT = 256 << 20
-"""Bytes, far above any context window: an endless input must not fill the memory."""
+"""Bytes of standard input, far more than any context window holds: endless input must not fill memory."""
 
 
 def whole_prompt(words: Sequence[str]) -> str:
-    """The words, and below them, after an empty line, what is piped in. Raises UsageError.
+    """The words, then an empty line and the piped text. Raises UsageError.
 
     A last word `-` stands for standard input.
     """
@@ -44,7 +44,7 @@ def whole_prompt(words: Sequence[str]) -> str:
     given = read_text(_read(sys.stdin.fileno(), asked))
     prompt = "\n\n".join(part for part in (said, given) if part.strip())
     if not prompt:
-        raise UsageError("the prompt is empty: say something to the model, in words or through a pipe")
+        raise UsageError("the prompt is empty: give it as words or through a pipe")
     return prompt
 
 
@@ -74,7 +74,7 @@ def _read(descriptor: int, asked: bool) -> bytes:
     if os.isatty(descriptor):
         if not asked:
             return b""
-        say("(type the prompt, then Ctrl-D on a line of its own)")
+        say("(type the prompt, then press Ctrl-D on an empty line)")
     pieces: list[bytes] = []
     room = LIMIT
     try:
@@ -84,27 +84,27 @@ def _read(descriptor: int, asked: bool) -> bytes:
             room -= len(piece)
             if room < 0:
                 raise UsageError(
-                    f"standard input is longer than {LIMIT >> 20} MB: no model reads that at once"
+                    f"standard input is longer than {LIMIT >> 20} MB, more than any model can read at once"
                 )
     except OSError as error:
-        if error.errno == errno.EBADF:  # open for writing only, which is as good as closed
+        if error.errno == errno.EBADF:  # open for writing only, so there is nothing to read
             return b""
         raise UsageError(f"standard input cannot be read: {error.strerror or error}") from error
     return b"".join(pieces)
 
 
 def _await_first(descriptor: int, asked: bool) -> None:
-    if sys.platform == "win32" or os.isatty(descriptor):  # on Windows select is for sockets only
+    if sys.platform == "win32" or os.isatty(descriptor):  # on Windows select takes sockets only
         return
     if select([descriptor], [], [], SOON)[0]:
         return
     if sys.stderr.isatty():
-        say("(waiting for standard input, which is open; </dev/null says that there is none)")
+        say("(waiting for standard input; use </dev/null if there is none)")
     if asked or select([descriptor], [], [], PATIENCE - SOON)[0]:
         return
     raise UsageError(
-        f"standard input is open and has given nothing for {PATIENCE:g} seconds: "
-        "</dev/null says that there is none, - as the last word waits for it"
+        f"standard input is open and has sent nothing for {PATIENCE:g} seconds: "
+        "use </dev/null if there is no input, or - as the last word to wait for it"
     )
 
 
@@ -112,7 +112,7 @@ def _next_piece(descriptor: int) -> bytes:
     while True:
         try:
             return os.read(descriptor, 1 << 20)
-        except BlockingIOError:  # whoever shares the pipe made it non-blocking
+        except BlockingIOError:  # another process that shares the pipe made it non-blocking
             select([descriptor], [], [])
 
 
@@ -124,7 +124,7 @@ def typed_file() -> Path:
 def typed_lines(kept: Path | None, commands: Collection[str]) -> Iterator[str]:
     """What the user types, a message at a time, until Ctrl-D or the end of the input.
 
-    `kept`: the file that keeps it, in a terminal, so that it can be recalled; None keeps nothing.
+    `kept`: the file for the history of a terminal's input; None saves none.
     """
     if not on_terminal():
         for data in sys.stdin.buffer:
@@ -133,7 +133,7 @@ def typed_lines(kept: Path | None, commands: Collection[str]) -> Iterator[str]:
     from prompt_toolkit.patch_stdout import StdoutProxy
 
     class Above(StdoutProxy):
-        """Messages that arrive meanwhile, such as of a server that fails, go above the line being typed."""
+        """Puts messages that arrive meanwhile, such as a server's failure, above the line being typed."""
 
         def write(self, data: str) -> int:
             return super().write(printable(data))
@@ -164,7 +164,7 @@ def _prompt_session(kept: Path | None, commands: Collection[str]) -> PromptSessi
 
     class KeptHistory(FileHistory):
         def store_string(self, string: str) -> None:
-            with suppress(OSError):  # a full disk is no reason not to talk
+            with suppress(OSError):  # the chat goes on without a history on a full disk
                 super().store_string(string)
 
     keys = KeyBindings()
@@ -175,7 +175,7 @@ def _prompt_session(kept: Path | None, commands: Collection[str]) -> PromptSessi
 
     history: History = InMemoryHistory()
     if kept is not None:
-        with suppress(OSError):  # nor is a home that cannot be written
+        with suppress(OSError):  # and in a home folder that cannot be written
             kept.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(kept, os.O_RDWR | os.O_CREAT, 0o600))
             history = KeptHistory(str(kept))

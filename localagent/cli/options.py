@@ -20,7 +20,7 @@ _SAMPLING = {each.name: each for each in dataclasses.fields(Sampling)}
 
 
 def _of_sampling(name: str, more: str = "") -> Any:
-    """The option of that name, as `Sampling` declares it."""
+    """A sampling option, with the range and the meaning that `Sampling` gives."""
     told = _SAMPLING[name].metadata
     least = told["numbers"].least
     return typer.Option(min=least if least > float("-inf") else None, help=f"{told['meaning']}{more}")
@@ -28,7 +28,7 @@ def _of_sampling(name: str, more: str = "") -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """Which model answers, how it is loaded and how it is sampled."""
+    """Which model answers, how it is loaded and how its tokens are sampled."""
 
     model: Annotated[
         str | None,
@@ -49,19 +49,17 @@ class ModelOptions:
     context: Annotated[
         int | None, typer.Option(min=1, help="Context window in tokens. Default: the model's, up to 32,768.")
     ] = None
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: the cores there are.")] = (
-        None
-    )
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: one per core.")] = None
 
     def sampling(self) -> SamplingOptions:
-        """What was given of the options of sampling; for the others the model has its own."""
+        """The sampling options that were given; the model's defaults apply to the others."""
         given = {name: getattr(self, name) for name in self.__slots__ if name in _SAMPLING}
         return cast(SamplingOptions, {name: value for name, value in given.items() if value is not None})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ToolOptions:
-    """Which tools the model may call, and which of the calls are asked about."""
+    """Which tools the model may call, and which calls need approval."""
 
     tools: Annotated[
         list[str] | None,
@@ -74,14 +72,14 @@ class ToolOptions:
         typer.Option(
             "--root",
             metavar="FOLDER",
-            help="What the tools for files may see. Default: here.",
+            help="The folder that file tools are confined to. Default: this one.",
             show_default=False,
         ),
     ] = Path()
     mcp: Annotated[
         Path | None,
         typer.Option(
-            "--mcp", metavar="FILE", help="MCP servers whose tools to use: a file with `mcpServers`."
+            "--mcp", metavar="FILE", help="Use the tools of the MCP servers in this `mcpServers` file."
         ),
     ] = None
     allow: Annotated[
@@ -92,7 +90,7 @@ class ToolOptions:
     ] = None
     ask: Annotated[
         list[str] | None,
-        typer.Option("--ask", metavar="TOOL", help="Ask before this tool runs, also if it changes nothing."),
+        typer.Option("--ask", metavar="TOOL", help="Ask before this tool runs, even if it changes nothing."),
     ] = None
     deny: Annotated[
         list[str] | None, typer.Option("--deny", metavar="TOOL", help="Never run this tool; a pattern.")
@@ -100,7 +98,7 @@ class ToolOptions:
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command for typer: in place of a parameter that is a dataclass, the options that are its fields."""
+    """The command as typer needs it: the fields of its dataclass parameters become options of their own."""
     groups: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
     hints = get_type_hints(command, include_extras=True)

@@ -1,4 +1,4 @@
-"""`localagent parse`: the parser on standard input, for people and for programs."""
+"""`localagent parse`: runs the parser on standard input, for people and for programs."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class _BadLine(ValueError):
 
 
 def parse_lines(name: str) -> None:
-    """One JSON object per line in, one out, in the same order; a bad line is answered on its line.
+    """Read a JSON object per line and write one for each, in order; a bad line is answered with an error.
 
-    With `auto` the dialect is told from each output, and named in its answer. Raises UnknownDialect.
+    With `auto` the dialect is detected for each output and named in the answer. Raises UnknownDialect.
     """
     dialect = None if name == AUTO else find_dialect(name)
     for line in sys.stdin.buffer:
@@ -45,7 +45,7 @@ def parse_lines(name: str) -> None:
             answer = {"id": identity, **parse_record(record, dialect)}
         except (_BadLine, UnknownDialect) as error:
             answer = {"id": identity, "error": str(error)}
-        # ASCII only: the model's text may hold lone surrogates, which no encoding of stdout can write
+        # ASCII only: the model's text may hold lone surrogates, which UTF-8 cannot encode
         show_json(json.dumps(answer, allow_nan=False))
 
 
@@ -83,7 +83,7 @@ def parse_record(record: dict[str, Any], dialect: Dialect | None) -> dict[str, A
 
 
 def parse_text(name: str) -> None:
-    """One raw output in, a readable view out. Raises UnknownDialect."""
+    """Read one raw output and print it for people. Raises UnknownDialect."""
     from rich.table import Table
 
     from localagent.cli.input import read_text
@@ -111,7 +111,7 @@ def parse_text(name: str) -> None:
 
 
 def list_dialects(*, as_json: bool) -> None:
-    """Every dialect with its markers, for people or as one JSON object per line."""
+    """Print every dialect with its markers, for people or as one JSON object per line."""
     if as_json:
         for dialect in DIALECTS.values():
             spans = {"reasoning": dialect.reasoning, "calls": dialect.calls}
@@ -133,7 +133,7 @@ def _pair(span: Span | None) -> str:
 
 
 def _shown(marker: str) -> str | None:
-    """The marker, None if the format has none in its place."""
+    """The marker; None if the format has none in this place."""
     return None if marker in ("", NOWHERE.open) else marker
 
 
@@ -152,7 +152,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def _pieces(record: dict[str, Any]) -> Iterator[tuple[str, bool | None]]:
-    """The output as it is to be fed: piece and special flag."""
+    """The pieces to feed to the parser, each with its special flag."""
     given = [key for key in ("text", "chunks", "pieces") if key in record]
     if len(given) != 1:
         raise _BadLine(f"needs exactly one of text, chunks, pieces; has {', '.join(given) or 'none'}")

@@ -19,7 +19,7 @@ from localagent.cli.view import StreamView, print_stats
 def run_once(
     words: Sequence[str], options: ModelOptions, tools: ToolOptions, *, as_json: bool, stats: bool
 ) -> None:
-    """Load, answer, calling tools on the way, print. Raises LocalAgentError, OutputLost."""
+    """Load a model, run the prompt with its tool calls, print. Raises LocalAgentError, OutputLost."""
     require_stdout()
     require_text("--system", options.system)
     prompt = whole_prompt(words)
@@ -33,7 +33,7 @@ def run_once(
         )
         view = StreamView(answers=not as_json)
         done = _follow(agent.run(prompt, cancel=cancel, **options.sampling()), view)
-        if done.stop_reason == "cancelled":  # by an answer to a question, which means the same as Ctrl-C
+        if done.stop_reason == "cancelled":  # by the answer "stop" to an approval, which means Ctrl-C
             raise KeyboardInterrupt
         if done.message is not None:
             if as_json:
@@ -43,7 +43,7 @@ def run_once(
 
 
 def _follow(events: Iterable[AgentEvent], view: StreamView) -> RunDone:
-    """Show a run to its end. Raises what made it fail."""
+    """Show a run to its end. Raises the error that made it fail."""
     for event in events:
         if isinstance(event, RunDone | RunFailed):
             view.end()

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from localagent.messages import Message
     from localagent.session import Session, SessionInfo
 
-app = typer.Typer(help="Conversations that were kept: list, show, remove, export.", no_args_is_help=True)
+app = typer.Typer(help="Saved conversations: list, show, remove and export them.", no_args_is_help=True)
 
 Format = Literal["markdown", "text", "json", "jsonl", "openai", "anthropic", "gemini"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 SessionName = Annotated[
     str,
-    typer.Argument(metavar="ID", help="An id, or the beginning of one; `last` is the one that changed last."),
+    typer.Argument(metavar="ID", help="An id or the beginning of one; `last` is the session changed last."),
 ]
 EntryOption = Annotated[
     str | None,
@@ -51,9 +51,9 @@ EntryOption = Annotated[
 
 @app.command("list")
 def list_sessions(as_json: AsJson = False) -> None:
-    """Show all sessions, the last changed first.
+    """List all sessions, the last changed first.
 
-    They lie in $LOCALAGENT_HOME/sessions, or in the user's data folder.
+    They are kept in $LOCALAGENT_HOME/sessions, or in the user's data folder.
 
     \b
     Examples:
@@ -81,7 +81,7 @@ def show(
 ) -> None:
     """Show a conversation.
 
-    The current branch with all that was said, flushed and summarised parts included.
+    The whole current branch, including parts that were flushed or summarised.
 
     \b
     Examples:
@@ -144,9 +144,9 @@ def export(
 ) -> None:
     """Write a conversation in another format.
 
-    It is what a model would be told: without what was flushed, with summaries for what they stand for.
-    `json` is the list of messages, `jsonl` the same with a message a line; both can be loaded again with
-    nothing lost. `openai`, `anthropic` and `gemini` are the messages of a request to such an API.
+    Writes what a model would be sent: flushed parts are left out, and summaries replace what they summarise.
+    `json` is the list of messages, `jsonl` has one message per line; both can be loaded again without loss.
+    `openai`, `anthropic` and `gemini` are the messages of a request to such an API.
 
     \b
     Examples:
@@ -158,7 +158,7 @@ def export(
 
 
 def _open(name: str, entry: str | None) -> Session:
-    """The session with the head where it was asked for. What could not be read is said on stderr."""
+    """The session, with its head at `entry` if given. Lines that cannot be read are reported on stderr."""
     from localagent.session import SessionStore
 
     session = SessionStore().open(name)
@@ -187,7 +187,7 @@ def _exported(messages: list[Message], form: Format) -> str:
 
 
 def _payload(messages: list[Message], wire: str) -> str:
-    """The messages of a request, as that wire spells them. Raises Unsupported, UnpairedResult."""
+    """The messages of a request in that provider's format. Raises Unsupported, UnpairedResult."""
     from localagent.prompt.request import build_request
 
     module = import_module(f"localagent.wire.{wire}")
@@ -202,13 +202,13 @@ def _write(text: str, output: Path | None, force: bool) -> None:
     from localagent.store.disk import write_atomically
 
     if output is None:
-        exactly(text, encoding="utf-8")  # whatever the terminal speaks: it is to be loaded again
+        exactly(text, encoding="utf-8")  # whatever stdout's encoding is: the text is to be loaded again
         return
     try:
         if not force and output.exists():
-            raise UsageError(f"{output} is there already: say --force to overwrite it")
+            raise UsageError(f"{output} exists already: --force overwrites it")
         if output.exists() and not output.is_file():
-            output.write_bytes(text.encode())  # a device, a pipe
+            output.write_bytes(text.encode())  # a device or a pipe: it cannot be replaced, only written to
         else:
             write_atomically(output, text.encode())
     except (OSError, ValueError) as error:
@@ -253,21 +253,21 @@ def _print_table(infos: list[SessionInfo]) -> None:
     ]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for number, column in enumerate(("session", "changed", "size", "title")):
-        # Only the title gives way on a narrow terminal: ids are there to be typed.
+        # On a narrow terminal only the title is cut: ids are to be typed.
         width = None if column == "title" else max(len(row[number]) for row in rows)
         table.add_column(
             column, no_wrap=True, min_width=width, justify="right" if column == "size" else "left"
         )
     for row in rows:
         table.add_row(*map(cell, row))
-    show_table(table, "Go on with one: localagent chat --resume ID")
+    show_table(table, "Continue one: localagent chat --resume ID")
 
 
 _STYLES: dict[str, Style] = {"reasoning": "dim", "call": "cyan", "problem": "red", "note": "dim"}
 
 
 def _paint(passage: Passage) -> str:
-    """A passage in its colour, on a terminal."""
+    """The passage in its colour, if stdout is a terminal."""
     from localagent.cli.transcript import in_words
 
     return styled(in_words(passage), _STYLES.get(passage.manner) if sys.stdout.isatty() else None)

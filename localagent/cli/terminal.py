@@ -1,9 +1,9 @@
-"""What may reach a terminal: models, files, tools and servers choose much of what is shown there.
+"""Output to a terminal, made harmless: much of the text comes from models, files, tools and servers.
 
 `printable` is the one function that makes text harmless. `Output` replaces standard output and standard error
 and applies it to everything written there, by this package, by a library or as a traceback. Only two things
-go around it: what `write_raw` is given, which this program has made printable and coloured itself, and what
-`exactly` hands to a program that reads from a pipe.
+bypass it: `write_raw`, for text that this program has made printable and coloured itself, and `exactly`, for
+text that another program reads from a pipe.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-# Control characters but tab and line feed, lone surrogates, line separators, and marks that reorder text.
+# Control characters except tab and line feed, lone surrogates, line separators, and marks that reorder text.
 _DECEPTIVE = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]"
 )
@@ -32,23 +32,23 @@ _CODES: dict[Style, int] = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow
 
 
 def printable(text: str) -> str:
-    """`text` with everything made visible that could drive a terminal or deceive its reader."""
+    """`text` with every character escaped that could control a terminal or deceive its reader."""
     return text if text.isprintable() else _DECEPTIVE.sub(_spelt, text)
 
 
 def flat(text: str) -> str:
-    """The same on one line, for a name: it cannot begin a line that looks like another's."""
+    """`printable` text on one line, for a name: it cannot start a line that imitates other output."""
     return printable(" ".join(text.split()))
 
 
 def styled(text: str, style: Style | None) -> str:
-    """The same in a style, each line by itself, for `write_raw`."""
+    """`printable` text in a style, each line by itself, for `write_raw`."""
     lines = printable(text).split("\n")
     return "\n".join(f"\x1b[{_CODES[style]}m{line}\x1b[0m" if style and line else line for line in lines)
 
 
 def json_escaped(text: str) -> str:
-    """JSON that means the same, with the same characters escaped as only JSON can."""
+    """Equivalent JSON, with the characters that `printable` escapes as JSON escapes."""
     return _DECEPTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -58,7 +58,7 @@ def _spelt(found: re.Match[str]) -> str:
 
 
 class OutputLost(OSError):
-    """Standard output cannot be written, so the result is lost. Not raised when the reader of a pipe left."""
+    """Standard output cannot be written, so the result is lost. Not raised if a pipe's reader has gone."""
 
     def __init__(self, error: OSError) -> None:
         closed = error.errno == errno.EBADF
@@ -67,7 +67,7 @@ class OutputLost(OSError):
 
 
 class Output(io.TextIOWrapper):
-    """Standard output, or standard error, as a stream of text that cannot drive the terminal.
+    """Standard output or standard error, as a text stream that cannot control the terminal.
 
     Failing to write a result ends the command; failing to write a note to standard error does not.
     """
@@ -77,8 +77,8 @@ class Output(io.TextIOWrapper):
         stream: Any = getattr(sys, name)
         self._notes = name == "stderr"
         if stream is None:
-            # It was closed when the program began. Its number must not go to the next file that is opened, or
-            # an engine that prints writes into that; a descriptor for reading refuses what is written.
+            # The stream was closed when the program began. If the next opened file got its descriptor, an
+            # engine that prints would write into that file; a read-only descriptor refuses the writes.
             super().__init__(open(os.open(os.devnull, os.O_RDONLY), "wb"), "utf-8")  # noqa: PTH123, SIM115
         else:
             super().__init__(
@@ -88,19 +88,19 @@ class Output(io.TextIOWrapper):
         self.reconfigure(errors="backslashreplace")
 
     def write(self, text: str, /) -> int:
-        """Write text that may be anybody's."""
+        """Write text from any source."""
         self.write_raw(printable(text))
         return len(text)
 
     def write_raw(self, text: str) -> None:
-        """Write text as it is."""
+        """Write text unchanged."""
         try:
             super().write(text)
         except OSError as error:
             self._lose(error)
 
     def flush(self) -> None:
-        """Write what is held back."""
+        """Write what is still in the buffer."""
         try:
             super().flush()
         except OSError as error:
@@ -116,14 +116,14 @@ class Output(io.TextIOWrapper):
 
 
 def discard(stream: TextIO) -> None:
-    """Discard everything that is still written to `stream`."""
+    """Discard everything written to `stream` from now on."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def guard_streams() -> None:
-    """Make the standard streams safe to use, also where some of them are closed."""
+    """Make the standard streams safe to use, even if some of them are closed."""
     if sys.stdin is None:
         sys.stdin = open(os.open(os.devnull, os.O_RDONLY), encoding="utf-8")  # noqa: PTH123, SIM115
     sys.stdout = Output("stdout")
@@ -131,7 +131,7 @@ def guard_streams() -> None:
 
 
 def require_stdout() -> None:
-    """For commands that work long before they print. Raises OutputLost where nothing can be written."""
+    """Raise OutputLost if nothing can be printed: for commands that work long before they print."""
     try:
         os.write(1, b"")
     except OSError as error:
@@ -139,24 +139,24 @@ def require_stdout() -> None:
 
 
 def write_raw(stream: TextIO, text: str) -> None:
-    """Write what `styled` made, or a movement of the cursor."""
-    getattr(stream, "write_raw", stream.write)(text)  # tests have streams of their own
+    """Write text from `styled`, or a cursor movement."""
+    getattr(stream, "write_raw", stream.write)(text)  # tests replace the streams by their own
 
 
 def say(text: str) -> None:
-    """A line that is not a result: it goes to stderr, so that results can be piped."""
+    """Print a line that is not a result: it goes to stderr, so that results can be piped."""
     sys.stderr.write(printable(text) + "\n")
     sys.stderr.flush()
 
 
 def show_line(text: str) -> None:
-    """A line of a result that people read."""
+    """Print a line of a result for people."""
     sys.stdout.write(printable(text) + "\n")
     sys.stdout.flush()
 
 
 def exactly(text: str, *, encoding: str | None = None, errors: str = "backslashreplace") -> None:
-    """A result that programs read: in a pipe it stays as it was written, on a terminal it is printable."""
+    """Print a result for programs: unchanged in a pipe, `printable` on a terminal."""
     stream: Any = sys.stdout
     if stream.isatty():
         stream.write(printable(text))
@@ -167,7 +167,7 @@ def exactly(text: str, *, encoding: str | None = None, errors: str = "backslashr
 
 
 def show_json(document: Any, indent: int | None = 2) -> None:
-    """A value, or JSON that is text already."""
+    """Print a value as JSON, or a string that is JSON already."""
     text = document if isinstance(document, str) else json.dumps(document, indent=indent)
     sys.stdout.write(json_escaped(text) + "\n")
     sys.stdout.flush()
@@ -181,12 +181,12 @@ def cell(text: str, style: str = "") -> Text:
 
 
 def table_width() -> int:
-    """The columns that a table has: a pipe has no width, and gives every row one line."""
+    """The width of a table in columns. In a pipe, which has no width, every row gets one line."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
 
 
 def show_table(table: Table, hint: str | None = None, *, soft_wrap: bool = False) -> None:
-    """A table made of `cell`s, and a line below it. `soft_wrap`: nothing is cut, however long."""
+    """Print a table made of `cell`s, and a line below it. `soft_wrap`: long rows are not cut."""
     from rich.console import Console
 
     width = None if soft_wrap else table_width()
@@ -200,21 +200,21 @@ def show_table(table: Table, hint: str | None = None, *, soft_wrap: bool = False
 
 
 def on_terminal() -> bool:
-    """Whether a person is typing, and reading."""
+    """Whether a person can both type and read."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def agrees(question: str) -> bool:
-    """Ask on the terminal. Raises UsageError when nobody is there to answer."""
+    """Ask yes or no on the terminal. Raises UsageError if there is no terminal."""
     from localagent.errors import UsageError
 
-    # typer.confirm makes an end of input and Ctrl-C the same Abort.
+    # Not typer.confirm: it turns both the end of input and Ctrl-C into one Abort.
     answer = ""
     if sys.stdin and sys.stdin.isatty():
         sys.stderr.write(f"{flat(question)} [y/N]: ")
         sys.stderr.flush()
         answer = sys.stdin.readline()
-        if not answer:  # after Ctrl-D the cursor is still on the line of the question
+        if not answer:  # after Ctrl-D the cursor is still on the question's line
             sys.stderr.write("\n")
     if not answer:
         raise UsageError("say --yes to remove without being asked")

@@ -1,4 +1,4 @@
-"""The tools of a command: those that ship, those of MCP servers, and the rules for calls."""
+"""The tools of a command: built-in tools, tools of MCP servers, and the rules for calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from localagent.wording import listed, quoted
 
 
 def rules(options: ToolOptions) -> list[Rule]:
-    """The rules: what is denied, then what is allowed, then what is asked about."""
+    """The rules, first match wins: --deny before --allow before --ask."""
     return [
         *(Rule("deny", name) for name in options.deny or ()),
         *(Rule("allow", name) for name in options.allow or ()),
@@ -27,7 +27,7 @@ def rules(options: ToolOptions) -> list[Rule]:
 
 
 def open_tools(options: ToolOptions, stack: ExitStack, say: Callable[[str], None]) -> list[Any]:
-    """The tools, open for as long as `stack` is; a server that fails is reported. Raises LocalAgentError."""
+    """The tools, open as long as `stack` is. Reports a server that fails. Raises LocalAgentError."""
     names = [name.strip() for given in options.tools or () for name in given.split(",") if name.strip()]
     present = shipped(names, options.root)
     tools: list[Any] = list(present)
@@ -38,7 +38,7 @@ def open_tools(options: ToolOptions, stack: ExitStack, say: Callable[[str], None
             say(f"localagent: {error}")
 
         servers = McpServers.from_file(options.mcp, on_problem=complain)
-        if sys.stderr.isatty():  # that may take a while
+        if sys.stderr.isatty():  # starting them may take a while
             say(f"(starting the MCP servers of {options.mcp})")
         tools.append(stack.enter_context(servers))
         present += servers.tools()
@@ -47,9 +47,9 @@ def open_tools(options: ToolOptions, stack: ExitStack, say: Callable[[str], None
 
 
 def _check_patterns(options: ToolOptions, names: Sequence[str], say: Callable[[str], None]) -> None:
-    """Refuse a pattern that fits no tool: whoever misspells what is denied must not believe that it is.
+    """Refuse a pattern that matches no tool: a misspelt --deny would protect nothing. Raises UsageError.
 
-    With servers it is only said: one may have failed today, or list the tool later. Raises UsageError.
+    With MCP servers it is only a warning: one may have failed to start, or list the tool later.
     """
     for rule in rules(options):
         if any(rule.names(name) for name in names):
@@ -61,7 +61,7 @@ def _check_patterns(options: ToolOptions, names: Sequence[str], say: Callable[[s
 
 
 def list_tools(*, as_json: bool) -> None:
-    """Print the tools that ship, under the names that `--tools` takes."""
+    """Print the built-in tools, under the names that `--tools` takes."""
     from localagent.toolbox import SHIPPED, shipped
 
     if as_json:

@@ -1,7 +1,6 @@
 """Conversations as people read them: plain text, Markdown, and the tree of a session.
 
-The text is not yet safe for a terminal: printing it through `terminal` makes it so. Nothing is left out but
-the bytes of media.
+The text is not yet safe for a terminal: print it through `terminal`. Only the bytes of media are left out.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from localagent.wording import one_line
 
 Manner = Literal["heading", "text", "reasoning", "call", "result", "problem", "note"]
 OUTLINE = 100
-"""Characters of an entry in the tree."""
+"""Characters of an entry's text to show in the tree."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Some text of a turn, and what it is."""
+    """A piece of a message's text, and its kind."""
 
     manner: Manner
     text: str
@@ -61,9 +60,7 @@ def tell_entry(entry: Entry) -> Told:
             kept_from = f"what came before {kept}" if kept else "all of the above"
             return Told(f"compaction summary (for {kept_from})", (Passage("text", entry.summary),))
         case _:
-            return Told(
-                "unreadable", (Passage("note", f"an entry of kind {entry.kind!r} that cannot be read here"),)
-            )
+            return Told("unreadable", (Passage("note", f"an entry of unknown kind {entry.kind!r}"),))
 
 
 def tell(message: Message) -> Told:
@@ -125,14 +122,14 @@ def _tell_media(part: ImagePart | AudioPart) -> str:
 
 
 def in_words(passage: Passage) -> str:
-    """The text of a passage where nothing else says what it is."""
+    """The passage as plain text, where neither colour nor layout shows its kind."""
     return f"reasoning: {passage.text}" if passage.manner == "reasoning" else passage.text
 
 
 def as_text(told: Iterable[Told], paint: Callable[[Passage], str] = in_words) -> str:
-    """Headings, with what was said indented below them, so that nothing in it looks like a heading.
+    """Headings with the text indented below them, so that no text can pass for a heading.
 
-    `paint` is given the headings too: they hold names that others chose.
+    `paint` gets the headings too, since they contain names from outside.
     """
     blocks = []
     for each in told:
@@ -178,7 +175,7 @@ def _merged(passages: Iterable[Passage]) -> Iterator[Passage]:
 
 
 def draw_tree(session: Session) -> Iterator[str]:
-    """All branches, a line per entry: an only child goes below its parent, branches go beside each other."""
+    """All branches, a line per entry: an only child stands below its parent, branches are indented."""
     waiting = [(entry, "", "") for entry in reversed(session.children(None))]
     while waiting:
         entry, lead, below = waiting.pop()

@@ -27,33 +27,33 @@ from parsers import CallEnd, Malformed, Reasoning, Text
 
 _ERASE = "\r\x1b[K"
 _PATIENCE = 0.5  # seconds
-_SLOW = 1.0  # seconds from which on it is said how long a tool took
+_SLOW = 1.0  # seconds; a tool that took longer is shown with its time
 _RESULT = 160
-"""Characters of a result that are shown."""
+"""Characters of a tool's result to show."""
 _ARGUMENTS = 60
-"""Characters of the arguments that tell one call of a tool from another."""
+"""Characters of the arguments to show where they tell two calls of one tool apart."""
 _RETRIES = {
     "malformed": "its call could not be read",
     "empty": "its answer was empty",
     "same_calls": "it made the same calls as before",
-    "repeated": "for a last answer, since it repeats itself",
-    "turn_limit": "for a last answer, after many turns",
-    "rescues": "for a last answer, since its calls cannot be read",
+    "repeated": "for a final answer, since it repeats itself",
+    "turn_limit": "for a final answer, since the limit of turns is reached",
+    "rescues": "for a final answer, since its calls cannot be read",
 }
 
 
 class StreamView:
-    """Shows events one by one. Answers go to stdout, so that they can be piped; the rest is for people."""
+    """Shows events one by one: the answer on stdout, so that it can be piped, all else on stderr."""
 
     def __init__(self, *, answers: bool = True) -> None:
-        """`answers`: show what the model says and thinks, and not only what it does."""
+        """`answers`: also show the model's text and reasoning, not only its calls."""
         self._answers = answers
         self._colour = sys.stderr.isatty()
-        self._line_open = False  # something stands on the last line of either stream
+        self._line_open = False  # the last line of stdout or stderr is unfinished
         self._thinking = False
-        self._passing = False  # the last line of a terminal shows how far something is, and is to go again
-        self._started = monotonic()  # when the model began to read
-        self._calls: list[str] = []  # the names that the present turn calls
+        self._passing = False  # the terminal's last line shows progress, to be erased
+        self._started = monotonic()  # when this turn's prefill began
+        self._calls: list[str] = []  # names of the tools called in this turn
 
     def show(self, event: AgentEvent) -> None:
         """Show the next event."""
@@ -66,7 +66,7 @@ class StreamView:
                 self._show_reading(event)
             case Text(text=text):
                 self._end_thinking()
-                exactly(text)  # who pipes an answer gets what the model wrote
+                exactly(text)  # in a pipe, byte for byte what the model wrote
                 self._line_open = not text.endswith("\n")
             case Reasoning(text=text):
                 self._thinking = True
@@ -83,7 +83,7 @@ class StreamView:
                 self._show_step(event)
 
     def _show_step(self, event: AgentEvent) -> None:
-        """What the loop does between the words of the model."""
+        """Show what the agent loop does between the model's turns."""
         match event:
             case TurnStarted():
                 self._started = monotonic()
@@ -100,13 +100,13 @@ class StreamView:
             case Retried(why=why):
                 self._note(f"(asking the model again: {_RETRIES[why]})", "dim")
             case CompactionStarted(tokens=tokens, context=context):
-                self._note(f"({tokens:,} of {context:,} tokens: summarising what was said)", "dim")
+                self._note(f"({tokens:,} of {context:,} tokens: summarising the conversation)", "dim")
             case CompactionEnded(summary=None, problem=problem):
                 self._note(f"(not summarised: {problem})", "red")
             case CompactionEnded(tokens_before=before, tokens_after=after):
                 self._note(f"(summarised: {before:,} tokens are now {after:,})", "dim")
             case HandedOver(target=target):
-                self._note(f"({target} goes on)", "dim")
+                self._note(f"({target} takes over)", "dim")
             case _:
                 pass
 
@@ -128,7 +128,7 @@ class StreamView:
         return styled(text, style if self._colour else None)
 
     def _named(self, call: ToolCallPart) -> str:
-        """The call by its tool, and by its arguments where the turn calls the tool twice."""
+        """The call's tool, with its arguments if the turn calls that tool more than once."""
         if self._calls.count(call.name) < 2:
             return call.name
         return f"{call.name}({one_line(call.described_arguments, _ARGUMENTS)})"
@@ -139,7 +139,7 @@ class StreamView:
             self._pass(f"reading {progress.done:,} of {progress.total:,} tokens")
 
     def _show_progress(self, text: str) -> None:
-        """On a terminal one line for all progress of a tool; elsewhere a line for each report."""
+        """Show a tool's progress: on a terminal in one line that is replaced, elsewhere a line per report."""
         if self._colour:
             self.end()
             self._pass(text)
@@ -168,7 +168,7 @@ class StreamView:
 
 
 def _told(result: ToolResultPart) -> str:
-    """The beginning of a result, and the kinds of its parts that are not text."""
+    """The beginning of a result's text, and the kinds of its other parts."""
     others = (f"[{part.kind}]" for part in result.parts if part.kind != "text")
     return " ".join(filter(None, (one_line(result.text, _RESULT), *others))) or "(nothing)"
 

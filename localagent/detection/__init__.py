@@ -1,7 +1,7 @@
 """Which parser dialect reads a model's output.
 
-`find_dialect` takes a name or a file, `detect_dialect` asks the weights of a model, `guess_dialect` has
-nothing but an output to go by.
+`find_dialect` finds it by name or file, `detect_dialect` from a model's weights, `guess_dialect` from an
+output alone.
 """
 
 from localagent.detection.detecting import detect_dialect

@@ -1,4 +1,4 @@
-"""The dialect that a model writes, as its weights tell: chat template, vocabulary and architecture."""
+"""The dialect that a model writes, from its weights: chat template, vocabulary and architecture."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ def detect_dialect(
 ) -> Dialect:
     """The dialect of a model: by its vocabulary, its architecture, and what its chat template writes.
 
-    1. The template is asked to write a call that is known. The dialects that read exactly this call from it,
-       with nothing malformed, are compared by how closely they would have written it so, and the one that is
-       found writes in the notation that the template writes. If none does, the model writes a format that is
-       not known here, whatever its vocabulary holds. A call that stands between no markers must be all that
-       the template writes: what stands around it are markers of a format that is not known.
-    2. The vocabulary narrows down: a dialect is likely if the markers of its calls are special tokens. Many
-       families share theirs, and vocabularies keep markers that the model at hand was not trained with.
-    3. The architecture decides where it is known to write one dialect, and the vocabulary does not object.
-    4. Where the template writes no calls, as LFM2's official ones, the likely dialects are what is left, and
-       without any those whose markers the template mentions, in its instructions perhaps.
+    1. The template renders a known call. Of the dialects that read exactly this call from the result, with
+       nothing malformed, the one that would write it most similarly wins, and it keeps the template's
+       notation. If the template shows the call but no dialect reads it, the model's format is unknown,
+       whatever its vocabulary holds. A call without markers must be all that the template writes: text around
+       it would be markers of an unknown format.
+    2. The vocabulary narrows the choice: a dialect is likely if its call markers are special tokens. This
+       alone does not decide, since families share markers, and vocabularies have some that a model never
+       learned.
+    3. The architecture decides if its models are known to write one dialect and the vocabulary allows it.
+    4. If the template writes no calls, as LFM2's official ones, the likely dialects remain; if there are
+       none, those whose markers the template mentions, perhaps in its instructions.
 
-    The dialect is `plain`, which reads no calls, if nothing fits.
+    If nothing fits, the dialect is `plain`, which reads no calls.
     """
     written = tuple(probe_calls(template)) if template else ()
     if written:

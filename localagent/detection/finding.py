@@ -1,4 +1,4 @@
-"""A dialect by its name or its file, and whether a model can have learned to write it."""
+"""Finds a dialect by its name or file, and checks that a model can write it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from parsers import DIALECTS, Dialect
 from parsers.custom import InvalidDialect, load_dialect
 
 AUTO = "auto"
-"""In the place of a dialect's name: find it out."""
+"""In place of a dialect's name: detect it."""
 
 CONTROL = re.compile("<[|\uff5c][^<>]+>|<[^<>]+[|\uff5c]>|\\[[A-Z_]+\\]")  # DeepSeek's bars are wide
 """The look of a control token: text that nobody writes as words."""
 
 
 def find_dialect(name: str | Path) -> Dialect:
-    """The dialect of that name, or the one that the TOML file of that path describes; see `parsers.custom`.
+    """The dialect with that name, or the one described by that TOML file; see `parsers.custom`.
 
-    Raises UnknownDialect with the names there are, or with what is wrong with the file.
+    Raises UnknownDialect, which lists the names or says what is wrong with the file.
     """
     if isinstance(name, str) and name in DIALECTS:
         return DIALECTS[name]
@@ -32,22 +32,22 @@ def find_dialect(name: str | Path) -> Dialect:
             raise UnknownDialect(str(error)) from error
     with suppress(OSError, RuntimeError, ValueError):  # too long, no such user, a NUL in it
         if str(name) and Path(name).expanduser().exists():
-            raise UnknownDialect(f"{name} has another ending: the file of a dialect ends in .toml")
+            raise UnknownDialect(f"{name} is not a .toml file: a dialect is described in one")
     if isinstance(name, Path):
         raise UnknownDialect(f"no such file: {name}")
     raise UnknownDialect(
-        f"no dialect {name!r}: there are {', '.join(sorted(DIALECTS))}, and TOML files of your own"
+        f"no dialect {name!r}: choose {', '.join(sorted(DIALECTS))}, or a TOML file of your own"
     )
 
 
 def require_markers(
     dialect: Dialect, special_tokens: AbstractSet[str], model: str, template: str | None = None
 ) -> None:
-    """Raise DialectMismatch where the model cannot have learned to write the calls of `dialect`.
+    """Raise DialectMismatch if the model cannot have learned to write the calls of `dialect`.
 
-    That is so only if a marker with which the dialect writes calls is a control token by its look, `<|...|>`
-    or `[CAPITALS]`, and neither in the vocabulary nor mentioned by the chat template. All others, such as
-    `<tool_call>`, may be written in ordinary tokens, and some formats have calls without markers, too.
+    That is so only if a marker of its calls looks like a control token, `<|...|>` or `[CAPITALS]`, and is
+    neither in the vocabulary nor in the chat template. Other markers, such as `<tool_call>`, may be written
+    in ordinary tokens, and some formats have no markers.
     """
     if dialect.calls is None or (dialect.opening is not None and dialect.opening({}) is not None):
         return

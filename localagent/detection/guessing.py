@@ -1,4 +1,4 @@
-"""The dialect that explains an output best, where there is nothing but the output."""
+"""The dialect that explains an output best, without knowing the model."""
 
 from __future__ import annotations
 
@@ -149,12 +149,12 @@ def guess_dialect(
     tools: Sequence[Mapping[str, Any]] | None = None,
     inside: Literal["reasoning"] | None = None,
 ) -> Dialect:
-    """The dialect of a raw output, told from nothing but the output.
+    """The dialect of a raw output, from the output alone.
 
-    It is the dialect that reads calls from the output, with nothing malformed, and explains it best. Where
-    several explain it equally well, they must agree on its meaning. No other dialect may see these calls as
-    part of something that begins before them, such as reasoning or a longer call; and beside calls without
-    markers no marker of any dialect may stand. Raises UnknownDialect.
+    It is the one that reads calls from the output, with nothing malformed, and explains it best. If several
+    do so equally well, they must agree on the meaning. The guess is refused if another dialect sees these
+    calls inside something that begins earlier, such as reasoning or a longer call, or if there are markers of
+    any dialect beside calls without markers. Raises UnknownDialect.
     """
     every = [explain(text, dialect, tools, inside) for dialect in DIALECTS.values()]
     reading = (read for read in every if read.calls and not read.malformed)

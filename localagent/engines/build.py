@@ -1,11 +1,11 @@
-"""Installs llama.cpp into this environment, compiled for this machine, and sees that it runs.
+"""Installs llama.cpp into this environment, compiled for this machine, and checks that it runs.
 
     python -m localagent.engines.build [PIP OPTION ...]
 
-is what `make setup` calls. An engine that is installed and works is left alone. Otherwise the wheel comes
-from a folder of our own, named by the processor and by everything that shapes a build. pip's cache is not
-used: pip would take what it compiled earlier, whatever CMAKE_ARGS say now, and a bad wheel would come back.
-pip's options go through, such as `--find-links FOLDER --only-binary llama-cpp-python` for a prebuilt wheel.
+is what `make setup` calls. An installed engine that works is left alone. Otherwise the wheel comes from a
+folder of our own, named after the processor and everything else that affects a build. pip's cache is not
+used: pip would reuse an earlier build whatever CMAKE_ARGS say now, and a bad wheel would come back.
+Options are passed to pip, such as `--find-links FOLDER --only-binary llama-cpp-python` for a prebuilt wheel.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from localagent.hosts.llamacpp.compiling import cmake_args, compiler_command
 
 PACKAGE: Final = "llama-cpp-python"
 _STEP = re.compile(rb"\[(\d+)/(\d+)\]")
-"""How ninja counts, in pip's verbose output."""
+"""ninja's progress in pip's verbose output, such as [12/250]."""
 INTERVAL: Final = {True: 5, False: 10}
-"""Seconds between signs of life: shorter where somebody watches a terminal."""
+"""Seconds between progress lines: fewer if stderr is a terminal."""
 
 
 def install(options: Sequence[str] = ()) -> None:
-    """Have a working llama.cpp in this environment. `options` are pip's.
+    """Make sure that this environment has a working llama.cpp. `options` are passed to pip.
 
     Raises BuildFailed, EngineBroken, UsageError.
     """
@@ -52,7 +52,7 @@ def install(options: Sequence[str] = ()) -> None:
     if _is_fit() and passed("llamacpp"):
         return
     engine_folder().mkdir(parents=True, exist_ok=True)
-    with FileLock(engine_folder() / "build.lock"):  # another `make setup` may be at it: then it does the work
+    with FileLock(engine_folder() / "build.lock"):  # another `make setup` may be at work
         if _is_fit() and (passed("llamacpp") or _installed_works()):
             return
         if find_spec("llama_cpp") and not _ours():
@@ -61,7 +61,7 @@ def install(options: Sequence[str] = ()) -> None:
         folder = _folder(options)
         kept = _wheel(folder)
         if kept is None or not _install_wheel(kept, options):
-            shutil.rmtree(folder, ignore_errors=True)  # a wheel that does not run is not used again
+            shutil.rmtree(folder, ignore_errors=True)  # a wheel that does not run must not be used again
             if not _install_wheel(_compile(folder, options), options):
                 shutil.rmtree(folder, ignore_errors=True)
                 broken = describe(check_engine("llamacpp"))
@@ -71,10 +71,10 @@ def install(options: Sequence[str] = ()) -> None:
 
 
 def _installed_works() -> bool:
-    """Whether the llama.cpp that is installed works, or nothing can be said against it."""
+    """Whether the installed llama.cpp works, or at least could not be shown to be broken."""
     if not find_spec("llama_cpp"):
         return False
-    _say("trying the llama.cpp that is installed")
+    _say("trying the installed llama.cpp")
     report = check_engine("llamacpp")
     if report.outcome == "untried":
         _say(f"it could not be tried: {report.error}")
@@ -85,7 +85,7 @@ def _installed_works() -> bool:
 
 
 def _install_wheel(wheel: Path, options: Sequence[str]) -> bool:
-    """Put a wheel into this environment. False when the engine in it does not work."""
+    """Install a wheel. Returns False if its engine does not work."""
     _pip("install", "--quiet", "--force-reinstall", "--no-deps", "--no-cache-dir", str(wheel))
     _pip("install", "--quiet", *options, str(wheel))  # what it needs
     report = check_engine("llamacpp")
@@ -96,7 +96,7 @@ def _install_wheel(wheel: Path, options: Sequence[str]) -> bool:
 
 
 def _check_compilers() -> None:
-    """Raise BuildFailed when a compiler is missing. What else a build needs, pip brings."""
+    """Raise BuildFailed if a compiler is missing. pip installs everything else that a build needs."""
     compilers = (*(os.environ.get("CC", "").split()[:1] or ["cc"]), compiler_command()[0])
     if missing := [tool for tool in compilers if not shutil.which(tool)]:
         raise BuildFailed(
@@ -105,11 +105,11 @@ def _check_compilers() -> None:
 
 
 def _compile(folder: Path, options: Sequence[str]) -> Path:
-    """Build the wheel, or fetch it if `options` find one. `folder` appears when the wheel in it is whole.
+    """Build the wheel, or fetch it if `options` find one. `folder` appears once the wheel is complete.
 
-    To be called under the lock: what was left by builds that were killed is removed.
+    Call it with the lock held: it removes what killed builds left behind.
     """
-    if not options:  # else there may be nothing to compile
+    if not options:  # with other options pip may find a prebuilt wheel
         _check_compilers()
     for left in folder.parent.glob("*.part"):
         shutil.rmtree(left, ignore_errors=True)
@@ -120,7 +120,7 @@ def _compile(folder: Path, options: Sequence[str]) -> Path:
     work = "fetching or building llama.cpp" if options else "building llama.cpp"
     _say(f"{work} for {read_processor().name}: a build takes 5 to 10 minutes on two cores, once")
     _say(f"CMAKE_ARGS={environment['CMAKE_ARGS']}")
-    # Past pip's cache: what it compiled before may be what is being replaced.
+    # Without pip's cache, which may hold the very build that is being replaced.
     command = ["wheel", "--verbose", "--no-cache-dir", "--no-deps", "--wheel-dir", str(stage), *options]
     with log.open("wb") as file, _signs_of_life(log):
         file.write(f"CMAKE_ARGS={environment['CMAKE_ARGS']}\n".encode())
@@ -138,7 +138,7 @@ def _compile(folder: Path, options: Sequence[str]) -> Path:
 
 
 def _run_to_the_end(command: Sequence[str], environment: Mapping[str, str], output: BinaryIO) -> int:
-    """Run a command, which ends with all that it started when this program is interrupted or terminated."""
+    """Run a command; if this program is interrupted or terminated, end it and all that it started."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     child = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
@@ -158,7 +158,7 @@ def _run_to_the_end(command: Sequence[str], environment: Mapping[str, str], outp
 
 @contextmanager
 def _signs_of_life(log: Path) -> Iterator[None]:
-    """A line every few seconds while the log grows: how long it has been, and how far ninja is."""
+    """Print the time taken and ninja's progress every few seconds."""
     done = threading.Event()
 
     def tell() -> None:
@@ -179,7 +179,7 @@ def _signs_of_life(log: Path) -> Iterator[None]:
 
 
 def _folder(options: Sequence[str]) -> Path:
-    """Where the wheel for these parameters is kept: readable, and different for all that shapes a build."""
+    """The folder of the wheel for these parameters; its name is readable, and unique to them."""
     processor = re.sub(r"[^A-Za-z0-9]+", "-", read_processor().name).strip("-").lower()[:40]
     text = json.dumps(_parameters(options), sort_keys=True)
     return (
@@ -190,7 +190,7 @@ def _folder(options: Sequence[str]) -> Path:
 
 
 def _parameters(options: Sequence[str]) -> dict[str, object]:
-    """All that shapes a build."""
+    """Everything that affects a build."""
     compiler = compiler_command()
     try:
         said = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
@@ -207,7 +207,7 @@ def _parameters(options: Sequence[str]) -> dict[str, object]:
 
 
 def _requirement() -> str:
-    """llama-cpp-python with the versions that localagent works with."""
+    """The requirement on llama-cpp-python, with the versions that localagent supports."""
     return next(requirements("llamacpp", [PACKAGE]))
 
 
@@ -217,21 +217,21 @@ def _wheel(folder: Path) -> Path | None:
 
 
 def _is_fit() -> bool:
-    """Whether the version that is installed, if any, is one that localagent works with."""
+    """Whether a supported version is installed."""
     try:
         return Requirement(_requirement()).specifier.contains(version(PACKAGE), prereleases=True)
     except PackageNotFoundError:
-        return find_spec("llama_cpp") is not None  # put there by hand; the trial judges it
+        return find_spec("llama_cpp") is not None  # copied here by hand, without metadata: the trial decides
 
 
 def _place() -> str:
-    """Where the llama_cpp that Python finds lies."""
-    found = find_spec("llama_cpp")  # without an origin where an interrupted installation left only a folder
+    """The folder of the llama_cpp that Python finds."""
+    found = find_spec("llama_cpp")  # origin is None if an interrupted installation left only a folder
     return (found and (found.origin or next(iter(found.submodule_search_locations or ()), ""))) or ""
 
 
 def _ours() -> bool:
-    """Whether the llama_cpp that Python finds is the one in this environment, which pip can replace."""
+    """Whether the llama_cpp that Python finds is in this environment, where pip can replace it."""
     return Path(_place()).is_relative_to(sys.prefix)
 
 
@@ -242,10 +242,10 @@ def _pip(*arguments: str) -> None:
 
 
 def _reason(log: Path) -> str:
-    """The line of a build's log that says what went wrong, as far as one can tell."""
+    """The line of a build's log that most likely says what went wrong."""
     lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)]
-    return (errors or lines[-1:] or ["nothing was said"])[0][:200]
+    return (errors or lines[-1:] or ["the log is empty"])[0][:200]
 
 
 def _say(text: str) -> None:
@@ -254,7 +254,7 @@ def _say(text: str) -> None:
 
 
 def main() -> int:
-    """Install, and say in one line why not."""
+    """Install, or print in one line why it failed."""
     try:
         install(sys.argv[1:])
     except LocalAgentError as error:

@@ -1,8 +1,8 @@
 """Whether an engine works on this machine: tried once in a child process, then remembered.
 
-`check_engine` always tries. `require_engine`, which `load` calls before the engine is imported, tries only an
-engine that has not been tried yet as it is installed now and on this processor. It raises EngineBroken for
-one that crashes or computes wrong tokens. LOCALAGENT_ENGINE_CHECK=0 skips it.
+`check_engine` always tries the engine. `require_engine`, which `load` calls before importing an engine, tries
+it only if this installation has not yet been tried on this processor, and raises EngineBroken for one that
+crashes or computes wrong tokens. LOCALAGENT_ENGINE_CHECK=0 skips that.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from localagent.hosts.llamacpp.compiling import build_command
 from localagent.settings import ENGINE_CHECK, MEMORY_CHECK, switched_off
 
 TIMEOUT: Final = 120.0
-"""Seconds that an engine may take. It takes one or two; a machine that swaps takes longer."""
+"""Seconds that a trial may take. It takes one or two, but longer on a machine that swaps."""
 NAMES: Final = {"llamacpp": "llama.cpp", "mlx": "MLX"}
 
-_TRIAL: Final = 1  # counted up when `trial` tries more, so that engines are tried again
+_TRIAL: Final = 1  # increased when `trial` tries more, so that engines are tried again
 _PACKAGES: Final = {"llamacpp": ("llama_cpp",), "mlx": ("mlx", "mlx_lm")}
 _DISTRIBUTIONS: Final = {"llamacpp": ("llama-cpp-python",), "mlx": ("mlx", "mlx-lm")}
 _LIBRARIES: Final = {".so", ".dylib", ".dll", ".pyd", ".metallib"}
@@ -41,32 +41,32 @@ _ROOT: Final = Path(__file__).parents[2]
 
 Backend = Literal["llamacpp", "mlx"]
 Outcome = Literal["works", "missing", "broken", "untried"]
-"""Untried: something else came in between, such as too little memory, which says nothing of the engine."""
+"""Untried: something else prevented the trial, such as too little memory."""
 
 _FAULTS: Final = {f"SIG{name}" for name in ("SEGV", "ILL", "ABRT", "BUS", "FPE")}
-"""Signals by which an engine ends its process; others come from outside."""
+"""Signals of a crash in the engine; others come from outside."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of a trial."""
+    """The result of a trial."""
 
     backend: Backend
     outcome: Outcome
     facts: dict[str, Any] = field(default_factory=dict)
-    """What the engine says of itself: `version`, `build`, `devices`, `gpu`; empty when it could not."""
+    """What the engine reports: `version`, `build`, `devices`, `gpu`; empty if it got no further."""
     ran: tuple[str, ...] = ()
     """The models that wrote the right tokens."""
     error: str = ""
-    """What is wrong with a broken engine, or was in the way of one that is untried, without its name:
+    """Why the engine is broken or could not be tried, as the rest of a sentence that begins with its name:
     "crashes (SIGSEGV: …) while …".
     """
 
 
 def check_engine(backend: Backend, timeout: float = TIMEOUT) -> Report:
-    """Try an engine in a fresh interpreter that finds the modules that this one finds; always returns."""
-    if getattr(sys, "frozen", False) or not sys.executable:  # it would start this whole program once more
-        return Report(backend, "untried", error="there is no Python interpreter to try it in")
+    """Try an engine in a new interpreter with this one's module path. Raises nothing."""
+    if getattr(sys, "frozen", False) or not sys.executable:  # a frozen executable would start itself again
+        return Report(backend, "untried", error="there is no Python interpreter to run the trial")
     paths = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100  (of strings, and of "" as well)
     code = (
         f"import sys; sys.path[:] = {[*paths, str(_ROOT)]!r}; "
@@ -75,8 +75,8 @@ def check_engine(backend: Backend, timeout: float = TIMEOUT) -> Report:
     try:
         done = subprocess.run(
             [sys.executable, "-c", code],
-            # The engine is to be tried whatever this machine has to spare; and a launcher that takes the
-            # place of Python, and runs its own program, is not to end up here again.
+            # Both checks are off in the child: the trial needs little memory, and if `sys.executable` is a
+            # launcher that runs this program again, it must not start another trial.
             env={**os.environ, MEMORY_CHECK: "0", ENGINE_CHECK: "0"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -93,7 +93,7 @@ def check_engine(backend: Backend, timeout: float = TIMEOUT) -> Report:
 
 
 def _judge(backend: Backend, code: int, told: dict[str, Any], errors: bytes) -> Report:
-    """What the end of the child, and what it told before, say of the engine."""
+    """The report on an engine, from the child's exit code and what it printed before."""
     if end := describe_end(code):
         crashed = not end.startswith("SIG") or end.partition(":")[0] in _FAULTS
         outcome: Outcome = "broken" if crashed and told else "untried"
@@ -105,16 +105,16 @@ def _judge(backend: Backend, code: int, told: dict[str, Any], errors: bytes) -> 
         return _report(backend, "broken", told, wrong)
     if "error" in told or not told:
         return _report(backend, "untried", told, told.get("error") or f"gave no answer{_last_line(errors)}")
-    if "done" not in told:  # it left in the middle
+    if "done" not in told:  # it ended in the middle of a step
         return _report(backend, "broken", told, f"gave no answer{_while(told)}{_last_line(errors)}")
     return _report(backend, "works", told, "")
 
 
 def require_engine(backend: Backend) -> None:
-    """Raise EngineBroken for an engine that is known, or now found, not to work here.
+    """Raise EngineBroken for an engine that does not work on this machine.
 
-    Takes a second or two for an engine that was not tried yet, else a few milliseconds. An engine that is
-    not installed passes: the host that wants it says what to install. So does one that could not be tried.
+    Takes a second or two for an engine that was not tried yet, else a few milliseconds. An engine that could
+    not be tried passes, and so does one that is not installed: its host says what to install.
     """
     if switched_off(ENGINE_CHECK):
         return
@@ -124,15 +124,14 @@ def require_engine(backend: Backend) -> None:
     report = check_engine(backend)
     if report.outcome == "broken":
         raise EngineBroken(
-            f"{describe(report)}; to mend it: {mending_command(backend)} "
-            f"({ENGINE_CHECK}=0 loads it all the same)"
+            f"{describe(report)}; to fix it: {mending_command(backend)} ({ENGINE_CHECK}=0 loads it anyway)"
         )
     if report.outcome == "works":
         remember(report)
 
 
 def remember(report: Report) -> None:
-    """Keep for the next process that this engine works. What cannot be written is tried again next time."""
+    """Record for later processes that this engine works. If that fails, it is tried again next time."""
     build = _identity(report.backend)
     if report.outcome == "works" and build is not None:
         with suppress(OSError):
@@ -145,13 +144,13 @@ def remember(report: Report) -> None:
 
 
 def passed(backend: Backend) -> bool:
-    """Whether this engine, as it is installed now, was found to work on this processor."""
+    """Whether this installation of the engine is recorded as working on this processor."""
     build = _identity(backend)
     return build is not None and _passed(build)
 
 
 def describe(report: Report) -> str:
-    """A broken engine in a sentence: what it does, which build it is, and on which processor."""
+    """A sentence about a broken engine: what it does, its build and the processor."""
     build = f"{_DISTRIBUTIONS[report.backend][0]} {report.facts.get('version', _version(report.backend))}"
     if uses := report.facts.get("uses"):
         build += f" built with {' '.join(uses)}"
@@ -159,13 +158,13 @@ def describe(report: Report) -> str:
 
 
 def mending_command(backend: Backend) -> str:
-    """The shell command that installs the engine anew, right for this machine."""
+    """The shell command that reinstalls the engine correctly for this machine."""
     if backend == "mlx":
         return install_command("mlx", only=["mlx", "mlx-lm"], options=["--force-reinstall", "--no-cache-dir"])
     checkout, environment = _ROOT, Path(sys.prefix)
     if not (checkout / "Makefile").is_file() or not (environment / ".pip").is_file():
         return build_command()
-    # The environment is one that the Makefile made, which knows how.
+    # The Makefile made this environment, and its target replaces the build.
     command = ["make", *(() if Path.cwd() == checkout else ("-C", str(checkout))), "setup", "ENGINE=llamacpp"]
     if environment != checkout / ".venv":
         command.append(f"VENV={environment}")
@@ -183,7 +182,7 @@ def _report(backend: Backend, outcome: Outcome, told: dict[str, Any], error: str
 
 
 def _read(output: bytes) -> dict[str, Any]:
-    """What the child told, among whatever else it printed: the last of each, and all of `ran`."""
+    """The child's reports, found among anything else it printed: the last of each kind, and all of `ran`."""
     told: dict[str, Any] = {}
     for line in output.decode("utf-8", "replace").splitlines():
         with suppress(ValueError, RecursionError):
@@ -201,7 +200,7 @@ def _while(told: dict[str, Any]) -> str:
 
 
 def _last_line(errors: bytes) -> str:
-    """What the child said last on stderr: asserts of C libraries speak there before they abort."""
+    """The last line on the child's stderr, where a failed assert of a C library appears."""
     lines = errors.decode("utf-8", "replace").strip().splitlines()
     return f": {lines[-1].strip()[:300]}" if lines else ""
 
@@ -217,13 +216,13 @@ def _record(build: str) -> Path:
 
 
 def _identity(backend: Backend) -> str | None:
-    """What tells this installation of the engine from every other; None when there is none.
+    """A key for this installation of the engine; None if it is not installed.
 
-    Nothing is imported, for importing may crash already: its libraries' places, sizes and times tell.
+    It is made of the paths, sizes and times of the libraries: importing a bad engine may already crash.
     """
     digest = hashlib.blake2b(f"{_TRIAL} {backend}".encode(), digest_size=8)
     for package in _PACKAGES[backend]:
-        # Not importlib.util.find_spec: that answers for a package which this process has imported already.
+        # Not importlib.util.find_spec, which answers from sys.modules if the package is imported already.
         spec = PathFinder.find_spec(package)
         if spec is None:
             return None
@@ -235,7 +234,7 @@ def _identity(backend: Backend) -> str | None:
 
 
 def _libraries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The compiled libraries of a package, and the module that wraps them."""
+    """The files of a package's compiled libraries and of the module that wraps them."""
     for path in sorted({*folder.glob("*"), *folder.glob("lib/*")}):
         if path.suffix in _LIBRARIES or path.suffix == ".py" or ".so." in path.name:
             with suppress(OSError):

@@ -1,8 +1,8 @@
-"""Names the model, the engine and the processor when an engine ends the process it runs in.
+"""Says which model, engine and processor it was when an engine kills its process.
 
     python -m localagent.engines.children SCRIPT|-m MODULE [ARGUMENT ...]
 
-runs a Python program in a child process, as `make test` and `make bench` do, and prints that line when a
+runs a Python program in a child process, as `make test` and `make bench` do, and prints that line if a
 signal ends it. The exit code is the child's.
 """
 
@@ -21,8 +21,8 @@ from localagent.hosts.host import LOADED_VARIABLE
 
 
 def describe_end(code: int) -> str:
-    """How a process ended, from its exit code as `subprocess` gives it; "" when it left by itself."""
-    if code >= 0xC0000000:  # Windows reports an exception's number
+    """The signal that ended a process, from its `subprocess` exit code; "" if it exited by itself."""
+    if code >= 0xC0000000:  # Windows reports a crash as the number of an exception
         return f"exception 0x{code:08X}"
     if code >= 0:
         return ""
@@ -33,16 +33,16 @@ def describe_end(code: int) -> str:
 
 
 def describe_death(code: int | None, loaded: str) -> str:
-    """One sentence about a process that a signal ended. `loaded`: what `read_loaded` gives for it.
+    """A sentence about a process that a signal ended.
 
-    `code` is its exit code, None where nobody knows it.
+    `code`: its exit code, None if unknown. `loaded`: what `read_loaded` returns for it.
     """
     how = "died" if code is None else f"died ({describe_end(code)})"
     return f"{how} with {loaded or 'no model'} loaded; processor: {read_processor()}"
 
 
 def read_loaded(note: Path) -> str:
-    """What the process that was given `note` as LOADED_VARIABLE had loaded last; "" for nothing."""
+    """What was loaded last by the process that ran with `note` as LOADED_VARIABLE; "" for nothing."""
     try:
         return note.read_text("utf-8", "replace").strip()
     except OSError:
@@ -50,7 +50,7 @@ def read_loaded(note: Path) -> str:
 
 
 def run_watched(arguments: list[str], environment: Mapping[str, str]) -> int:
-    """Run Python with `arguments`; one line on stderr when a signal ends it. Returns a shell's exit code."""
+    """Run Python with `arguments`; print a line if a signal ends it. Returns an exit code as a shell does."""
     with tempfile.TemporaryDirectory() as folder:
         note = Path(folder) / "loaded"
         child = subprocess.Popen(
@@ -60,11 +60,11 @@ def run_watched(arguments: list[str], environment: Mapping[str, str]) -> int:
             try:
                 code = child.wait()
                 break
-            except KeyboardInterrupt:  # the terminal sent it to the child too, which decides what it means
+            except KeyboardInterrupt:  # the terminal sent Ctrl-C to the child too, which decides what to do
                 continue
         if not describe_end(code):
             return code
-        if code not in (-signal.SIGINT, -signal.SIGTERM):  # those were asked for
+        if code not in (-signal.SIGINT, -signal.SIGTERM):  # somebody stopped it, so nothing crashed
             command = " ".join(arguments)
             sys.stderr.write(f"{command}: {describe_death(code, read_loaded(note))}\n")
         return 128 - code if code < 0 else code

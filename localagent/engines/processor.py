@@ -1,4 +1,4 @@
-"""What this processor is called, and which of its instructions matter to inference engines."""
+"""The processor's name, and those of its instructions that matter to inference engines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RELEVANT = re.compile(
     r"(amx|avx)\w*|fma|f16c|bmi2|ssse3|sse4_[12]|asimd\w*|i8mm|bf16|sve2?|sme2?|fphp|rvv?|v"
 )
 
-_IMPLIED = {"avx", "bmi2", "f16c", "sse4_1", "sse4_2", "ssse3"}  # by avx2, which is told
+_IMPLIED = {"avx", "bmi2", "f16c", "sse4_1", "sse4_2", "ssse3"}  # implied by avx2, which is shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class Processor:
     architecture: str
     """As Python's `platform.machine()` spells it, such as `x86_64` or `arm64`."""
     name: str
-    """The maker's name for it."""
+    """The manufacturer's name for it."""
     features: tuple[str, ...]
     """Vector and matrix extensions, sorted; empty where the system does not tell."""
 
     def __str__(self) -> str:
-        """The name and, for a line of text, the families of instructions instead of every member."""
+        """The name and the families of its instructions, short enough for a line."""
         families = {re.sub(r"^(amx|avx512|asimd|sve|sme).*", r"\1", word) for word in self.features}
         return f"{self.name} ({' '.join(sorted(families - _IMPLIED)) or self.architecture})"
 
@@ -55,13 +55,13 @@ def read_processor() -> Processor:
 
 
 def parse_cpuinfo(text: str, architecture: str) -> Processor:
-    """The first processor that Linux lists in /proc/cpuinfo, whose keys differ from one kind to another."""
+    """The first processor in Linux's /proc/cpuinfo, whose keys differ between architectures."""
     entries: dict[str, str] = {}
     for line in text.splitlines():
         key, separator, value = line.partition(":")
         if separator:
             entries.setdefault(key.strip().lower(), " ".join(value.split()))
-    # Arm cores have no name there, only numbers of a maker and a part.
+    # Arm cores have no name there, only the numbers of a manufacturer and a part.
     name = entries.get("model name") or " ".join(
         f"{key} {entries[key]}" for key in ("cpu implementer", "cpu part") if key in entries
     )
@@ -71,7 +71,7 @@ def parse_cpuinfo(text: str, architecture: str) -> Processor:
 
 
 def _sysctl(name: bytes) -> str:
-    """What macOS says for a name of its system settings; empty when it has none."""
+    """The value of a macOS sysctl; empty if there is none."""
     buffer = ctypes.create_string_buffer(256)
     size = ctypes.c_size_t(len(buffer))
     found = ctypes.CDLL(None).sysctlbyname(name, buffer, ctypes.byref(size), None, ctypes.c_size_t(0))

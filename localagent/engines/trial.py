@@ -1,10 +1,9 @@
-"""What the child process of a check does: it runs the engine through the host that models run on.
+"""The child process of a check: it runs the engine through the host that models run on.
 
-lfm2-nano answers one question with its weights as they are and with weights that the engine itself quantizes
-first, since quantized weights run on kernels of their own and most models are quantized. The child writes
-lines of JSON: `doing` before each step, so that a crash has a name, `facts`, `ran` for each model, and in the
-end `done`, `missing`, `wrong` with what is wrong with the engine, or `error` with what kept it from being
-tried.
+lfm2-nano answers one question, first with its own weights, then with weights that the engine quantizes, since
+quantized weights use other kernels and most models are quantized. The child writes lines of JSON: `doing`
+before each step, so that a crash can be located, `facts`, `ran` for each model, and at the end `done`,
+`missing`, `wrong` with what is wrong with the engine, or `error` with what prevented the trial.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ MODEL: Final = "lfm2-nano"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the model is asked, and what it must write, greedily.
+    """A prompt for the model, and the text that it must write when decoding greedily.
 
-    Its next-best token is never close (see tests/engines/test_trial.py), so that sums which differ in their
-    last bits, as they do from processor to processor, change nothing.
+    The second-best token is never close (see tests/engines/test_trial.py), so rounding that differs between
+    processors changes nothing.
     """
 
     text: str
@@ -59,7 +58,7 @@ GREETING: Final = Question("Hello!", (), "Hello! How can I help?<|im_end|>")
 
 
 def try_engine(backend: str, tell: Callable[[str, Any], None]) -> None:
-    """Run the engine and `tell` what happens, step by step."""
+    """Run the engine and report each step through `tell`."""
     load, quantized = _ENGINES[backend](tell)
     plain = _weights(backend)
     with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +78,7 @@ def try_engine(backend: str, tell: Callable[[str, Any], None]) -> None:
 
 
 def ask(host: EngineHost, question: Question) -> str:
-    """What the model writes, greedily; the host is closed."""
+    """What the model writes when decoding greedily. Closes the host."""
     from localagent.hosts.sampling import Sampling
 
     with host:
@@ -127,11 +126,11 @@ def _weights(backend: str) -> Path:
 
 
 def main(backend: str) -> int:
-    """Try the engine, and tell on stdout what came of it. The exit code is 0 whatever that is."""
+    """Try the engine and report on stdout. The exit code is 0 whatever the result."""
     from localagent.errors import EngineMissing
 
     def tell(what: str, value: Any) -> None:
-        # A line of its own whatever the engine has printed, and out before the next step may crash.
+        # A newline first, as the engine may have printed half a line; flushed, as the next step may crash.
         sys.stdout.write(f"\n{json.dumps({what: value})}\n")
         sys.stdout.flush()
 

@@ -1,8 +1,8 @@
 """Append-only files of JSON lines, as logs, sessions and notes keep them.
 
 A line is written by one system call, so a killed process leaves at most one torn line, at the end; the next
-append starts a new line after it. Reading skips what it cannot read, and reports it. Nothing is ever deleted.
-What a line means is up to the `load` that the reader is given.
+append starts a new line after it. Reading skips and reports lines that it cannot read. Nothing is ever
+deleted. The caller's `load` gives the lines their meaning.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LineProblem:
 
 @dataclass(frozen=True, slots=True)
 class Line(Generic[T]):
-    """A line that was read, and where it stands."""
+    """A line that was read, and its position."""
 
     line: int
     offset: int
@@ -45,16 +45,16 @@ class Line(Generic[T]):
 
 
 class LineReader(Generic[T]):
-    """Reads a file from its start, and then whatever was appended since.
+    """Reads a file from its start; each later read returns what was appended since.
 
     `load` turns the bytes of a line into a value, or raises ValueError with a reason in one line.
     """
 
     def __init__(self, path: Path, load: Callable[[bytes], T]) -> None:
         self.offset = 0
-        """How far it was read, in bytes."""
+        """Bytes read so far."""
         self.torn: LineProblem | None = None
-        """The last line, while it has no end: a process was killed in it, or is about to end it."""
+        """The last line, if it has no "\\n": its process was killed, or is still writing it."""
         self._path = path
         self._load = load
         self._line = 1
@@ -68,9 +68,11 @@ class LineReader(Generic[T]):
             for data in file:
                 item = self._read_line(data)
                 ended = data.endswith(b"\n")
-                # An object that can be read lacks nothing but its "\n": the next append brings that.
+                # A complete object lacks only its "\n", which the next append adds.
                 if isinstance(item, LineProblem) and not ended:
-                    self.torn = LineProblem(item.line, item.offset, "cut off: whoever wrote it was stopped")
+                    self.torn = LineProblem(
+                        item.line, item.offset, "cut off: the process that wrote it was stopped"
+                    )
                     break
                 self.offset += len(data)
                 self._line += ended
@@ -89,7 +91,7 @@ class LineReader(Generic[T]):
 
 @contextmanager
 def _no_collector() -> Iterator[None]:
-    """Values that stay make the collector go over all of them again and again: two thirds of the time."""
+    """Pause garbage collection: scanning the growing list of values took two thirds of the time."""
     if not gc.isenabled():
         yield
         return
@@ -102,7 +104,7 @@ def _no_collector() -> Iterator[None]:
 
 def _reason(data: bytes, error: ValueError) -> str:
     if nuls := data.count(b"\0"):
-        return f"{nuls:,} NUL bytes: the system was stopped before the disk had them"
+        return f"{nuls:,} NUL bytes: the system stopped before the data reached the disk"
     try:
         data.decode()
     except UnicodeDecodeError as bad:
@@ -112,9 +114,9 @@ def _reason(data: bytes, error: ValueError) -> str:
 
 
 def open_lines(path: Path, *, create: bool) -> int:
-    """A descriptor for `append_line`. `create` makes the file, for its owner alone, and its folder.
+    """A descriptor for `append_line`. `create` makes the file, readable by its owner alone, and its folder.
 
-    Raises FileExistsError when it is there already, FileNotFoundError when it is not.
+    Raises FileExistsError if `create` finds a file, FileNotFoundError if there is none to open.
     """
     if not create:
         return os.open(path, _FLAGS)
@@ -123,9 +125,9 @@ def open_lines(path: Path, *, create: bool) -> int:
 
 
 def append_line(descriptor: int, line: bytes, path: Path, *, sync: bool = False) -> None:
-    """Append a line that has no "\\n" in it, whole or not at all; `sync` waits until the disk has it.
+    """Append a line without "\\n", whole or not at all; `sync` waits until it is on the disk.
 
-    One writer at a time. Raises SaveFailed, and then the file is as it was.
+    Only one writer at a time may do this. If it raises SaveFailed, the file is as before.
     """
     size = None
     try:
@@ -138,7 +140,7 @@ def append_line(descriptor: int, line: bytes, path: Path, *, sync: bool = False)
             os.fsync(descriptor)
     except OSError as error:
         if size is not None:
-            with suppress(OSError):  # then the torn line stays, and is passed over
+            with suppress(OSError):  # then the torn line stays, and readers skip it
                 os.ftruncate(descriptor, size)
         raise cannot_save(path, error) from error
 

@@ -1,4 +1,4 @@
-"""Where localagent keeps its files, and what to say when one cannot be written."""
+"""Where localagent keeps its files, and the error for one that cannot be written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOME = "LOCALAGENT_HOME"
 def user_path(kind: Literal["cache", "data", "log", "state"], name: str) -> Path:
     """`$LOCALAGENT_HOME/name`, else `name` in the user's folder of that kind. Raises UsageError.
 
-    Where these folders are is the system's custom; its folder for logs is ours as a whole, without `name`.
+    The platform decides where these folders are; its log folder belongs to us alone and gets no `name`.
     """
     if home := os.environ.get(HOME):
         try:
@@ -31,18 +31,18 @@ def user_path(kind: Literal["cache", "data", "log", "state"], name: str) -> Path
 
 
 def cannot_save(path: Path, error: OSError | ValueError) -> SaveFailed:
-    """What to say when a file cannot be written."""
+    """The error for a file that cannot be written."""
     shown = path if str(path).isprintable() else repr(str(path))
     return SaveFailed(
         f"cannot write to {shown} ({getattr(error, 'strerror', None) or error}): "
-        f"free some space, or set {HOME} to a folder that can be written"
+        f"free some space, or set {HOME} to a writable folder"
     )
 
 
 def sync(path: Path) -> None:
-    """Wait until the disk has a file, or the names in a folder. Raises OSError."""
+    """Wait until a file, or the names in a folder, are on the disk. Raises OSError."""
     if path.is_dir() and os.name == "nt":
-        return  # Windows cannot open folders, and orders renames itself
+        return  # Windows cannot open folders, and needs no sync for renames
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,1 +1,1 @@
-"""Model hosts: one file per inference engine, all with the interface of `protocol`."""
+"""Model hosts, which load weights and generate tokens: `llamacpp`, `mlx` and `replay`, one interface."""

@@ -1,8 +1,8 @@
-"""Tokenizing with a bound: a prompt far too long for the context is refused after reading only a part of it.
+"""Tokenizing with a limit: a prompt far too long for the context is refused after only a part was read.
 
-Token boundaries depend on the whole text, so ids always come from the whole text. Only for counting is it cut
-up, and only when there is so much of it that the prompt is unlikely to fit. If the count cannot tell, the
-text is tokenized whole.
+Token boundaries depend on the whole text, so ids always come from the whole text. It is cut into pieces only
+for counting, and only if it is so long that it is unlikely to fit. If the count does not settle the question,
+the text is tokenized whole.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from localagent.prompt.segments import Segment, TooManyTokens
 PIECE: Final = 16_384
 """Characters tokenized at once when counting."""
 CUT: Final = 64
-"""Tokens of each piece that are not counted, because a cut adds some: where it goes through a
-word or a special token, and until both sides divide a long run in the same way again. In no known vocabulary
-does a cut add half as many.
+"""Tokens of each piece that are not counted, because cutting a word, a special token or a long run adds some.
+In no known vocabulary does a cut add half as many.
 """
 _USUAL: Final = 8
-"""Up to this many characters per token of the context, a text is not worth counting first."""
+"""A text with at most this many characters per token of the context is not counted first."""
 
 
 def tokenize_within(
@@ -30,8 +29,8 @@ def tokenize_within(
 ) -> tuple[int, ...]:
     """The ids of a rendered prompt, as `Vocabulary.tokenize_segments` gives them.
 
-    Raises TooManyTokens when there are certainly more than `limit`. A prompt that is only a
-    little too long may come back whole.
+    Raises TooManyTokens if there are certainly more than `limit`. A prompt that is only a little too long may
+    still be returned.
     """
     parts = list(segments)
     if math.isfinite(limit) and sum(len(part.text) for part in parts) > max(_USUAL * limit, PIECE):
@@ -44,7 +43,7 @@ def tokenize_within(
 def count_at_least(
     vocabulary: Vocabulary, segments: Sequence[Segment], enough: float = math.inf, piece: int = PIECE
 ) -> int:
-    """A number of tokens that `segments` surely have. Counting stops once it is more than `enough`."""
+    """A lower bound on the tokens of `segments`. Counting stops once it exceeds `enough`."""
     least = 0
     for text, cut in _pieces(segments, piece):
         least += max(0, len(vocabulary.tokenize_segments((text,), continued=True)) - (CUT if cut else 0))

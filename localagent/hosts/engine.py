@@ -1,7 +1,7 @@
-"""What an engine adapter provides: a vocabulary, and one live sequence of evaluated tokens.
+"""The interface of an engine adapter: a vocabulary, and one live sequence of evaluated tokens.
 
-Everything else that makes a host (the owner thread, templates, prefix reuse, stop strings, the loop) is
-shared and written against these two. Every method is called on the owner thread, one at a time.
+The rest of a host (the owner thread, templates, prefix reuse, stop strings, the loop) is shared and uses only
+these two. Every method is called on the owner thread, one at a time.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Vocabulary(Protocol):
 
     @property
     def size(self) -> int:
-        """How many ids there are."""
+        """The number of ids."""
 
     @property
     def special(self) -> Mapping[int, str]:
-        """The tokens that content must not spell, by id."""
+        """Id to text of the tokens that content must not spell."""
 
     @property
     def bos(self) -> str:
@@ -45,15 +45,16 @@ class Vocabulary(Protocol):
     def tokenize_segments(self, segments: Iterable[Segment], continued: bool = False) -> tuple[int, ...]:
         """The ids of a rendered prompt, with one BOS in front where the vocabulary asks for it.
 
-        `continued`: other tokens stand in front already, so no BOS and no leading space is added.
+        `continued`: the text follows other tokens, so no BOS and no leading space is added.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What an engine remembers of a sequence at one position, opaque to everybody else.
+    """An engine's state of a sequence at one position, opaque to other code.
 
-    Either all of it (`LiveSequence.save`), or only what cannot be rewound (`LiveSequence.checkpoint`).
+    Either the whole state (`LiveSequence.save`), or only the part that cannot be rewound
+    (`LiveSequence.checkpoint`).
     """
 
     data: Any
@@ -69,42 +70,42 @@ class Packed:
 
 
 class LiveSequence(Protocol):
-    """The one sequence that the engine holds evaluated: a KV cache and, in hybrid models, recurrent state."""
+    """The sequence that the engine holds evaluated: KV cache and, in hybrid models, recurrent state."""
 
     @property
     def ids(self) -> list[int]:
         """The tokens that have been evaluated, in order. Only the adapter writes to the list."""
 
     def evaluate(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
-        """Append `ids` in one chunk. False when cancelled on the way: the sequence is then in no known
-        state, and `rewind`, `restore` or `clear` is called next. Raises EngineFailed.
+        """Append `ids` in one chunk. Returns False if cancelled midway: the state is then undefined, and the
+        caller must `rewind`, `restore` or `clear` next. Raises EngineFailed.
         """
 
     def decode(
         self, ids: Sequence[int], sampling: Sampling, history: Sequence[int], cancelled: Cancelled
     ) -> Iterator[int]:
-        """Append `ids` (at least one) and yield the tokens sampled after them, without end.
+        """Append `ids` (at least one) and yield sampled tokens without end.
 
-        A token is evaluated when the next one is asked for, or earlier. `history`: the whole prompt, for the
+        A token is evaluated when the next one is requested, or earlier. `history`: the whole prompt, for the
         repetition penalty. Yields nothing when cancelled within `ids`. Raises EngineFailed.
         """
 
     def logprobs(self) -> Any:
-        """numpy float32 [size]: the natural logarithm of the model's probabilities for the last token drawn,
-        before penalties, temperature and truncation. Valid until the next one is asked for.
+        """numpy float32 [size]: the log-probabilities (natural) from which the last token was drawn, before
+        penalties, temperature and truncation. Valid until the next token is requested.
         """
 
     def checkpoint(self) -> State:
-        """What `rewind` needs to come back here. Cheap: for pure attention it holds nothing."""
+        """The state that `rewind` needs to return here. Cheap; empty for pure attention."""
 
     def rewind(self, length: int, checkpoint: State) -> bool:
-        """Back to the first `length` tokens, where `checkpoint` was taken. False when the engine cannot."""
+        """Return to the first `length` tokens, where `checkpoint` was taken. False if the engine cannot."""
 
     def save(self) -> State:
-        """A copy of everything, to come back to after other sequences were evaluated."""
+        """A copy of the whole state, for a return after other sequences were evaluated."""
 
     def restore(self, ids: Sequence[int], saved: State) -> bool:
-        """Replace what is evaluated by what was saved when `ids` were. False when the engine refuses it."""
+        """Replace the sequence by `ids` and the state saved for them. False if the engine refuses it."""
 
     def clear(self) -> None:
         """Forget all tokens."""
@@ -113,7 +114,7 @@ class LiveSequence(Protocol):
         """A state as bytes, for a file."""
 
     def unpack(self, packed: Packed) -> State:
-        """A state from bytes. Raises ValueError for bytes that are none."""
+        """A state from bytes. Raises ValueError if they do not hold one."""
 
 
 class Engine(Protocol):

@@ -36,14 +36,14 @@ _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 def fingerprint(path: Path) -> str:
     """A stable identity of the weights at `path`: 32 hexadecimal digits.
 
-    `path`: a GGUF file, any part of a split GGUF set, or a folder with safetensors files. Hashed are, for
-    every file, its size, its whole header (metadata, names, types, shapes and offsets of the tensors) and 64
-    evenly spread blocks of 4 KiB of the tensor data, the last bytes among them; for a folder also its
-    configuration, tokenizer and chat template, whole, and the files' names within it.
-    So it catches another model, quantization, tokenizer, template or revision, and files cut or extended.
-    It cannot see a change that lies wholly between two samples: it tells versions apart and proves nothing
-    about damage or malice; for that there are the store's hashes.
-    Raises InvalidWeights when files are missing or no header can be found.
+    `path`: a GGUF file, any part of a split GGUF set, or a folder with safetensors files. Hashed are every
+    file's size, its whole header (metadata, names, types, shapes and offsets of the tensors) and 64 evenly
+    spread blocks of 4 KiB of its tensor data, including the last bytes; for a folder also the complete
+    configuration, tokenizer and chat template, and the names of the files.
+    So it changes with the model, quantization, tokenizer, template or revision, and if a file is cut or
+    extended. It misses a change that lies between two samples: it tells versions apart, but only the store's
+    hashes detect damage or malice.
+    Raises InvalidWeights if files are missing or no header can be found.
     """
     digest = hashlib.blake2b(digest_size=16, person=b"la-weights-1")
     files = weight_files(path)

@@ -1,11 +1,11 @@
-"""One generation on one engine: resume, prefill in chunks, decode; and what its consumer holds of it.
+"""One generation on one engine: resume a known prefix, prefill the rest in chunks, decode.
 
-`generate` runs on the owner thread: it yields `Prefilled` for every chunk and every token sampled, the end
-token included, and returns a `Finish`. `EngineGeneration` is the consumer's side of that stream.
+`generate` runs on the owner thread: it yields `Prefilled` for every chunk, then every sampled token including
+the end token, and returns a `Finish`. `EngineGeneration` is the consumer's side of that stream.
 
 A prompt is cut after the end of every message, and every `engine.chunk` tokens within one. Each cut is a
-checkpoint; and since the cuts follow from the prompt alone, a prompt that resumes at one of them is computed
-with the same sums, and gives the same tokens, as one that starts cold.
+checkpoint. The cuts depend on the prompt alone, so a prompt that resumes at one of them goes through the same
+floating-point sums, and gives the same tokens, as one evaluated from the start.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class EngineGeneration:
         return step
 
     def steps(self) -> Iterator[Step]:
-        """The tokens, and before them the progress of the prefill."""
+        """The progress of the prefill, then the tokens."""
         with contextlib.suppress(StopIteration):
             while True:
                 yield self._step()
 
     @property
     def finish(self) -> Finish | None:
-        """None while tokens may still come, and after an error."""
+        """How it ended; None while tokens may still come, and after an error."""
         return self._stream.result
 
     def close(self) -> None:
@@ -85,13 +85,13 @@ def generate(
 ) -> Generator[Step, None, Finish]:
     """Prefill `ids` and sample until an end token, a limit, a stop string, or until `cancelled()`.
 
-    The timings leave out the time that the consumer takes between two steps. Raises EngineFailed.
+    The timings exclude the time that the consumer takes between steps. Raises EngineFailed.
     """
     run = _Run(engine, prefix, ids, sampling, cancelled)
     try:
         yield from run.steps()
     except Exception:
-        prefix.clear()  # what the engine holds now is unknown
+        prefix.clear()  # the engine's state is undefined after a failure
         raise
     return run.finish()
 

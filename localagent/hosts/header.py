@@ -1,4 +1,4 @@
-"""What the header of a GGUF file says: keys with their values, and the table of tensors.
+"""The header of a GGUF file: metadata keys with their values, and the table of tensors.
 
 `gguf` reads these values from a file, `hyperparameters` judges them.
 """
@@ -40,7 +40,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a GGUF file says of itself. `metadata` maps keys to numbers, bools, strings and `Array`s."""
+    """A GGUF header. `metadata` maps keys to numbers, bools, strings and `Array`s."""
 
     metadata: dict[str, Any]
     tensors: tuple[Tensor, ...] = ()

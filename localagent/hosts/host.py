@@ -1,7 +1,7 @@
-"""One loaded model on any engine: what `protocol.Host` promises, written once for all of them.
+"""The `protocol.Host` for a loaded model on any engine.
 
-Here the chat template, the transcripts, the prefix cache, the engine and its owner thread come together. Any
-thread may call any method; generations queue up in the order of the calls.
+It joins the chat template, the transcripts, the prefix cache, the engine and its owner thread. Any thread may
+call any method; generations queue up in the order of the calls.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from localagent.prompt.template import ChatTemplate
 
 DEFAULT_CONTEXT = 32_768
 LOADED_VARIABLE = "LOCALAGENT_LOADED_NOTE"
-"""Names a file where a process notes what it loaded last, for a parent that may have to tell how it died."""
+"""Names a file in which a process notes what it loaded last, so that its parent can report a crash."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the weights say of themselves. `engine` is the engine's name and version."""
+    """Facts about the loaded weights. `engine`: the engine's name and version."""
 
     name: str
     architecture: str
     chat_template: str | None
     engine: str
     fingerprint: Callable[[], str]
-    """Computes what identifies the weights; asked only when states are to be stored."""
+    """Computes the weights' fingerprint; called only if states are stored on disk."""
     settings: str
-    """How the engine was loaded, as far as sums depend on it."""
+    """The load options that affect the engine's arithmetic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class EngineHost:
     def __init__(
         self, owner: OwnerThread, make: Callable[[], Engine], identity: Identity, reuse: Reuse | None = None
     ) -> None:
-        """`make` loads the engine, on the owner thread. Where that fails, the owner is closed."""
+        """`make` loads the engine on the owner thread. If it fails, the owner is closed."""
         self._owner = owner
         self._identity = identity
         self._template: ChatTemplate | None = None
@@ -145,7 +145,7 @@ class EngineHost:
         limit: float | None = None,
         **variables: Any,
     ) -> Prompt:
-        """Render with the model's own chat template and tokenize; what the model wrote keeps its tokens.
+        """Render with the model's chat template and tokenize; text that the model wrote keeps its tokens.
 
         `limit`, `variables`: see `protocol.Host` and `ChatTemplate`. Raises TemplateFailed, ContextOverflow.
         """
@@ -200,11 +200,11 @@ class EngineHost:
             raise UsageError(str(error)) from error
 
     def save(self) -> None:
-        """Put what is evaluated on disk now, if snapshots are kept; `close` does so as well."""
+        """Write the evaluated states to disk now, if snapshots are kept; `close` does so too."""
         self._owner.run(self._prefix.write)
 
     def close(self) -> None:
-        """Cancel what runs, free the weights and end the owner thread. Safe to call twice."""
+        """Cancel running generations, free the weights and end the owner thread. Safe to call twice."""
         self._owner.close()
 
     def __enter__(self) -> Self:
@@ -233,5 +233,5 @@ def choose_context(asked: int | None, trained: int | None) -> int:
     if asked < 1:
         raise UsageError(f"context is {asked}: it must be 1 or more")
     if trained is not None and asked > trained:
-        raise UsageError(f"context is {asked:,}, and the model was trained for at most {trained:,} tokens")
+        raise UsageError(f"context is {asked:,}, but the model was trained for at most {trained:,} tokens")
     return asked

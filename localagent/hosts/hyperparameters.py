@@ -1,8 +1,8 @@
-"""Judges the numbers in a GGUF header, before llama.cpp divides, indexes or allocates by them.
+"""Checks the numbers in a GGUF header before llama.cpp divides, indexes or allocates by them.
 
-A table says what each key may hold, whatever the architecture; after it come the few rules about several keys
-together. llama.cpp asserts most of these, and a failed assertion ends the process. What it refuses with a
-message of its own, such as a number of another width or a tensor of another shape, is left to it.
+A table gives the range of each key for all architectures; a few rules about several keys follow. llama.cpp
+asserts most of these, and a failed assertion ends the process. Faults that it reports as errors itself, such
+as a number of the wrong width or a tensor of the wrong shape, are left to it.
 Source of the keys: github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
@@ -155,14 +155,14 @@ SPEECHLESS: Final = frozenset((
     "llama-embed", "modern-bert", "neo-bert", "nomic-bert", "nomic-bert-moe", "pockettts", "qwen3tts",
     "t5encoder", "wavtokenizer-dec",
 ))  # fmt: skip
-"""Architectures that write no text by themselves: they embed, speak, or draft for other models."""
+"""Architectures that do not generate text by themselves: embedders, speech models and draft models."""
 ROPE_SCALING: Final = ("none", "linear", "yarn", "longrope")
 BYTEWISE: Final = ("llama", "plamo2")
-"""Kinds of vocabularies that end the process at a byte for which they have no token."""
+"""Kinds of vocabularies with which llama.cpp aborts at a byte that has no token."""
 ENDS: Final = ("bos", "eos", "eot", "eom")
-"""Special tokens that decide how a prompt begins and where an answer ends. llama.cpp uses default ids for
-one that is outside the vocabulary, with which a model would go on for ever. The others may be wrong: in many
-files the padding is.
+"""Special tokens that begin a prompt or end an answer. If such an id is outside the vocabulary, llama.cpp
+uses a default one, and the model might never stop. Other ids may be wrong: in many files the padding token
+is.
 """
 
 

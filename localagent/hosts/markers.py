@@ -1,8 +1,8 @@
 """Which tokens of a vocabulary are markers of a chat format.
 
-Some tokens are kept whole without being control tokens: markers, such as `<think>` and `<tool_call>` in
-Qwen3, and ordinary text, such as runs of spaces or HTML tags in Gemma. Content must not spell markers. It may
-spell ordinary text.
+Tokenizers also keep some tokens whole that are not control tokens. Some are markers, such as `<think>` and
+`<tool_call>` in Qwen3, which content must not spell; others are ordinary text, such as runs of spaces or HTML
+tags in Gemma, which it may.
 """
 
 from __future__ import annotations

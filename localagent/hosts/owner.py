@@ -2,13 +2,13 @@
 
 Engines may be called from one thread only, and a stream must not make its consumer wait. The rules:
 
-- Everything runs on the one thread, in the order it was asked for: calls, streams, the closing of streams
-  and, last, the callables given to `at_end`. A call asked for while a stream runs is made between two items.
+- Everything runs on the one thread, in the order requested: calls, streams, the closing of streams and, last,
+  the callables given to `at_end`. A call requested while a stream runs is made between two items.
 - A stream is a generator that runs a few items ahead of its consumer, so that the next token is computed
-  while the consumer works on this one. While another stream waits for it, it runs on to its end: a thread
-  that consumes two streams in any order cannot lock itself up.
+  while the consumer works on this one. If another stream is waiting, it runs to its end without its consumer,
+  so that a thread that consumes two streams in any order cannot deadlock.
 - A stream is cancelled by `Stream.close`, by dropping the stream, and by the end of the owner. The generator
-  sees it through the `cancelled` callable it is given, must return soon after, and its return value is kept.
+  sees it through its `cancelled` callable and must return soon after; its return value is kept.
 - Exceptions arrive in the consumer with their traceback.
 - An owner belongs to the process that made it: threads do not survive a fork, and nothing waits for them.
 - The thread is not a daemon, since engines abort when the interpreter dies under them. It ends when the owner
@@ -76,7 +76,7 @@ class OwnerClosed(UsageError, RuntimeError):
 
 
 class OwnerThread:
-    """A thread that other threads hand their engine calls to. Starts at once."""
+    """A thread that makes engine calls for other threads. It starts at once."""
 
     def __init__(self, name: str) -> None:
         self._lock = threading.Lock()
@@ -110,7 +110,7 @@ class OwnerThread:
         return Stream(self, channel)
 
     def at_end(self, function: Callable[[], object]) -> None:
-        """Have `function` called on the owner thread just before it ends; the last one given is first."""
+        """Call `function` on the owner thread just before it ends; the last one registered goes first."""
         self._worker.at_end.append(function)
 
     def close(self) -> None:
@@ -177,8 +177,8 @@ class Stream(Iterator[T], Generic[T, R]):
     def close(self) -> None:
         """Cancel, and wait until the generator has returned. Items not yet taken are lost.
 
-        On an owner thread it cancels and does not wait: the garbage collector runs there too and closes what
-        was abandoned, and an owner that waits for itself, or two for each other, would do so for ever.
+        On an owner thread it cancels without waiting: the garbage collector also runs there and closes
+        abandoned streams, and an owner that waited for itself, or two for each other, would deadlock.
         """
         if self._end is not None or self._owner._foreign():
             return
@@ -200,7 +200,7 @@ class Stream(Iterator[T], Generic[T, R]):
 
 
 class _Worker:
-    """The thread's own side. It knows its jobs and never the `OwnerThread`, which may be collected."""
+    """The thread's own side. It never refers to the `OwnerThread`, so that that can be collected."""
 
     def __init__(self) -> None:
         self.inbox: SimpleQueue[_Call | _Channel | _Took | None] = SimpleQueue()
@@ -275,7 +275,7 @@ def _refused() -> _End:
 def _outcome(function: Callable[[], Any]) -> _End:
     try:
         return _End(function())
-    except BaseException as error:  # whatever it is, it belongs to the one who asked
+    except BaseException as error:  # the consumer gets every exception, KeyboardInterrupt included
         return _End(error=error)
 
 

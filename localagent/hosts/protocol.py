@@ -1,4 +1,4 @@
-"""What a model host promises: messages in, tokens out.
+"""The interface of a model host: messages in, tokens out.
 
 A host loads one set of weights, renders conversations to token ids, and generates tokens one by one with
 their exact text. It does not parse what it generates.
@@ -21,8 +21,8 @@ StopReason = Literal["stop", "length", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One generated token. `text` is what this token completes: a split UTF-8 character stays back
-    until its last byte, so `text` may be empty; special tokens appear as their text.
+    """One generated token. `text` is the text that it completes: a UTF-8 character split over tokens comes
+    with its last byte, so `text` may be empty. Special tokens appear as their text.
 
     `end` is True for an end-of-generation token, which is always the last one. `logprobs` is None unless
     `Sampling.logprobs` asked for them.
@@ -39,7 +39,7 @@ class Token:
 class Logprobs:
     """Natural logarithms of the model's own probabilities, before penalties, temperature and truncation.
 
-    `token` is that of the token chosen; `top` pairs the likeliest ids with theirs, the likeliest first.
+    `token`: the chosen token's; `top`: the likeliest ids with theirs, the likeliest first.
     """
 
     token: float
@@ -57,9 +57,9 @@ class Prefilled:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """How a generation ended. Counts are tokens; `prompt` includes the `cached` ones that were reused.
+    """How a generation ended. Counts are tokens; `prompt` includes the reused `cached` ones.
 
-    `stop` is the stop string that ended it, if one did.
+    `stop`: the stop string that ended it, if one did.
     """
 
     stop_reason: StopReason
@@ -71,19 +71,19 @@ class Finish:
 
     @property
     def prefilled(self) -> int:
-        """The tokens of the prompt that had to be computed."""
+        """The prompt tokens that had to be evaluated."""
         return self.prompt - self.cached
 
 
 class Generation(Iterator[Token], Protocol):
-    """The running generation: an iterator of tokens that knows, once exhausted, how it ended."""
+    """A running generation: an iterator of tokens. Once exhausted, `finish` says how it ended."""
 
     def steps(self) -> Iterator[Prefilled | Token]:
-        """The same tokens, and before them the progress of the prefill."""
+        """The progress of the prefill, then the same tokens."""
 
     @property
     def finish(self) -> Finish | None:
-        """None while tokens may still come."""
+        """How it ended; None while tokens may still come."""
 
     def close(self) -> None:
         """Stop early; `finish` then says "cancelled". Safe to call twice and after the end."""
@@ -92,7 +92,7 @@ class Generation(Iterator[Token], Protocol):
 class Host(Renderer, Protocol):
     """One loaded model on one engine: it renders (see `Renderer`) and generates.
 
-    All engine calls happen on one owner thread, whichever threads call these methods.
+    All engine calls happen on one owner thread, whichever thread calls these methods.
     """
 
     @property
@@ -112,7 +112,7 @@ class Host(Renderer, Protocol):
     ) -> Generation:
         """Prefill `prompt` and yield tokens until an end token, a limit or `cancel`.
 
-        Raises ContextOverflow before any computing, EngineFailed when the engine gives up.
+        Raises ContextOverflow before anything is computed, EngineFailed if the engine fails.
         """
 
     def close(self) -> None:

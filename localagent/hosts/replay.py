@@ -1,7 +1,7 @@
-"""A host that plays recorded tokens back: no engine, the same interface.
+"""A host that plays back recorded tokens, without an engine.
 
-It takes a recorded generation through the parser, the turn and everything above them, to test those and to
-measure what they cost by themselves. Nothing is computed, so the prompt and the sampling have no effect.
+It feeds a recorded generation to the parser, the turn and everything above them, to test those and to measure
+their own cost. The prompt and the sampling have no effect.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from localagent.prompt.segments import Prompt
 
 
 class ReplayHost:
-    """Plays one recording per generation, in order, and the last one again when there are no more."""
+    """Plays one recording per generation, in order, and then repeats the last one."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ReplayHost:
 
 
 class ReplayGeneration:
-    """A recording while it is played."""
+    """A recording being played."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""How the next token is chosen: every option with its range and default, said once.
+"""How the next token is chosen: every sampling option with its range and default.
 
-The catalogue's defaults, what a turn may override and the options of the command line follow from `Sampling`.
+The catalogue, a turn's options and the command line all take them from `Sampling`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MOST_LOGPROBS = 20
 
 
 class SamplingOptions(TypedDict, total=False):
-    """What a turn may override of the model's own `Sampling`, for type checkers. A test compares the two."""
+    """A turn's options that override the model's `Sampling`, for type checkers. A test compares the two."""
 
     max_tokens: int | None
     temperature: float
@@ -31,7 +31,7 @@ class SamplingOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The numbers that an option takes. `least` and `most` are among them, `above` and `below` are not."""
+    """The range of an option: `least` and `most` are included, `above` and `below` are not."""
 
     whole: bool = False
     above: float = -math.inf
@@ -57,29 +57,31 @@ def _option(default: float | None, meaning: str, numbers: Numbers) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen. `None` leaves the step out of the sampler chain.
+    """How the next token is chosen. `None` leaves a step out of the sampler chain.
 
-    Generation ends before the first of the `stop` strings, wherever token borders fall. `logprobs` asks for
-    the log-probability of every token and of as many likeliest alternatives; 0 asks for the token's own only.
+    Generation ends before the first `stop` string, even if tokens straddle it. `logprobs`: return each
+    token's log-probability and those of this many likeliest alternatives; 0 for the token's own only.
     """
 
     max_tokens: int | None = _option(
         None, "Stop after this many generated tokens.", Numbers(whole=True, least=1)
     )
-    temperature: float = _option(0.0, "0 always takes the likeliest token.", Numbers(least=0))
+    temperature: float = _option(0.0, "0 always picks the likeliest token.", Numbers(least=0))
     top_k: int | None = _option(
         None, "Choose among this many of the likeliest tokens.", Numbers(whole=True, least=1)
     )
     top_p: float | None = _option(
-        None, "Choose among the likeliest tokens that together reach this.", Numbers(above=0, most=1)
+        None,
+        "Choose among the likeliest tokens that add up to this.",
+        Numbers(above=0, most=1),
     )
     min_p: float | None = _option(
-        None, "Leave out tokens below this share of the likeliest one's.", Numbers(least=0, below=1)
+        None, "Drop tokens less likely than this share of the likeliest one.", Numbers(least=0, below=1)
     )
     repetition_penalty: float | None = _option(
         None, "Divides the logits of recent tokens; 1 changes nothing.", Numbers(above=0)
     )
-    seed: int | None = _option(None, "Makes sampling repeatable. Default: a fresh one.", Numbers(whole=True))
+    seed: int | None = _option(None, "Makes sampling repeatable. Default: random.", Numbers(whole=True))
     stop: tuple[str, ...] = ()
     logprobs: int | None = _option(
         None, "Log-probabilities of this many alternatives.", Numbers(whole=True, least=0, most=MOST_LOGPROBS)

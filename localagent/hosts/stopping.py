@@ -1,8 +1,8 @@
-"""Ends a generation before a stop string, wherever token borders fall.
+"""Ends a generation before a stop string, even if the string straddles tokens.
 
-Tokens go in and come out in order, unchanged, until a stop string appears in their text. The token in which
-it begins comes out with the text before it, if there is any. A token is held back only while its text may
-still belong to a stop string.
+Tokens pass through unchanged until a stop string appears in their text. The token in which it begins comes
+out cut to the text before it, if there is any. A token is held back only while its text may still be part of
+a stop string.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class StopStrings:
         self._held: deque[Token] = deque()
         self._text = ""
         self.matched: str | None = None
-        """The stop string that was found. Nothing is to be fed after it."""
+        """The stop string that was found. Feed nothing after that."""
 
     def feed(self, token: Token) -> Iterator[Token]:
-        """The tokens that are certain now."""
+        """The tokens that cannot be part of a stop string any more."""
         self._held.append(token)
         self._text += token.text
         places = ((self._text.find(stop), stop) for stop in self._stops)

@@ -1,8 +1,8 @@
 """Turns the byte pieces of tokens into text, one token at a time.
 
-Every token comes out once, in order, and the texts join to exactly what the joined bytes decode to with
+Every token comes out once, in order, and the joined texts equal the joined bytes decoded with
 `errors="replace"`. A token whose bytes end inside a character is held back until the next token shows whether
-the character goes on, so that a special token's text is always just its own.
+the character continues, so that a special token's text is never mixed with other text.
 """
 
 from __future__ import annotations

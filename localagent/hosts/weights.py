@@ -1,4 +1,4 @@
-"""The files that weights lie in: which they are, and that they can be read."""
+"""The files that hold a model's weights, and whether they can be read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def weight_files(path: Path) -> list[Path]:
     parts = [path.with_name(f"{split[1]}-{number:05d}-of-{split[3]}.gguf") for number in range(1, count + 1)]
     missing = next((part for part in parts if not part.is_file()), None)
     if missing is not None:
-        raise InvalidWeights(f"{path}: a set of {count} files, and {missing.name} is missing")
+        raise InvalidWeights(f"{path}: one of {count} files, of which {missing.name} is missing")
     return parts
 
 
@@ -56,7 +56,7 @@ def regular_size(path: Path, most: int | None = None) -> int:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turns what the system says of a file that cannot be read into InvalidWeights."""
+    """Turns the system's errors for an unreadable file into InvalidWeights."""
     try:
         yield
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Tools of MCP servers: `McpServers` starts the servers that a file names, and offers what they list.
+"""Tools of MCP servers: `McpServers` starts the servers listed in a file and offers their tools.
 
-Importing this loads nothing of the `mcp` package, which is an extra: it is loaded when servers are started.
+Importing this does not import the `mcp` package, which is an extra: that happens when servers are started.
 """
 
 from localagent.mcp.config import HttpServer, ServerConfig, StdioServer, load_config

@@ -1,10 +1,9 @@
 """The arguments of a server's tool, checked against the JSON Schema that the server lists for it.
 
-The schema comes from a stranger and may be made to take for ever: a pattern such as `^(a+)+$`, references
-that double at every step, a list that is compared pair by pair. So a check has a time limit, and patterns are
-matched by `regex`, which keeps to it and lets other threads run meanwhile. Where a check does not end in
-time, or the schema or a pattern in it cannot be used, nothing is refused here: the server checks what it is
-sent.
+The schema is not trusted and may make a check run for ever: by a pattern such as `^(a+)+$`, references that
+double at every step, or a list that is compared pair by pair. So a check has a time limit, and `regex`
+matches the patterns, since it has timeouts and lets other threads run. If a check does not end in time, or
+the schema or a pattern cannot be used, nothing is refused here: the server makes its own check.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ if TYPE_CHECKING:
 SECONDS = 1.0
 """Seconds that one check may take."""
 PATIENCE = 0.2
-"""Seconds of processor time that one match may take; on a busy machine more passes by."""
+"""Seconds of processor time for one match; on a busy machine that is longer by the clock."""
 TOLD = 3
-"""Mistakes in one call that the model is told of at once."""
+"""The most mistakes in a call that are reported to the model at once."""
 SHOWN = 200
-"""Characters of a mistake that it is told."""
+"""Characters of each mistake's description."""
 LONGEST_PATTERN = 1000
 """Characters of a pattern: a longer one may take too long to compile."""
 
 _deadline: ContextVar[float] = ContextVar("deadline")
-"""When the check that runs in this context has to end, on the clock of `monotonic`."""
+"""When the current check must end, in seconds of `monotonic`."""
 
 
 class Undecided(Exception):
-    """Whether the arguments fit cannot be said here."""
+    """The check cannot decide whether the arguments fit."""
 
 
 class Arguments:
@@ -53,7 +52,7 @@ class Arguments:
             raise InvalidArguments(f"the arguments of {self._tool} are an object, not {type(given).__name__}")
         try:
             found = self._mistakes(dict(given))
-        except Exception:  # Undecided; a reference to nowhere or to itself: jsonschema lets all out
+        except Exception:  # Undecided, or whatever jsonschema raises for a reference to nowhere or to itself
             return
         if found:
             more = "; and more" if len(found) > TOLD else ""
@@ -73,7 +72,7 @@ class Arguments:
 
     @cached_property
     def _validator(self) -> Validator | None:
-        """None when the schema cannot be used."""
+        """The validator, or None if the schema cannot be used."""
         from jsonschema import Draft202012Validator
         from jsonschema.validators import validator_for
         from referencing import Registry
@@ -84,7 +83,7 @@ class Arguments:
                 return None
             if not _bounded(kind)(kind.META_SCHEMA).is_valid(self._schema):
                 return None
-            # With an empty registry nothing is fetched: a reference to elsewhere would be a request to
+            # An empty registry prevents fetching: resolving a reference to another host would be a request to
             # elsewhere.
             return _bounded(kind)(self._schema, registry=Registry())
         except Exception:
@@ -101,10 +100,10 @@ Keyword = Callable[[Any, Any, Any, Mapping[str, Any]], "Iterator[ValidationError
 
 
 def _leaves_bounds(schema: Mapping[str, Any]) -> bool:
-    """Whether a check would need something that is not done here, such as fetching a reference.
+    """Whether the schema uses something that cannot be checked within limits, such as a remote reference.
 
-    For `unevaluatedProperties` the package looks at `patternProperties` itself. A schema inside may name a
-    dialect of its own, which is not followed here.
+    `unevaluatedProperties` makes the package match `patternProperties` itself, without a time limit. An inner
+    schema that names its own dialect would be checked by an unlimited validator.
     """
     keys: set[str] = set()
     waiting: list[Any] = list(schema.values())
@@ -122,7 +121,7 @@ def _leaves_bounds(schema: Mapping[str, Any]) -> bool:
 
 @lru_cache
 def _bounded(kind: Any) -> Any:
-    """A class of validators whose every step looks at the time, with keywords that cannot blow up."""
+    """A validator class that checks the time at every step, with replacements for the costly keywords."""
     from jsonschema.validators import extend
 
     own: dict[str, Keyword] = {
@@ -138,7 +137,7 @@ def _bounded(kind: Any) -> Any:
 
 
 def _evolve(validator: Any, **changes: Any) -> Any:
-    """The same validator for a schema inside: the package's own way takes an unbounded class by `$schema`."""
+    """The same validator for an inner schema; the package's own method may pick an unlimited class."""
     import attrs
 
     kept = {each.alias: getattr(validator, each.name) for each in attrs.fields(type(validator)) if each.init}
@@ -157,7 +156,7 @@ def _step(
 
 
 def _time_left() -> float:
-    """The seconds that are left. Raises Undecided when there are none."""
+    """The seconds left. Raises Undecided if there are none."""
     left = _deadline.get() - time.monotonic()
     if left <= 0:
         raise Undecided("the check takes too long")
@@ -165,7 +164,7 @@ def _time_left() -> float:
 
 
 def _found(pattern: Any, text: str) -> bool:
-    """Whether the pattern is in the text. Raises Undecided where it is invalid, or takes too long."""
+    """Whether the pattern matches in the text. Raises Undecided if it is invalid or takes too long."""
     import regex
 
     if not isinstance(pattern, str) or len(pattern) > LONGEST_PATTERN:
@@ -223,7 +222,7 @@ def _unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> It
 
 
 def _comparable(value: Any) -> Any:
-    """A value to hash: the same for 1 and 1.0, but not for true."""
+    """A hashable form of a value, in which 1 equals 1.0 but not true."""
     match value:
         case list():
             return ("array", *map(_comparable, value))

@@ -1,4 +1,4 @@
-"""Which MCP servers there are: the `mcpServers` JSON that Claude Desktop, Cursor, VS Code and others share.
+"""The configuration of MCP servers: the `mcpServers` JSON of Claude Desktop, Cursor, VS Code and others.
 
 Nothing is started here. Every mistake is a UsageError of one line that names the file, the server and the
 field.
@@ -26,26 +26,26 @@ from localagent.messages.values import refuse
 from localagent.wording import quoted
 
 EVERY = "*"
-"""In a list of tools: all of them."""
+"""In a list of tools, stands for all of them."""
 
 
 class ServerConfig(BaseModel):
-    """What all servers have in common."""
+    """The fields that all servers share."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
     name: str = Field(min_length=1)
     timeout: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Seconds that one call may take; None leaves it to the agent."""
+    """Seconds for one call; None means the agent's own limit."""
     allowed: frozenset[str] = frozenset()
-    """Tools that need nobody's approval, as the server names them; "*" for all."""
+    """Tools that run without approval, by the server's names; "*" for all."""
     tools: frozenset[str] | None = None
-    """The only tools to offer; None for all."""
+    """The tools to offer; None for all."""
     disabled_tools: frozenset[str] = frozenset()
     """Tools that are not offered."""
 
     def offers(self, tool: str) -> bool:
-        """Whether a tool of the server is to be offered to models."""
+        """Whether a tool of the server is offered to models."""
         return (self.tools is None or tool in self.tools) and tool not in self.disabled_tools
 
     def allows(self, tool: str) -> bool:
@@ -54,17 +54,17 @@ class ServerConfig(BaseModel):
 
     @property
     def place(self) -> tuple[str, ...]:
-        """What is started or reached under the name."""
+        """The program or the address, without the name and the settings."""
         return (self.name,)
 
 
 class StdioServer(ServerConfig):
-    """A program that is started here and spoken to through its standard input and output."""
+    """A program that is started on this machine and reached through its standard input and output."""
 
     command: str = Field(min_length=1)
     args: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict, repr=False)
-    """Added to HOME, LOGNAME, PATH, SHELL, TERM and USER, which is all that a server inherits."""
+    """Extra variables. Of ours a server inherits only HOME, LOGNAME, PATH, SHELL, TERM and USER."""
     cwd: str | None = None
 
     @property
@@ -76,7 +76,7 @@ class StdioServer(ServerConfig):
     @classmethod
     def _has_no_nul(cls, value: str | None) -> str | None:
         if value is not None and "\0" in value:
-            refuse("nul", "a NUL character cannot be in it")
+            refuse("nul", "it must not contain a NUL character")
         return value
 
 
@@ -122,7 +122,7 @@ _FIELDS = {
     "disabledTools": "disabled_tools",
     "excludeTools": "disabled_tools",
 }
-"""The keys of a server in files, by the field that each fills."""
+"""For each field, the keys in files that fill it."""
 _ABOUT_TYPE = ("type", "transport", "transportType")
 _NOTES = frozenset({"description", "displayName", "icon", "gallery", "version", "metadata", "disabled"})
 _STDIO = frozenset({"command", "args", "env", "cwd"})
@@ -132,10 +132,10 @@ _VARIABLE = re.compile(r"\$\{(?:env:)?([^}:]*)(?:(:-?)([^}]*))?\}")
 
 
 def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[ServerConfig, ...]:
-    """The servers of a file, or of its content as a mapping, without the disabled ones. Raises UsageError.
+    """The enabled servers of a file, or of its content as a mapping. Raises UsageError.
 
-    The mapping is found under "mcpServers", under VS Code's "servers", or is the document itself.
-    `${VAR}`, `${VAR:-default}` and `${env:VAR}` in strings stand for environment variables.
+    They are under "mcpServers", under VS Code's "servers", or at the top of the document. `${VAR}`,
+    `${VAR:-default}` and `${env:VAR}` in strings are replaced by environment variables.
     """
     if isinstance(source, Mapping):
         where, document = "mcpServers", dict(source)
@@ -156,7 +156,7 @@ def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[Ser
         disabled = entry.get("disabled", False)
         if not isinstance(disabled, bool):
             raise UsageError(f"{place}: disabled: not true or false")
-        if not disabled:  # one that is off may name variables that are not set
+        if not disabled:  # before reading the rest: a disabled server may name variables that are not set
             found.append(_server(name, entry, place))
     return tuple(found)
 
@@ -169,11 +169,11 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (ValueError, RuntimeError) as error:  # RuntimeError: no such home
-        raise UsageError(f"{path}: not the JSON of MCP servers: {error}") from None
+        raise UsageError(f"{path}: not a JSON file of MCP servers: {error}") from None
 
 
 def _is_server(entry: Mapping[str, Any]) -> bool:
-    """Whether this is one server, which happens to be called "servers", and no mapping of servers."""
+    """Whether this entry is a server that happens to be called "servers", not a mapping of servers."""
     return any(isinstance(entry.get(key), str) for key in ("command", "url", "serverUrl", "httpUrl"))
 
 
@@ -209,7 +209,7 @@ def _server(name: str, entry: Mapping[str, Any], place: str) -> ServerConfig:
 
 
 def _form(entry: Mapping[str, Any], fields: Mapping[str, Any], place: str) -> frozenset[str]:
-    """Which kind of server it is, by the keys it has and the type it names."""
+    """The kind of server, from its keys and its type."""
     has = {field for field in ("command", "url") if field in fields}
     key = next((key for key in _ABOUT_TYPE if key in entry), None)
     said = entry[key] if key else None
@@ -224,7 +224,7 @@ def _form(entry: Mapping[str, Any], fields: Mapping[str, Any], place: str) -> fr
     if key is not None:
         stated = _TYPES.get(said.lower()) if isinstance(said, str) else None
         if stated is None:
-            raise UsageError(f"{place}: {key}: {said!r:.60} is not a transport: there are stdio and http")
+            raise UsageError(f"{place}: {key}: {said!r:.60} is not a transport: use stdio or http")
         if stated is not form:
             raise UsageError(f"{place}: {key}: {said!r} does not go with a {next(iter(has))}")
     return form
@@ -232,12 +232,12 @@ def _form(entry: Mapping[str, Any], fields: Mapping[str, Any], place: str) -> fr
 
 def _names(value: Any, place: str) -> frozenset[str]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise UsageError(f"{place}: not a list of names of tools")
+        raise UsageError(f"{place}: not a list of tool names")
     return frozenset(value)
 
 
 def _expanded(value: Any, place: str) -> Any:
-    """The value with environment variables in its strings; keys are left alone."""
+    """The value with environment variables replaced in its strings, but not in its keys."""
     match value:
         case str():
             return _VARIABLE.sub(lambda match: _variable(match, place), value)
@@ -264,7 +264,9 @@ def _unknown(key: str) -> str:
     near = difflib.get_close_matches(key, [*_FIELDS, *_ABOUT_TYPE, "disabled"], 1)
     if key == "envFile":
         return "not supported; put the variables under env, as in ${NAME}"
-    return f"unknown key; did you mean {near[0]}?" if near else f"unknown key; there are {', '.join(_FIELDS)}"
+    return (
+        f"unknown key; did you mean {near[0]}?" if near else f"unknown key; the keys are {', '.join(_FIELDS)}"
+    )
 
 
 def _explained(error: ValidationError, keys: Mapping[str, str], place: str) -> str:

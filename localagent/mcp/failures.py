@@ -1,7 +1,4 @@
-"""What went wrong with a server, in one line.
-
-The line names the server, and ends with what the server wrote to its standard error, if anything.
-"""
+"""Failures of a server in one line, with its name and the end of its standard error, if it wrote any."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ if TYPE_CHECKING:
     from localagent.mcp.transport import Traces
 
 LONGEST = 300
-"""Characters of somebody else's message."""
+"""Characters to show of a message from outside."""
 _HTTP = {
     401: "it requires authentication: put a token under headers",
     403: "it denies access: check the headers",
@@ -25,7 +22,7 @@ _HTTP = {
 }
 
 _STANDING_FOR_A_STATUS = frozenset({"Server returned an error response", "Not Found", "Session terminated"})
-"""What the package says instead of the status."""
+"""Messages of the package that hide the HTTP status."""
 _NO_MCP = "Unexpected content type: "
 
 
@@ -36,7 +33,7 @@ def failure(name: str, said: str, traces: Traces | None = None) -> McpFailed:
 
 
 def describe(error: BaseException, traces: Traces) -> str:
-    """What an error of the package or of the transport means, in words."""
+    """What an error of the package or the transport means, in plain words."""
     import httpx2
     from mcp.shared.exceptions import MCPError
     from mcp_types import CONNECTION_CLOSED
@@ -53,7 +50,7 @@ def describe(error: BaseException, traces: Traces) -> str:
         case httpx2.TransportError():
             return f"it cannot be reached: {one_line(str(error), LONGEST) or type(error).__name__}"
         case MCPError(code=code) if code == CONNECTION_CLOSED:
-            return "it ended before it answered"
+            return "the server ended before it answered"
         case ValidationError():
             return f"its answer is not valid MCP: {explain(error, error.title)}"
         case OSError() if error.strerror and error.filename is not None:

@@ -1,10 +1,9 @@
-"""What a server sends, on its way to the `mcp` package.
+"""The messages from a server, before the `mcp` package gets them.
 
-The package reads messages from a stream; a line that is not a message arrives as the exception it caused. Two
-things that the package leaves open are settled here. The end of the stream is reported at once, so that a
-server that died is known before the next call. And an answer that is not strict JSON (half of an emoji, say)
-or that is nested too deep must not leave its call waiting for ever: it is read leniently, or else the call
-whose number it has fails.
+The package reads messages from a stream, in which a bad line appears as the exception that it caused. This
+stream adds two things. It reports the end at once, so that a dead server is noticed before the next call. And
+an answer that is not strict JSON (with half of an emoji, say) or is nested too deep does not leave its call
+waiting for ever: it is read leniently, or the call with its number fails.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
 SHOWN = 200
-"""Characters of a server's nonsense that an error shows."""
+"""Characters of an unreadable line that an error shows."""
 MOST_TOKENS = 1_000_000
-"""Tokens of broken JSON that are searched for the number of its call: about a second's worth."""
+"""Tokens of broken JSON to search for the call's number, which takes about a second."""
 _TOKEN = re.compile(r'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]:,]|[^\s{}\[\]:,"]+|".*')
 UNREADABLE = "the answer cannot be read: it is not a valid message, or is nested too deep"
 
 
 class Incoming:
-    """The stream of a transport, watched. `on_end` runs once, when nothing more can come."""
+    """Wraps a transport's stream. `on_end` runs once, when nothing more can come."""
 
     def __init__(self, stream: ReadStream[SessionMessage | Exception], on_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -39,7 +38,7 @@ class Incoming:
 
     @property
     def last_context(self) -> Any:
-        """What the HTTP transport says of who sent the last message."""
+        """The HTTP transport's context of the last message."""
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
@@ -81,7 +80,7 @@ class Incoming:
 
 
 def written(error: Exception) -> Any:
-    """What the server wrote, from the exception that it caused: JSON, or the line itself."""
+    """What the server wrote, recovered from the exception: the parsed JSON, or the line itself."""
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):
@@ -92,13 +91,13 @@ def written(error: Exception) -> Any:
                 return json.loads(found["input"])
             except (ValueError, RecursionError):
                 return str(found["input"])
-        if found["type"] == "missing":  # in one of the kinds of messages: the whole object lacks it
+        if found["type"] == "missing":  # an error within one kind of message has only a part of the object
             return found["input"]
     return None
 
 
 def salvage(value: Any) -> SessionMessage | None:
-    """The message that JSON, or text that is nearly JSON, was meant to be; None when it answers no call."""
+    """The message that JSON, or almost JSON, was meant to be; None if it answers no call."""
     from mcp.shared.message import SessionMessage
     from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
@@ -124,7 +123,7 @@ def _number(value: Any) -> int | str | None:
 
 
 def _outermost(text: str) -> dict[str, Any]:
-    """The plain values at the top of an object, as far as it can be read; empty unless it is an answer."""
+    """The plain values at the top level of an object, as far as it can be read; empty if it is no answer."""
     found: dict[str, Any] = {}
     depth, name, before = 0, "", ""
     for at in itertools.islice(_TOKEN.finditer(text), MOST_TOKENS):

@@ -1,8 +1,8 @@
-"""One connection to a server, from its start to its end: the handshake, the list of tools, calls.
+"""One connection to a server: the handshake, the list of tools, the calls, the end.
 
-Everything that is opened for the connection is opened and closed by the one task that runs `live`, as the
-cancel scopes of the `mcp` package demand; `call` runs in tasks of the callers. `ready` is set once, either
-with `open` true, or with `error` saying what went wrong and everything closed.
+The task that runs `live` opens and closes everything, because the cancel scopes of the `mcp` package must be
+left by the task that entered them; `call` runs in the callers' tasks. `ready` is set once: either `open` is
+true, or `error` says what went wrong and everything is closed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, Tool
 
 GRACE = 5.0
-"""Seconds that the end of a connection may take, a program's own end not counted."""
+"""Seconds for closing a connection, not counting the time that the server's program takes to exit."""
 CALM = 1.0
-"""Seconds from one list of tools to the next: a server may claim a change after every list."""
+"""Least seconds between two lists of tools, as a server may announce a change after every list."""
 PARTLY = "it may have done part of it"
 
 
 class Link:
-    """A server that was started once. Lives in the loop's thread, and is used only there."""
+    """One start of a server, until it ends. Used only in the event loop's thread."""
 
     def __init__(
         self, config: ServerConfig, start_timeout: float, on_tools: Callable[[Link, McpFailed | None], None]
@@ -41,12 +41,12 @@ class Link:
         self.config = config
         self.tools: tuple[Tool, ...] = ()
         self.error: McpFailed | None = None
-        """Why it could not be started, or ended without being asked to."""
+        """Why it could not be started, or why it ended by itself."""
         self.ready = anyio.Event()
         self.finished = anyio.Event()
-        """Set when nothing is left of it, by the caller of `live`."""
+        """Set by the caller of `live` when everything is closed."""
         self.about = ""
-        """What the server calls itself, with its version."""
+        """The server's own name and version."""
         self._start_timeout = start_timeout
         self._on_tools = on_tools
         self._traces = Traces()
@@ -77,7 +77,7 @@ class Link:
             self._session = None
 
     def stop(self) -> None:
-        """Make `live` return. A start that is under way is cancelled."""
+        """Make `live` return, and cancel a start in progress."""
         self._stopped = True
         if self._session is None:
             self._scope.cancel()
@@ -90,7 +90,7 @@ class Link:
     async def call(
         self, tool: str, arguments: Mapping[str, Any], on_progress: ProgressFnT | None
     ) -> CallToolResult:
-        """What the tool answers. Raises ToolError. Cancelling the caller cancels the call on the server."""
+        """Call a tool. Cancelling the caller cancels the call on the server. Raises ToolError."""
         from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, InputRequiredResult
         from pydantic import TypeAdapter
 
@@ -98,8 +98,8 @@ class Link:
         answers: TypeAdapter[Any] = TypeAdapter(CallToolResult | InputRequiredResult)
         request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=dict(arguments)))
         try:
-            # The session's own `call_tool` throws a result away that breaks the tool's output schema; by then
-            # the tool has done its work, and a model can read what it says.
+            # Not the session's `call_tool`, which discards a result that breaks the tool's output schema: the
+            # tool has done its work by then, and the model can read the result.
             result = await self._session.send_request(
                 request,
                 answers,
@@ -109,9 +109,7 @@ class Link:
         except Exception as error:
             raise self._refusal(error) from error
         if not isinstance(result, CallToolResult):
-            raise ToolError(
-                f"the MCP server {self.config.name} asks for more input, which it cannot be given"
-            )
+            raise ToolError(f"the MCP server {self.config.name} asks for more input, which is not supported")
         return result
 
     async def _connected(self) -> None:
@@ -137,7 +135,7 @@ class Link:
                 self.ready.set()
                 await self._stay(session)
                 self._session = None
-                # A server over HTTP is told that the session is over, and may not answer that either.
+                # Over HTTP the server is told that the session is over, and may never answer that.
                 self._scope.deadline = anyio.current_time() + GRACE
 
     async def _stay(self, session: ClientSession) -> None:
@@ -159,7 +157,7 @@ class Link:
             try:
                 with anyio.fail_after(self._start_timeout):
                     self.tools = await _list_tools(session)
-            except Exception as error:  # what it listed before stays
+            except Exception as error:  # the earlier list stays valid
                 said = f"its tools changed and cannot be listed: {self._described(error)}"
                 self._on_tools(self, failure(self.config.name, said))
             else:
@@ -178,7 +176,7 @@ class Link:
             said = f"it did not answer within {self._start_timeout:g} s"
         else:
             said = describe(error, self._traces)
-        return f"{said}; instead of MCP it wrote {nonsense!r}" if nonsense else said
+        return f"{said}; it wrote {nonsense!r}, which is not MCP" if nonsense else said
 
     def _failure(self, error: BaseException) -> McpFailed:
         while isinstance(error, BaseExceptionGroup):
@@ -186,17 +184,17 @@ class Link:
         return failure(self.config.name, self._described(error), self._traces)
 
     def _refusal(self, error: Exception) -> ToolError:
-        """What a model reads of a call that has no result."""
+        """The error that the model reads for a call without a result."""
         from mcp.shared.exceptions import MCPError
         from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
         server = f"the MCP server {self.config.name}"
         if self._traces.lost_session:
             self._on_end()
-            return ToolError(f"{server} has forgotten the session, and did not run the call: call again")
+            return ToolError(f"{server} has forgotten the session, and did not run the call: try again")
         match error:
             case MCPError(code=code) if code == CONNECTION_CLOSED:
-                return ToolError(f"{server} ended while it worked; {PARTLY}")
+                return ToolError(f"{server} ended during the call; {PARTLY}")
             case MCPError(code=code) if code == REQUEST_TIMEOUT and self.config.timeout:
                 return ToolError(f"{server} did not answer within {self.config.timeout:g} s; {PARTLY}")
             case MCPError():
@@ -219,7 +217,7 @@ async def _shake_hands(session: ClientSession) -> None:
 
 
 async def _list_tools(session: ClientSession) -> tuple[Tool, ...]:
-    """All pages of the list. Raises McpFailed for one that has no end, or a tool twice."""
+    """All pages of the list. Raises McpFailed for an endless list, or one with a tool twice."""
     from mcp_types import PaginatedRequestParams
 
     capabilities = session.server_capabilities

@@ -1,7 +1,7 @@
-"""A server over all its connections: it is started, called, and restarted when it has died.
+"""A server across its connections: started, called, and restarted after it died.
 
-Everything here runs in the thread of the event loop. A call that was sent is never sent a second time, since
-nobody knows what the first one did.
+Everything here runs in the event loop's thread. A call is never sent twice, since the first one may have had
+an effect even if its result was lost.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, Tool
 
 ATTEMPTS = 3
-"""Failures in a row after which a server is left alone for a while."""
+"""Failures in a row after which a server is not started for `REST` seconds."""
 REST = 30.0
-"""Seconds that it is left alone."""
+"""Seconds of that pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +34,15 @@ class ServerStatus:
     name: str
     state: Literal["starting", "running", "failed", "closed"]
     about: str = ""
-    """What it calls itself, with its version."""
+    """The server's own name and version."""
     tools: tuple[str, ...] = ()
-    """What it listed last, filtered or not, by the names it uses."""
+    """The server's own names of all tools in its last list, including those not offered."""
     error: str | None = None
-    """Why it failed last."""
+    """The last failure."""
 
 
 class Server:
-    """One server of the configuration. `report` is told of failures that nobody waits for."""
+    """One server of the configuration. `report` receives failures that no caller is waiting for."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class Server:
 
         self.config = config
         self.listing: tuple[Tool, ...] = ()
-        """The tools that it listed last; a new tuple each time, and safe to read from any thread."""
+        """The last list of tools. It is replaced, never changed, so any thread may read it."""
         self.first: dict[str, Tool] | None = None
-        """The tools of its first list by their names, however often it is restarted."""
+        """The tools of its first list by name, kept over restarts."""
         self._tasks = tasks
         self._start_timeout = start_timeout
         self._report = report
@@ -68,7 +68,7 @@ class Server:
         self._closed = False
 
     async def start(self) -> None:
-        """Start it, if it does not run. Raises McpFailed."""
+        """Start it if it is not running. Raises McpFailed."""
         await self._linked()
 
     async def restart(self) -> None:
@@ -79,7 +79,7 @@ class Server:
         await self._linked()
 
     def close(self) -> None:
-        """End it for good; the task of its connection does the rest."""
+        """Tell it to end for good; the connection's task does the work."""
         self._closed = True
         if self._link is not None:
             self._link.stop()
@@ -87,9 +87,10 @@ class Server:
     async def call(
         self, tool: Tool, arguments: Mapping[str, Any], on_progress: ProgressFnT | None
     ) -> CallToolResult:
-        """What the tool answers; a server that has died is started before. Raises ToolError.
+        """Call a tool; a dead server is started first. Raises ToolError.
 
-        `tool` is as it was offered: one that has changed since is not what was allowed to run.
+        `tool` is the tool as it was offered. If it has changed since, the user's approval does not cover it,
+        so the call is refused.
         """
         try:
             link = await self._linked()
@@ -113,19 +114,19 @@ class Server:
         state: Literal["starting", "running", "failed"]
         state = "running" if link.open else "failed" if link.ready.is_set() else "starting"
         error = link.error
-        if state == "failed" and error is None:  # it is being wound up
+        if state == "failed" and error is None:  # its connection is being closed
             error = failure(self.config.name, "it ended by itself")
         return ServerStatus(self.config.name, state, link.about, names, str(error) if error else None)
 
     async def _linked(self) -> Link:
-        """A connection that is open. Raises McpFailed when there is none to be had."""
+        """An open connection, made if need be. Raises McpFailed if that fails."""
         import anyio
 
         async with self._starting:
             link = self._link
             if link is None or not (link.open or not link.ready.is_set()):
                 if link is not None:
-                    await link.finished.wait()  # two at a time may not get along
+                    await link.finished.wait()  # two processes of one server might get in each other's way
                 if self._closed:
                     raise failure(self.config.name, "it was closed")
                 rest = self._rest_until - anyio.current_time()
@@ -133,14 +134,14 @@ class Server:
                     why = f"; {link.error}" if link and link.error else ""
                     raise failure(
                         self.config.name,
-                        f"it failed {self._failures} times in a row and is not tried for {rest:.0f} s{why}",
+                        f"it failed {self._failures} times in a row and is left alone for {rest:.0f} s{why}",
                     )
                 self._link = link = Link(self.config, self._start_timeout, self._on_tools)
                 self._tasks.start_soon(self._live, link)
             await link.ready.wait()
             if link.open:
                 return link
-            await link.finished.wait()  # only then it is known what it died of
+            await link.finished.wait()  # only then the cause of death is known
             raise link.error or failure(self.config.name, "it was closed")
 
     async def _live(self, link: Link) -> None:
@@ -152,7 +153,7 @@ class Server:
             self._failures += 1
             if self._failures >= ATTEMPTS:
                 self._rest_until = anyio.current_time() + REST
-            if link.ready.is_set():  # otherwise whoever started it is told
+            if link.ready.is_set():  # otherwise the caller that started it gets the error
                 self._report(self.config.name, link.error)
         link.ready.set()
         link.finished.set()

@@ -1,14 +1,14 @@
 """The MCP servers of a program, for use from any thread.
 
-The `mcp` package is asynchronous, and the agent runs tools in threads of its own. So all servers live in one
-event loop, in one background thread, which `open` starts and `close` ends. Each connection is one task there
-(`link.live`), since what a task opened only that task may close; a supervising task holds them all. A tool
-runs in its caller's thread: it starts a task in the loop, which sends the request, and waits for progress or
-the end. When the caller stops waiting, that task is cancelled, and with it the request.
+The `mcp` package is asynchronous, and the agent runs tools in threads. So all servers run in one event loop
+in a background thread, which `open` starts and `close` ends. Each connection is one task there (`link.live`),
+since the task that opened it must close it; a supervising task holds them all. A tool runs in its caller's
+thread: it starts a task in the loop, which sends the request, and waits for progress or the result. When the
+caller stops waiting, that task is cancelled, and with it the request.
 
-Nothing outlives `close`: programs get the end of their input, two seconds later SIGTERM, and two more later
-SIGKILL, with all that they started. A process that ends without `close` closes too, and is never held up by
-the thread.
+`close` leaves nothing running: programs get the end of their input, after two seconds SIGTERM, and after two
+more SIGKILL, together with their children. A process that exits without `close` closes too, and the thread
+never delays its exit.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
 
 Problem = Callable[[str, McpFailed], None]
 GLANCE = 0.05
-"""Seconds between two looks at whether a call is still wanted."""
+"""Seconds between checks whether a call was cancelled."""
 CLOSED = "the MCP servers are closed"
 
 
 class McpServers:
-    """Servers that are started together, and whose tools an agent is given.
+    """MCP servers that start together and offer their tools to an agent.
 
         with McpServers.from_file("mcp.json") as servers:
             agent = Agent(model, tools=[servers])
 
-    Names of tools are `{server}_{tool}`, or with `prefix=False` the tools' own. `on_problem` is told of a
-    server that cannot be started, which otherwise is an error of `open`, and, in a thread of its own, of one
-    that fails later. `start_timeout` is what a server has to start and to list its tools, in seconds.
+    Tools are named `{server}_{tool}`, or with `prefix=False` as the server names them. `on_problem` is called
+    with the failure of a server at its start, for which `open` raises without it, and later, from another
+    thread. `start_timeout`: the seconds for a server to start and list its tools.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class McpServers:
         names = [one.name for one in self._configs]
         for name in names:
             if names.count(name) > 1:
-                raise UsageError(f"two MCP servers are called {name!r:.80}")
+                raise UsageError(f"two MCP servers have the name {name!r:.80}")
         self._prefix = prefix
         self._on_problem = on_problem
         self._start_timeout = start_timeout
@@ -83,7 +83,7 @@ class McpServers:
         return cls(path, **options)
 
     def open(self) -> Self:
-        """Start all servers at the same time. Raises McpFailed, with everything closed again."""
+        """Start all servers at once. If it raises McpFailed, everything is closed again."""
         with self._lock:
             if self._stack is not None:
                 raise UsageError("these MCP servers are open already")
@@ -101,7 +101,7 @@ class McpServers:
         return self
 
     def close(self) -> None:
-        """End all servers and the thread. Calls that still wait end with an error."""
+        """End all servers and the thread. Pending calls end with an error."""
         with self._lock:
             stack, self._stack = self._stack, None
             if stack is not None:
@@ -129,7 +129,7 @@ class McpServers:
         await asyncio.to_thread(self.close)
 
     def tools(self) -> list[Tool]:
-        """What the servers offer now. Raises InvalidTool when two tools have one name."""
+        """The tools that the servers offer now. Raises InvalidTool if two have the same name."""
         if self._portal is None:
             raise UsageError(f"{CLOSED}: open them with `with`")
         owners: dict[str, str] = {}
@@ -139,7 +139,7 @@ class McpServers:
                 if tool.name in owners:
                     both = f"{owners[tool.name]!r:.80} and {server.config.name!r:.80}"
                     raise InvalidTool(
-                        f"the MCP servers {both} both offer {tool.name!r:.80}: disable one of the two "
+                        f"the MCP servers {both} both offer {tool.name!r:.80}: disable one of them "
                         "under disabledTools, or give the servers other names"
                     )
                 owners[tool.name] = server.config.name
@@ -177,7 +177,7 @@ class McpServers:
     def _call(
         self, name: str, tool: ListedTool, arguments: Mapping[str, Any], context: ToolContext
     ) -> ToolOutput:
-        """Call a tool, and wait for as long as somebody wants the result."""
+        """Call a tool and wait until it ends or the call is cancelled."""
         news: SimpleQueue[tuple[str, float | None] | None] = SimpleQueue()
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
@@ -218,14 +218,14 @@ class McpServers:
             self._on_problem(name, error)
 
     def _report(self, name: str, problem: McpFailed) -> None:
-        """Report what went wrong, in a thread of its own, since the receiver may wait, restart and close."""
+        """Call `on_problem` in a new thread, since it may wait, restart and close servers."""
         if self._on_problem is None:
             return
         hear = partial(self._on_problem, name, problem)
         threading.Thread(target=hear, name="localagent-mcp-problem", daemon=True).start()
 
     async def _supervise(self, *, task_status: TaskStatus[tuple[dict[str, Server], anyio.Event]]) -> None:
-        """The task that all connections belong to."""
+        """The task that owns all connections."""
         import anyio
 
         async with anyio.create_task_group() as tasks:
@@ -249,7 +249,7 @@ class McpServers:
             self._made = {}
 
     def _interrupt(self) -> None:
-        """Make an `open` that is under way in another thread fail soon."""
+        """Make an `open` that is running in another thread fail soon."""
         portal = self._portal
         if portal is not None:
             for server in list(self._servers.values()):

@@ -1,7 +1,7 @@
-"""A tool that a server lists as a `Tool` for models, and its answers as the content of our messages.
+"""A server's tool as a `Tool` for models, and its results as message parts.
 
-Nothing that a server sends makes this raise. Where its schema cannot be used, only the server checks the
-arguments; what our messages cannot carry, such as a broken image, is described in words.
+Nothing that a server sends makes this raise. If a schema cannot be used, only the server checks the
+arguments; content that a message cannot hold, such as a broken image, is described in words.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def offered_name(server: str, tool: str, prefix: bool) -> str:
-    """What models call the tool: letters, digits, "_", "-" and "."; anything else becomes "_"."""
+    """The tool's name for models. Characters other than letters, digits, "_", "-" and "." become "_"."""
     return _UNFIT.sub("_", f"{server}_{tool}" if prefix else tool)
 
 
 def fingerprint(listed: ListedTool | None) -> str:
-    """Equal for tools of a server that say the same of themselves: name, description, schemas and hints."""
+    """A text that changes if the tool's name, description, schemas or hints change."""
     if listed is None:
         return ""
     said = {"name", "title", "description", "input_schema", "output_schema", "annotations"}
@@ -48,11 +48,11 @@ def fingerprint(listed: ListedTool | None) -> str:
 def offered_tool(
     config: ServerConfig, listed: ListedTool, first: ListedTool | None, prefix: bool, run: Run
 ) -> Tool:
-    """The tool for models. `first`: the tool of this name in the first list that the server gave.
+    """The tool for models. `first`: the tool with this name in the server's first list.
 
-    A tool asks before it runs unless it says that it only reads, and does not say that it destroys, or unless
-    the configuration allows it. Both count only for what the server listed at its start, when it was chosen:
-    a hint that comes later, or a tool that becomes another, is nothing that anybody agreed to.
+    A tool needs approval unless the server says that it only reads and is not destructive, or unless the
+    configuration allows it. Both count only while the tool is as the server first listed it: nobody has
+    agreed to a hint that comes later, or to a tool that turns into another.
     """
     name = offered_name(config.name, listed.name, prefix)
     notes = listed.annotations
@@ -63,7 +63,7 @@ def offered_tool(
         arguments.check(given)
         return lambda context: run(config.name, listed, given, context)
 
-    # A server that says nothing of its tool may do anything.
+    # A tool without hints may do anything.
     reads_only = notes is not None and notes.read_only_hint is True and notes.destructive_hint is not True
     as_at_first = mark == fingerprint(first)
     allowed = config.allows(listed.name) and (first is None or as_at_first)
@@ -85,7 +85,7 @@ def offered_tool(
 
 
 def as_output(server: str, tool: str, result: CallToolResult) -> ToolOutput:
-    """The result of a call. Texts become one text; structured content is shown if there is nothing else."""
+    """The result of a call. Texts are joined; structured content is used only if there is nothing else."""
     parts = [_part(block) for block in result.content]
     content: Any
     if not parts:

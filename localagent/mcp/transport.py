@@ -1,7 +1,7 @@
-"""How a server is reached: through a program's pipes, or over HTTP.
+"""Connections to a server: through a program's pipes, or over HTTP.
 
-What a program writes to its standard error never reaches the terminal. The end of it is kept to explain a
-failure, and so is the last HTTP status that was an error.
+A program's standard error never reaches the terminal. Its end is kept to explain a failure, and so is the
+last HTTP error status.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ KEPT = 4096
 SHOWN = 300
 """Characters of them that an error shows."""
 LAST_READS = 16
-"""How often standard error is read after a program ended: its children may write for ever."""
+"""The most reads of standard error after a program ended, since its children may write for ever."""
 LONGEST_EVENT = 64 * 2**20
-"""Bytes of one message over HTTP: what a message may hold of media, in base64, and more."""
+"""Bytes of one message over HTTP: enough for the largest media in base64."""
 
 
 def require() -> None:
-    """Load the package. Raises McpFailed when it is not installed."""
+    """Import the package. Raises McpFailed if it is not installed."""
     try:
         import mcp.client.streamable_http  # noqa: F401
     except ImportError as error:
         raise McpFailed(f"MCP is not installed: {install_command('mcp')} [{error}]") from error
-    # What a server writes wrongly is logged by the package with a traceback, and Python prints what is logged
-    # and handled by nobody. A program that sets logging up still gets all of it.
+    # The package logs bad messages with a traceback, and Python prints log records that have no handler. This
+    # handler keeps them off the terminal; a program that configures logging still gets them.
     for name in ("mcp", "client"):
         logger = logging.getLogger(name)
         if not logger.handlers:
@@ -46,14 +46,14 @@ def require() -> None:
 
 
 class Traces:
-    """What a server left besides its messages."""
+    """Signs of what went wrong with a server, besides its messages."""
 
     def __init__(self) -> None:
         self._stderr = b""
         self.status: int | None = None
         """The last HTTP status of 400 or above."""
         self.lost_session = False
-        """The server answered that it does not know the session that it began with us."""
+        """The server answered that it no longer knows our session."""
 
     def keep(self, data: bytes) -> None:
         """Add to the standard error."""
@@ -70,7 +70,7 @@ class Traces:
         return " | ".join(line for line in lines if line)[-SHOWN:]
 
     async def look(self, response: httpx2.Response) -> None:
-        """Keep what an HTTP answer says."""
+        """Note an HTTP answer's error status."""
         if response.status_code >= 400 and response.request.method == "POST":
             self.status = response.status_code
             if response.status_code == 404 and "mcp-session-id" in response.request.headers:
@@ -79,7 +79,7 @@ class Traces:
 
 @asynccontextmanager
 async def connect(config: ServerConfig, traces: Traces) -> AsyncIterator[TransportStreams]:
-    """The streams to and from a server, which is ended with them."""
+    """The streams to and from a server, which ends when the context does."""
     match config:
         case StdioServer():
             async with _program(config, traces) as streams:
@@ -100,19 +100,19 @@ async def _program(config: StdioServer, traces: Traces) -> AsyncIterator[Transpo
         args=list(config.args),
         env=dict(config.env),
         cwd=config.cwd,
-        # One stray byte must not end the connection: what it stands in is no message, and is passed over.
+        # One bad byte must not end the connection: the line with it is no valid message and is skipped.
         encoding_error_handler="replace",
     )
     async with _kept_stderr(traces) as end, AsyncExitStack() as program:
         with os.fdopen(end, "w") as stderr:
             streams = await program.enter_async_context(stdio_client(parameters, errlog=stderr))
-        # The program has the pipe's end now; with ours closed, it ends when the program does.
+        # The program has its copy of the pipe's writing end; without ours the pipe ends when it does.
         yield streams
 
 
 @asynccontextmanager
 async def _kept_stderr(traces: Traces) -> AsyncIterator[int]:
-    """The writing end of a pipe whose other end is read all the time, so that nobody ever waits to write."""
+    """The writing end of a pipe that is read all the time, so that writing never blocks the server."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     loop = asyncio.get_running_loop()
@@ -144,7 +144,7 @@ async def _http(config: HttpServer, traces: Traces) -> AsyncIterator[TransportSt
 
     client = httpx2.AsyncClient(
         headers=config.headers,
-        # A tool may say nothing for as long as it works; how long a call may take is decided above.
+        # No read timeout: a tool may be silent while it works, and the caller limits how long a call takes.
         timeout=httpx2.Timeout(30.0, read=None),
         event_hooks={"response": [traces.look]},
     )

@@ -1,4 +1,4 @@
-"""The parts that have to do with tools: calls, calls that went wrong, and results."""
+"""The parts for tools: calls, malformed calls and results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ResultPart = Annotated[
 
 
 class ToolCallPart(Part):
-    """A complete call. `arguments_text` is the JSON text of `arguments` as it was written."""
+    """A complete call. `arguments_text` is the JSON text of `arguments` as the model wrote it."""
 
     kind: Literal["tool_call"] = "tool_call"
     id: Text
@@ -41,9 +41,9 @@ class ToolCallPart(Part):
     arguments_text: Text = ""
     """Filled from `arguments` when empty; otherwise both must be the same object."""
     tool_kind: Text | None = Field(None, exclude_if=is_absent)
-    """What sort of tool it is, as a hint for user interfaces: "read", "edit", "execute" and the like."""
+    """The kind of tool, as a hint for user interfaces: "read", "edit", "execute" and the like."""
     repaired: bool = False
-    """The call's own text was accepted by a repair."""
+    """The call could be read only after a repair of its text."""
 
     @model_validator(mode="before")
     @classmethod
@@ -78,7 +78,7 @@ class ToolCallPart(Part):
     def described_arguments(self) -> str:
         """The arguments on one readable line, for approval prompts and logs.
 
-        Nothing is left out, and what a terminal would not show is escaped.
+        They are complete, and characters that a terminal would not show are escaped.
         """
         return describe_arguments(self.arguments)
 
@@ -100,7 +100,7 @@ class ToolCallPart(Part):
 
 
 class MalformedToolCallPart(Part):
-    """Output that was meant as a call and could not be read as one."""
+    """Output that was meant as a call but could not be read as one."""
 
     kind: Literal["malformed_tool_call"] = "malformed_tool_call"
     raw: Text
@@ -109,22 +109,22 @@ class MalformedToolCallPart(Part):
     """Why it is not a call, in one word; see `parsers.Reason`."""
     name: Text | None = None
     partial: JsonObject = Field(default_factory=dict)
-    """The arguments that were complete before it broke."""
+    """The arguments that were complete before the fault."""
     id: Text = Field("", exclude_if=is_empty)
-    """What an answer to it names as its `call_id`."""
+    """The `call_id` of a result that answers it."""
 
     @property
     def lost_call(self) -> bool:
-        """Whether the model meant a call that was not read; else only a marker stood in the wrong place."""
+        """Whether the model meant a call; otherwise there was only a stray marker."""
         return self.reason not in ("missing_end", "stray_end", "echo")
 
     def result(self, content: str) -> ToolResultPart:
-        """The answer to it: an error result, from which the model can learn what was wrong."""
+        """An error result that answers it and tells the model what was wrong."""
         return ToolResultPart(call_id=self.id, name=self.name or "", content=content, is_error=True)
 
 
 class ToolResultPart(Part):
-    """What a tool answered to the call with id `call_id`. An empty id means: by position."""
+    """The result of the call with id `call_id`. With an empty id it is matched by position."""
 
     kind: Literal["tool_result"] = "tool_result"
     call_id: Text
@@ -140,7 +140,7 @@ class ToolResultPart(Part):
 
     @property
     def text(self) -> str:
-        """The text of the result, joined with nothing between."""
+        """The text parts of the result, joined."""
         if isinstance(self.content, str):
             return self.content
         return "".join(part.text for part in self.content if isinstance(part, TextPart))

@@ -1,4 +1,4 @@
-"""Conversations, which are lists of messages, to JSON and back; and the schema of that JSON."""
+"""Conversations (lists of messages) to JSON and back, and the schema of that JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def dump_messages(messages: Sequence[Message]) -> str:
 
 
 def load_messages(text: str | bytes) -> list[Message]:
-    """The inverse of `dump_messages`. Raises InvalidMessage, which says where."""
+    """The inverse of `dump_messages`. Raises InvalidMessage, which gives the place."""
     try:
         return _MESSAGES.validate_json(text)
     except ValidationError as error:

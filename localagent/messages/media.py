@@ -1,6 +1,6 @@
-"""Images, audio and files: where their bytes come from, and what they are.
+"""Images, audio and files: reading their bytes and finding their types.
 
-A PIL image is recognised when the caller has loaded PIL; it is never imported here. Only `read_file` touches
+A PIL image is recognised if the caller has loaded PIL, which is never imported here. Only `read_file` touches
 the disk.
 """
 
@@ -19,7 +19,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from localagent.errors import InvalidMedia
 
 MAX_BYTES = 20_000_000
-"""Bytes of media that a part may hold; providers take about as much. Larger files go by URL or id."""
+"""Bytes of media in one part, about as much as providers take. Pass larger files by URL or id."""
 
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -35,7 +35,7 @@ _RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _DATA_URL = re.compile(r"data:([^,;]*)((?:;[^,;]*)*),", re.IGNORECASE)
 _SPACE = re.compile(r"\s+")
-# Python's own table; the system's differs from machine to machine, and reading it would be IO.
+# Python's own table: the system's differs between machines, and reading it would be IO at import.
 _TYPES = mimetypes.MimeTypes(filenames=())
 for _suffix, _type in {
     ".webp": "image/webp",
@@ -49,7 +49,7 @@ for _suffix, _type in {
 
 
 def sniff(data: bytes) -> str | None:
-    """The media type that the first bytes tell: JPEG, PNG, GIF, WEBP, PDF, MP3, OGG, FLAC, WAV; else None."""
+    """The media type, from the first bytes: JPEG, PNG, GIF, WEBP, PDF, MP3, OGG, FLAC, WAV; else None."""
     for magic, media_type in _MAGIC:
         if data.startswith(magic):
             return media_type
@@ -62,7 +62,7 @@ def sniff(data: bytes) -> str | None:
 
 
 def type_of_url(url: str) -> str | None:
-    """The media type that the extension in a URL's path tells, or None."""
+    """The media type, from the extension in a URL's path, or None."""
     try:
         return _TYPES.guess_type(urlsplit(url).path)[0]
     except ValueError:  # an address in brackets that is none
@@ -75,7 +75,7 @@ def is_url(text: str) -> bool:
 
 
 def check_size(size: int) -> None:
-    """Raise InvalidMedia when that many bytes are too many to be inline."""
+    """Raise InvalidMedia for more bytes than a part may hold."""
     if size > MAX_BYTES:
         raise InvalidMedia(
             f"{size / 1e6:,.1f} MB of media: a message holds at most {MAX_BYTES / 1e6:,.0f} MB, "
@@ -84,8 +84,8 @@ def check_size(size: int) -> None:
 
 
 def decode_base64(text: str) -> bytes:
-    """The bytes; white space is passed over, padding may lack, either alphabet. Raises InvalidMedia."""
-    check_size(len(text) * 3 // 4 - 2)  # before the work; line ends are too few to matter
+    """Decode base64 in either alphabet, ignoring white space and missing padding. Raises InvalidMedia."""
+    check_size(len(text) * 3 // 4 - 2)  # before decoding; line ends are too few to matter
     packed = _SPACE.sub("", text).rstrip("=")
     alphabet = b"-_" if "-" in packed or "_" in packed else b"+/"
     try:
@@ -112,7 +112,7 @@ def decode_data_url(url: str) -> tuple[bytes, str | None]:
 
 
 def read_file(path: str | Path) -> bytes:
-    """The bytes of a media file. Raises InvalidMedia when there is none, or it is too large."""
+    """The bytes of a media file. Raises InvalidMedia if it is missing or too large."""
     try:
         file = Path(path).expanduser()
         check_size(file.stat().st_size)
@@ -124,15 +124,15 @@ def read_file(path: str | Path) -> bytes:
 
 
 def is_pil_image(value: Any) -> bool:
-    """Whether the value is an image of PIL, if somebody has loaded that."""
+    """Whether the value is a PIL image; False if PIL was never loaded."""
     pil = sys.modules.get("PIL.Image")
     return pil is not None and isinstance(value, pil.Image)
 
 
 def encode_pil_image(image: Any) -> bytes:
-    """A PIL image as a file in its own format where that is one models read, otherwise as PNG.
+    """A PIL image as a file, in its own format if models read that, otherwise as PNG.
 
-    Raises InvalidMedia for an image that PIL cannot write, such as one that was cut off or closed.
+    Raises InvalidMedia for an image that PIL cannot write, such as a truncated or closed one.
     """
     buffer = BytesIO()
     try:

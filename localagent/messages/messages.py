@@ -1,7 +1,7 @@
-"""Messages: who said what. Frozen, with an exact JSON form; order of parts is the order of writing.
+"""Messages: who said what. They are frozen and have an exact JSON form; parts are in the order of writing.
 
 `system`, `user`, `assistant` and `tool` are for models. The others are for sessions: `request.build_request`
-turns them into what a model can be sent, or leaves them out.
+turns them into messages for models, or leaves them out.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class TextAccess(Generic[M]):
 
 
 class BaseMessage(Frozen):
-    """What all messages have in common. Only `content` is ever sent to a model."""
+    """The fields that all messages share. Only `content` is ever sent to a model."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -90,12 +90,12 @@ class BaseMessage(Frozen):
     id: Text | None = None
     timestamp: Moment | None = None
     source: Text | None = Field(None, exclude_if=is_absent)
-    """Who wrote the message, such as "compaction"; None for what a person, a model or a tool said."""
+    """The part of the program that wrote it, such as "compaction"; None: a person, a model or a tool."""
     agent_name: Text | None = Field(None, exclude_if=is_absent)
     mode: Literal["user", "tool"] | None = Field(None, exclude_if=is_absent)
     """Whether it came from a person or from tools and the program."""
     payload: Json = Field(None, exclude_if=is_absent)
-    """Whatever the application keeps with the message."""
+    """The application's own data."""
 
     @field_validator("content", mode="before")
     @classmethod
@@ -110,7 +110,7 @@ class BaseMessage(Frozen):
 
 
 class SystemMessage(BaseMessage):
-    """Instructions that hold for the whole conversation."""
+    """Instructions for the whole conversation."""
 
     role: Literal["system"] = "system"
     content: tuple[SystemPart, ...]
@@ -118,7 +118,7 @@ class SystemMessage(BaseMessage):
 
 
 class UserMessage(BaseMessage):
-    """What the user said or showed. Tool results in it belong to the assistant turn before it."""
+    """The user's text and media. Tool results in it belong to the assistant turn before."""
 
     role: Literal["user"] = "user"
     content: tuple[UserPart, ...]
@@ -167,7 +167,7 @@ class AssistantMessage(BaseMessage):
 
     @property
     def malformed_tool_calls(self) -> tuple[MalformedToolCallPart, ...]:
-        """What was meant as a call and could not be read as one."""
+        """The output that was meant as a call but could not be read as one."""
         return tuple(part for part in self.content if isinstance(part, MalformedToolCallPart))
 
     @property
@@ -204,7 +204,7 @@ class ToolMessage(BaseMessage):
 
 
 class CustomMessage(BaseMessage):
-    """What an application keeps in a session; never sent to a model. `custom_type` says what it is."""
+    """An application's own data in a session; never sent to a model. `custom_type` names its kind."""
 
     role: Literal["custom"] = "custom"
     custom_type: Text
@@ -213,7 +213,7 @@ class CustomMessage(BaseMessage):
 
 
 class BranchSummaryMessage(BaseMessage):
-    """What happened on another branch of the conversation, which ended in the session entry `branch`."""
+    """A summary of another branch of the conversation, which ended in the session entry `branch`."""
 
     role: Literal["branch_summary"] = "branch_summary"
     content: tuple[SystemPart, ...]
@@ -222,7 +222,7 @@ class BranchSummaryMessage(BaseMessage):
 
 
 class CompactionSummaryMessage(BaseMessage):
-    """What was said before; it stands for the messages that no longer fit."""
+    """A summary that replaces earlier messages, which no longer fit into the context."""
 
     role: Literal["compaction_summary"] = "compaction_summary"
     content: tuple[SystemPart, ...]
@@ -231,7 +231,7 @@ class CompactionSummaryMessage(BaseMessage):
 
 
 class RescueMessage(BaseMessage):
-    """Text that gets a model going again after output that nobody could use."""
+    """Text that prompts the model again after unusable output."""
 
     role: Literal["rescue"] = "rescue"
     content: tuple[SystemPart, ...]
@@ -256,10 +256,10 @@ Message = ModelMessage | SessionMessage
 
 
 def _right_role(message: Any) -> Any:
-    """One format that messages are loaded from spells a rescue "resque"."""
+    """Accept "resque", which one other message format writes for "rescue"."""
     misspelled = isinstance(message, dict) and message.get("role") == "resque"
     return {**message, "role": "rescue"} if misspelled else message
 
 
 AnyMessage = Annotated[Message, Field(discriminator="role"), BeforeValidator(_right_role)]
-"""For validation: any message, told by its role."""
+"""For validation: any message, chosen by its role."""

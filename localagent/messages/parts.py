@@ -1,7 +1,7 @@
-"""What messages are made of. Every part is a frozen value with a `kind`; identity belongs to messages.
+"""The parts that messages consist of. Every part is a frozen value with a `kind`; only messages have ids.
 
-Here are the parts that people and models write; `calls` has those of tools. A part of a kind that this
-version does not know is an UnknownPart, which survives a load and a save.
+This file has the parts that people and models write; `calls` has those of tools. A part of unknown kind is
+loaded as an UnknownPart, which is saved unchanged.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ KINDS = frozenset({"text", "reasoning", "image", "audio", "tool_call", "malforme
 
 
 def is_absent(value: object) -> bool:
-    """Whether an optional field is not given, so that the JSON form can do without it."""
+    """Whether an optional field is absent, so that the JSON form omits it."""
     return value is None
 
 
 def is_empty(value: object) -> bool:
-    """The same for fields that are false or empty unless given."""
+    """The same for fields whose default is false or empty."""
     return not value
 
 
 def require_tag(tag: str) -> Callable[[JsonDict], None]:
-    """For JSON schemas: the discriminator has a default in Python and is always there in JSON."""
+    """For JSON schemas: require the discriminator, which has a default but is always in the JSON."""
 
     def require(schema: JsonDict) -> None:
         required = schema.get("required")
@@ -53,12 +53,12 @@ def require_tag(tag: str) -> Callable[[JsonDict], None]:
 
 
 class Frozen(BaseModel):
-    """A value that never changes; `changed` makes another one of it."""
+    """An immutable value; `changed` makes a modified copy."""
 
     def changed(self, **fields: Any) -> Self:
-        """The same with these fields in place of its own, validated, as `model_copy(update=...)` does not.
+        """A copy with these fields replaced. It is validated, unlike that of `model_copy(update=...)`.
 
-        A field that follows from one of them, such as `arguments_text` from `arguments`, is found anew.
+        Fields derived from a replaced one, such as `arguments_text` from `arguments`, are computed again.
         Raises InvalidMessage.
         """
         dropped = {name for field in fields for name in self._found_from(field)}
@@ -70,19 +70,19 @@ class Frozen(BaseModel):
 
     @classmethod
     def _found_from(cls, field: str) -> tuple[str, ...]:
-        """The fields that say the same as `field` or follow from it."""
+        """The fields that are derived from `field`."""
         return ()
 
 
 class Part(Frozen):
-    """What all parts have in common."""
+    """The fields that all parts share."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, json_schema_extra=require_tag("kind")
     )
 
     provider_metadata: JsonObject = Field(default_factory=dict, exclude_if=is_empty)
-    """What a provider wants back with the part, by provider: opaque, never read, never changed."""
+    """By provider, opaque data to send back with the part; never read or changed here."""
 
 
 class TextPart(Part):
@@ -93,18 +93,18 @@ class TextPart(Part):
 
 
 class ReasoningPart(Part):
-    """What the model thought before or between its answers, without the markers around it."""
+    """The model's reasoning before or between its answers, without the markers around it."""
 
     kind: Literal["reasoning"] = "reasoning"
     text: Text = ""
     signature: Text | None = Field(None, exclude_if=is_absent)
-    """The provider's proof that the text is the model's; goes back verbatim."""
+    """The provider's proof that the model wrote the text; sent back unchanged."""
     encrypted: Text | None = Field(None, exclude_if=is_absent)
-    """Reasoning that only the provider can read; goes back verbatim."""
+    """Reasoning that only the provider can read; sent back unchanged."""
     redacted: bool = Field(False, exclude_if=is_empty)
-    """The provider withheld the text; `encrypted` holds what stands for it."""
+    """The provider withheld the text and put a substitute into `encrypted`."""
     provider: Text | None = Field(None, exclude_if=is_absent)
-    """Whose signature or encryption it is, as `provider_metadata` names providers; None: not known."""
+    """The provider of the signature or encryption, by its name in `provider_metadata`; None: unknown."""
 
     @property
     def opaque(self) -> bool:
@@ -125,17 +125,17 @@ Base64 = Annotated[
 
 
 class MediaPart(Part):
-    """A file, from exactly one of three sources. In JSON `data` is base64, which Python may give as well."""
+    """A file from exactly one of three sources. `data` is base64 in JSON, and bytes or base64 in Python."""
 
     _noun: ClassVar[str] = "a file"
 
     url: Text | None = Field(None, min_length=1, exclude_if=is_absent)
-    """An address; one that begins with "data:" is read at once and becomes `data`."""
+    """An address; a "data:" URL is decoded at once and becomes `data`."""
     data: Base64 | None = Field(None, exclude_if=is_absent)
     file_id: Text | None = Field(None, min_length=1, exclude_if=is_absent)
-    """The name that a provider gave an uploaded file."""
+    """A provider's id of an uploaded file."""
     media_type: Text | None = Field(None, exclude_if=is_absent)
-    """The bytes decide where they tell; otherwise what was said, or what the URL's extension says."""
+    """From the bytes if they reveal it, or else as given, or from the URL's extension."""
 
     @model_validator(mode="before")
     @classmethod
@@ -173,18 +173,18 @@ class MediaPart(Part):
         return ("url", "data", "file_id", "media_type") if field in ("url", "data", "file_id") else ()
 
     def to_base64(self) -> str:
-        """The bytes in base64. Raises InvalidMedia for media that stand elsewhere."""
+        """The bytes in base64. Raises InvalidMedia for media given by URL or file id."""
         if self.data is None:
             raise InvalidMedia(f"{self._noun} by {'URL' if self.url else 'file id'} has no bytes here")
         return base64.b64encode(self.data).decode()
 
     def data_url(self) -> str:
-        """The bytes as a data URL. Raises InvalidMedia for media that stand elsewhere."""
+        """The bytes as a data URL. Raises InvalidMedia for media given by URL or file id."""
         return f"data:{self.media_type or 'application/octet-stream'};base64,{self.to_base64()}"
 
     @classmethod
     def from_file(cls, path: str | Path, media_type: str | None = None) -> Self:
-        """The content of a file. Raises InvalidMedia when it cannot be read or has over 20 MB."""
+        """The content of a file. Raises InvalidMedia if it cannot be read or is larger than 20 MB."""
         declared = media_type or media.type_of_url(Path(path).name)
         return cls._made(data=media.read_file(path), media_type=declared)
 
@@ -195,7 +195,7 @@ class MediaPart(Part):
 
     @classmethod
     def from_base64(cls, text: str, media_type: str | None = None) -> Self:
-        """The content that base64 spells. Raises InvalidMedia when it spells nothing or over 20 MB."""
+        """The content of a base64 string. Raises InvalidMedia if it is invalid or larger than 20 MB."""
         return cls._made(data=media.decode_base64(text), media_type=media_type)
 
     @classmethod
@@ -207,9 +207,9 @@ class MediaPart(Part):
 
     @classmethod
     def of(cls, source: object) -> Self:
-        """The part for a part, bytes, a Path, a URL, a data URL, "file:PATH", base64 or a PIL image.
+        """A part made from a part, bytes, a Path, a URL, a data URL, "file:PATH", base64 or a PIL image.
 
-        Raises InvalidMedia for anything else. Reads files: not for sources that others name.
+        Raises InvalidMedia for anything else. It reads files, so never pass it untrusted sources.
         """
         match source:
             case cls():
@@ -235,7 +235,7 @@ class MediaPart(Part):
 
 
 class ImagePart(MediaPart):
-    """An image, or by its media type a PDF or another file."""
+    """An image; or a PDF or another file, depending on its media type."""
 
     _noun = "an image"
     kind: Literal["image"] = "image"
@@ -247,7 +247,7 @@ class ImagePart(MediaPart):
 
 
 class AudioPart(MediaPart):
-    """A recording. Bytes that tell nothing are taken for audio/mpeg."""
+    """A recording. Bytes of an unknown type count as audio/mpeg."""
 
     _noun = "audio"
     kind: Literal["audio"] = "audio"
@@ -258,9 +258,10 @@ class AudioPart(MediaPart):
 
 
 class UnknownPart(Frozen):
-    """A part of a kind that this version does not know, kept as it is. Wires refuse it by name.
+    """A part of unknown kind, kept unchanged.
 
-    Kinds such as "openai:smell" are of parts that a provider sent: its wire gives `block` back as it came.
+    Kinds such as "openai:smell" are of parts that a provider sent: its wire sends `block` back as it came. No
+    other part of unknown kind can be sent to a model.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -275,16 +276,16 @@ class UnknownPart(Frozen):
 
 
 def tag_of(part: Any) -> Any:
-    """The discriminator of a part, given as a value or as JSON: a known kind, or "unknown" for any other.
+    """The discriminator of a part, given as an object or as JSON: a known kind, or "unknown" for any other.
 
-    What is not even a kind stays, and is refused.
+    A kind that is not a string is returned unchanged, so that validation refuses it.
     """
     kind = part.get("kind") if isinstance(part, dict) else getattr(part, "kind", None)
     return "unknown" if isinstance(kind, str) and kind not in KINDS else kind
 
 
 def as_parts(content: Any) -> Any:
-    """A list of parts, in which plain strings are text parts and `type` may stand for `kind`."""
+    """The list with plain strings made text parts, and `type` accepted for `kind`."""
     if isinstance(content, list | tuple) and any(map(_loose, content)):
         return tuple(map(_as_part, content))
     return content

@@ -1,4 +1,4 @@
-"""What a turn cost, in tokens, money and seconds."""
+"""The cost of a turn in tokens, money and seconds."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class UsageCost(BaseModel):
 
 
 class Prices(BaseModel):
-    """What a million tokens cost; `input` is for tokens that were neither read from the cache nor written."""
+    """Prices of a million tokens; `input` is for prompt tokens neither read from nor written to a cache."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     input: NonNegativeFloat
     output: NonNegativeFloat
     cache_read: NonNegativeFloat | None = None
-    """None: as much as `input`."""
+    """None: the same as `input`."""
     cache_write: NonNegativeFloat | None = None
 
     def cost(self, usage: Usage) -> UsageCost:
-        """What that many tokens cost."""
+        """The cost of these tokens."""
         fresh = usage.input - usage.cache_read - usage.cache_write
         read = self.input if self.cache_read is None else self.cache_read
         write = self.input if self.cache_write is None else self.cache_write
@@ -67,7 +67,7 @@ class Usage(BaseModel):
     cache_read: NonNegativeInt = 0
     cache_write: NonNegativeInt = 0
     cost: UsageCost | None = None
-    """None where nobody set prices, as for models on this machine."""
+    """None if no prices are set, as for models on this machine."""
 
     @model_validator(mode="before")
     @classmethod
@@ -79,7 +79,7 @@ class Usage(BaseModel):
 
     @property
     def prefilled(self) -> int:
-        """The tokens of the prompt that had to be computed."""
+        """The prompt tokens that had to be evaluated."""
         return self.input - self.cache_read
 
     @property

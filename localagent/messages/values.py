@@ -1,7 +1,7 @@
-"""The values that parts hold: text and JSON that every wire and every file can carry.
+"""The values in parts: text and JSON that every provider's format and every file can hold.
 
-Both survive a dump and a load unchanged. That is why lone surrogates, NaN and infinities are refused when a
-part is made, and not when a conversation is saved.
+Both survive saving and loading unchanged: lone surrogates, NaN and infinities are refused when a part is
+made, not only when a conversation is saved.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pydantic_core import PydanticCustomError
 from localagent.wording import quoted
 
 MAX_DEPTH = 128
-"""Levels of lists and objects inside each argument, the same bound as the parser's."""
+"""Levels of lists and objects inside each argument, the same limit as the parser's."""
 _LONGEST_INTEGER = 14_280
-"""Bits, which are 4,298 digits: Python reads no integer of more than 4,300 from text."""
+"""Bits, or 4,298 digits: Python refuses to read integers of more than 4,300 digits from text."""
 
 
 def refuse(kind: str, message: str) -> NoReturn:

@@ -1,12 +1,12 @@
-"""From messages to token ids: everything that decides what a model is shown.
+"""From messages to token ids: everything that shapes a model's prompt.
 
     messages --request--> what is sent --variables--> template variables --template--> text --host--> Prompt
 
-- `request`, `pairing`: what goes out of a stored conversation, and which result answers which call.
+- `request`, `pairing`: which part of a stored conversation is sent, and which result answers which call.
 - `variables`, `notation`: messages as a chat template reads them, calls in the model's own notation.
 - `template`, `shield`, `sandbox`: the template, which is foreign code, and the content, which must not forge
   control tokens.
-- `probe`: what a template makes of tool calls.
+- `probe`: how a template renders tool calls.
 - `rendering`: all of it, for the next turn.
 """
 

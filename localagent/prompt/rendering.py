@@ -37,10 +37,10 @@ class Renderer(Protocol):
         *,
         limit: float | None = None,
     ) -> Prompt:
-        """Template variables (see `variables`) to a prompt that ends where the model is to continue.
+        """Render template variables (see `variables`) to a prompt for the model to continue.
 
-        With many more tokens than `limit` (by default what the context holds; infinite for a whole prompt,
-        whatever it takes) it may stop on the way and raise ContextOverflow. Raises TemplateFailed.
+        `limit`: with many more tokens than this, it may stop early and raise ContextOverflow; by default what
+        the context holds, infinity for the whole prompt at any cost. Raises TemplateFailed.
         """
 
 

@@ -1,4 +1,4 @@
-"""The request builder: what is sent of a stored conversation, and the one place for the rules of that.
+"""The request builder: decides what is sent of a stored conversation, by these rules.
 
 1. Author order is never changed; a part of unknown kind is refused by name, unless the target's own provider
    sent it.
@@ -13,7 +13,7 @@
    answers it or no call was lost.
 6. What is local stays: everything but role and content, and of results `metadata` and `terminate`.
 7. A model without vision gets no images, with one warning; any other media that it cannot take are an error.
-8. Provider metadata is not touched.
+8. Provider metadata is sent unchanged.
 
 Storage keeps everything: the messages that come in are never changed, and `Request.left_out` names each part
 that does not go out. Wires turn `Request.messages` into payloads.
@@ -68,7 +68,7 @@ UNREADABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the receiving side can carry: the wire, and the model at its end."""
+    """What the receiving side can take: the provider's format, and the model behind it."""
 
     name: str
     system: Literal["slot", "inline"] = "inline"
@@ -83,7 +83,7 @@ class Target:
     call_ids: Literal["any", "given", "unique"] = "any"
     """Whether calls need an id, and whether one may be repeated in a conversation; repeats get a number."""
     provider: str | None = None
-    """Whose signatures and encryption can be read; foreign ones are left out. None: nobody looks at them."""
+    """The provider whose signatures and encryption are sent; others are left out. None: send all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class _Builder:
             case BranchSummaryMessage() | CompactionSummaryMessage() | RescueMessage():
                 self._add_synthetic(at, message)
             case _:
-                raise UsageError(f"message {at} is no message, but {type(message).__name__}")
+                raise UsageError(f"message {at} is not a message, but {type(message).__name__}")
 
     def finish(self) -> Request:
         """The request, once all messages are in."""
@@ -325,7 +325,7 @@ class _Builder:
         if not isinstance(content, str):
             content = self._carried(at, content)
         if result.is_error and not content:
-            content = FAILED  # a model takes silence for success, and Anthropic refuses it
+            content = FAILED  # a model takes an empty error for success, and Anthropic refuses it
         changes = {"call_id": call_id, "name": result.name or name, "content": content}
         return result.model_copy(update={**changes, "metadata": {}, "terminate": False})
 

@@ -28,7 +28,7 @@ class ChatTemplate:
 
     def __init__(self, source: str | None, bos: str, eos: str, special_tokens: Collection[str]) -> None:
         if not source:
-            raise TemplateFailed("the weights hold no chat template: choose an instruction-tuned model")
+            raise TemplateFailed("the weights have no chat template: choose an instruction-tuned model")
         self._template = compile_template(source)
         self._tokens = {"bos_token": bos, "eos_token": eos}
         self._shield = Shield(special_tokens, avoid=source)

@@ -1,4 +1,4 @@
-"""Sessions: conversations that outlive the program, as trees of entries in files that only grow."""
+"""Sessions: conversations saved to disk, as trees of entries in append-only files."""
 
 from localagent.session.entries import (
     BranchSummaryEntry,

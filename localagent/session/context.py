@@ -1,9 +1,9 @@
-"""What a model is told: the entries on the path to the head, as messages.
+"""The messages that a model is sent, built from the entries on the path to the head.
 
-The last flush on the path cuts everything before it, and is left out itself. Of the compactions after it only
-the last counts: its summary stands for what came before the first entry that it keeps, earlier summaries
-included, while system messages stay in front. Summaries of branches stay where they are. Unknown entries say
-nothing, and results that a damaged line or a flush has separated from their calls are left out.
+Everything up to the last flush on the path is left out. Of the compactions after it only the last counts: its
+summary replaces all messages before the first entry that it keeps, earlier summaries included, except system
+messages, which stay in front. Branch summaries stay where they are. Unknown entries are left out, and so are
+results whose calls are missing because of a damaged line or a flush.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from localagent.session.entries import (
 
 
 def build_context(path: Sequence[Entry]) -> list[tuple[Entry, Message]]:
-    """The messages of a path, oldest first, each with its entry."""
+    """The messages of a path, oldest first, as (entry, message)."""
     compaction, dropped, kept = _cut(path)
     if compaction is None:
         return kept
@@ -45,14 +45,14 @@ def build_context(path: Sequence[Entry]) -> list[tuple[Entry, Message]]:
 
 
 def check_first_kept(path: Sequence[Entry], first_kept: str | None) -> None:
-    """Raise UsageError where a compaction may not keep from that entry on."""
+    """Raise UsageError if a compaction must not keep the entries from `first_kept` on."""
     _, _, inside = _cut(path)
     at = len(inside)
     if first_kept is not None:
         at = next((at for at, (entry, _) in enumerate(inside) if entry.id == first_kept), -1)
     if at < 0:
         raise UsageError(
-            f"cannot keep from {first_kept!r} on: it is not a message of the present context; "
+            f"cannot keep from {first_kept!r} on: it is not a message of the current context; "
             "choose one from the path, after the last flush and the last compaction's first kept entry"
         )
     messages = [message for _, message in inside]
@@ -67,9 +67,10 @@ _Spoken = list[tuple[Entry, Message]]
 
 
 def _cut(path: Sequence[Entry]) -> tuple[CompactionEntry | None, _Spoken, _Spoken]:
-    """The compaction that counts, what it stands for, and what is kept."""
+    """The compaction that counts, the messages that it replaces, and those that are kept."""
     flush = max((at for at, entry in enumerate(path) if _is_flush(entry)), default=-1)
-    whole = flush < 0 and not (path and path[0].parent is not None)  # else calls were cut off, or unread
+    # Otherwise calls may be missing before the path's first entry.
+    whole = flush < 0 and not (path and path[0].parent is not None)
     path = path[flush + 1 :]
     found = [at for at, entry in enumerate(path) if isinstance(entry, CompactionEntry)]
     if not found:
@@ -78,7 +79,7 @@ def _cut(path: Sequence[Entry]) -> tuple[CompactionEntry | None, _Spoken, _Spoke
     assert isinstance(compaction, CompactionEntry)
     start = found[-1]
     if compaction.first_kept is not None:
-        # A first kept entry that cannot be read comes before all that can be: nothing is taken away.
+        # If the first kept entry cannot be read, every readable one comes after it, so all are kept.
         start = next((at for at, entry in enumerate(path) if entry.id == compaction.first_kept), 0)
     kept = _spoken(path[start:], whole=whole or start > 0)
     return compaction, _spoken(path[:start], whole=whole), kept
@@ -108,7 +109,7 @@ def _spoken(entries: Sequence[Entry], *, whole: bool = True) -> _Spoken:
                 )
                 found.append((entry, summary))
             case UnknownEntry(kind=kind):
-                answerable = answerable and kind not in KINDS  # what is damaged may have held the calls
+                answerable = answerable and kind not in KINDS  # a damaged entry may have held the calls
             case _:
                 pass
     return found
@@ -122,7 +123,7 @@ def _without_results(message: Message) -> Message | None:
 
 
 def _separates(dropped: Sequence[Message], kept: Sequence[Message]) -> bool:
-    """Whether results, those to come included, would be left without their calls."""
+    """Whether results, including ones still to come, would lose their calls."""
     for message in kept:
         if isinstance(message, AssistantMessage):
             return False  # from here on, results belong to calls that are kept
@@ -137,7 +138,7 @@ def _separates(dropped: Sequence[Message], kept: Sequence[Message]) -> bool:
 
 
 def count_results(message: Message) -> int:
-    """How many results of calls a message holds."""
+    """The number of tool results in a message."""
     if not isinstance(message, ToolMessage | UserMessage):
         return 0
     return sum(isinstance(part, ToolResultPart) for part in message.content)

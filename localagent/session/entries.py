@@ -1,7 +1,7 @@
-"""Entries: what a session's file holds, one on each line. Frozen, told apart by `kind`.
+"""The entries of a session's file, one per line. They are frozen, and `kind` tells them apart.
 
-An entry that this version does not understand, but whose id and parent can be read, is an UnknownEntry: it
-says nothing, and the entries after it can still be reached.
+An entry of another version whose id and parent can be read becomes an UnknownEntry: it adds nothing to the
+conversation, but the entries after it can still be reached.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from localagent.messages.values import Json, Text
 
 VERSION = 1
 OPENING = b'{"kind":"session"'
-"""How the file of a session begins."""
+"""The first bytes of a session's file."""
 
 
 class Header(BaseModel):
-    """The first line of the file. Its fields may grow in number within a version."""
+    """The first line of the file. Fields may be added without a new version."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -41,7 +41,7 @@ class Header(BaseModel):
 
 
 class BaseEntry(BaseModel):
-    """What all entries have in common. `parent` is None for the first of a conversation."""
+    """The fields that all entries share. `parent` is None for the first entry of a conversation."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -51,14 +51,14 @@ class BaseEntry(BaseModel):
 
 
 class MessageEntry(BaseEntry):
-    """A message of any role; a flush is one too."""
+    """A message of any role, including a flush."""
 
     kind: Literal["message"] = "message"
     message: AnyMessage
 
 
 class BranchSummaryEntry(BaseEntry):
-    """The conversation went back to `parent`; `summary` tells of the branch that ended in `branch`."""
+    """The conversation went back to `parent`; `summary` describes the branch that ended in `branch`."""
 
     kind: Literal["branch_summary"] = "branch_summary"
     summary: Text
@@ -66,17 +66,17 @@ class BranchSummaryEntry(BaseEntry):
 
 
 class CompactionEntry(BaseEntry):
-    """`summary` stands for what came before the entry `first_kept`; None: for everything."""
+    """`summary` replaces the messages before the entry `first_kept`; None: all messages."""
 
     kind: Literal["compaction"] = "compaction"
     summary: Text
     first_kept: Text | None
     tokens_before: NonNegativeInt | None = None
-    """How long the context was, in tokens."""
+    """Tokens of the context before the compaction."""
 
 
 class UnknownEntry(BaseModel):
-    """An entry of another version, or one whose content is damaged, as it was found."""
+    """An entry of another version or with damaged content, kept unchanged."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 

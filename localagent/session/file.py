@@ -1,7 +1,7 @@
-"""The file of a session: created, read, and appended to by one process at a time.
+"""The file of a session, to which one process at a time appends.
 
-`FILE.lock` beside it is held while a line is appended. Before each append the file is checked to be the one
-that was opened, since another process may have removed or replaced it.
+`FILE.lock` beside it is held while a line is appended. Each append first checks that the file is still the
+one that was opened, since another process may have removed or replaced it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from localagent.session.entries import OPENING, Damaged, Entry, Header, dump_lin
 
 SUFFIX = ".jsonl"
 WITNESS = 128
-"""Bytes by which a file is recognised."""
+"""Bytes that are compared to recognise a file."""
 
 Item = Line[Header | Entry | Damaged] | LineProblem
 
 
 class SessionFile:
-    """A session's file as this process knows it: what was read, and what is there since."""
+    """A session's file, read as far as it has grown."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,7 +68,7 @@ class SessionFile:
             raise UsageError(f"cannot read {self.path}: {reason}") from error
 
     def _begins_as_before(self) -> bool:
-        """Whether what was read is still there: inodes are used again, and files are written anew."""
+        """Whether the file still has the bytes that were read: a new file may have the old one's inode."""
         with self.path.open("rb") as file:
             start = file.read(len(self._start))
             file.seek(self._reader.offset - len(self._end))
@@ -89,7 +89,7 @@ class SessionFile:
 
     @contextmanager
     def alone(self) -> Iterator[Callable[[bytes], None]]:
-        """A function that appends a line, while nobody else may. Raises UnknownSession, SaveFailed."""
+        """Hold the lock and yield a function that appends a line. Raises UnknownSession, SaveFailed."""
         with exclusive(self.path, self._gone):
             try:
                 descriptor = open_lines(self.path, create=False)
@@ -150,11 +150,11 @@ def exclusive(path: Path, gone: Callable[[], UnknownSession]) -> Iterator[None]:
     """Hold the session's lock. Raises SaveFailed, and what `gone` makes when there is no file."""
     try:
         if not path.exists():
-            raise gone()  # no lock is left beside a file that is gone
+            raise gone()  # so that no lock file is made for a session that is gone
         lock = take(_lock_path(path), PATIENCE)
     except TimeoutError as error:
         raise SaveFailed(
-            f"cannot write to {path}: another process has held it for {PATIENCE:g} seconds; stop that one"
+            f"cannot write to {path}: another process has held it for {PATIENCE:g} seconds; end that process"
         ) from error
     except OSError as error:
         raise cannot_save(path, error) from error
@@ -163,5 +163,5 @@ def exclusive(path: Path, gone: Callable[[], UnknownSession]) -> Iterator[None]:
 
 
 def _lock_path(path: Path) -> Path:
-    file = path.resolve()  # one lock, whichever link leads to the file
+    file = path.resolve()  # one lock, whatever link the file was opened by
     return file.with_name(f"{file.name}.lock")

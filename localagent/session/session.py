@@ -1,8 +1,8 @@
-"""One session: a tree of entries in a file, and the head to which new ones are added.
+"""One session: a tree of entries in a file, and the head after which new entries are added.
 
 An entry is on the disk when the call that made it returns. Several processes may have a session open: each
-has its own head, what they append becomes branches, and each reads what the others appended before it
-appends. A Session belongs to one thread at a time.
+has its own head, so their entries form branches, and each reads the others' entries before it appends. Only
+one thread at a time may use a Session.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from localagent.session.tree import Tree
 from localagent.wording import one_line
 
 TITLE = 80
-"""Characters of a title that is taken from what the user said."""
+"""Characters of a title taken from the user's first message."""
 
 
 class Session:
@@ -46,7 +46,7 @@ class Session:
 
     def __init__(self, file: SessionFile) -> None:
         self.header: Header | None = None
-        """What the file says of itself; None when that was lost."""
+        """The file's first line; None if it was lost."""
         self._file = file
         self._head: str | None = None
         self._tree = Tree()
@@ -64,7 +64,7 @@ class Session:
     def open(cls, path: Path | str) -> Session:
         """The session in that file, with the head on its last entry.
 
-        Raises UnknownSession when there is none, UsageError when it cannot be read or is of a newer version.
+        Raises UnknownSession if there is no file, UsageError if it cannot be read or has a newer version.
         """
         return cls(SessionFile(Path(path).absolute()))
 
@@ -72,24 +72,24 @@ class Session:
 
     @property
     def id(self) -> str:
-        """The name of the session: that of its file."""
+        """The session's id, which is also the name of its file."""
         return self._file.id
 
     @property
     def file(self) -> Path:
-        """Where it is kept."""
+        """The session's file."""
         return self._file.path
 
     @property
     def title(self) -> str | None:
-        """The title it was given, else the first words of the user, else None."""
+        """The given title, or else the user's first words, or None."""
         if self.header is not None and self.header.title:
             return one_line(self.header.title)
         return next(filter(None, map(first_words, self._tree.entries.values())), None)
 
     @property
     def head(self) -> str | None:
-        """The entry that the next one will follow; None at the very beginning."""
+        """The entry that the next one will follow; None if that will be the first."""
         return self._head
 
     @property
@@ -99,7 +99,7 @@ class Session:
 
     @property
     def problems(self) -> tuple[LineProblem, ...]:
-        """What could not be read."""
+        """The lines that could not be read."""
         return (*self._problems, self._file.torn) if self._file.torn else tuple(self._problems)
 
     def entry(self, entry_id: str) -> Entry:
@@ -111,7 +111,7 @@ class Session:
         return self._tree.path(self._head if entry_id is None else self._known(entry_id))
 
     def children(self, entry_id: str | None) -> tuple[Entry, ...]:
-        """The entries that follow this one; the beginnings for None. Raises UnknownSession."""
+        """The entries that follow this one; for None, the first entries. Raises UnknownSession."""
         return self._tree.children(None if entry_id is None else self._known(entry_id))
 
     @property
@@ -120,7 +120,7 @@ class Session:
         return self._tree.leaves()
 
     def context(self, entry_id: str | None = None) -> list[Message]:
-        """The messages that a model is sent at this entry, by default the head; see `context.py`.
+        """The messages that a model is sent at this entry (default: the head); see `context.py`.
 
         Custom messages are among them: the request builder leaves them out. Raises UnknownSession.
         """
@@ -131,7 +131,7 @@ class Session:
         return [entry for entry, _ in build_context(self.path(entry_id))]
 
     def refresh(self) -> tuple[Entry, ...]:
-        """Read what other processes appended, and return it. The head stays. Raises UnknownSession."""
+        """Read and return the entries of other processes. The head stays. Raises UnknownSession."""
         before = len(self._tree.entries)
         self._load()
         return self.entries[before:]
@@ -141,33 +141,33 @@ class Session:
     def append(self, message: Message) -> str:
         """Add a message after the head, and make it the head. Returns the id of its entry.
 
-        Raises SaveFailed, and UnknownSession when the session was removed; so do all that follow.
+        Raises SaveFailed, and UnknownSession if the session was removed; so do the methods below.
         """
         return self._append(
             lambda entry_id, now: MessageEntry(id=entry_id, parent=self._head, timestamp=now, message=message)
         )
 
     def append_custom(self, custom_type: str, payload: JsonValue = None, **fields: Any) -> str:
-        """Add what an application keeps in the session; it is never sent to a model."""
+        """Add data of the application's own, which is never sent to a model."""
         with _invalid_is_one_line("message"):
             message = CustomMessage(custom_type=custom_type, payload=payload, **fields)
         return self.append(message)
 
     def flush(self) -> str:
-        """Start over: what was said so far stays in the file and is no longer sent."""
+        """Start over: earlier messages stay in the file but are no longer sent."""
         return self.append(FlushMessage())
 
     def rescue(self, text: str) -> str:
-        """Add text that gets a model going again after output that nobody could use."""
+        """Add a message that prompts the model again after unusable output."""
         with _invalid_is_one_line("message"):
             message = RescueMessage(content=text)
         return self.append(message)
 
     def branch(self, entry_id: str | None, summary: str | None = None) -> str | None:
-        """Go back, or over to another branch: the next entry follows `entry_id`. Returns the new head.
+        """Go back or switch to another branch: the next entry follows `entry_id`. Returns the new head.
 
-        With a `summary` of the branch that is left, an entry with it is written, and becomes the head.
-        Without, nothing is written. Raises UnknownSession, and UsageError when there is nothing to leave.
+        A `summary` of the branch being left is written as an entry, which becomes the head; without one,
+        nothing is written. Raises UnknownSession, and UsageError if there is no branch to summarise.
         """
         target = None if entry_id is None else self._known(entry_id)
         if summary is None:
@@ -183,9 +183,9 @@ class Session:
         )
 
     def compact(self, summary: str, *, first_kept: str | None, tokens_before: int | None = None) -> str:
-        """Let `summary` stand for what came before the entry `first_kept`; None: for all of the context.
+        """Replace the messages before the entry `first_kept` by `summary`; None: the whole context.
 
-        Raises UsageError when that entry is not in the context, or when results would lose their calls.
+        Raises UsageError if that entry is not in the context, or if results would lose their calls.
         """
         if first_kept is not None:
             self._known(first_kept)
@@ -201,7 +201,7 @@ class Session:
 
     def _append(self, make: Callable[[str, datetime], KnownEntry]) -> str:
         with self._file.alone() as write:
-            self._load()  # so that ids are unique and entries stand in one order for everybody
+            self._load()  # so that ids are unique and every process sees the entries in one order
             entry_id = secrets.token_hex(4)
             while entry_id in self._tree.entries:
                 entry_id = secrets.token_hex(4)
@@ -215,7 +215,7 @@ class Session:
         return entry_id
 
     def _load(self) -> None:
-        """Read what was appended since the last time."""
+        """Read what was appended since the last read."""
         for item in self._file.read():
             self._take(item)
 
@@ -228,9 +228,9 @@ class Session:
                 if item.line == 1:
                     self.header = header
                 else:
-                    self._problem(item, "a second header of a session: skipped")
+                    self._problem(item, "a second session header: skipped")
             case Damaged(entry=entry, reason=reason):
-                self._problem(item, f"{reason}: only its place is kept")
+                self._problem(item, f"{reason}: kept only as a link in the tree")
                 self._add(item, entry)
             case entry:
                 self._add(item, entry)
@@ -243,12 +243,12 @@ class Session:
         self._problems.append(LineProblem(line.line, line.offset, reason))
 
     def _check(self) -> None:
-        """Check that it is a session, and note what is wrong with its first line."""
+        """Check that it is a session, and note a problem with its first line."""
         if self.header is not None:
             if self.header.version != VERSION:
                 raise UsageError(
                     f"{self.file} is a session of version {self.header.version!r:.40}, "
-                    f"and this localagent reads version {VERSION}: update localagent"
+                    f"but this localagent reads version {VERSION}: update localagent"
                 )
         elif not self._tree.entries and not self._file.begins_like_one():
             raise UnknownSession(f"{self.file} is not a session")

@@ -1,7 +1,7 @@
 """The sessions on this machine: the folder they are in, found by id.
 
     ROOT/ID.jsonl        one session
-    ROOT/ID.jsonl.lock   held while somebody appends to it
+    ROOT/ID.jsonl.lock   locked while a process appends to it
 
 A file that is broken, or is not a session, does not keep the others from being listed. Nothing is cached:
 every answer is read from the disk.
@@ -24,9 +24,9 @@ from localagent.session.session import TITLE, Session, first_words
 from localagent.wording import one_line
 
 GLANCE = 64 << 10
-"""Bytes of a file in which a list looks for the title."""
+"""Bytes at the start of a file in which `list` looks for the title."""
 LATEST = 32_503_680_000
-"""The year 3000: file systems know later times than Python."""
+"""The year 3000, in seconds: a file's time may be later than datetime can express."""
 
 
 def default_root() -> Path:
@@ -36,7 +36,7 @@ def default_root() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """What a list shows of a session. `problem` says why, when its beginning cannot be read."""
+    """A session as `list` shows it. `problem` says why its beginning cannot be read, if so."""
 
     id: str
     path: Path
@@ -71,9 +71,9 @@ class SessionStore:
         return [info for _, _, info in sorted(found, key=lambda item: item[:2], reverse=True)]
 
     def find(self, name: str) -> Path:
-        """The file of the session with this id, or the only one whose id begins so; "last": changed last.
+        """The file of a session, by its id, the unique beginning of one, or "last" for the one changed last.
 
-        Raises UnknownSession when there is none, UsageError when there are several.
+        Raises UnknownSession if there is none, UsageError if several match.
         """
         paths = {path.name.removesuffix(SUFFIX): path for path in self._paths()}
         if name == "last" and name not in paths:
@@ -118,7 +118,7 @@ class SessionStore:
 
 
 def glance(path: Path) -> SessionInfo:
-    """What the beginning of a session's file tells. Raises FileNotFoundError."""
+    """What the beginning of a session's file shows. Raises FileNotFoundError."""
     state = path.stat()
     title, created, problem = None, None, None
     try:

@@ -6,7 +6,7 @@ from localagent.session.entries import Entry
 
 
 class Tree:
-    """Entries in the order of the file, and who follows whom. Entries are only ever added."""
+    """Entries in the file's order, with their parents. Entries are only added, never removed."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
@@ -16,7 +16,7 @@ class Tree:
     def add(self, entry: Entry) -> str | None:
         """Add an entry that was read; returns what is wrong with it, or None.
 
-        A parent that is not there yet never will be: files only grow. So there are no circles.
+        A parent always comes before its child, as files only grow; so there are no cycles.
         """
         if entry.id in self.entries:
             return f"the id {entry.id!r} is taken by an earlier entry: skipped"
@@ -25,7 +25,7 @@ class Tree:
         self.entries[entry.id] = entry
         self._parents[entry.id] = parent
         self._children.setdefault(parent, []).append(entry.id)
-        return f"its parent {entry.parent!r} could not be read: kept as a beginning" if lost else None
+        return f"its parent {entry.parent!r} could not be read: kept as a new start" if lost else None
 
     def path(self, entry_id: str | None) -> list[Entry]:
         """The entries from a beginning to this one."""
@@ -37,11 +37,11 @@ class Tree:
         return found
 
     def parent(self, entry_id: str) -> str | None:
-        """The entry before this one, if that could be read."""
+        """The entry before this one, if it could be read."""
         return self._parents[entry_id]
 
     def children(self, entry_id: str | None) -> tuple[Entry, ...]:
-        """The entries that follow this one; those that begin a conversation for None."""
+        """The entries that follow this one; for None, the first ones of all conversations."""
         return tuple(self.entries[child] for child in self._children.get(entry_id, ()))
 
     def leaves(self) -> tuple[Entry, ...]:

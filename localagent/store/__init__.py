@@ -1,4 +1,4 @@
-"""Model weights on this machine: where they are, whether they can be trusted, how they get there."""
+"""Model weights on this machine: where they are kept, how they are fetched and verified."""
 
 from localagent.store.disk import Phase, Progress
 from localagent.store.weights import WeightStore

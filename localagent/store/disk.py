@@ -1,4 +1,4 @@
-"""What fetching needs of a disk: hashes, free space, moves that survive a crash, reports of progress."""
+"""Files on disk for the store: hashes, free space, moves that survive a crash, progress reports."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from localagent.wording import size_text
 
 CHUNK = 1 << 20
 MARGIN = 64 << 20
-"""Bytes that stay free after a pull: records, directory blocks, other programs."""
+"""Bytes to leave free after a pull, for records, directory blocks and other programs."""
 
 
 Phase = Literal["wait", "download", "extract", "verify"]
-"""wait: another process pulls the same model; extract: out of a wheel; verify: hashing."""
+"""wait: another process is pulling the same model; extract: from a wheel; verify: hashing."""
 
 
 class Progress(Protocol):
-    """What a pull reports to."""
+    """A callback for the progress of a pull."""
 
     def __call__(self, phase: Phase, done: int, total: int | None) -> None:
-        """`done` of `total` bytes of this phase; `total` is None while it is unknown."""
+        """Called with `done` of `total` bytes of a phase; `total` is None while unknown."""
 
 
 def silent(phase: Phase, done: int, total: int | None) -> None:
@@ -36,7 +36,7 @@ def silent(phase: Phase, done: int, total: int | None) -> None:
 
 
 def sha256(path: Path, advance: Callable[[int], None] | None = None) -> str:
-    """Hash a file, telling `advance` the size of every piece read."""
+    """The sha256 of a file. `advance` is called with the size of each piece read."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(CHUNK):
@@ -47,13 +47,13 @@ def sha256(path: Path, advance: Callable[[int], None] | None = None) -> str:
 
 
 def git_blob_id(path: Path) -> str:
-    """The id that git gives the content; model repositories publish it for small files."""
+    """The file's git blob id, which model repositories publish for small files."""
     content = path.read_bytes()
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def require_space(folder: Path, need: int) -> None:
-    """Raise DiskFull when the disk of `folder`, which need not exist yet, has less than `need` bytes free."""
+    """Raise DiskFull if the disk lacks room for `need` bytes. `folder` need not exist yet."""
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
@@ -65,13 +65,13 @@ def require_space(folder: Path, need: int) -> None:
 
 
 def unwritable(root: Path, error: OSError) -> UsageError:
-    """What to say when the store cannot be written."""
+    """The error for a store that cannot be written."""
     return UsageError(f"cannot write to {root} ({error.strerror or error}): set LOCALAGENT_HOME")
 
 
 @contextmanager
 def forbidden_is_usage_error(root: Path) -> Iterator[None]:
-    """A store that belongs to others, or is on a read-only disk, cannot be changed: that is a UsageError."""
+    """Raise UsageError for a store that may not be changed: another user's, or on a read-only disk."""
     try:
         yield
     except OSError as error:
@@ -82,7 +82,7 @@ def forbidden_is_usage_error(root: Path) -> Iterator[None]:
 
 @contextmanager
 def no_space_is_disk_full(folder: Path) -> Iterator[None]:
-    """Another program may fill the disk while we write: that is DiskFull, too."""
+    """Raise DiskFull also if the disk fills up while we write, which no check beforehand can exclude."""
     try:
         yield
     except OSError as error:
@@ -94,7 +94,7 @@ def no_space_is_disk_full(folder: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a small file: a reader sees the old or the new content, never a part."""
+    """Replace a small file. A reader sees the old or the new content, never a mixture."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     with fresh.open("wb") as file:
         file.write(content)
@@ -105,9 +105,9 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def move_into_place(stage: Path, final: Path, retired: Path) -> None:
-    """Make the complete folder `stage` appear as `final` in one step; an older one goes by way of `retired`.
+    """Rename the complete folder `stage` to `final`; an older `final` is renamed to `retired` and deleted.
 
-    All three are on one disk. A crash leaves the old folder, none, or the new one.
+    All three are on one disk. A crash leaves the old folder, none, or the new one, never a mixture.
     """
     for entry in [*stage.rglob("*"), stage]:
         sync(entry)
@@ -121,9 +121,9 @@ def move_into_place(stage: Path, final: Path, retired: Path) -> None:
 
 
 def tree_size(folder: Path) -> int:
-    """Bytes in all files below a folder, which another program may change meanwhile; 0 when there is none."""
+    """Bytes of all files below a folder, which may change meanwhile; 0 if there is no such folder."""
     total = 0
-    for parent, _, names in os.walk(folder):  # unlike rglob, passes over a folder that has just gone
+    for parent, _, names in os.walk(folder):  # not rglob, which fails if a folder vanishes meanwhile
         for name in names:
             with suppress(FileNotFoundError):
                 total += Path(parent, name).stat().st_size

@@ -1,10 +1,10 @@
 """Weights from a Hugging Face repository.
 
-`plan` asks the repository what there is; `fetch` brings it into a folder and continues what an earlier
-process left there. Every failure is a DownloadFailed of one line. huggingface_hub is imported here only, when
-used.
+`plan` asks the repository for its files; `fetch` downloads them to a folder and continues what an earlier
+process left there. Every failure is a DownloadFailed of one line. Only this file imports huggingface_hub, and
+only when it is used.
 
-`hf_hub_download` is not used: since huggingface_hub 1.x it starts again from zero in every new process.
+`hf_hub_download` is not used: since huggingface_hub 1.x it starts from zero in every new process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NETWORK_PACKAGES = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "requ
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file of the repository. One of `sha256` and `git_id` is known: large files have the first."""
+    """A file of the repository. Large files have a `sha256`, small ones a `git_id`."""
 
     remote: str
     local: str
@@ -53,12 +53,12 @@ class Plan:
 
     @property
     def key(self) -> str:
-        """Names the folder of a partial download: another commit or selection never continues this one."""
+        """The name of the partial download's folder, different for every commit and choice of files."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
 
 
 def plan(source: HubSource) -> Plan:
-    """Ask the repository for the files of `source`, with sizes and hashes."""
+    """Ask the repository for the files of `source`, with their sizes and hashes."""
     with _failures(source):
         from huggingface_hub import HfApi
 
@@ -79,7 +79,7 @@ def plan(source: HubSource) -> Plan:
 
 
 def fetch(plan: Plan, folder: Path, source: HubSource, progress: Progress) -> None:
-    """Bring all files of the plan into `folder`, continuing each where an earlier attempt stopped."""
+    """Download the plan's files to `folder`, continuing each where an earlier attempt stopped."""
     done = 0
     progress("download", tree_size(folder), plan.size)
     with _failures(source), no_space_is_disk_full(folder):
@@ -99,9 +99,9 @@ def _downloaded(progress: Progress, before: int, total: int) -> Callable[[int], 
 
 
 def check(plan: Plan, folder: Path, advance: Callable[[int], None]) -> list[tuple[str, str]]:
-    """Hash all fetched files against what the repository publishes: (path, sha256) of each.
+    """Check all files against the published hashes, and return the (path, sha256) of each.
 
-    A wrong file is deleted, so that the next attempt begins it anew, and raises HashMismatch.
+    Raises HashMismatch for a wrong file and deletes it, so that the next attempt starts it again.
     """
     hashes = []
     for file in plan.files:
@@ -111,7 +111,7 @@ def check(plan: Plan, folder: Path, advance: Callable[[int], None]) -> list[tupl
         if not right:
             path.unlink()
             raise HashMismatch(
-                f"{file.remote} from {plan.repo} does not have the published hash and was discarded: "
+                f"{file.remote} from {plan.repo} does not match its published hash and was discarded: "
                 f"pull again"
             )
         hashes.append((file.local, digest))
@@ -119,7 +119,7 @@ def check(plan: Plan, folder: Path, advance: Callable[[int], None]) -> list[tupl
 
 
 class _Part(io.BufferedWriter):
-    """A file that grows at its end and reports its size."""
+    """A file opened for appending that reports its size as it grows."""
 
     def __init__(self, path: Path, report: Callable[[int], None]) -> None:
         super().__init__(io.FileIO(path, "ab"))
@@ -140,7 +140,7 @@ def _fetch_file(plan: Plan, file: RemoteFile, part: _Part) -> None:
     have = part.tell()
     if have == file.size:
         return
-    # Its 10 MB pieces would make the progress jump, and cost up to that much in a resume.
+    # Smaller than its 10 MB pieces, which make progress jump and lose up to 10 MB when interrupted.
     constants.DOWNLOAD_CHUNK_SIZE = CHUNK
     http_get(
         hf_hub_url(plan.repo, file.remote, revision=plan.commit),
@@ -152,7 +152,7 @@ def _fetch_file(plan: Plan, file: RemoteFile, part: _Part) -> None:
 
 
 def _local_name(remote: str, source: HubSource) -> str | None:
-    """Where a file of the repository goes, or None when it is not wanted."""
+    """The local path of a file of the repository; None if it is not wanted."""
     path = PurePosixPath(remote)
     if path.is_absolute() or ".." in path.parts or "\\" in remote or path.name.startswith("."):
         return None
@@ -172,7 +172,7 @@ def _remote_file(sibling: Any, local: str, source: HubSource) -> RemoteFile:
     published = sibling.lfs.sha256 if sibling.lfs else None
     if source.sha256 and published and source.sha256 != published:
         raise HashMismatch(
-            f"{source.repo} publishes another {source.file} than the catalogue expects ({source.revision}): "
+            f"{source.file} in {source.repo} ({source.revision}) is not the file that the catalogue expects: "
             "nothing was fetched"
         )
     if sibling.size is None or not (published or source.sha256 or sibling.blob_id):
@@ -182,7 +182,7 @@ def _remote_file(sibling: Any, local: str, source: HubSource) -> RemoteFile:
 
 @contextmanager
 def _failures(source: HubSource) -> Iterator[None]:
-    """Turn whatever huggingface_hub raises into one line."""
+    """Turn every error of huggingface_hub into a DownloadFailed of one line."""
     try:
         from huggingface_hub import errors as hf
         from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars
@@ -206,10 +206,10 @@ def _failures(source: HubSource) -> Iterator[None]:
         raise DownloadFailed(f"{source.repo} ({source.revision}) no longer has a file it listed") from error
     except hf.HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else "unknown"
-        raise DownloadFailed(f"Hugging Face answered {source.repo} with HTTP status {status}") from error
+        raise DownloadFailed(f"Hugging Face answered with HTTP status {status} for {source.repo}") from error
     except Exception as error:
         package = type(error).__module__.partition(".")[0]
-        # A plain OSError without a number is http_get's complaint about a short answer.
+        # http_get reports an incomplete answer as an OSError without an errno.
         short = isinstance(error, OSError) and error.errno is None
         network = package in _NETWORK_PACKAGES or isinstance(error, (ConnectionError, TimeoutError))
         if not (network or short):

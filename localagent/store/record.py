@@ -1,8 +1,8 @@
-"""The completion record: the one proof that weights are complete.
+"""The completion record, which proves that weights are complete.
 
-It holds the source of the files, and the size, time and hash of each. It is written after every hash was
-checked, and becomes visible together with the files, when their folder is renamed. A record that is torn, or
-that another program wrote, reads as None.
+It holds the source of the files and the size, time and hash of each. It is written once every hash has been
+checked, and appears together with the files when their folder is renamed. A damaged or foreign record reads
+as None.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class FileProof:
-    """One verified file. `path` is relative to the record's folder; for the user's own weights, absolute."""
+    """A verified file. `path` is relative to the record's folder, or absolute for the user's own weights."""
 
     path: str
     size: int
@@ -33,7 +33,7 @@ class FileProof:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What was verified, and where it came from. `commit` is the repository's commit, if there is one."""
+    """The verified files and their source. `commit`: the repository's commit, if there is one."""
 
     source: dict[str, Any]
     files: tuple[FileProof, ...]
@@ -46,15 +46,17 @@ class Record:
 
 
 def identity(source: HubSource | WheelSource | PathSource) -> dict[str, Any]:
-    """What makes two sources the same weights. Sizes are for display; an option left at its default says
-    nothing, so that a newer localagent with more options still trusts older records.
+    """The fields that identify the weights of a source.
+
+    Sizes are only for display. Options with their default value are left out, so that a newer localagent
+    with more options still trusts older records.
     """
     sizes = {"size", "wheel_size"}
     return {"kind": source.kind, **source.model_dump(mode="json", exclude=sizes, exclude_defaults=True)}
 
 
 def prove(folder: Path, hashes: Iterable[tuple[str, str]]) -> tuple[FileProof, ...]:
-    """Proofs for files whose (path, sha256) were just checked."""
+    """Proofs for files whose hashes were just checked, given as (path, sha256)."""
     stats = [(path, digest, (folder / path).stat()) for path, digest in hashes]
     return tuple(FileProof(path, stat.st_size, stat.st_mtime_ns, digest) for path, digest, stat in stats)
 
@@ -66,7 +68,7 @@ def write(folder: Path, record: Record) -> None:
 
 
 def read(folder: Path) -> Record | None:
-    """The folder's record, or None when there is none that can be understood."""
+    """The folder's record; None if there is none that can be read."""
     try:
         body = json.loads((folder / NAME).read_bytes())
         if body["version"] != VERSION:
@@ -78,9 +80,9 @@ def read(folder: Path) -> Record | None:
 
 
 def altered(folder: Path, record: Record) -> str | None:
-    """The first file that is not what was verified, or None. Costs one stat per file.
+    """The first file that changed since it was verified, or None. Costs one stat per file.
 
-    A file of the right size but another time is hashed; when it is the same, the record takes the new time.
+    A file with the right size but a new time is hashed; if the hash is right, the record takes the new time.
     """
     touched = False
     for proof in record.files:
@@ -95,14 +97,15 @@ def altered(folder: Path, record: Record) -> str | None:
                 return proof.path
             touched = True
     if touched:
-        with suppress(OSError):  # a store that others own can still be read
+        with suppress(OSError):  # another user's store can be read, not written
             write(folder, replace(record, files=prove(folder, ((p.path, p.sha256) for p in record.files))))
     return None
 
 
 def altered_on_disk(folder: Path, record: Record, advance: Callable[[int], None]) -> str | None:
-    """Like `altered`, but reads every byte. A damaged file loses its time stamp, so that no later cheap
-    check can take it for good.
+    """Like `altered`, but reads every byte.
+
+    The record forgets the time of a damaged file, so that the next cheap check hashes it again.
     """
     for proof in record.files:
         path = folder / proof.path

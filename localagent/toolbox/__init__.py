@@ -1,6 +1,6 @@
-"""The tools that ship, by name. A model gets none of them unless somebody names it.
+"""The built-in tools, by name. A model gets only those that the caller names.
 
-Importing this loads none of them.
+Importing this package does not import them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["SHIPPED", "Shipped", "shipped"]
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """Tools that people ask for under one name."""
+    """A group of tools under one name."""
 
     description: str
     make: Callable[[Path], list[Tool]]
@@ -87,7 +87,7 @@ def shipped(names: Iterable[str], root: Path | str) -> list[Tool]:
     found: dict[str, Tool] = {}
     for name in names:
         if name not in SHIPPED:
-            raise UsageError(f"no tools called {name!r}: there are {', '.join(SHIPPED)}")
+            raise UsageError(f"no tools called {name!r}: choose {', '.join(SHIPPED)}")
         for item in SHIPPED[name].make(Path(root)):
             found.setdefault(item.name, item)
     return list(found.values())

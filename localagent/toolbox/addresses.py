@@ -1,7 +1,7 @@
-"""Which URLs may be fetched, and which addresses they stand for.
+"""Which URLs may be fetched, and at which addresses.
 
-Nothing is connected to here. What `resolve` returns was checked: connect to that and to nothing else, and a
-name that gives another answer the next time leads nowhere else.
+Nothing connects here. Connect only to the addresses that `resolve` returns: they were checked, while a second
+look-up of the same name might return a private address.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The tool that calculates: numbers, operators and the functions of a pocket calculator.
 
-simpleeval evaluates; here is what it may evaluate, and within which bounds. Any text gives a result or a
-ToolError, at once. Integers stay exact. What could be meant in two ways is refused with the words to write
-instead: `^`, which is a power to some and an exclusive or to Python, commas inside numbers, most percentages.
+simpleeval evaluates; this file decides what it may evaluate, and within which limits. Any text quickly gives
+a result or a ToolError. Integers stay exact. Ambiguous notation is refused with a hint on what to write
+instead: `^` (a power, or Python's exclusive or), commas inside numbers, most percentages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A folder that paths cannot lead out of, for tools whose paths a model writes.
+"""A folder that paths cannot leave, for tools whose paths are written by a model.
 
-Each name is opened relative to the descriptor of its parent folder and never through a symbolic link, so a
-link that is made between a check and the use changes nothing. Errors are ToolErrors that name the path inside
-the folder and say nothing of what lies outside it or where a link leads.
+Each name is opened relative to its parent folder's descriptor and never through a symbolic link, so a link
+made between check and use has no effect. Errors are ToolErrors that give the path inside the folder and
+reveal nothing outside it, nor where a link leads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One GET of a URL, from an address that was checked, within a time and a size.
+"""One GET of a URL, from a checked address, with limits on time and size.
 
-The HTTP library is httpcore, the lower half of httpx, which lets a class of ours make the connection: only to
-what `addresses.resolve` returned. Proxies of the environment are not used, since they would look the name up
-again. What a body means is for `web` to say.
+The HTTP library is httpcore, the lower layer of httpx, because it lets our own class make the connection, and
+only to an address that `addresses.resolve` returned. Proxies from the environment are ignored, since they
+would look the name up again. `web` interprets the body.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _read_body(pieces: Iterator[bytes], encoding: str, limit: int) -> tuple[byte
         case "gzip" | "x-gzip" | "deflate":  # although that was not asked for
             unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)  # finds out which of the two it is
         case _:
-            raise ToolError(f"the answer is packed as {encoding!r:.50}, which was not asked for")
+            raise ToolError(f"the answer is compressed as {encoding!r:.50}, which was not requested")
     body = bytearray()
     taken = 0
     try:
@@ -174,7 +174,7 @@ def _read_body(pieces: Iterator[bytes], encoding: str, limit: int) -> tuple[byte
             if len(body) > limit or taken > limit:
                 return bytes(body[:limit]), f"cut after {limit:,} bytes"
     except zlib.error:
-        raise ToolError("the answer is packed, and cannot be unpacked") from None
+        raise ToolError("the answer is compressed, but cannot be decompressed") from None
     except httpcore2.RemoteProtocolError as error:
         if not str(error).startswith("peer closed connection"):
             raise

@@ -1,7 +1,7 @@
 """The tool that gets a page, a text, JSON or an image from the web, and what a model is shown of it.
 
-By default only the public internet is asked, and nothing is sent but the URL. Any answer is shown or refused
-in bounded time, however hostile: what cannot be read in that time is left out, and that is said.
+By default only the public internet is reached, and nothing is sent but the URL. However hostile an answer, it
+is shown or refused within a time limit; the text says if a part could not be read in time.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def make_http_get(
 ) -> Tool:
     """The tool with limits of your own.
 
-    `allow_private` also lets it fetch from this machine and its network. `seconds` is for the whole call,
-    `connect_seconds` for each connection, `idle_seconds` for how long nothing may come. `max_bytes` limits
-    what is read, `max_text` the characters that the model is shown.
+    `allow_private` also lets it fetch from this machine and its network. `seconds` limits the whole call,
+    `connect_seconds` each connection, `idle_seconds` the time without data. `max_bytes` limits what is read,
+    `max_text` the characters shown to the model.
     """
     limits = Limits(
         allow_private=allow_private,

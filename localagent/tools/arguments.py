@@ -1,6 +1,6 @@
-"""The arguments of a function as a tool: their JSON Schema, and the way from what a model wrote to a call.
+"""The arguments of a tool function: their JSON Schema, and binding a model's arguments to a call.
 
-The only error that a model's arguments can make `bind` raise is InvalidArguments. Binding runs nothing.
+Whatever the arguments, `bind` raises nothing but InvalidArguments. Binding runs nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PATTERN = (
 )
 TANGLED = "nested too deep to be read, as each level may be one of several types: nest it less"
 MAX_FINDINGS = 5
-"""Telling a model of more mistakes than this at once does not help it."""
+"""The most mistakes reported to a model at once; more do not help it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ def _validate(
         return None, findings(error, name, value)
     except PydanticCustomError as error:
         return None, [f"{name}: {error}"]
-    except Exception as error:  # a validator of the type's raises what it likes
+    except Exception as error:  # a type's own validator may raise anything
         return None, [one_line(f"{name}: {type(error).__name__}: {error}", 400)]
 
 

@@ -1,7 +1,7 @@
 """What is wrong with a value, in words for the model that wrote it.
 
-One line per place, with the path to it as the model wrote it; without pydantic's addresses and Python's names
-of types, which mean nothing to a model.
+Each finding is one line with the path as the model wrote it. pydantic's URLs and Python's type names are left
+out, since they mean nothing to a model.
 """
 
 from __future__ import annotations

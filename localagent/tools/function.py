@@ -34,7 +34,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionTool(Tool, Generic[P, R]):
-    """A tool that is a Python function, and can still be called like one."""
+    """A tool made from a Python function, which can still be called like one."""
 
     function: Callable[P, R] = field(repr=False)
 
@@ -92,13 +92,12 @@ def tool(
     timeout: float | None = None,
     kind: str | None = None,
 ) -> Any:
-    """Make a tool of a typed function, sync or async: `@tool`, or `@tool(name=..., side_effects=True)`.
+    """Make a tool from a typed function, sync or async: `@tool`, or `@tool(name=..., side_effects=True)`.
 
-    Name, description and parameters are those of the function and its docstring where nothing else is said.
-    A parameter annotated ToolContext is filled in and not shown to models. What the function returns is what
-    the model reads; what it prints goes to standard output like any other print, and `context.progress` tells
-    whoever follows the run. What the other options mean is said at `Tool`. Raises InvalidTool, with the
-    parameter at fault.
+    Name, description and parameters come from the function and its docstring unless given. A parameter
+    annotated ToolContext is filled in and hidden from models. The model reads what the function returns;
+    prints go to standard output as usual, and `context.progress` reports to the consumer of the run. `Tool`
+    describes the other options. Raises InvalidTool, which names the parameter at fault.
     """
 
     def decorate(written: Callable[..., Any]) -> FunctionTool[..., Any]:
@@ -137,7 +136,7 @@ def tool(
 
 
 def as_tool(thing: Tool | Callable[..., Any]) -> Tool:
-    """A tool as it is; a tool of anything that can be called. Raises InvalidTool."""
+    """Return a tool unchanged, or make one from anything callable. Raises InvalidTool."""
     return thing if isinstance(thing, Tool) else tool()(thing)
 
 

@@ -1,7 +1,7 @@
-"""Names of tools and parameters: what models are shown, and what they may have meant by what they write.
+"""Names of tools and parameters: the form that models are shown, and matching what models write to it.
 
 A shown name has only letters, digits and underscores, so that every dialect can write it (LFM2 writes Python
-calls). Two names with one normal form are the same name to a model.
+calls). Models confuse two names with the same normal form.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _KEYWORDS = frozenset(word.lower() for word in keyword.kwlist)
 
 
 def check_name(name: object) -> str:
-    """The name of a tool, if models can be given it. Raises InvalidTool."""
+    """Check the name of a tool and return it. Raises InvalidTool."""
     if not isinstance(name, str) or not _GIVEN.fullmatch(name):
         raise InvalidTool(
             f"{name!r:.80} is not a name for a tool: it takes 1 to 64 letters, digits, "
@@ -35,7 +35,7 @@ def shown_name(name: str) -> str:
 
 
 def normal_name(name: str) -> str:
-    """What is left of a name when letter case and punctuation, which models change, do not count."""
+    """The name without letter case and punctuation, which models change."""
     text = _FOREIGN.sub("_", name).lower()
     return f"_{text}" if text[:1].isdigit() or text in _KEYWORDS else text
 
@@ -48,8 +48,8 @@ def shown_parameter(name: str) -> str:
 def matched(arguments: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     """The arguments under the names of the parameters.
 
-    An unknown name that can only mean one missing parameter is that parameter: as models are shown it, or in
-    its normal form. Where two may be meant, or two mean the same, nothing is guessed.
+    An unknown name is taken for the one missing parameter whose shown name or normal form it has. If several
+    fit, or several names mean the same parameter, nothing is guessed.
     """
     meant: dict[str, str] = {}
     for form in (shown_parameter, normal_name):

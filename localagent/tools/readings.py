@@ -1,11 +1,11 @@
-"""Two things that pydantic does with a model's arguments and that must be prevented.
+"""Guards against two ways in which pydantic mistreats a model's arguments.
 
-It takes some values for others, such as a number for a date: `misread` finds those, but only where the
-parameter's JSON Schema does not allow the value either, so that no right value is refused.
+It accepts some values of the wrong type, such as a number for a date. `misread` finds those, but only if the
+parameter's JSON Schema does not allow the value either, so that no valid value is refused.
 
-It tries every alternative of a union at every level, so that a type such as `Add | Mul`, each with an operand
-of that same type, takes twice as long for each level that a model nests: minutes at twenty levels, while no
-other thread runs. `too_many` counts the readings before pydantic begins, each pair of type and value once.
+It tries every alternative of a union at every level. For a type such as `Add | Mul`, each with operands of
+that same type, validation takes twice as long for each level of nesting: minutes at twenty levels, while no
+other thread runs. `too_many` estimates that work beforehand, counting each pair of type and value once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Results of tool calls, made of whatever a tool returned or raised.
+"""Results of tool calls, made from whatever a tool returned or raised.
 
-Nothing raises here: any value and any exception becomes a result. A value that cannot be told becomes an
-error result that names its type.
+Nothing here raises: any value and any exception becomes a result. A value that cannot be shown to a model
+becomes an error result that names its type.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _unsayable(call: ToolCallPart, value: Any, error: Exception) -> ToolResultPa
         with contextlib.suppress(Exception):
             inner.close()
     what = one_line(writable(f"a {_type(inner)} ({reason})"), MAX_ERROR)
-    return _failed(call, f"The tool ran, but what it returned cannot be told: {what}.")
+    return _failed(call, f"The tool ran, but its result cannot be shown: {what}.")
 
 
 def _content(value: Any) -> str | tuple[ResultPart, ...]:

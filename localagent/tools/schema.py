@@ -1,8 +1,7 @@
 """JSON Schemas of parameters, in the form that small models read best.
 
-The same values are allowed before and after, with one exception: closed objects are not marked, because
-`additionalProperties: false` would cost prompt tokens in every tool. Unknown names are refused when the
-arguments are bound.
+A rewritten schema allows the same values, with one exception: closed objects lose `additionalProperties:
+false`, which would cost prompt tokens in every tool. Unknown names are refused when the arguments are bound.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def schemas_of(adapters: Mapping[str, TypeAdapter[Any]]) -> tuple[Schema, Schema
 def backtracking_pattern(core: Any) -> str | None:
     """The first pattern that pydantic would match with Python's `re`, not with its own engine.
 
-    A text that a model writes can keep `re` busy for ever, and with it every thread of the program.
+    A model's text can keep `re` busy for ever, and `re` blocks every thread of the program.
     """
     waiting: list[tuple[Any, bool]] = [(core, False)]
     while waiting:

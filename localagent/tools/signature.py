@@ -1,4 +1,4 @@
-"""What a function says of its parameters: types, defaults and docstring.
+"""The parameters of a function: types, defaults and docstring.
 
 Docstrings are read in Google, NumPy, reST and epydoc style. A mistake is an InvalidTool that names the tool
 and the parameter. Nothing of the function is run, but annotations that are text are evaluated.
@@ -66,7 +66,7 @@ def read_signature(function: Callable[..., Any], tool: str) -> tuple[Parameter, 
         found = inspect.signature(function).parameters
     except (TypeError, ValueError):
         raise InvalidTool(
-            f"tool {quoted(tool)}: Python cannot tell its signature: wrap it in a function"
+            f"tool {quoted(tool)}: Python cannot read its signature: wrap it in a function"
         ) from None
     written = underlying(function)
     names = _names_around(written)

@@ -1,7 +1,7 @@
-"""What a tool is: a name, a schema, and a way to bind a model's arguments to something that runs.
+"""A tool: a name, a schema, and a way to bind a model's arguments to something that runs.
 
-`function.tool` makes one of a Python function, `localagent.mcp` one of what a server offers. `bind` checks
-the arguments and runs nothing; what it returns may be run once.
+`function.tool` makes one from a Python function, `localagent.mcp` from a server's tool. `bind` checks the
+arguments and runs nothing; its result may be run once.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from localagent.messages import Message, ResultPart, ToolCallPart
 from localagent.wording import writable
 
 Bound = Callable[["ToolContext"], Any | Awaitable[Any]]
-"""A tool with its arguments: runs once, and returns what `results.as_result` takes, or something to await."""
+"""A tool with its arguments. It runs once and returns a value for `results.as_result`, or an awaitable."""
 
 
 Report = Callable[[str, float | None], None]
-"""Receives progress: a text, and the share of the whole that is done, from 0 to 1."""
+"""Receives progress: a text, and the share of the work that is done, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a running tool may know of its call, and how it reports progress.
+    """A running tool's view of its call, and its way to report progress.
 
-    A function has it passed when one of its parameters is annotated so; models never see that parameter.
+    A function gets it through a parameter with this annotation, which models never see.
     """
 
     call: ToolCallPart
@@ -40,23 +40,23 @@ class ToolContext:
     state: Any = None
     """Whatever the application passed to the run for its tools, such as a user or a database."""
     cancel: threading.Event = field(default_factory=threading.Event)
-    """Set when nobody waits for the result: the run was cancelled, or the time is up."""
+    """Set when the result is no longer wanted: the run was cancelled, or the time is up."""
     report: Report = lambda text, share: None
 
     def progress(self, text: str, share: float | None = None) -> None:
-        """Report how far the call is. `share` is the part of the whole that is done, from 0 to 1."""
+        """Report progress. `share`: the part of the work that is done, from 0 to 1."""
         number = isinstance(share, int | float) and math.isfinite(share)
         self.report(writable(str(text)), min(max(float(share or 0), 0.0), 1.0) if number else None)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """A result with more than its content, which is text, parts or anything that JSON can hold."""
+    """A result with options. Its content is text, parts or anything that JSON can hold."""
 
     content: str | Sequence[ResultPart] | Any
     is_error: bool = False
     terminate: bool = False
-    """The run ends with this result: the model is not asked to go on."""
+    """End the run with this result, without another turn of the model."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """JSON for hooks and logs; never sent to a model."""
 
@@ -65,8 +65,8 @@ class ToolOutput:
 class Tool:
     """Something that a model may call.
 
-    `parameters` is the JSON Schema of an object. `bind` takes the arguments as the model wrote them and
-    raises InvalidArguments, in words for the model, for what the tool cannot be called with.
+    `parameters` is the JSON Schema of an object. `bind` takes the arguments as the model wrote them. If they
+    do not fit, it raises InvalidArguments with a text for the model.
     """
 
     name: str
@@ -74,25 +74,25 @@ class Tool:
     parameters: Mapping[str, Any]
     bind: Callable[[Mapping[str, Any]], Bound]
     normalise: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
-    """From the arguments as a model wrote them to those that the tool gets, as JSON; raises what `bind` does.
+    """Turns the model's arguments into those that the tool gets, as JSON; raises what `bind` does.
 
-    For rules, which must see what runs. None: the tool takes them as they are written.
+    Approval rules use it, since they must see what will really run. None: the tool takes them unchanged.
     """
     side_effects: bool = False
-    """It changes something outside the conversation: a person is asked before it runs."""
+    """It changes something outside the conversation, so a person is asked before it runs."""
     sequential: bool = False
-    """No other call of the same turn runs beside it, except one that was given up and is still at work."""
+    """No other call of the turn runs at the same time, except one that was given up but still works."""
     repeatable: bool = False
-    """The same call twice in a row makes sense, such as looking whether something is ready."""
+    """Repeating the same call makes sense, such as checking whether something is ready."""
     timeout: float | None = None
     """Seconds; None leaves it to the agent."""
     kind: str | None = None
-    """What sort of tool it is, as a hint for user interfaces: "read", "edit", "execute", "fetch".
+    """The kind of tool, as a hint for user interfaces: "read", "edit", "execute", "fetch".
 
     The calls that a run keeps have it as their `tool_kind`.
     """
     origin: Any = field(default=None, repr=False)
-    """What does the work: a function, a tool of a server as it was listed. None: `bind`."""
+    """What does the work: a function, or a server's tool as it was listed. None: `bind`."""
 
     def __post_init__(self) -> None:
         """Raises InvalidTool for a kind that is no word."""
@@ -103,15 +103,15 @@ class Tool:
 
     @property
     def identity(self) -> Hashable:
-        """Equal for tools that are the same in all that a person sees of them, and in what does the work.
+        """Equal for tools that look the same to a person and do the same work.
 
-        A name alone is not enough to remember an answer by: a server may come to mean something else by it,
-        and another tool may take its place.
+        An approval is remembered by this, not by the name: a server may give the name another meaning, and
+        another tool may take it over.
         """
         try:
             hash(origin := self.origin)
         except TypeError:
-            origin = id(self.origin)  # whoever keeps the identity keeps the tool
+            origin = id(self.origin)  # never reused: who keeps an identity keeps the tool
         return json.dumps([self.schema, self.side_effects, self.kind], sort_keys=True, default=repr), origin
 
     def normal(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

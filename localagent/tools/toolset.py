@@ -1,6 +1,6 @@
-"""The tools of a run: the schemas that models are shown, and the tool that they mean by a name.
+"""The tools of a run: the schemas for the model, and finding the tool that a model means by a name.
 
-Two tools that a model cannot tell apart are an InvalidTool when the set is made.
+Making a set of two tools that a model cannot tell apart raises InvalidTool.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["ToolSet", "normal_name", "shown_name", "shown_to_models"]
 
 
 class ToolSet:
-    """Tools by name, in the order given. Raises InvalidTool for two of one name, and for no tool."""
+    """Tools by name, in the order given. Raises InvalidTool for two with one name, or a tool without one."""
 
     def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
         if not isinstance(tools, Iterable) or isinstance(tools, str | Mapping):
@@ -53,7 +53,7 @@ class ToolSet:
         return tuple(self._tools)
 
     def find(self, name: str) -> Tool | None:
-        """The tool that a model means: of exactly that name, else of the same normal form."""
+        """The tool that a model means: the one with that name, or else with the same normal form."""
         return self._tools.get(name) or self._by_form.get(normal_name(name))
 
     def unknown(self, name: str) -> str:

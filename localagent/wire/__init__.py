@@ -1,1 +1,1 @@
-"""Pure conversions between the message model and the formats other software speaks."""
+"""Pure conversions between the message model and the formats of other software."""

@@ -104,8 +104,8 @@ ROWS = [
         [block("fail(how='socket')", "fail(how='nan')"), "Done."],
         [
             'assistant: fail(how="socket") fail(how="nan")',
-            "tool: ! The tool ran, but what it returned cannot be told: a lock (_thread.lock is not JSON: Unable to "
-            "serialize unknown type: <class '_thread.lock'>). | ! The tool ran, but what it returned cannot be told: "
+            "tool: ! The tool ran, but its result cannot be shown: a lock (_thread.lock is not JSON: Unable to "
+            "serialize unknown type: <class '_thread.lock'>). | ! The tool ran, but its result cannot be shown: "
             "a float (nan is not JSON).",
             "assistant: Done.",
         ],

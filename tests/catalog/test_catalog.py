@@ -226,7 +226,7 @@ def test_apple_silicon_prefers_mlx(
         ("acme/two", "two", "models.two.5.sources.mlx.hf.repo"),
         ("default = true", "", "no model is the default: one must say default = true"),
         ("default = true", "default = false", "no model is the default"),
-        ("default = true", 'default = ["mlx"]', "default names mlx, and there is no source for it"),
+        ("default = true", 'default = ["mlx"]', "default names mlx, but there is no source for it"),
         ("default = true", 'default = "llamacpp"', "models.one.default"),
         (
             '[models."two.5".sources.mlx]',

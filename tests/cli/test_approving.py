@@ -61,5 +61,5 @@ def test_what_is_edited_hides_nothing_either(asked):
 
 def test_a_tool_that_changed_since_it_was_allowed_is_said(asked):
     _, shown = asked({"text": "a"}, "y", changed=True)
-    assert shown[0] == "keep.it has changed since you always allowed it"
+    assert shown[0] == "keep.it has changed since you answered 'always'"
     assert shown[1].startswith("may it run? keep.it(")

@@ -198,7 +198,7 @@ def test_what_is_said_is_kept_and_resumed(localagent, store):
     lines = b"Hi.\n/clear\nAnd you?\n"
     done = localagent("chat", "--max-tokens", "4", "--system", "Be curt.", stdin=lines)
     session = store.open("last")
-    kept = f"(kept in {session.file}; go on with: localagent chat --resume {session.id})"
+    kept = f"(saved in {session.file}; continue with: localagent chat --resume {session.id})"
     assert done.stderr.decode().count(kept) == 1
     assert [entry.message.role for entry in session.entries] == [
         "system", "user", "assistant", "flush", "system", "user", "assistant",
@@ -207,7 +207,7 @@ def test_what_is_said_is_kept_and_resumed(localagent, store):
     assert session.context()[2].usage.output > 0
     lines = b"/system\n/history\nMore.\n"
     notes = localagent("chat", "--max-tokens", "4", "-r", session.id[:9], stdin=lines).stderr.decode()
-    assert notes.startswith(f"(going on with {session.id}: Hi.; /history shows it)\n")
+    assert notes.startswith(f"(continuing {session.id}: Hi.; /history shows it)\n")
     assert "\nBe curt.\nuser: And you?\nassistant: " in notes
     again = store.open("last")
     assert [message.role for message in again.context()] == ["system", *["user", "assistant"] * 2]
@@ -227,7 +227,7 @@ def test_a_removed_session_does_not_end_the_chat(localagent, store):
     _, notes = chat.communicate("More.\nAnd more.\n/clear\nAgain.\n/history\n", timeout=60)
     assert chat.returncode == 0
     assert notes.count(f"localagent: no session {session.id} in ") == 1
-    assert notes.count("; this conversation goes on and is no longer kept\n") == 1
+    assert notes.count("; this conversation goes on and is no longer saved\n") == 1
     assert notes.count("user: Again.") == 1
     assert list(store.root.iterdir()) == []
 

@@ -55,7 +55,7 @@ def test_every_turn_is_kept_at_once(store, said):
         session = store.open("last")
         assert session.context() == conversation.messages()
         assert len(session.entries) == 1 + 2 * count
-    assert said == [f"(kept in {session.file}; go on with: localagent chat --resume {session.id})"]
+    assert said == [f"(saved in {session.file}; continue with: localagent chat --resume {session.id})"]
 
 
 def test_what_was_not_answered_leaves_no_trace(store, said):
@@ -132,7 +132,7 @@ def test_a_resumed_conversation_goes_on_in_its_session(store, said):
     said.clear()
     session = store.open("last")
     talk(said, "more", resume=session.id[:8])
-    assert said == [f"(going on with {session.id}: hi; /history shows it)"]
+    assert said == [f"(continuing {session.id}: hi; /history shows it)"]
     again = store.open("last")
     assert texts(again.context()) == ["u:hi", "a:HI", "u:more", "a:MORE"]
     assert (again.entries[:2], again.problems) == (session.entries, ())
@@ -159,7 +159,7 @@ def test_words_without_an_answer_are_not_sent(store, said):
     ):
         session.append(message)
     talk(said, "more", resume="last")
-    assert "your last words in it had no answer" in said[1]
+    assert "your last message in it has no answer" in said[1]
     session.refresh()
     assert texts(store.open("last").context()) == ["u:hi", "a:HI", "u:more", "a:MORE"]
     assert [leaf.message.text for leaf in session.leaves] == ["you", "MORE"], "they are still there"
@@ -232,7 +232,7 @@ def test_a_removed_session_is_said_once(store, said):
     conversation.restart("x")
     (complaint,) = said[1:]
     assert complaint.startswith("localagent: no session ")
-    assert complaint.endswith("; this conversation goes on and is no longer kept")
+    assert complaint.endswith("; this conversation goes on and is no longer saved")
     assert "\n" not in complaint
     assert list(store.root.iterdir()) == []
     assert texts(conversation.messages()) == ["s:x"]

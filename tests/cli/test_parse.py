@@ -137,7 +137,7 @@ def test_an_output_may_tell_its_dialect(localagent):
 
 def test_help_says_how_a_dialect_may_be_named(localagent):
     help_text = " ".join(localagent("parse", "--help").stdout.decode().replace("│", " ").split())
-    assert "or auto: told from the output" in help_text
+    assert "or auto to detect it" in help_text
     assert "JSON with --jsonl" in help_text
 
 

@@ -91,7 +91,7 @@ def test_list_shows_the_newest_session_first(command, session, store):
     assert lines[1].rstrip().endswith("Zwei [bold]")
     assert lines[2].startswith(session.id)
     assert lines[2].rstrip().endswith(r"Will it rain? user: [red]\x1b[31m\u202e")
-    assert lines[3] == "Go on with one: localagent chat --resume ID"
+    assert lines[3] == "Continue one: localagent chat --resume ID"
     rows = json.loads(out(command, "list", "--json"))
     assert [row["id"] for row in rows] == [other.id, session.id]
     assert rows[1]["path"] == str(session.file)
@@ -165,10 +165,10 @@ def test_problems_are_told_on_stderr(command, session):
         file.write(b'garbage\n{"kind":"label","id":"z","parent":"%s"}\n{"id' % session.head.encode())
     done = command("sessions", "show", "last")
     assert done.returncode == 0
-    assert done.stdout.decode().endswith("unreadable:\n  an entry of kind 'label' that cannot be read here\n")
+    assert done.stdout.decode().endswith("unreadable:\n  an entry of unknown kind 'label'\n")
     first, second = done.stderr.decode().splitlines()
     assert first.startswith(f"{session.id}, line 11 (byte ")
-    assert second.endswith("cut off: whoever wrote it was stopped")
+    assert second.endswith("cut off: the process that wrote it was stopped")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are Unix")
@@ -286,7 +286,7 @@ def test_export_for_wires(command, session, wire):
 def test_export_overwrites_nothing_unasked(command, session, tmp_path):
     path = tmp_path / "there.md"
     path.write_text("mine")
-    command.refuse("sessions", "export", "last", "-o", str(path), code=2, says="say --force to overwrite it")
+    command.refuse("sessions", "export", "last", "-o", str(path), code=2, says="--force overwrites it")
     assert path.read_text() == "mine"
     out(command, "export", "last", "-o", str(path), "--force")
     assert path.read_text().startswith("## system")

@@ -184,7 +184,7 @@ def test_a_terminal_is_read_only_when_asked(localagent, words):
     )
     child = pexpect.spawn(sys.executable, ["-c", code, *words], encoding="utf-8", timeout=30)
     if words[-1:] == ["-"]:
-        child.expect_exact("then Ctrl-D")
+        child.expect_exact("then press Ctrl-D")
         child.sendline("red")
         child.sendeof()
         child.expect_exact(r"'Hi.\n\nred\n'")
@@ -207,8 +207,8 @@ def test_what_is_open_and_silent_does_not_hang(localagent, kind):
         )
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == (
-            "localagent: standard input is open and has given nothing for 0.5 seconds: "
-            "</dev/null says that there is none, - as the last word waits for it\n"
+            "localagent: standard input is open and has sent nothing for 0.5 seconds: "
+            "use </dev/null if there is no input, or - as the last word to wait for it\n"
         )
         assert waiting.poll() is None
         os.write(ours, b"Read the file plan.txt.")

@@ -33,7 +33,7 @@ def test_where_nobody_can_be_asked_nothing_is_run(localagent, root):
     options = ("--tools", "files", "--root", str(root), "--ask", "*")
     done = localagent("run", QUESTION, *NANO, *options)
     notes = done.stderr.decode()
-    assert "read_file: failed: Denied: nobody is there" in notes
+    assert "read_file: failed: Denied: nobody is here" in notes
     assert "--allow read_file lets it run" in notes
     assert "red fox" not in notes + done.stdout.decode()
     done = localagent("run", QUESTION, *NANO, *options, "--allow", "read_*")
@@ -221,4 +221,4 @@ def test_a_run_that_the_user_stops_has_no_success(localagent, root):
 
 def test_where_a_session_is_kept_is_said_on_a_line_of_its_own(chat):
     answer(chat, "Sing.")
-    chat.expect(r"\x1b\[\?2004l[^\r\n]+\r\n\(kept in ")
+    chat.expect(r"\x1b\[\?2004l[^\r\n]+\r\n\(saved in ")

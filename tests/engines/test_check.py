@@ -87,7 +87,7 @@ def test_an_engine_that_crashes_on_quantized_weights_is_a_sentence(tmp_path, mon
         "llama.cpp crashes (SIGSEGV: Segmentation fault) while running lfm2-nano quantized to Q8_0; "
         "engine: llama-cpp-python 0."
     )
-    assert f"processor: {read_processor()}; to mend it: " in told
+    assert f"processor: {read_processor()}; to fix it: " in told
     assert "install" in told or "setup" in told
     assert "\n" not in told
     assert not list(home.rglob("*.json"))  # a failure is not remembered: it may be mended at any time

@@ -127,7 +127,7 @@ def test_commands_for_people_build_it_the_same_way(monkeypatch, safe):
 
 @pytest.mark.parametrize("name", ["CMAKE_ARGS", "CXXFLAGS", "CXX"])
 def test_a_quotation_mark_that_is_not_closed(monkeypatch, name):
-    with pytest.raises(UsageError, match=f"^{name}=-DX='a: no closing quotation; mend the variable"):
+    with pytest.raises(UsageError, match=f"^{name}=-DX='a: no closing quotation; fix the variable"):
         cmake_args({name: "-DX='a"})
     monkeypatch.setenv(name, "-DX='a")
     assert "install" in compiling.first_install_command()  # a hint has something else to say

@@ -68,7 +68,8 @@ def test_a_file_cut_anywhere_loses_its_last_line_at_most(tmp_path):
         torn = [] if rest == b"" or rest in LINES else [ended + 1]
         assert values(path) == expected
         assert problems(path) == [
-            f"line {line} (byte {cut - len(rest)}): cut off: whoever wrote it was stopped" for line in torn
+            f"line {line} (byte {cut - len(rest)}): cut off: the process that wrote it was stopped"
+            for line in torn
         ]
         append(path, b'{"z":0}', b'{"y":0}')
         assert values(path) == [*expected, {"z": 0}, {"y": 0}]

@@ -279,8 +279,8 @@ def test_refusals_say_what_would_fit() -> None:
     require_memory("fits", estimate, estimate.total)
     assert refusal(estimate, 2 * GB) == (
         "lfm2-1.2b needs about 4.3 GB of memory with a context of 32,768 tokens (weights 1.0 GB, KV cache "
-        "3.3 GB, state 1,000 bytes, compute 50 MB) and 2.0 GB are available: a context of 9,472 tokens would fit: "
-        "context=9472 or --context 9472 (LOCALAGENT_MEMORY_CHECK=0 loads it all the same)"
+        "3.3 GB, state 1,000 bytes, compute 50 MB), but only 2.0 GB are available: a context of 9,472 tokens would "
+        "fit: context=9472 or --context 9472 (LOCALAGENT_MEMORY_CHECK=0 loads it anyway)"
     )
     assert "the weights alone do not fit: choose a smaller model" in refusal(estimate, GB // 2)
     assert "not even a short context fits" in refusal(estimate, GB + 60_000_000)

@@ -108,7 +108,7 @@ MISTAKES = [
     ({"command": "x", "url": "http://a"}, "needs one of command and url"),
     ({"command": ""}, "command: String should have at least 1 character"),
     ({"command": 5}, "command: should be a valid string"),
-    ({"command": "a\0b"}, "command: a NUL character cannot be in it"),
+    ({"command": "a\0b"}, "command: it must not contain a NUL character"),
     ({"command": "x", "args": "-y"}, "args: should be a list"),
     ({"command": "x", "args": ["-y", 3]}, "args[1]: should be a valid string"),
     ({"command": "x", "env": {"PORT": 80}}, "env.PORT: should be a valid string"),
@@ -127,14 +127,14 @@ MISTAKES = [
     ({"url": "http://[a"}, "url: http://[a is not an http"),
     ({"url": "http://a", "serverUrl": "http://b"}, "serverUrl: says the same as url"),
     ({"url": "http://a", "type": "sse"}, "type: the SSE transport is not supported"),
-    ({"url": "http://a", "type": "ws"}, "type: 'ws' is not a transport: there are stdio and http"),
+    ({"url": "http://a", "type": "ws"}, "type: 'ws' is not a transport: use stdio or http"),
     ({"url": "http://a", "type": 5}, "type: 5 is not a transport"),
     ({"url": "http://a", "type": "stdio"}, "type: 'stdio' does not go with a url"),
     ({"command": "x", "agrs": []}, "agrs: unknown key; did you mean args?"),
     ({"command": "x", "envFile": ".env"}, "envFile: not supported; put the variables under env"),
-    ({"command": "x", "trust": True}, "trust: unknown key; there are command, args"),
-    ({"command": "x", "alwaysAllow": "a"}, "alwaysAllow: not a list of names of tools"),
-    ({"command": "x", "tools": [1]}, "tools: not a list of names of tools"),
+    ({"command": "x", "trust": True}, "trust: unknown key; the keys are command, args"),
+    ({"command": "x", "alwaysAllow": "a"}, "alwaysAllow: not a list of tool names"),
+    ({"command": "x", "tools": [1]}, "tools: not a list of tool names"),
     ({"command": "x", "disabled": "no"}, "disabled: not true or false"),
     ("npx", "not an object with a command or a url"),
 ]
@@ -153,8 +153,8 @@ def test_mistakes_name_file_server_and_field(entry, said, tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"{", "not the JSON of MCP servers"),
-        (b"[]", "not the JSON of MCP servers: a JSON list, not an object"),
+        (b"{", "not a JSON file of MCP servers"),
+        (b"[]", "not a JSON file of MCP servers: a JSON list, not an object"),
         (b"\xff\xfe", "not UTF-8"),
         (b'{"mcpServers": []}', "mcpServers: not an object of servers by their names"),
         (b'{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "the key 'a' is repeated"),
@@ -178,5 +178,5 @@ def test_secrets_are_not_shown():
 
 def test_two_of_one_name():
     server = StdioServer(name="s", command="x")
-    with pytest.raises(UsageError, match="two MCP servers are called 's'"):
+    with pytest.raises(UsageError, match="two MCP servers have the name 's'"):
         McpServers([server, server])

@@ -29,10 +29,10 @@ STARTS = [
     (
         "exits",
         hostile("exits"),
-        "it ended before it answered [it wrote: starting | no API key caf\ufffd [31mgiven]",
+        "the server ended before it answered [it wrote: starting | no API key caf\ufffd [31mgiven]",
     ),
     ("mute", hostile("mute"), "it did not answer within 0.5 s"),
-    ("nonsense", hostile("nonsense"), "instead of MCP it wrote 'Hello! I am a server. \\x1b[0m'"),
+    ("nonsense", hostile("nonsense"), "it wrote 'Hello! I am a server. \\x1b[0m', which is not MCP"),
     ("version", hostile("version"), "Unsupported protocol version from the server: 1999-01-01"),
     ("no_handshake", hostile("no_handshake"), "its answer is not valid MCP: InitializeResult"),
     (
@@ -171,7 +171,7 @@ def test_a_server_that_dies_once_it_has_listed_is_said_to_have_died():
         assert "it ended by itself" in servers.status()[0].error
         for _ in range(3):
             with pytest.raises(
-                ToolError, match=r"it ended by itself \[it wrote: out of memory\]|ended while it"
+                ToolError, match=r"it ended by itself \[it wrote: out of memory\]|ended during"
             ):
                 call(servers, "h_t")
     assert not [problem for problem in problems if "closed" in problem]

@@ -186,7 +186,7 @@ def test_a_crash_during_a_call_is_told_and_the_next_call_starts_the_server_anew(
     problems = []
     with McpServers({"real": real()}, on_problem=lambda *problem: problems.append(problem)) as servers:
         first = call(servers, "real_pid").content
-        with pytest.raises(ToolError, match="real ended while it worked; it may have done part of it"):
+        with pytest.raises(ToolError, match="real ended during the call; it may have done part of it"):
             call(servers, "real_crash")
         assert call(servers, "real_pid").content != first
         eventually(lambda: problems)
@@ -212,15 +212,15 @@ def test_a_server_that_keeps_dying_is_left_alone_for_a_while(monkeypatch):
 
     with McpServers({"h": hostile("dies_in_call")}) as servers:
         for _ in range(localagent.mcp.server.ATTEMPTS):
-            with pytest.raises(ToolError, match="ended while it worked"):
+            with pytest.raises(ToolError, match="ended during the call"):
                 call(servers, "h_t")
-        with pytest.raises(ToolError, match="failed 3 times in a row and is not tried for 30 s"):
+        with pytest.raises(ToolError, match="failed 3 times in a row and is left alone for 30 s"):
             call(servers, "h_t")
         servers.restart("h")
         assert servers.status()[0].state == "running"
         monkeypatch.setattr(localagent.mcp.server, "REST", 0.0)
         for _ in range(5):
-            with pytest.raises(ToolError, match="ended while it worked"):
+            with pytest.raises(ToolError, match="ended during the call"):
                 call(servers, "h_t")
 
 
@@ -254,7 +254,7 @@ def test_calls_that_wait_end_when_the_servers_are_closed(tmp_path):
         with servers:
             running = pool.submit(call, servers, "real_wait", {"record": str(tmp_path)})
             eventually((tmp_path / "started").exists)
-        with pytest.raises(ToolError, match=r"ended while it worked|are closed"):
+        with pytest.raises(ToolError, match=r"ended during the call|are closed"):
             running.result(timeout=30)
 
 

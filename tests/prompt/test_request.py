@@ -412,7 +412,7 @@ def test_an_error_that_says_nothing_is_told():
 
 
 def test_what_is_no_message_is_an_error():
-    with pytest.raises(UsageError, match="message 1 is no message, but dict"):
+    with pytest.raises(UsageError, match="message 1 is not a message, but dict"):
         sent(UserMessage.text("hi"), {"role": "user"})
 
 

@@ -86,7 +86,7 @@ def test_an_entry_whose_parent_is_lost_is_a_beginning(tmp_path):
     assert [each.id for each in session.children(None)] == ["a", "c"]
     assert [(p.line, p.reason) for p in session.problems] == [
         (3, "entry: Invalid JSON: expected value at line 1 column 1"),
-        (4, "its parent 'b' could not be read: kept as a beginning"),
+        (4, "its parent 'b' could not be read: kept as a new start"),
     ]
     session.branch("a")
     assert told(session) == ["1"]
@@ -118,7 +118,7 @@ def test_a_damaged_entry_keeps_its_place(tmp_path, fields, says):
     (problem,) = session.problems
     assert problem.line == 3
     assert says in problem.reason
-    assert problem.reason.endswith("only its place is kept")
+    assert problem.reason.endswith("kept only as a link in the tree")
 
 
 CALLS = AssistantMessage(content=(ToolCallPart(id="c", name="f"),))
@@ -161,7 +161,7 @@ def test_a_flush_between_call_and_result(session):
         (line(parent=None, kind="message"), "id"),
         (line(id=3, parent=None, kind="label"), "id"),
         (entry("a", None, "again"), "the id 'a' is taken"),
-        (HEADER, "a second header"),
+        (HEADER, "a second session header"),
         (b"\0" * 100 + b"\n", "100 NUL bytes"),
         (b'{"a":"\xff"}\n', "not UTF-8"),
         (b"[]\n", "object"),
@@ -220,7 +220,7 @@ def test_a_lost_header_loses_nothing_else(tmp_path, header):
         (b"[1, 2]\n{}\n", UnknownSession, "is not a session"),
         (b'{"role":"user","content":[]}\n', UnknownSession, "is not a session"),
         (b"\0" * 4096, UnknownSession, "is not a session"),
-        (HEADER.replace(b'"version": 1', b'"version": 2'), UsageError, "of version 2, and this localagent reads version 1"),
+        (HEADER.replace(b'"version": 1', b'"version": 2'), UsageError, "of version 2, but this localagent reads version 1"),
         (HEADER.replace(b'"version": 1', b'"version": "x"'), UsageError, "of version 'x'"),
         (None, UnknownSession, "no session s in "),
     ],

@@ -164,7 +164,7 @@ def test_compactions_follow_each_other(session):
     later = user(session, "4")
     assert told(session) == ["c:A", "a:2", "u:3", "u:4"]
     for gone in (early, one):
-        with pytest.raises(UsageError, match="not a message of the present context"):
+        with pytest.raises(UsageError, match="not a message of the current context"):
             session.compact("B", first_kept=gone)
     session.compact("B", first_kept=second)
     assert told(session) == ["c:B", "u:3", "u:4"], "the older summary is in the newer one"

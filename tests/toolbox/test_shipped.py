@@ -42,7 +42,7 @@ def test_the_table(tmp_path, monkeypatch):
 
 def test_names_and_folders_that_are_none(tmp_path):
     with pytest.raises(
-        UsageError, match="no tools called 'shell': there are time, calculator, files, write, web, notes"
+        UsageError, match="no tools called 'shell': choose time, calculator, files, write, web, notes"
     ):
         shipped(["time", "shell"], tmp_path)
     with pytest.raises(UsageError, match="folder of file tools"):

@@ -709,7 +709,7 @@ class _Class:
         (lambda: 1, {}, "'<lambda>' is not a name for a tool"),
         (len, {}, "tool len, parameter obj: no annotation"),
         (print, {}, r"tool print, parameter \*args"),
-        (max, {}, "tool max: Python cannot tell its signature"),
+        (max, {}, "tool max: Python cannot read its signature"),
         (search, {"name": ""}, "'' is not a name"),
         (search, {"name": "a" * 65}, "is not a name"),
         (search, {"name": "a b"}, "'a b' is not a name"),

@@ -252,7 +252,7 @@ def test_what_cannot_be_told_is_an_error_result(make, says):
     found = as_result(CALL, make())
     assert found.is_error
     assert (found.call_id, found.name) == ("7", "f")
-    assert found.content.startswith("The tool ran, but what it returned cannot be told: a ")
+    assert found.content.startswith("The tool ran, but its result cannot be shown: a ")
     assert re.search(says, found.content)
     assert "\n" not in found.content
     found.content.encode()

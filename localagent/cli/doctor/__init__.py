@@ -1,4 +1,4 @@
-"""`localagent doctor`: looks at everything that can keep a model from running, and says how to mend it.
+"""`localagent doctor`: checks everything that can keep a model from running, and says how to fix it.
 
 It changes nothing. Results go to stdout.
 """
@@ -24,7 +24,7 @@ _COLOURS: Final[dict[Status, Style]] = {"ok": "green", "note": "yellow", "proble
 
 
 def examine(*, as_json: bool, timeout: float) -> None:
-    """Print all findings. Leaves with exit code 1 when no engine works.
+    """Print all findings. Exits with code 1 if no engine works.
 
     `timeout`: seconds that an engine may take to answer.
     """
@@ -62,7 +62,7 @@ def collect(timeout: float) -> list[Finding]:
 
 
 def any_engine(findings: Sequence[Finding]) -> bool:
-    """Whether an engine works that this version has a host for."""
+    """Whether an engine works that models can be loaded on."""
     from localagent.catalog import HOSTED
 
     return any(
@@ -85,14 +85,14 @@ def _print(findings: Sequence[Finding], works: bool) -> None:
         for line in lines[1:]:
             show_line(margin + line)
         if each.fix:
-            show_line(f"{margin}fix: {each.fix}")  # never broken: it is there to be copied
+            show_line(f"{margin}fix: {each.fix}")  # never wrapped: it is there to be copied
     problems = sum(each.status == "problem" for each in findings)
     found = "no problems" if not problems else "1 problem" if problems == 1 else f"{problems} problems"
     show_line(f"\n{found} found; {'models can run' if works else 'no engine works, so no model can run'}")
 
 
 def _wrapped(text: str, margin: int) -> list[str]:
-    """On a terminal in lines of its width; in a pipe one line each."""
+    """The text wrapped to a terminal's width; on one line in a pipe."""
     if not sys.stdout.isatty():
         return [text]
     try:

@@ -1,4 +1,4 @@
-"""What the doctor says of the engines, each tried in a process of its own (see `localagent.engines`)."""
+"""Findings on the engines, each tried in a separate process (see `localagent.engines`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from localagent.hosts.llamacpp.compiling import build_command, first_install_com
 
 
 def engine_findings(timeout: float) -> list[Finding]:
-    """Try all engines, side by side. An engine takes at most `timeout` seconds."""
+    """Try all engines at the same time, for at most `timeout` seconds each."""
     backends: tuple[Backend, ...] = ("llamacpp", "mlx")
     with ThreadPoolExecutor(len(backends)) as pool:
         llamacpp, mlx = pool.map(lambda backend: check_engine(backend, timeout), backends)
@@ -28,7 +28,7 @@ def engine_findings(timeout: float) -> list[Finding]:
 
 
 def describe_llamacpp(found: Report, *, alone: bool, gpu: str | None) -> Finding:
-    """`alone`: no other engine works. `gpu`: the build option for the graphics card that is here."""
+    """`alone`: no other engine works. `gpu`: the build option for this machine's GPU, if it has one."""
     say = _finding("llama.cpp", found)
     if found.outcome == "missing":
         return say("problem" if alone else "note", "not installed", first_install_command())
@@ -63,7 +63,7 @@ def describe_mlx(found: Report, *, native: bool) -> Finding:
 
 
 def _finding(name: str, found: Report) -> Callable[..., Finding]:
-    """Makes the engine's finding of a status, a text and perhaps a fix."""
+    """A function that makes this engine's finding from a status, a text and perhaps a fix."""
     data = {
         "backend": found.backend,
         "outcome": found.outcome,

@@ -1,4 +1,4 @@
-"""What the doctor found."""
+"""One result of the doctor's checks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Status = Literal["ok", "note", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at. A problem always has a `fix`: the command that mends it."""
+    """One thing checked. A problem always has a `fix`: the command that solves it."""
 
     section: str
     name: str
@@ -18,4 +18,4 @@ class Finding:
     text: str
     fix: str | None = None
     data: dict[str, Any] = field(default_factory=dict)
-    """The same for programs; sizes in bytes."""
+    """The same facts for programs; sizes in bytes."""

@@ -1,4 +1,4 @@
-"""Looks at the machine and at what localagent keeps on it. Nothing touches the network."""
+"""Checks the machine and the files that localagent keeps on it, without using the network."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 LITTLE_DISK: Final = 1 << 30
 SETTINGS: Final = {
-    "LOCALAGENT_HOME": "all folders lie below it",
+    "LOCALAGENT_HOME": "the parent of all folders",
     "LOCALAGENT_OFFLINE": "1 forbids the network",
     "HF_HUB_OFFLINE": "1 forbids Hugging Face",
     "LOCALAGENT_MEMORY_CHECK": "0 loads models that do not fit",
-    "LOCALAGENT_ENGINE_CHECK": "0 runs an engine that was not tried on this machine",
+    "LOCALAGENT_ENGINE_CHECK": "0 skips the trial of an engine that is new on this machine",
 }
 
 
@@ -93,7 +93,7 @@ def _folder(name: str, folder: Path) -> Finding:
     from localagent.store.disk import tree_size
 
     size, there, above = 0, False, _existing(folder)
-    with suppress(OSError):  # somebody else's folder
+    with suppress(OSError):  # another user's folder
         size, there = tree_size(folder), folder.is_dir()
     data = {"path": str(folder), "size": size, "exists": there}
     if not above.is_dir() or not os.access(above, os.W_OK):
@@ -112,7 +112,7 @@ def _disk(folder: Path) -> Finding:
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the closest one above it that exists as far as we may look."""
+    """The folder, or the closest existing folder above it that we may look into."""
     for each in (folder, *folder.parents):
         with suppress(OSError):
             if each.exists():
@@ -121,7 +121,7 @@ def _existing(folder: Path) -> Path:
 
 
 def setting_findings() -> Iterator[Finding]:
-    """Optional packages, and what the environment says."""
+    """Optional packages and environment variables."""
     hub = _version("huggingface_hub")
     yield Finding(
         "settings",

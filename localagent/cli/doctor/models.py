@@ -1,4 +1,4 @@
-"""Looks at the models that are here: whether they are whole, and whether they would fit into memory."""
+"""Checks the models on this machine: whether they are complete, and whether they fit into memory."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from localagent.store import WeightStore
 
 DEFAULT_CONTEXT = 32_768
-"""What `load` takes at most when no context is asked for."""
+"""The largest context in tokens that `load` chooses by itself."""
 
 
 def model_findings(machine: Machine) -> Iterator[Finding]:
-    """Every model of the catalogue that is here, whole or in part, and always the default one."""
+    """Every catalogue model that is here, complete or not, and always the default model."""
     from localagent.catalog import load_catalog
     from localagent.errors import LocalAgentError
     from localagent.store import WeightStore
@@ -34,7 +34,7 @@ def model_findings(machine: Machine) -> Iterator[Finding]:
     try:
         for spec in catalog:
             for backend in spec.backends:
-                if store.holds(spec, backend) or store.find(spec, backend):  # it may lie elsewhere
+                if store.holds(spec, backend) or store.find(spec, backend):  # a path
                     told.add(spec.name)
                     yield _model(spec, backend, store, machine)
     except OSError as error:
@@ -69,7 +69,7 @@ def _model(spec: ModelSpec, backend: Backend, store: WeightStore, machine: Machi
 
 
 def _estimate(path: Path, context: int) -> Estimate:
-    """What the weights at `path` would take. Raises InvalidWeights."""
+    """The memory that the weights at `path` need. Raises InvalidWeights."""
     from localagent.errors import InvalidWeights
     from localagent.hosts.gguf import read_header
     from localagent.hosts.memory import estimate_gguf, estimate_mlx
@@ -104,7 +104,7 @@ def _fit(
 
 
 def _default(spec: ModelSpec, store: WeightStore, machine: Machine) -> Finding:
-    """The default model is not here: `run` and `chat` would fetch it."""
+    """The finding for a default model that is not here, which `run` and `chat` would fetch."""
     backend = spec.preferred_backend()
     size = store.size(spec, backend)
     room = "fits into memory" if size is None or size < machine.available else "does not fit into memory now"

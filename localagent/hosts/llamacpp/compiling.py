@@ -1,9 +1,9 @@
 """How llama.cpp has to be compiled on this machine.
 
 gcc before 12.4, 13.3 and 14.1 drops the stores in front of `_tile_loadconfig` (gcc bug 114098). llama.cpp,
-compiled natively on an x86 processor with AMX, then loads a tile configuration of whatever was on the stack,
-and the processor stops the program at the first multiplication with quantized weights. So AMX stays out of
-the build unless a small program that does the same runs when it is compiled the same way.
+compiled natively on an x86 processor with AMX, then loads its tile configuration from stale stack memory, and
+crashes at the first multiplication with quantized weights. So AMX stays out of the build unless a small
+program that does the same, compiled the same way, runs correctly.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _split(name: str, text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"{name}={text}: {str(error).lower()}; mend the variable, or unset it") from error
+        raise UsageError(f"{name}={text}: {str(error).lower()}; fix the variable, or unset it") from error
 
 
 @cache

@@ -1,8 +1,8 @@
 """The one place that imports llama_cpp, and keeps what it logs.
 
 `library()` returns the low-level ctypes module, ready to use, or raises EngineMissing. llama.cpp reports an
-error as a NULL and says why in its log alone, so the log is kept instead of printed: `reason` gives the
-errors logged since `forget`, on one line.
+error as NULL and gives the reason only in its log, so the log is kept instead of printed: `reason` returns
+the errors logged since `forget`, on one line.
 """
 
 from __future__ import annotations

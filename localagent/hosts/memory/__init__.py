@@ -1,6 +1,6 @@
-"""How much memory a model needs, how much there is, and the refusal to load what does not fit.
+"""How much memory a model needs and how much there is; refuses to load a model that does not fit.
 
-LOCALAGENT_MEMORY_CHECK=0 in the environment turns the refusal off; it is read when a model is loaded.
+LOCALAGENT_MEMORY_CHECK=0 in the environment turns this off; it is read when a model is loaded.
 """
 
 from localagent.hosts.memory.estimate import Estimate

@@ -1,4 +1,4 @@
-"""What a loaded model takes, as a function of the context.
+"""The memory that a loaded model takes, depending on the context.
 
 This is the arithmetic; the numbers come from `gguf` and `mlx`, which follow what each engine allocates.
 """
@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 STEP: Final = 256
-"""Both engines give the KV cache room in steps of this many tokens."""
+"""Both engines grow the KV cache in steps of this many tokens."""
 SHORTEST: Final = 512
-"""Tokens below which a context is of no use, and is not suggested."""
+"""The shortest context, in tokens, that is worth suggesting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Estimate:
     longest: int
     """The context in tokens that the model was trained with, or `context` where that is unknown."""
     weights: int
-    """All weights, also where they are mapped from the file: reading them anew for every token thrashes."""
+    """All weights, even if mapped from the file: rereading them for every token would thrash."""
     state: int
-    """What does not grow: the recurrent state of convolution and state-space layers, and KV of windows."""
+    """The part that does not grow: recurrent states of convolution and state-space layers, KV of windows."""
     kv_per_token: int
     logits: int
     activations: int
@@ -53,7 +53,7 @@ class Estimate:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Everything together."""
         return self.weights + self.kv_cache + self.state + self.compute
 
     def at(self, context: int) -> Estimate:

@@ -1,4 +1,4 @@
-"""The refusal to load what does not fit; it says what would."""
+"""Refuses to load a model that does not fit into memory, and suggests what would fit."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from localagent.wording import size_text
 
 
 def memory_checked() -> bool:
-    """Whether memory is to be checked before a model is loaded: unless LOCALAGENT_MEMORY_CHECK says 0, no,
-    off or false. Turning it off is for those who know better than an estimate.
+    """Whether to check memory before loading: unless LOCALAGENT_MEMORY_CHECK is 0, no, off or false.
+
+    Turn it off if you know better than the estimate.
     """
     return not switched_off(MEMORY_CHECK)
 
 
 def check_memory(name: str, estimate: Callable[[int], Estimate], context: int, *, gpu: bool = False) -> None:
-    """What a host calls before it loads: `require_memory` with what is available now, unless turned off.
+    """Call `require_memory` with the memory available now, unless the check is off. Hosts do so first.
 
-    `estimate`: the model's need for a context in tokens. `gpu`: see `available_memory`. Raises
+    `estimate`: from a context in tokens to the model's need. `gpu`: see `available_memory`. Raises
     NotEnoughMemory, and what `estimate` raises.
     """
     if memory_checked():
@@ -38,9 +39,9 @@ def require_memory(name: str, estimate: Estimate, available: int) -> None:
         return
     raise NotEnoughMemory(
         f"{name} needs about {size_text(estimate.total)} of memory with a context of {estimate.context:,} "
-        f"tokens ({_parts(estimate)}) and {size_text(available)} are available: "
+        f"tokens ({_parts(estimate)}), but only {size_text(available)} are available: "
         f"{_advice(estimate, available)} "
-        f"({MEMORY_CHECK}=0 loads it all the same)"
+        f"({MEMORY_CHECK}=0 loads it anyway)"
     )
 
 

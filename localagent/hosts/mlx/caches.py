@@ -1,9 +1,9 @@
-"""Copies of MLX prompt caches, and going back to them.
+"""Copying MLX prompt caches and restoring the copies.
 
 Of mlx-lm's cache classes, KVCache can be cut at its end; ArraysCache (recurrent state) and RotatingKVCache
-(sliding window) cannot, and are copied. What was copied is put back bit by bit. It never changes, since a
-cache is given a new array that shares the memory. Where a model has caches of another class, `Caches.known`
-is False: nothing is copied or cut, and sequences are evaluated anew.
+(sliding window) cannot, and are copied. A copy is restored bit for bit, and never changes: the cache gets new
+arrays that share the copy's memory until they are written. If a model has caches of another class,
+`Caches.known` is False: nothing is copied or cut, and every sequence is evaluated from the start.
 """
 
 from __future__ import annotations

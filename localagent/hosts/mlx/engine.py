@@ -34,7 +34,7 @@ class MlxEngine:
         self.sequence: LiveSequence = self._sequence
         try:
             self.vocabulary: Vocabulary = MlxVocabulary(self._lib, folder, self._sequence.vocabulary_size)
-            # The weights are read last: whatever else is wrong is then said at once.
+            # The weights are read last, since that takes longest: other faults are reported at once.
             self._sequence.read_weights()
         except BaseException:
             self.close()

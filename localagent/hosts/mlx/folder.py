@@ -1,9 +1,9 @@
 """Reads and checks an MLX folder before the engine sees it.
 
 The folder is laid out as on Hugging Face: config.json, safetensors, the tokenizer's JSON files and the chat
-template. `read_folder` raises InvalidWeights, in one line that names the file, for whatever is missing, cut
-short, no JSON or no file, and for sizes that the tensors do not bear out. It reads the headers of weights and
-never the weights, and needs no engine.
+template. `read_folder` raises InvalidWeights, in one line that names the file, if a file is missing, cut
+short, not JSON or not a regular file, or if the sizes in config.json contradict the tensors. It reads the
+headers of weights only, and needs no engine.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Folder:
 def read_folder(path: Path) -> Folder:
     """Read and check everything but the weights themselves. Raises InvalidWeights."""
     if not path.is_dir():
-        raise InvalidWeights(f"{path}: no folder with MLX weights")
+        raise InvalidWeights(f"{path}: not a folder with MLX weights")
     config = _read(path / "config.json", "not a folder with MLX weights")
     _check_config(path / "config.json", config)
     tensors = _read_weights(path)

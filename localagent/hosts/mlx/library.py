@@ -1,7 +1,7 @@
 """The one place that imports mlx, mlx_lm, tokenizers and numpy.
 
-`library()` gives what the adapter uses of them, or raises EngineMissing. Call it first on the main thread: a
-first import on another one leaves MLX without the streams of the main thread. Arrays and generators belong to
+`library()` returns the parts that the adapter uses, or raises EngineMissing. Call it first on the main
+thread: if another thread imports MLX first, the main thread has no streams. Arrays and generators belong to
 the thread that made them.
 """
 

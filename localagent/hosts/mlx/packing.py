@@ -1,8 +1,8 @@
 """Snapshots as plain bytes, and back.
 
-The bytes are those of the arrays, bfloat16 included, in the order of this machine. They come back from files
-that anybody may have written, so `unpack` trusts nothing: what does not describe a snapshot of this very
-model raises ValueError.
+The bytes are those of the arrays, bfloat16 included, in this machine's byte order. They are read from files
+that any program may have written, so `unpack` trusts nothing and raises ValueError for everything that is not
+a snapshot of this model.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from localagent.hosts.sampling import Sampling
 PENALTY_WINDOW = 64
 _SEEDS = 1 << 64
 _COLDEST, _HOTTEST = 1e-20, 1e30
-"""Beyond these a temperature is 0 or infinite in float32, and the quotients are no numbers."""
+"""Beyond these a temperature is 0 or infinite in float32, and dividing by it gives NaN."""
 _COLD = 1e-3
 """Below this the quotients of logits may be infinite, unless the largest is 0."""
 
@@ -74,7 +74,7 @@ class Sampler:
         if heat < _COLD:
             logits = logits - mx.max(logits, axis=-1, keepdims=True)
         assert self._keys is not None
-        # A key of its own for every token: the global generator of MLX belongs to everybody.
+        # A separate key for every token: MLX's global generator is shared by the whole process.
         key = mx.random.key(self._keys.getrandbits(64))
         token = mx.random.categorical(logits / heat, key=key)
         return token if ids is None else mx.take_along_axis(ids, token[None], axis=-1)[0]

@@ -1,7 +1,7 @@
 """Reuse of conversation prefixes: what has been evaluated once is not evaluated again.
 
-transcripts    text of a conversation -> the ids it was made of, so that prompts only grow at their end
-cache          ids -> the evaluated state to go on from: checkpoints, branches, other conversations
+transcripts    text of a conversation -> its original ids, so that prompts only grow at their end
+cache          ids -> the evaluated state to continue from: checkpoints, branches, other conversations
 snapshots      evaluated states on disk, which survive the process
 """
 

@@ -1,12 +1,12 @@
-"""Which evaluated state a prompt can go on from.
+"""Finds the evaluated state that a prompt can continue from.
 
-After `resume(ids)` the live sequence holds a strict prefix of `ids`, the longest there is; the caller
+After `resume(ids)` the live sequence holds a strict prefix of `ids`, the longest available; the caller
 evaluates the rest and calls `mark` after every chunk.
 
 Recurrent state cannot be cut, so a sequence is re-entered only at its end or at a checkpoint. Attention-only
-models follow the same rule, since sums, and with them tokens, depend on where a prompt is cut into chunks.
-What the live sequence loses on the way to another prompt is saved first, within a budget of bytes; the least
-recently used goes first.
+models follow the same rule, since floating-point sums, and so tokens, depend on where a prompt is cut into
+chunks. Before the live sequence is cut for another prompt, the part that would be lost is saved, within a
+limit of bytes; the least recently used state is dropped first.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class PrefixCache:
             self._thin()
 
     def recover(self) -> None:
-        """Back to the last checkpoint, after a chunk that was given up on the way."""
+        """Return to the last checkpoint after a chunk was cancelled midway."""
         last = self._checkpoints[-1] if self._checkpoints else None
         if last is None or not self._sequence.rewind(last.length, last.state):
             self.clear()
@@ -137,7 +137,7 @@ class PrefixCache:
             log.warning("what was evaluated is not kept: %s", error)
 
     def drop(self) -> None:
-        """Forget everything that is held beside the live sequence."""
+        """Drop all saved states, but not the live sequence."""
         self._saved, self._checkpoints = [], []
 
     # -- moving between sequences ---------------------------------------------------------------------

@@ -22,8 +22,8 @@ def common(left: list[int], right: list[int]) -> int:
 def reach(have: list[int], checkpoints: Iterable[int], wanted: list[int]) -> int:
     """How many tokens of `have` a prompt of `wanted` can go on from.
 
-    A sequence can be entered at its end and at its checkpoints; at least one token of the prompt is left to
-    be evaluated, since an engine knows what follows only after it has evaluated something.
+    A sequence can be entered at its end and at its checkpoints. At least one token of the prompt is left to
+    be evaluated, because only an evaluation gives the engine the logits of the next token.
     """
     shared = min(common(have, wanted), len(wanted) - 1)
     if shared == len(have):

@@ -2,9 +2,9 @@
 
     magic, length of the header, digest of the header, header (JSON), buffers, digest of the buffers
 
-`read_header` and `read_states` give back what `write_file` wrote. From any other bytes they use nothing: the
-one returns None, the other raises ValueError. Every byte is under a digest, and a header whose digest is
-right is still checked for sense.
+`read_header` and `read_states` return what `write_file` wrote. For any other bytes the first returns None and
+the second raises ValueError. Every byte is covered by a digest, and even a header with the right digest has
+its values checked.
 """
 
 from __future__ import annotations

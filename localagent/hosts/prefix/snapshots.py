@@ -1,9 +1,9 @@
-"""Evaluated sequences on disk: which there are, which one to use, and how much of the disk they may take.
+"""Evaluated sequences on disk: listing them, choosing one, and limiting the space that they take.
 
 There is one folder per `SnapshotKey`, which names everything that an evaluated state depends on, and one file
-per sequence, named by the hash of its ids. A file that is torn, foreign, or not written by this user is
-ignored with a warning, never trusted, and replaced when the same sequence is written again. The files hold
-what was said in a conversation, so nobody else may read them.
+per sequence, named after the hash of its ids. A file that is damaged, foreign, or not written by this user is
+ignored with a warning, and replaced when the same sequence is written again. The files reveal conversations,
+so only their owner may read them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SnapshotKey:
     platform: str
     """Processor and operating system: states are exact where they were computed."""
     settings: str = ""
-    """Whatever else shapes the sums, such as the size of chunks."""
+    """Anything else that affects the arithmetic, such as the size of chunks."""
 
     @property
     def folder(self) -> str:

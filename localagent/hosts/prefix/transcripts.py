@@ -1,12 +1,12 @@
-"""The text of past generations, and the ids they were made of.
+"""The text of past generations, with the ids that it was made of.
 
-A model that is shown its own words again must see its own tokens: tokenizing the text afresh can split it
-differently, and then nothing that was evaluated can be used.
+When a model is shown its own text again, it must see the original tokens: tokenizing the text again can split
+it differently, and then no evaluated state fits.
 
-`longest(key)` returns a prefix of a conversation that was generated with exactly that text, with the same
-parts of it recognised as control tokens, and its ids. `key` comes from `spell`, which keeps control tokens
-apart from text that only looks like one, so that no content can pass for a turn of the model. Any thread may
-call these.
+`longest(key)` returns the longest known prefix of a conversation, with its ids. Known means generated with
+exactly this text, with control tokens in the same places. `key` comes from `spell`, which keeps control
+tokens apart from text that only looks like them, so that content cannot pass for a turn of the model. Any
+thread may call these.
 """
 
 from __future__ import annotations

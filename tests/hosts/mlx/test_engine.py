@@ -125,7 +125,7 @@ BREAKAGES = {
         "tokenizer_config.json: no JSON",
     ),
     "a name to glob": (lambda f: f.rename(f.parent / "[a]"), "rename it"),
-    "no folder": (lambda f: f.rename(f.parent / "gone"), "tiny: no folder"),
+    "no folder": (lambda f: f.rename(f.parent / "gone"), "tiny: not a folder"),
 }
 
 
