@@ -556,3 +556,9 @@ def test_a_turn_costs_what_the_prices_say_and_nothing_without():
 
     assert usage(None).cost is None
     assert usage(Prices(input=1e6, output=1e5)).cost.total == pytest.approx(10 + 0.2)
+
+
+def test_an_overflow_says_whether_it_counted_to_the_end():
+    assert "has 9 tokens and the context window holds 8" in str(ContextOverflow(9, 8))
+    assert ContextOverflow(9, 8).exact
+    assert "more than 9 tokens" in str(ContextOverflow(9, 8, exact=False))

@@ -8,10 +8,12 @@ import sys
 
 import pytest
 
+from localagent.cli.transcript import tell
 from localagent.errors import UnknownSession
 from localagent.messages import (
     AssistantMessage,
     AudioPart,
+    BranchSummaryMessage,
     ImagePart,
     MalformedToolCallPart,
     ReasoningPart,
@@ -352,3 +354,8 @@ def test_help_has_examples_and_loads_nothing_heavy(command):
     code = f"import localagent.cli.app, sys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_summary_of_a_branch_says_of_which():
+    assert tell(BranchSummaryMessage(content="x", branch="e7")).heading == "branch summary (of e7)"
+    assert tell(BranchSummaryMessage(content="x")).heading == "branch summary"

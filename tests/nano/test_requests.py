@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import re
 
@@ -9,6 +10,7 @@ import pytest
 
 from benchmarks.training.corpus import MAIN, conversation
 from localagent.nano.conversations import Author, common_words
+from localagent.nano.exchanges import Turn
 from localagent.nano.requests import KINDS, make_requests
 from localagent.nano.values import SORTS
 from localagent.nano.words import Lexicon, is_held_out
@@ -120,3 +122,14 @@ def test_the_openai_form_says_the_same(kind):
         assert [(m["role"], str(m["content"])) for m in rendered] == [
             (m["role"], m["content"]) for m in request.messages
         ]
+
+
+def test_every_call_of_a_history_has_an_id_of_its_own():
+    """Also from the third turn with calls on, which no kind has today."""
+    request = make_requests("single", 1, seed=1)[0]
+    asked = Turn("assistant", "", calls=(("f", {}), ("g", {})))
+    answered = (asked, Turn("tool", "1"), Turn("tool", "2"))
+    messages = dataclasses.replace(request, turns=answered * 3).openai_messages
+    ids = [call["id"] for message in messages for call in message.get("tool_calls", ())]
+    assert len(ids) == len(set(ids)) == 6
+    assert [message["tool_call_id"] for message in messages if message["role"] == "tool"] == ids

@@ -161,3 +161,10 @@ def test_processes_that_are_killed(path):
             assert f"{each} (" in found or "older notes" in found
     last = call(by_name(notes(path))["add_note"], text="after all")
     assert last.startswith("kept as note ")
+
+
+def test_the_folders_of_the_book_are_made(tmp_path):
+    path = tmp_path / "a" / "b" / "notes.jsonl"
+    call(by_name(notes(path))["add_note"], text="milk")
+    assert path.exists()
+    assert "milk" in call(by_name(notes(path))["find_notes"])

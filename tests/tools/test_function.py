@@ -840,3 +840,14 @@ def test_a_kind_is_a_word(kind):
     assert tool(kind="read")(look).kind == "read"
     with pytest.raises(InvalidTool, match=r"tool look: kind=.* is no word"):
         tool(kind=kind)(look)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [(0.5, 0.5), (1, 1.0), (7, 1.0), (-1, 0.0), (None, None), (float("nan"), None), ("half", None)],
+)
+def test_progress_tells_a_share_from_0_to_1(given, told):
+    heard: list[Any] = []
+    context = ToolContext(call=CONTEXT.call, report=lambda text, share: heard.append((text, share)))
+    context.progress("working\ud800", given)
+    assert heard == [("working\\ud800", told)]

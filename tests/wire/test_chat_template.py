@@ -330,3 +330,9 @@ def test_whatever_was_written_reads_back_as_what_was_shown(raw, end):
     assert [(c.name, c.arguments) for c in again.tool_calls] == [
         (c.name, c.arguments) for c in message.tool_calls
     ]
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "thinking"])
+def test_reasoning_is_read_under_either_name(key):
+    (message,) = from_wire([{"role": "assistant", "content": "x", key: "hm"}], DIALECTS["lfm2"])
+    assert message.reasoning == "hm"
