@@ -44,6 +44,8 @@ ELSEWHERE = {
     "localagent/__": ("tests/test_layers.py",),
     "localagent/distribution.py": ("tests/test_packaging.py",),
     "localagent/errors.py": ("tests/test_turn.py",),
+    "localagent/hosts/llamacpp/compiling.py": ("tests/engines/test_compiling.py",),
+    "localagent/hosts/mlx/library.py": ("tests/engines/test_check.py",),
     "localagent/model.py": ("tests/test_turn.py",),
     "localagent/settings.py": ("tests/files",),
     "localagent/prompt/": ("tests/messages", "tests/test_turn.py", "tests/wire/test_chat_template.py"),
