@@ -168,4 +168,4 @@ def test_the_dialects_are_listed_with_their_markers(localagent):
     assert [entry["name"] for entry in listed] == list(DIALECTS)
     assert listed[0]["calls"] == [START, END]
     assert listed[1]["calls"] is None
-    localagent.refuse("parse", "-d", "klingon", code=2, says="there are apertus, ")
+    localagent.refuse("parse", "-d", "klingon", code=2, says="choose apertus, ")
