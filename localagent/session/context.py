@@ -81,8 +81,9 @@ def _cut(path: Sequence[Entry]) -> tuple[CompactionEntry | None, _Spoken, _Spoke
     if compaction.first_kept is not None:
         # If the first kept entry cannot be read, every readable one comes after it, so all are kept.
         start = next((at for at, entry in enumerate(path) if entry.id == compaction.first_kept), 0)
-    kept = _spoken(path[start:], whole=whole or start > 0)
-    return compaction, _spoken(path[:start], whole=whole), kept
+    # Read as one: a result after `start` may have lost its call to a flush or a damaged line before it.
+    dropped = _spoken(path[:start], whole=whole)
+    return compaction, dropped, _spoken(path, whole=whole)[len(dropped) :]
 
 
 def _is_flush(entry: Entry) -> bool:

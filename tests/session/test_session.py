@@ -288,3 +288,16 @@ def test_kinds_of_entries(session):
     kept = user(session, "Hi")
     assert isinstance(session.entry(session.compact("S", first_kept=kept)), CompactionEntry)
     assert [entry.kind for entry in session.entries] == ["message", "compaction"]
+
+
+def test_a_result_that_a_flush_took_the_call_from_does_not_come_back_by_a_compaction(tmp_path):
+    call = ToolCallPart(id="", name="f")
+    session = Session.create(tmp_path)
+    session.append(AssistantMessage(content=(call,)))
+    session.flush()
+    session.append(SystemMessage.text("Be curt."))
+    kept = session.append(SystemMessage.text("Be kind."))
+    session.append(ToolMessage.from_result(call.result("lost")))
+    assert [message.role for message in session.context()] == ["system", "system"]
+    session.compact("nothing was said", first_kept=kept)
+    assert [message.role for message in session.context()] == ["system", "compaction_summary", "system"]
