@@ -1,6 +1,6 @@
 # The only entry points: people and CI call the same ones.
 #   make demo          a first answer from a real model
-#   make test-fast     tests for daily work: one engine, few examples, a minute or two; says what it leaves out
+#   make test-fast     tests for daily work: one engine, few examples, a minute and a half; says what it leaves out
 #   make test          all tests, those on real weights included
 #   make test-core     tests that need no engine, in an environment without one; TESTS=... picks some
 #   make test-parsers  tests of the parsers, where localagent cannot be imported

@@ -34,6 +34,10 @@ SLOW = {
         "tests/session/test_files.py::test_kills_at_random_moments",
         "tests/test_log.py::test_kills_at_random_moments",
     ],
+    "runs that are left, and many calls at once": [
+        "tests/agent/test_leaving.py",
+        "tests/agent/test_many_calls.py",
+    ],
     "servers that are slow, wrong or gone": ["tests/agent/test_mcp.py", "tests/mcp"],
     "costs and sizes that are measured": [
         "tests/hosts/test_memory.py::test_against_llama_cpp",
