@@ -155,7 +155,9 @@ def check_text_is_held_only_while_it_may_be_a_marker(dialect: str, raw: str) -> 
         ):
             break
         held = raw[end:count]
-        assert not held or any(pattern.startswith(held) for pattern in with_spaces(dialect))
+        # The role of harmony's first header stands in the prompt, so its recipient may be all that is left of it.
+        expected = (*with_spaces(dialect), *([" to="] if dialect == "harmony" and end == 0 else []))
+        assert not held or any(pattern.startswith(held) for pattern in expected)
 
 
 def check_markers_do_not_leak(dialect: str, raw: str) -> None:
