@@ -84,9 +84,9 @@ def table(counts: dict[tuple[str, str], Counter[str]]) -> str:
 
 def write(text: str) -> None:
     """Put the table between its two comments in the README."""
-    begin, end = "<!-- recorded -->\n", "\n<!-- end of recorded -->"
+    begin, end = "<!-- recorded -->\n", "<!-- end of recorded -->"
     head, rest = README.read_text().split(begin)
-    README.write_text(head + begin + text + end + rest.split(end)[1])
+    README.write_text(f"{head}{begin}{text}\n{end}{rest.split(end)[1]}")
 
 
 def main() -> None:
