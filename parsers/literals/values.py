@@ -95,6 +95,7 @@ class LiteralReader:
         self.follows = follows
         self.frames: list[Frame] = []
         self.adjacent_until = -1  # closing quotes up to this offset belong to a chain of adjacent literals
+        self.kinds: frozenset[str] | None = None  # the types that the argument being read may have
         self.word: str | None = None  # the last atom, if it was written without quotes
         self.written: dict[str, str] = {}  # the bare numbers of the mapping read last, as they were written
 
@@ -111,6 +112,7 @@ class LiteralReader:
     def argument(self, key: str, closer: str) -> Reading:
         """Read the value of `key` and look for what must follow it: a comma or `closer`, left unread."""
         writer, wrapper = self.writer, None
+        self.kinds = writer.kinds_of(key)
         opens = yield from self.source.space()
         if opens == "{" and writer.wraps(key) and writer.empty:
             wrapper = writer.hold()
@@ -330,8 +332,14 @@ class LiteralReader:
         """`mode=fast`: a name in place of a value is its text, unless it would have to be evaluated."""
         if (yield from self.source.space()) not in (",", ")"):
             raise Fault(Reason.NOT_A_LITERAL)
+        return self.text_of(word)
+
+    def text_of(self, word: str) -> str:
+        """The text that a word in place of a value stands for. Raises Fault."""
         if word.lower() in ("nan", "inf", "infinity"):
             raise Fault(Reason.NOT_FINITE)
+        if self.kinds is not None and "string" not in self.kinds:
+            raise Fault(Reason.NOT_A_LITERAL)  # a misspelled constant: `exact=Tue` (slip 25)
         self.writer.repaired = True
         return word
 
