@@ -9,8 +9,10 @@ from json.encoder import encode_basestring as quote_json
 from typing import Any
 
 from parsers.engine.emitter import Emitter
+from parsers.engine.faults import Fault
 from parsers.engine.source import Source
 from parsers.engine.tools import Tool
+from parsers.events import Reason
 
 NAME = re.compile(r"[\w.\-]*")
 """Tool names: letters, digits, `_`, `.` and `-`."""
@@ -26,7 +28,7 @@ class CallWriter:
 
     __slots__ = (
         "_held", "_separator", "_tools", "arguments", "by_schema", "emit", "index", "name", "repaired",
-        "source", "tool",
+        "salvaged", "source", "tool",
     )  # fmt: skip
 
     def __init__(
@@ -40,6 +42,7 @@ class CallWriter:
         self.index: int | None = None  # set with the name
         self.arguments: dict[str, Any] = {}
         self.repaired = False
+        self.salvaged = False  # the call stands behind a fault, where anything may look like one
         self._tools = tools
         self._separator = ""
         self._held: list[str] | None = None
@@ -96,9 +99,11 @@ class CallWriter:
         return bool(self._tools)
 
     def start(self, name: str) -> None:
-        """The name is known: open the call."""
+        """The name is known: open the call. Raises Fault for what is none behind a fault."""
         self.name = name
         self.tool = self._tools.get(name)
+        if self.salvaged and self._tools and self.tool is None:
+            raise Fault(Reason.NOT_A_CALL)  # slip 26
         self.index = self.emit.call_start(name, self.source.offset)
 
     def restart(self) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from parsers.literals.values import CLOSERS
 
 _FENCE = "```"
 _INFO = re.compile(r"[^\n\[{(<]*")
+_BOUNDS = ("", *",;)]}`")
+_CLOSED = re.compile(r"[\s}\]]*")
 _BLANK = re.compile(r"[ \t\r]*")
 _NO_BRACKET = re.compile(r"[^()\[\]{}'\"<,\n]*")
 
@@ -46,6 +48,7 @@ class ListBlock(Block):
         """Whether the calls stand in brackets."""
         self._body = self.start
         self.kept = False  # the call that ended the block was kept, and that says it all
+        self.broken = False  # something in the block was no call
 
     def read(self) -> Reading:
         """Read the block and what belongs to it; `source.pos` is behind it afterwards."""
@@ -84,6 +87,13 @@ class ListBlock(Block):
         start = source.offset
         notation = self.json if char == "{" else self.pythonic
         yield from self.read_call(notation(self.context, self.span, self.follows_call), start)
+
+    def read_call(self, call: Call, start: int) -> Generator[None, None, bool]:
+        """See `Block`."""
+        call.writer.salvaged = self.broken
+        whole = yield from super().read_call(call, start)
+        self.broken |= not whole
+        return whole
 
     def confirm(self) -> Reading:
         """A call is complete once a separator, the end of the list or a marker follows (policy 18)."""
@@ -176,6 +186,24 @@ class ListBlock(Block):
             done += len(piece)
             source.pos += len(piece)
         return True
+
+    def bounded(self, goes_on: tuple[str, ...] = (*QUOTES, ":")) -> Reading:
+        """Look at what stands behind an object. Raises Fault where that is more of it (slip 23).
+
+        Such an object has been closed too early: `{"area": "San Jose"}intent": "rent"}`. `goes_on`: what
+        never stands behind a whole one, over white space and brackets.
+        """
+        source = self.source
+        end = source.offset
+        char = yield from source.char()
+        early = not (char in _BOUNDS or char.isspace() or (yield from source.marker()))
+        if early and any(map(source.cut_marker, self.context.dialect.markers)):
+            return
+        yield from source.run(_CLOSED)
+        early = early or (yield from source.char()) in goes_on
+        source.rewind(end)
+        if early:
+            raise Fault(Reason.SYNTAX, balanced=False, final=True)
 
     # -- looking ahead --------------------------------------------------------------------------------
 
