@@ -23,6 +23,8 @@ from parsers.literals.values import CLOSERS
 
 _FENCE = "```"
 _INFO = re.compile(r"[^\n\[{(<]*")
+_BOUNDS = ("", *",;)]}`")
+_CLOSED = re.compile(r"[\s}\]]*")
 _BLANK = re.compile(r"[ \t\r]*")
 _NO_BRACKET = re.compile(r"[^()\[\]{}'\"<,\n]*")
 
@@ -47,7 +49,7 @@ class ListBlock(Block):
         self._body = self.start
         self.kept = False  # the call that ended the block was kept, and that says it all
         self._writer: CallWriter | None = None  # of the call at hand
-        self._faulty = False  # a call of the block was kept
+        self.broken = False  # something in the block was no call
         self._torn_name = False  # the last element may be the beginning of the next one's name
 
     def read(self) -> Reading:
@@ -86,13 +88,17 @@ class ListBlock(Block):
         self.emit.markup(source.offset)
         start = source.offset
         notation = self.json if char == "{" else self.pythonic
-        call = notation(self.context, self.span, self.follows_call)
-        self._writer = call.writer
+        yield from self.read_call(notation(self.context, self.span, self.follows_call), start)
+
+    def read_call(self, call: Call, start: int) -> Generator[None, None, bool]:
+        """See `Block`."""
+        writer = self._writer = call.writer
         # Of `[get_wea,her(...)]` nothing is a call (slip 25); what else is salvaged is a declared tool (slip 26).
-        call.writer.only_declared = self._torn_name or (self._faulty and call.writer.any_declared())
-        read = yield from self.read_call(call, start)
-        self._faulty = self._faulty or not read
-        self._torn_name = not read and NAME.fullmatch(source.since(start).strip()) is not None
+        writer.only_declared = self._torn_name or (self.broken and writer.any_declared())
+        whole = yield from super().read_call(call, start)
+        self.broken |= not whole
+        self._torn_name = not whole and NAME.fullmatch(self.source.since(start).strip()) is not None
+        return whole
 
     def confirm(self) -> Reading:
         """A call is complete once a separator, the end of the list or a marker follows (policy 18)."""
@@ -200,6 +206,24 @@ class ListBlock(Block):
             done += len(piece)
             source.pos += len(piece)
         return True
+
+    def bounded(self, goes_on: tuple[str, ...] = (*QUOTES, ":")) -> Reading:
+        """Look at what stands behind an object. Raises Fault where that is more of it (slip 23).
+
+        Such an object has been closed too early: `{"area": "San Jose"}intent": "rent"}`. `goes_on`: what
+        never stands behind a whole one, over white space and brackets.
+        """
+        source = self.source
+        end = source.offset
+        char = yield from source.char()
+        early = not (char in _BOUNDS or char.isspace() or (yield from source.marker()))
+        if early and any(map(source.cut_marker, self.context.dialect.markers)):
+            return
+        yield from source.run(_CLOSED)
+        early = early or (yield from source.char()) in goes_on
+        source.rewind(end)
+        if early:
+            raise Fault(Reason.SYNTAX, balanced=False, final=True)
 
     # -- looking ahead --------------------------------------------------------------------------------
 
