@@ -8,9 +8,11 @@ still be a tag.
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 _SPACE = frozenset(" \t\r\n\f\v")
+_PREFIX = 5
+"""So much shows of most tags that they are none of the format's."""
 _SHORT = 10
 """A tag of fewer characters is near only by one edit: `</invoice>` is no `</invoke>`."""
 
@@ -64,12 +66,14 @@ class NearTags:
     ) -> None:
         self._closers = [_Tag(tag) for tag in closers]
         self._openers = [_Tag(tag) for tag in openers]
+        self._tags = (*self._closers, *self._openers)
         self._exact = (*closers, *openers, *others)
         slash = "".join({char for tag in closers for char in tag[2:4]})
         starts = f"<|/(?=[/{re.escape(slash)}]|\\Z)"
         if at_lines:
             words = "".join({tag[2] for tag in closers})
             starts = rf"\n(?=[</{re.escape(words)}]|\Z)|{starts}"
+        self._may_begin = lru_cache(1024)(self._begins_nearly)  # tags of other languages come over and over
         self.starts = starts
         """A pattern for where one may begin."""
         self._start = re.compile(starts)
@@ -80,7 +84,7 @@ class NearTags:
         None while more text may make one. `ended`: no more comes. A line end in front belongs to the tag.
         """
         begin = index + (text[index] == "\n")
-        if text.startswith(self._exact, begin):
+        if not self._may_begin(text[begin : begin + _PREFIX]) or text.startswith(self._exact, begin):
             return 0, ""
         undecided = any(tag.startswith(text[begin:]) for tag in self._exact)
         for tag in self._closers:
@@ -108,6 +112,10 @@ class NearTags:
                 if text[begin + length - 1] == tag.text[-1] and (ended or not undecided):
                     return begin - index + length, tag.text
         return None if undecided and not ended else (0, "")
+
+    def _begins_nearly(self, text: str) -> bool:
+        """Whether something that begins like this may be a near tag."""
+        return any(found or open_ for found, open_ in (tag.lengths(text, 0) for tag in self._tags))
 
     def _is_apart(self, text: str, index: int, begin: int, tag: _Tag) -> bool:
         """Whether a closing tag without `<` and `/` is one: on its line, and with nothing else amiss."""
