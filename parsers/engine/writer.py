@@ -12,6 +12,8 @@ from parsers.engine.emitter import Emitter
 from parsers.engine.source import Source
 from parsers.engine.tools import Tool
 
+_CONSTANTS = {True: "true", False: "false", None: "null"}
+
 NAME = re.compile(r"[\w.\-]*")
 """Tool names: letters, digits, `_`, `.` and `-`."""
 
@@ -154,4 +156,11 @@ class CallWriter:
 
 def json_text(value: Any) -> str:
     """A value as JSON text, as the readers here write it."""
-    return repr(value) if type(value) is int else json.dumps(value, ensure_ascii=False)
+    kind = type(value)
+    if kind is str:
+        return quote_json(value)
+    if kind is int or kind is float:  # finite, since no reader lets another through
+        return repr(value)
+    if value is True or value is False or value is None:
+        return _CONSTANTS[value]
+    return json.dumps(value, ensure_ascii=False)

@@ -21,7 +21,7 @@ from parsers.engine.spans import Span
 from parsers.engine.words import CONSTANTS, literal
 from parsers.engine.writer import CallWriter, json_text
 from parsers.events import Reason
-from parsers.literals.plain import plain_items, plain_members
+from parsers.literals.plain import MOST_DEPTH, plain_items, plain_members
 from parsers.literals.skipping import QUOTES, Passed, opening_quote, pass_literal
 from parsers.literals.strings import PREFIXES, String
 
@@ -179,15 +179,18 @@ class LiteralReader:
         """Read ahead what needs no thought; what is left is read as usual."""
         source = self.source
         pieces: list[str] = []
+        nested = len(self.frames) + MOST_DEPTH <= MAX_DEPTH
         if frame.keys is False:
-            source.pos, python = plain_items(source.text, source.pos, frame.items.append, pieces.append)
+            source.pos, python = plain_items(
+                source.text, source.pos, frame.items.append, pieces.append, nested=nested
+            )
             self.no_json(python)
             if pieces:
                 self.writer.write("".join(pieces))
         elif frame.expects_key and source.text[source.pos : source.pos + 1] in QUOTES:
             before = len(frame.mapping)
             source.pos, frame.key, python = plain_members(
-                source.text, source.pos, frame.mapping, frame.written, pieces.append
+                source.text, source.pos, frame.mapping, frame.written, pieces.append, nested=nested
             )
             self.no_json(python)
             # A member makes two pieces; one whose key was there already makes the mapping no longer.
