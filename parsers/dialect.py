@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from parsers.emitter import Emitter
-from parsers.source import Reading, Source
-from parsers.spans import NOWHERE, Span
-from parsers.tools import Tool
+from parsers.engine.emitter import Emitter
+from parsers.engine.source import Reading, Source
+from parsers.engine.spans import NOWHERE, Span
+from parsers.engine.tools import Tool
 
 Inside = Literal["reasoning"]
 """The stretch that a prompt may leave open."""
@@ -56,6 +56,9 @@ class Dialect:
     `shown` are the markers that vocabularies hold as text, or as tokens that they do not flag as special: as
     long as the vocabulary is not known, flags say nothing about them.
 
+    `header` is the marker with which a message begins, in formats whose turn is a sequence of messages.
+    `aliases` are other names that the format goes by: of models, or of parsers elsewhere.
+
     `renderers` write calls, each in one of the format's notations; the first is the one that its models use
     unasked.
     """
@@ -74,7 +77,14 @@ class Dialect:
     cores: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
+    header: str = ""
+    aliases: tuple[str, ...] = ()
     renderers: Mapping[str, Render] = field(default_factory=dict)
+
+    @property
+    def frames_content(self) -> bool:
+        """Whether what is content stands between markers, where no calls can stand."""
+        return bool(self.answers or self.header)
 
     @property
     def markers(self) -> tuple[str, ...]:
