@@ -45,6 +45,8 @@ class Dialect:
     model ends its turn, `inner` those that only stand within a block of calls, `answers` those with which it
     frames its answer: they are markup, the text between them is content.
 
+    `efforts` are further spans of reasoning, of formats that have tags of their own for each effort.
+
     `turn` reads the whole turn; `grammar` reads a block of calls from its first marker on, which is
     `calls.open` or one of `slips`, other texts with which models of this format begin one by mistake.
     `cores` are of the markers that are no token of their own: for each the token in it, "" if there is none.
@@ -73,6 +75,7 @@ class Dialect:
     slips: tuple[str, ...] = ()
     inner: tuple[str, ...] = ()
     answers: tuple[Span, ...] = ()
+    efforts: tuple[Span, ...] = ()
     interrupts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cores: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
@@ -89,9 +92,14 @@ class Dialect:
     @property
     def markers(self) -> tuple[str, ...]:
         """Every marker of the format."""
-        spans = [span for span in (self.reasoning, self.calls, *self.answers) if span is not None]
+        spans = [*self.thoughts, *((self.calls,) if self.calls else ()), *self.answers]
         found = (*(marker for span in spans for marker in (span.open, span.close)), *self.slips, *self.inner)
         return tuple(dict.fromkeys((*found, *self.ends)))
+
+    @property
+    def thoughts(self) -> tuple[Span, ...]:
+        """Every span of reasoning."""
+        return (*((self.reasoning,) if self.reasoning else ()), *self.efforts)
 
     @property
     def openers(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from parsers.dialect import Context, Inside, Opening
 from parsers.engine.source import Reading, Source
+from parsers.engine.spans import Span
 from parsers.events import Reason
 
 _CALLS = "calls without a marker"
@@ -106,10 +107,13 @@ class MarkedTurn:
         for span in dialect.answers:
             in_text |= {span.open: span.before, span.close: span.before_close}
             self._answers |= {span.open: span.after_open, span.close: span.after_close}
-        if dialect.reasoning is not None:
-            in_text[dialect.reasoning.open] = dialect.reasoning.before
-            del in_text[dialect.reasoning.close]  # content, outside reasoning
-            closes = {dialect.reasoning.close: dialect.reasoning.before_close}
+        self._spans = {span.open: span for span in dialect.thoughts}
+        if self._spans:
+            for span in dialect.thoughts:
+                in_text[span.open] = span.before
+                if span.close not in dialect.ends:
+                    del in_text[span.close]  # content, outside reasoning
+            closes = {span.close: span.before_close for span in dialect.thoughts}
             drafts: dict[str, tuple[str, ...]] = dict.fromkeys(dialect.openers, ())
             interrupts = {marker: before[marker] for marker in dialect.interrupts}
             self._closing = Stops(closes | interrupts, follows=dialect.interrupts)
@@ -120,7 +124,8 @@ class MarkedTurn:
         """Read the whole turn. `inside`: what the prompt has left open."""
         dialect, source, emit = self._dialect, self._source, self._emit
         if inside == "reasoning":
-            yield from self._reasoning()
+            assert dialect.reasoning is not None
+            yield from self._reasoning(dialect.reasoning)
         while marker := (yield from self._stretch(emit.text, self._in_text)):
             if marker is _CALLS:
                 yield from self._unmarked()
@@ -130,8 +135,8 @@ class MarkedTurn:
                 yield from dialect.grammar(self._context).read()
                 continue
             source.pos += len(marker)
-            if dialect.reasoning is not None and marker == dialect.reasoning.open:
-                yield from self._reasoning()
+            if marker in self._spans:
+                yield from self._reasoning(self._spans[marker])
             elif marker in self._answers:
                 yield from source.either(self._answers[marker])
                 emit.markup(source.offset)
@@ -149,17 +154,16 @@ class MarkedTurn:
             source.pos += 1
             self._emit.text(source.text[source.pos - 1], source.offset)
 
-    def _reasoning(self) -> Reading:
-        """Reasoning up to its closing marker. A call in it is a draft, unless the reasoning never closes."""
+    def _reasoning(self, span: Span) -> Reading:
+        """Reasoning up to a closing marker. A call in it is a draft, unless the reasoning never closes."""
         dialect, source, emit = self._dialect, self._source, self._emit
-        span = dialect.reasoning
-        assert span is not None
+        closing = {thought.close: thought for thought in dialect.thoughts}
         yield from source.either(span.after_open)
         if source.offset > emit.end:
             emit.markup(source.offset)
         stops = self._in_reasoning
         draft: int | None = None
-        while (marker := (yield from self._stretch(emit.reasoning, stops))) and marker != span.close:
+        while (marker := (yield from self._stretch(emit.reasoning, stops))) and marker not in closing:
             if marker in dialect.interrupts and stops.begins(source, source.pos, marker):
                 break
             if draft is None:
@@ -168,9 +172,9 @@ class MarkedTurn:
             source.pos += len(marker)
             emit.reasoning(marker, source.offset)
             stops = self._closing
-        if marker == span.close:
+        if marker in closing:
             source.pos += len(marker)
-            yield from source.either(span.after_close)
+            yield from source.either(closing[marker].after_close)
             emit.markup(source.offset)
         elif not marker and draft is not None:
             emit.malformed(source.since(draft), Reason.CALL_IN_REASONING, source.offset)

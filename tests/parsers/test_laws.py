@@ -166,13 +166,13 @@ def check_text_is_held_only_while_it_may_be_a_marker(dialect: str, raw: str) -> 
 def check_markers_do_not_leak(dialect: str, raw: str) -> None:
     """Except as data: a closing think tag outside reasoning, anything but that tag inside it."""
     table = DIALECTS[dialect]
-    close = None if table.reasoning is None else table.reasoning.close
+    closes = [span.close for span in table.thoughts]
     always = [marker for marker, follow in table.interrupts.items() if not follow]
     for event in merged(read(dialect, whole(raw))):
         if isinstance(event, Text):
-            assert not [marker for marker in table.markers if marker != close and marker in event.text]
+            assert not [marker for marker in table.markers if marker not in closes and marker in event.text]
         if isinstance(event, Reasoning):
-            assert not [marker for marker in (close, *always) if marker in event.text]
+            assert not [marker for marker in (*closes, *always) if marker in event.text]
 
 
 def check_spelled_markers_are_data(dialect: str, raw: str) -> None:

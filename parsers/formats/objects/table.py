@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from parsers.dialect import Calls, Context, Dialect
+from parsers.dialect import Calls, Context, Dialect, Render
 from parsers.engine.spans import QWEN_THINK, THINK, Span
 from parsers.engine.turn import MarkedTurn
 from parsers.formats.lists.code import CodeOpening
@@ -36,6 +36,19 @@ def render_list(span: Span, markers: Iterable[str], calls: Calls) -> str:
 def render_open_list(span: Span, markers: Iterable[str], calls: Calls) -> str:
     """Granite: the same, up to the end of the turn."""
     return f"{span.open}{_list(markers, calls)}"
+
+
+def render_marked(opening: str) -> Render:
+    """GigaChat: an object for each call, behind a marker and up to the end of the message.
+
+    `opening`: what stands in front of it in place of the marker.
+    """
+
+    def render(span: Span, markers: Iterable[str], calls: Calls) -> str:
+        writer = Writer(markers, JSON)
+        return "".join(f"{opening or span.open}{writer.json(*call)}" for call in calls)
+
+    return render
 
 
 def render_actions(span: Span, markers: Iterable[str], calls: Calls) -> str:
@@ -185,6 +198,33 @@ ERNIE = Dialect(
     answers=(Span("<response>", "</response>", after_open=("\n",), before_close=("\n",)),),
     renderers={"json": render_blocks},
 )
+NEMOTRON_NANO_V2 = Dialect(
+    name="nemotron-nano-v2",
+    reasoning=THINK,
+    calls=Span("<TOOLCALL>", "</TOOLCALL>", before=("\n\n",)),
+    ends=("<SPECIAL_12>",),
+    turn=MarkedTurn,
+    shown=("<think>", "</think>"),
+    grammar=JsonBlock,
+    cores=_words(Span("<TOOLCALL>", "</TOOLCALL>")),
+    renderers={"json": render_list},
+)
+_GIGACHAT_ROLE = "function call<|role_sep|>"
+GIGACHAT3 = Dialect(
+    name="gigachat3",
+    reasoning=None,
+    calls=Span("<|function_call|>", "<|message_sep|>", before=("\n\n",)),
+    ends=("<|message_sep|>", "</s>"),
+    turn=MarkedTurn,
+    grammar=JsonBlock,
+    slips=(_GIGACHAT_ROLE,),
+    cores={_GIGACHAT_ROLE: "<|role_sep|>"},
+    renderers={
+        "marker": render_marked(""),
+        "role": render_marked(f"<|message_sep|>\n\n{_GIGACHAT_ROLE}\n"),
+    },
+)
+"""GigaChat 3.1, whose calls have a marker; those of 3 are messages of a role of their own."""
 LLAMA3_JSON = Dialect(
     name="llama3-json",
     reasoning=None,
@@ -214,6 +254,8 @@ ALL = (
     COMMAND_R7B,
     APERTUS,
     ERNIE,
+    NEMOTRON_NANO_V2,
+    GIGACHAT3,
     LLAMA3_JSON,
     BARE_JSON,
 )
