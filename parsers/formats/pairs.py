@@ -1,7 +1,7 @@
 """Calls as a name and pairs: `<tool_call>f<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>`.
 
-One grammar serves every format of this kind; a `PairShape` says how its tags are spelled. In some formats a block
-holds several calls, and in some models a JSON object of the arguments stands in place of the pairs.
+One grammar serves every format of this kind; a `PairShape` says how its tags are spelled. In some formats a
+block holds several calls, and some models write a JSON object of the arguments in place of the pairs.
 
 White space between the tags means nothing; a value is raw text. Its closing tag ends it, unless it is only
 mentioned: behind a blank or a quote, with text behind it on its line. The next pair inside a value shows that
@@ -41,9 +41,9 @@ _KEY = re.compile(r"[^<]*")
 class PairShape:
     """How the tags are spelled. `value` is "" where the tag behind the key opens the value as well.
 
-    `separator`: what may stand between the name and the pairs. `kind`: the tags around a type, which may stand
-    between key and value. `closers`: what ends a call besides its own closing tag. `namespace`: what models
-    write in front of the names of declared tools.
+    `separator`: what may stand between the name and the pairs. `kind`: the tags around a type, which may
+    stand between key and value. `closers`: what ends a call besides its own closing tag. `namespace`: what
+    models write in front of the names of declared tools.
     """
 
     key: str = "<arg_key>"
@@ -74,8 +74,9 @@ class PairsCall(RawCall):
     def __init__(
         self, context: Context, span: Span, shape: PairShape = GLM, *, bare: bool = True, opened: bool = True
     ) -> None:
-        """`span`: the markers around the call. `bare`: whether a name without pairs is a call. `opened`: whether
-        its opening marker has been read.
+        """`span`: the markers around the call. `bare`: whether a name without pairs is a call.
+
+        `opened`: whether its opening marker has been read.
         """
         super().__init__(context)
         dialect = context.dialect
@@ -132,7 +133,7 @@ class PairsCall(RawCall):
         return short if not self.writer.declares(name) and self.writer.declares(short) else name
 
     def _stray_end(self) -> Generator[None, None, bool]:
-        """Read the end of a value that was never opened, `f</arg_value></tool_call>`: small quantizations do so."""
+        """Read the end of a value that was never opened: quantized models write `f</arg_value></tool_call>`."""
         source = self.source
         start = source.offset
         if (yield from source.either((self._shape.value_end,))):
@@ -143,7 +144,7 @@ class PairsCall(RawCall):
         return False
 
     def _object(self, call: JsonCall) -> Reading:
-        """Read a JSON object in place of the pairs: it is complete with its own brace if the call ends there."""
+        """Read a JSON object in place of the pairs. Its own brace completes it, if the call ends there."""
         self.writer = call.writer
         yield from call.read()
         source = self.source
@@ -269,7 +270,9 @@ class PairsSection(FramedBlock):
         self._shape = shape
         self._call = call
         self.call_end = call.close
-        self._stops = _ends_of((call.close, call.open, self.span.close, self.span.open, *context.dialect.ends))
+        self._stops = _ends_of(
+            (call.close, call.open, self.span.close, self.span.open, *context.dialect.ends)
+        )
 
     def call(self) -> PairsCall:
         """See `FramedBlock`."""

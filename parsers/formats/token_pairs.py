@@ -1,4 +1,4 @@
-"""Formats of a name and pairs whose tags are special tokens: Hunyuan 3 and 4, LongCat, K2 Horizon, Solar Open 2.
+"""Formats of a name and pairs whose tags are special tokens: Hunyuan 3 and 4, LongCat, K2 Horizon, Solar 2.
 
 The grammar is that of `pairs`; here is how each format spells its tags, and what else it does.
 """
@@ -10,7 +10,7 @@ from parsers.engine.source import Reading
 from parsers.engine.spans import Span
 from parsers.engine.turn import MarkedTurn
 from parsers.formats.objects.block import ByFirstCharacter, JsonBlock
-from parsers.formats.pairs import Pairs, PairsBlock, PairsSection, PairShape
+from parsers.formats.pairs import Pairs, PairsBlock, PairShape, PairsSection
 from parsers.formats.tags.written import in_blocks, in_one_block
 from parsers.literals.writer import RawWriter
 
@@ -124,7 +124,7 @@ _SOLAR = PairShape("<|tool_arg:start|>", "<|tool_arg:value|>", "", "<|tool_arg:e
 
 
 class SolarTurn(MarkedTurn):
-    """A turn in whose reasoning calls are real: their first tag is a token that nothing else is written with."""
+    """A turn in whose reasoning calls are real: nothing but a call begins with the token of one."""
 
     def _reasoning(self, span: Span) -> Reading:
         """See `MarkedTurn`. The reasoning goes on behind a call."""

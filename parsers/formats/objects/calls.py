@@ -220,7 +220,7 @@ class LooseJsonCall(JsonCall):
 
 
 class ArgumentsCall(LooseJsonCall):
-    """An object of arguments, where a format writes the name in front of it. `writer` has the name already."""
+    """An object of arguments behind a name, which `writer` has already."""
 
     def __init__(self, context: Context, span: Span, follows_call: FollowsCall, writer: CallWriter) -> None:
         super().__init__(context, span, follows_call)

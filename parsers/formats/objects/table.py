@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from parsers.dialect import Calls, Context, Dialect, Render
+from parsers.dialect import Calls, Context, Dialect, Grammar, Render
 from parsers.engine.spans import QWEN_THINK, THINK, Span
 from parsers.engine.turn import MarkedTurn
 from parsers.formats.lists.code import CodeOpening
 from parsers.formats.objects.block import ByFirstCharacter, JsonBlock, KeyedBlock, ToolNameBlock
 from parsers.formats.objects.python_tag import PythonTagBlock
+from parsers.formats.objects.role import CALL_ROLE, ROLE_END, CallRole
 from parsers.formats.objects.unmarked import LeadingCalls, functools_lists, json_of_tools, leading_calls
 from parsers.formats.pairs import PairsOnlyBlock
-from parsers.formats.tags.block import TagBlock
+from parsers.formats.tags.block import TagBlock, functions_of_tools
+from parsers.formats.tags.call import FUNCTION
 from parsers.literals.values import MAX_DEPTH
 from parsers.literals.writer import JSON, Writer
 
@@ -113,6 +115,13 @@ def _tool_call(context: Context) -> ByFirstCharacter:
     return ByFirstCharacter(context, {"<": TagBlock, **objects}, PairsOnlyBlock)
 
 
+def _llama(context: Context) -> Grammar:
+    """What follows `<|python_tag|>`, or a tag with an object: Llama 3.1 calls the user's tools so."""
+    source = context.source
+    block = TagBlock if source.text.startswith(FUNCTION.call, source.pos) else PythonTagBlock
+    return block(context)
+
+
 HERMES = Dialect(
     name="hermes",
     reasoning=QWEN_THINK,
@@ -121,6 +130,7 @@ HERMES = Dialect(
     turn=MarkedTurn,
     shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=_tool_call,
+    opening=functions_of_tools,
     renderers={"json": render_blocks},
 )
 SMOLLM3 = Dialect(
@@ -209,19 +219,18 @@ NEMOTRON_NANO_V2 = Dialect(
     cores=_words(Span("<TOOLCALL>", "</TOOLCALL>")),
     renderers={"json": render_list},
 )
-_GIGACHAT_ROLE = "function call<|role_sep|>"
 GIGACHAT3 = Dialect(
     name="gigachat3",
     reasoning=None,
-    calls=Span("<|function_call|>", "<|message_sep|>", before=("\n\n",)),
+    calls=Span("<|function_call|>", "<|message_sep|>"),
+    inner=(ROLE_END,),
     ends=("<|message_sep|>", "</s>"),
     turn=MarkedTurn,
     grammar=JsonBlock,
-    slips=(_GIGACHAT_ROLE,),
-    cores={_GIGACHAT_ROLE: "<|role_sep|>"},
+    opening=CallRole,
     renderers={
         "marker": render_marked(""),
-        "role": render_marked(f"<|message_sep|>\n\n{_GIGACHAT_ROLE}\n"),
+        "role": render_marked(f"<|message_sep|>\n\n{CALL_ROLE}{ROLE_END}\n"),
     },
 )
 """GigaChat 3.1, whose calls have a marker; those of 3 are messages of a role of their own."""
@@ -231,8 +240,10 @@ LLAMA3_JSON = Dialect(
     calls=Span("<|python_tag|>", "<|eom_id|>"),
     ends=("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>"),
     turn=LeadingCalls,
-    grammar=PythonTagBlock,
+    grammar=_llama,
+    slips=(FUNCTION.call,),
     opening=leading_calls,
+    cores={FUNCTION.call: ""},
     renderers={"json": render_parameters},
 )
 BARE_JSON = Dialect(

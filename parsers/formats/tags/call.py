@@ -151,9 +151,9 @@ class TagCall(RawCall):
             end = yield from self._parameter()
 
     def _object(self) -> Reading:
-        """Read a JSON object in place of the parameters: `<function=f>{"n": 3}</function>`, as Llama 3.1 has it.
+        """Read a JSON object in place of the parameters: `<function=f>{"n": 3}</function>`, as for Llama 3.1.
 
-        It is complete with its own brace, if the call ends there: the closing tag is often a stop token.
+        Its own brace completes it, if the call ends there: what follows is often a stop token.
         """
         source = self.source
         yield from ArgumentsCall(self._context, self._block, self._object_ends, self.writer).read()

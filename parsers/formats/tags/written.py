@@ -70,9 +70,7 @@ def in_blocks(layout: Layout, writer: type[RawWriter], between: str = "\n", insi
     return render
 
 
-def in_one_block(
-    layout: Layout, writer: type[RawWriter], before: str = "", between: str = "\n"
-) -> Render:
+def in_one_block(layout: Layout, writer: type[RawWriter], before: str = "", between: str = "\n") -> Render:
     """A renderer that puts all calls into one block. `before`: white space in front of it.
 
     `between`: what separates the markers and the calls.
