@@ -4,10 +4,10 @@
     <invoke name="f"><n>3</n><o><k>1</k></o><l><item>a</item><item>b</item></l></invoke>
     </tool_call>
 
-The token, `]<]minimax[>[`, is left out here. It is never part of a value, so a value ends at the next one, and
-unless that is in front of the value's own closing tag, the value was not closed. An element that holds elements
-is an object, or a list if it is declared as one or holds nothing but `item`s; the same name again makes a list,
-too. What is in an element without elements is raw text, typed by the schema.
+The token, `]<]minimax[>[`, is left out here. It is never part of a value, so a value ends at the next one;
+unless its own closing tag stands there, it was not closed. An element that holds elements is an object, or a
+list if it is declared as one or holds nothing but `item`s; the same name again makes a list, too. What is in
+an element without elements is raw text, typed by the schema.
 
 A decoder that hides special tokens leaves the tags alone: such blocks are read as well.
 """
@@ -175,7 +175,8 @@ class ElementCall(RawCall):
                 source.rewind(start)
                 element = stack.pop()
                 text = yield from self._text(f"</{element.name}>")
-                stack[-1].children.append((element.name, self._leaf(text, element.schema)))
+                value = self._leaf(text, element.schema, nested=True)
+                stack[-1].children.append((element.name, value))
             elif (yield from source.either((f"{token}</{stack[-1].name}>",))):
                 element = stack.pop()
                 if not stack:
@@ -196,8 +197,11 @@ class ElementCall(RawCall):
                 return replace_lone("".join(pieces))
             pieces.append(piece)
 
-    def _leaf(self, text: str, schema: Any) -> Any:
-        """The value of an element that holds no elements. Raises Fault."""
+    def _leaf(self, text: str, schema: Any, *, nested: bool = False) -> Any:
+        """The value of an element that holds no elements. Raises Fault.
+
+        `nested`: text in an element within a value stays text, if it does not even begin like what is declared.
+        """
         kinds = kinds_of_schema(schema)
         if kinds is not None and not text.strip():
             for kind, empty in (("array", []), ("object", {})):
@@ -205,7 +209,10 @@ class ElementCall(RawCall):
                     return empty
         if kinds == frozenset({"array"}) and not text.lstrip().startswith("["):
             self.writer.repaired = True
-            return [self._leaf(text, schema.get("items"))]
+            return [self._leaf(text, schema.get("items"), nested=nested)]
+        if nested and kinds == frozenset({"object"}) and not text.lstrip().startswith("{"):
+            kinds = STRING
+            self.writer.repaired = True
         value, repaired = typed_text(text, kinds)
         self.writer.repaired |= repaired
         return value

@@ -133,7 +133,7 @@ class PairsCall(RawCall):
         return short if not self.writer.declares(name) and self.writer.declares(short) else name
 
     def _stray_end(self) -> Generator[None, None, bool]:
-        """Read the end of a value that was never opened, as quantized models write it in place of arguments."""
+        """Read the end of a value that was never opened: quantized models write it in place of arguments."""
         source = self.source
         start = source.offset
         if (yield from source.either((self._shape.value_end,))):
