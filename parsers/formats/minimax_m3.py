@@ -200,7 +200,7 @@ class ElementCall(RawCall):
     def _leaf(self, text: str, schema: Any, *, nested: bool = False) -> Any:
         """The value of an element that holds no elements. Raises Fault.
 
-        `nested`: text in an element within a value stays text, if it does not even begin like what is declared.
+        `nested`: text in an element within a value stays text if it does not begin like what is declared.
         """
         kinds = kinds_of_schema(schema)
         if kinds is not None and not text.strip():

@@ -60,6 +60,9 @@ from tests.parsers.reading import (
 
 EXAMPLES = settings.default.max_examples // 5  # for each dialect and property
 
+ADDRESSES = {"harmony": (" to=",), "muse": (" to=", "to=")}
+"""With what a turn may begin whose role stands in the prompt: the recipient is all that is left of its header."""
+
 MARKED = [name for name in CALLING if samples(name)[0].lstrip("\n").startswith(DIALECTS[name].openers)]
 """The dialects in which calls stand between content; in the others they are the whole turn."""
 
@@ -119,7 +122,7 @@ def test_any_output_keeps_the_laws(dialect, data):
     with showing("monotone"):
         check_nothing_is_taken_back(dialect, raw, data.draw(st.integers(0, len(raw))), given)
     unable = str.maketrans("", "", unmarked(dialect))
-    if dialect == "harmony" and raw.startswith(" to="):
+    if raw.startswith(ADDRESSES.get(dialect, ())):
         return  # a call without a marker, whose header began in the prompt: its rows are in the case table
     with showing("prompt"):
         check_text_is_held_only_while_it_may_be_a_marker(dialect, raw.translate(unable))
@@ -156,8 +159,8 @@ def check_text_is_held_only_while_it_may_be_a_marker(dialect: str, raw: str) -> 
             m in raw[:count] for m in table.openers
         ):
             break
-        # The role of harmony's first header stands in the prompt, so its recipient may be all that is left of it.
-        if dialect == "harmony" and (" to=".startswith(raw[:count]) or raw.startswith(" to=")):
+        addresses = ADDRESSES.get(dialect, ())
+        if raw.startswith(addresses) or any(address.startswith(raw[:count]) for address in addresses):
             continue
         held = raw[end:count]
         assert not held or any(pattern.startswith(held) for pattern in with_spaces(dialect))

@@ -132,7 +132,7 @@ class TagCall(RawCall):
         if not (yield from source.either((shape.call,))):
             source.pos += 1
             raise Fault(Reason.NOT_A_CALL)
-        name, _, self.writer.repaired = yield from _tag(source, shape)
+        name, self.writer.repaired = yield from self.opening()
         if not name or not NAME.fullmatch(name):
             raise Fault(Reason.NOT_A_CALL)
         self.writer.start(name)
@@ -149,6 +149,11 @@ class TagCall(RawCall):
                     raise Fault(Reason.SYNTAX)
                 continue
             end = yield from self._parameter()
+
+    def opening(self) -> Generator[None, None, tuple[str, bool]]:
+        """Read the rest of the opening tag: the name, and whether that took a repair. Raises Fault."""
+        name, _, repaired = yield from _tag(self.source, self._shape)
+        return name, repaired
 
     def _object(self) -> Reading:
         """Read a JSON object in place of the parameters: `<function=f>{"n": 3}</function>`, as for Llama 3.1.
