@@ -83,8 +83,8 @@ def render_turn(
 
 def opens_reasoning(dialect: Dialect, prompt: str) -> bool:
     """Whether a prompt that ends like this leaves the reasoning of `dialect` open."""
-    span = dialect.reasoning
-    return span is not None and prompt.rstrip().endswith(span.open.rstrip())
+    openings = tuple(span.open.rstrip() for span in dialect.thoughts)
+    return prompt.rstrip().endswith(openings)
 
 
 def _render(

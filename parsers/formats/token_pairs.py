@@ -69,8 +69,13 @@ def hunyuan(name: str, label: str, newline: str, separator: str) -> Dialect:
     )
 
 
-HY3 = hunyuan("hy3", ":opensource", "\n", "<tool_sep:opensource>")
-HY4 = hunyuan("hy4", "", "", "")
+def labelled(label: str) -> tuple[Dialect, Dialect]:
+    """Both versions with that label, for a checkpoint whose vocabulary has another one than the released ones."""
+    return hunyuan("hy3", label, "\n", f"<tool_sep{label}>"), hunyuan("hy4", label, "", "")
+
+
+HY3, _ = labelled(":opensource")
+_, HY4 = labelled("")
 
 _LONGCAT = PairShape(
     "<longcat_arg_key>",
