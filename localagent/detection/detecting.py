@@ -61,7 +61,7 @@ def detect_dialect(
 
 
 def _labelled(special_tokens: AbstractSet[str]) -> Iterator[Dialect]:
-    """The dialects of Hunyuan with the label of this vocabulary, if it is none that a dialect is named for."""
+    """The dialects of Hunyuan with the label of this vocabulary, if no dialect has that."""
     known = {dialect.calls.open for dialect in DIALECTS.values() if dialect.calls}
     for token in sorted(special_tokens - known):
         if found := _LABEL.fullmatch(token):

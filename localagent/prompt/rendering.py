@@ -83,8 +83,11 @@ def render_turn(
 
 def opens_reasoning(dialect: Dialect, prompt: str) -> bool:
     """Whether a prompt that ends like this leaves the reasoning of `dialect` open."""
-    openings = tuple(span.open.rstrip() for span in dialect.thoughts)
-    return prompt.rstrip().endswith(openings)
+    span = dialect.reasoning
+    if span is None:
+        return False
+    spelled = (marker for marker in dialect.spellings if dialect.means(marker) == span.open)
+    return prompt.rstrip().endswith(tuple(marker.rstrip() for marker in (span.open, *spelled)))
 
 
 def _render(

@@ -8,8 +8,8 @@
 
 A message to `self` is reasoning, one to the user or to nobody is content, any other is for a tool, and the
 name in its block counts. The prompt ends in `<|start|>assistant`, so that the first header begins in its
-middle. At times the recipient is wrong: a message to the user that holds nothing but a call of a declared tool
-is that call.
+middle. At times the recipient is wrong: a message to the user that holds nothing but a call of a declared
+tool is that call.
 """
 
 from __future__ import annotations
@@ -275,6 +275,7 @@ MUSE = Dialect(
     reasoning=Span(f"{START}assistant to={_SELF}{MESSAGE}", END),
     calls=Span(START, TURN_END),
     header=START,
+    resumed=_ADDRESSES[0],
     inner=(MESSAGE,),
     ends=_ENDS,
     turn=MuseTurn,

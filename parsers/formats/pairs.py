@@ -360,6 +360,7 @@ GLM47 = Dialect(
     shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=tool_call(PairsBlock),
     tags=GLM.tags,
+    interrupts={"<tool_call>": ()},
     renderers={"pairs": in_blocks(Pairs(""), RawWriter, between="", inside="")},
 )
 

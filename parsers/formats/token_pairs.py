@@ -70,7 +70,7 @@ def hunyuan(name: str, label: str, newline: str, separator: str) -> Dialect:
 
 
 def labelled(label: str) -> tuple[Dialect, Dialect]:
-    """Both versions with that label, for a checkpoint whose vocabulary has another one than the released ones."""
+    """Both versions with that label, which differs between checkpoints."""
     return hunyuan("hy3", label, "\n", f"<tool_sep{label}>"), hunyuan("hy4", label, "", "")
 
 
@@ -105,14 +105,15 @@ _K2 = PairShape(
 _K2_CALL = Span("<ifm|tool_call>", "</ifm|tool_call>")
 
 
-def _k2_thought(effort: str) -> Span:
-    return Span(f"<ifm|{effort}>", f"</ifm|{effort}>", after_open=("\n",))
-
-
 K2_HORIZON = Dialect(
     name="k2-horizon",
-    reasoning=_k2_thought("think"),
-    efforts=(_k2_thought("think_fast"), _k2_thought("think_faster")),
+    reasoning=Span("<ifm|think>", "</ifm|think>", after_open=("\n",)),
+    spellings={  # the other efforts have tags of their own
+        "<ifm|think_fast>": "open",
+        "</ifm|think_fast>": "close",
+        "<ifm|think_faster>": "open",
+        "</ifm|think_faster>": "close",
+    },
     calls=Span("<ifm|tool_calls>", "</ifm|tool_calls>"),
     slips=(_K2_CALL.open,),
     inner=(_K2_CALL.close,),
@@ -131,14 +132,14 @@ _SOLAR = PairShape("<|tool_arg:start|>", "<|tool_arg:value|>", "", "<|tool_arg:e
 class SolarTurn(MarkedTurn):
     """A turn in whose reasoning calls are real: nothing but a call begins with the token of one."""
 
-    def _reasoning(self, span: Span) -> Reading:
+    def _reasoning(self) -> Reading:
         """See `MarkedTurn`. The reasoning goes on behind a call."""
         dialect, source, emit = self._dialect, self._source, self._emit
-        assert dialect.grammar is not None
+        assert dialect.reasoning is not None and dialect.grammar is not None
         if source.offset > emit.end:
             emit.markup(source.offset)
         while marker := (yield from self._stretch(emit.reasoning, self._in_reasoning)):
-            if marker == span.close:
+            if marker == dialect.reasoning.close:
                 source.pos += len(marker)
                 emit.markup(source.offset)
                 return

@@ -93,9 +93,10 @@ def with_spaces(name: str) -> tuple[str, ...]:
     """The dialect's markers, with each white space that the table says may surround them."""
     dialect = DIALECTS[name]
     sides = [(dialect.markers, (), ())]
-    for span in (*dialect.thoughts, *dialect.answers):
-        sides.append(((span.open,), span.before, span.after_open))
-        sides.append(((span.close,), span.before_close, span.after_close))
+    for span in (dialect.reasoning, *dialect.answers):
+        if span is not None:
+            sides.append(((span.open,), span.before, span.after_open))
+            sides.append(((span.close,), span.before_close, span.after_close))
     if dialect.calls is not None:
         sides.append((dialect.openers, dialect.calls.before, ()))
     return tuple(
