@@ -25,8 +25,8 @@ class CallWriter:
     """
 
     __slots__ = (
-        "_held", "_separator", "_tools", "arguments", "by_schema", "emit", "index", "name", "repaired",
-        "source", "tool",
+        "_held", "_separator", "_tools", "arguments", "by_schema", "complete", "emit", "index", "name",
+        "repaired", "source", "tool",
     )  # fmt: skip
 
     def __init__(
@@ -40,6 +40,7 @@ class CallWriter:
         self.index: int | None = None  # set with the name
         self.arguments: dict[str, Any] = {}
         self.repaired = False
+        self.complete: int | None = None  # where the arguments end, if that is not where the call does
         self._tools = tools
         self._separator = ""
         self._held: list[str] | None = None
@@ -130,7 +131,7 @@ class CallWriter:
     def finish(self, end: int) -> None:
         """The call, which ends at `end`, is complete."""
         assert self.name is not None
-        self.emit.json("}", end)
+        self.emit.json("}", end if self.complete is None else self.complete)
         self.emit.call_end(self.name, self.arguments, self.repaired, end)
 
     # -- what the schema says -------------------------------------------------------------------------
