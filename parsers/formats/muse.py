@@ -136,16 +136,15 @@ class MuseTurn(MarkedTurn):
         source, emit = self._source, self._emit
         body = source.offset
         yield from source.space()
-        if source.ended and any(
-            tag.startswith(source.text[source.pos :]) for tag in (_BLOCK.open, ATEM.call)
-        ):
-            source.pos = len(source.text)
-            emit.malformed(source.since(start), Reason.TRUNCATED, source.offset)
-        elif (yield from source.ahead((_BLOCK.open, ATEM.call))):
+        tags = (_BLOCK.open, ATEM.call)
+        if (yield from source.ahead(tags)):
             source.rewind(body)
             emit.markup(body)
             yield from source.space()
             yield from AtemBlock(self._context, recipient).read()
+        elif source.ended and any(tag.startswith(source.text[source.pos :]) for tag in tags):
+            source.pos = len(source.text)
+            emit.malformed(source.since(start), Reason.TRUNCATED, source.offset)
         else:
             yield from self._foreign(start)
             return

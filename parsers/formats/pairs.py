@@ -160,7 +160,7 @@ class PairsCall(RawCall):
         self.writer = call.writer
         yield from call.read()
         source = self.source
-        end = source.offset
+        end = self.writer.complete = source.offset
         yield from source.space()
         if not (yield from source.either(self._closes)):
             if not (yield from self._object_ends(True, "")):

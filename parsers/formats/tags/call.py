@@ -172,7 +172,7 @@ class TagCall(RawCall):
         """
         source = self.source
         yield from ArgumentsCall(self._context, self._block, self._object_ends, self.writer).read()
-        end = source.offset
+        end = self.writer.complete = source.offset
         yield from source.space()
         if not (yield from source.either((self._shape.call_end,))):
             if source.cut_marker(self._shape.call_end):
