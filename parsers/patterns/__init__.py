@@ -10,8 +10,37 @@ What looks at the text around a match (lookaround, word boundaries, references t
 is whatever `re` and the `regex` package could read differently.
 """
 
-from parsers.patterns.expression import InvalidPattern, Node, literals, parse
-from parsers.patterns.program import Pattern, compile_pattern
+from parsers.patterns.expression import (
+    ANY,
+    Choice,
+    Group,
+    InvalidPattern,
+    Literal,
+    Node,
+    OneOf,
+    Repeat,
+    Row,
+    literals,
+    parse,
+)
+from parsers.patterns.program import TAG, Pattern, compile_pattern
 from parsers.patterns.search import Found, Patterns
 
-__all__ = ["Found", "InvalidPattern", "Node", "Pattern", "Patterns", "compile_pattern", "literals", "parse"]
+__all__ = [
+    "ANY",
+    "TAG",
+    "Choice",
+    "Found",
+    "Group",
+    "InvalidPattern",
+    "Literal",
+    "Node",
+    "OneOf",
+    "Pattern",
+    "Patterns",
+    "Repeat",
+    "Row",
+    "compile_pattern",
+    "literals",
+    "parse",
+]

@@ -13,6 +13,10 @@ _CODE = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v"}
 
 
+ANY = r"[\s\S]"
+"""The class of every character."""
+
+
 class InvalidPattern(ValueError):
     """What is wrong with an expression."""
 
@@ -138,7 +142,7 @@ class _Parser:
                 self.at = found.end()
                 return OneOf(found[0])
             case ".":
-                return OneOf(r"[\s\S]")
+                return OneOf(ANY)
             case "^":
                 return Edge.BEGIN
             case "$":  # before a last newline as well for `re`, but nobody means that

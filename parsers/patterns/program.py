@@ -27,6 +27,8 @@ MAX_STEPS = 2_000
 TAG = re.compile(r"<[^<>\s][^<>]*>|\[/?[A-Z_]+\]")
 """What in a literal text looks like a token of its own, such as `<tool_call>`."""
 
+_NEVER = re.compile("(?!)")
+
 
 class Op(Enum):
     """What a step does."""
@@ -98,22 +100,26 @@ class Pattern:
         return _written(self.node, groups)
 
 
-def compile_pattern(node: Node) -> Pattern:
-    """The program of what `parse` or `literals` has read. Raises InvalidPattern."""
-    writer = _Writer(node)
+def compile_pattern(node: Node, *, tokens: bool = True) -> Pattern:
+    """The program of what `parse` or `literals` has read. Raises InvalidPattern.
+
+    `tokens`: whether the tags in it are markers, of which the source says where they stand. An expression without
+    tags has its longest text as a marker.
+    """
+    writer = _Writer(node, tokens=tokens)
     return Pattern(node, tuple(writer.steps), tuple(dict.fromkeys(writer.tokens)))
 
 
 class _Writer:
     """Writes the program of one expression."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, *, tokens: bool) -> None:
         self.steps: list[Step] = []
         self.tokens: list[str] = []
         texts = [text.strip() for text in _literals(node)]
-        self._tokens = TAG
-        if not any(map(TAG.search, texts)) and (longest := max(texts, key=len, default="")):
-            self._tokens = re.compile(re.escape(longest))  # as good as a token
+        self._tokens = TAG if tokens else _NEVER
+        if tokens and not any(map(TAG.search, texts)) and (longest := max(texts, key=len, default="")):
+            self._tokens = re.compile(re.escape(longest))
         self._write(node)
         self._add(Op.MATCH)
 

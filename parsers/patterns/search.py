@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from typing import NamedTuple
 
 from parsers.patterns.program import Op, Pattern
-from parsers.source import Reading, Source
+from parsers.engine.source import Reading, Source
 
 
 class Found(NamedTuple):
@@ -155,9 +155,10 @@ class _Run:
                 groups[name] = text[opened.pop(name) - start : offset - start]
             else:
                 opened[name] = offset
+        if self._retain:
+            source.rewind(start)
+            source.keep_from(start)
         source.rewind(end)
-        if self._retained:
-            source.keep_from(None)
         return Found(number, start, end, groups)
 
 
