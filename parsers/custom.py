@@ -33,9 +33,9 @@ from typing import Any, NoReturn
 
 from parsers.collect import CallPart, Part, ReasoningPart, collect
 from parsers.dialect import Dialect
-from parsers.dialects import DIALECTS
-from parsers.spans import Span
-from parsers.stream import StreamParser
+from parsers.engine.spans import Span
+from parsers.engine.stream import StreamParser
+from parsers.formats import DIALECTS
 
 _RESERVED = ("auto",)  # what finds a dialect out goes by that name
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")

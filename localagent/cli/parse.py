@@ -24,7 +24,7 @@ from parsers import (
     collect,
     segments,
 )
-from parsers.spans import NOWHERE
+from parsers.engine.spans import NOWHERE
 
 
 class _BadLine(ValueError):

@@ -12,7 +12,7 @@ from localagent.detection.guessing import Explanation, explain
 from localagent.prompt.probe import ARGUMENTS, NAME, TOOL, Written, probe_calls
 from localagent.prompt.rendering import opens_reasoning
 from parsers import DIALECTS, Dialect
-from parsers.spans import NOWHERE
+from parsers.engine.spans import NOWHERE
 
 _ENDS = {end for dialect in DIALECTS.values() for end in dialect.ends}
 _FAMILIES = {"lfm2": "lfm2", "smollm3": "smollm3"}

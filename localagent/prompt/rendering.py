@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 
 from localagent.errors import TemplateFailed, UsageError
 from localagent.messages import Message, ModelMessage, ToolMessage
-from localagent.prompt.notation import frames_content
 from localagent.prompt.probe import TemplateSupport, probe
 from localagent.prompt.request import Request, build_request
 from localagent.prompt.segments import Prompt
@@ -101,7 +100,7 @@ def _render(
     where it refuses or drops the results of calls that it has not seen.
     """
     results = [message for message in messages if isinstance(message, ToolMessage)]
-    if not results or (dialect.renderers and not frames_content(dialect)):
+    if not results or (dialect.renderers and not dialect.frames_content):
         try:
             prompt = render(to_wire(messages, dialect), tools)
         except TemplateFailed:

@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from parsers import DIALECTS
-from parsers.tools import kind_of
+from parsers.engine.tools import kind_of
 from tests.parsers.reading import Piece
 
 LONG = settings.default.max_examples > 1000

@@ -27,7 +27,7 @@ from parsers import (
     segments,
 )
 from parsers.dialect import Context
-from parsers.tools import MAX_SCHEMA_DEPTH, Tool, declared
+from parsers.engine.tools import MAX_SCHEMA_DEPTH, Tool, declared
 from tests.parsers.outputs import END, START
 from tests.parsers.reading import characters, read, whole
 

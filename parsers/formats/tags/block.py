@@ -1,0 +1,107 @@
+"""A block of calls as tags, or such a call without a block."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import cache
+
+from parsers.dialect import Context
+from parsers.engine.driver import Call, FramedBlock
+from parsers.engine.faults import Fault
+from parsers.engine.source import Reading
+from parsers.engine.spans import Span
+from parsers.events import Reason
+from parsers.formats.tags.call import FUNCTION, Shape, TagCall, begins_call
+from parsers.literals.raw import Ends
+
+
+class TagBlock(FramedBlock):
+    """Reads one block of calls, or calls without one."""
+
+    def __init__(self, context: Context, shape: Shape = FUNCTION) -> None:
+        super().__init__(context)
+        self.shape = shape
+        self.call_end = shape.call_end
+        self._stops, self._far_stops = _stops_of(shape, self.span, context.dialect.ends)
+
+    def read(self) -> Reading:
+        """See `FramedBlock`. A tag that no marker announces begins a call only if it goes on like one."""
+        if (yield from self.source.ahead((self.span.open,))):
+            yield from super().read()
+            return
+        self.source.keep_from(self.start)
+        if (yield from self.read_lone_call()):
+            yield from self._late_marker()
+        self.source.keep_from(None)
+
+    def read_lone_call(self) -> Generator[None, None, bool]:
+        """Read a call that no marker announces, if its tag begins one: text may speak of such tags."""
+        source = self.source
+        marker = yield from source.marker()
+        source.pos += len(self.shape.call)
+        begins = yield from begins_call(source, self.shape)
+        source.rewind(self.start)
+        if begins:
+            self.emit.markup(source.offset)
+            yield from self.read_call(self.call(), self.start)
+        else:
+            source.pos += len(marker)
+            self.emit.malformed(marker, Reason.NOT_A_CALL, source.offset)
+        return begins
+
+    def _late_marker(self) -> Reading:
+        """Read the end marker behind a call that had none in front; anything else is left."""
+        source, span = self.source, self.span
+        end = source.offset
+        char = yield from source.space()
+        if (yield from source.either((span.close,))):
+            self.emit.markup(source.offset)
+        elif char and source.cut_marker(span.close):
+            source.pos = len(source.text)
+            self.emit.markup(source.offset)
+        else:
+            source.rewind(end)
+
+    def call(self) -> TagCall:
+        """See `FramedBlock`."""
+        return TagCall(self.context, self.shape)
+
+    def begins(self) -> Generator[None, None, bool]:
+        """See `FramedBlock`."""
+        return (yield from self.source.ahead((self.shape.call,))) != "" or self.cut(self.shape.call)
+
+    def ahead(self) -> Generator[None, None, str]:
+        """See `FramedBlock`."""
+        frame = (self.span.open, self.span.close, *self.context.dialect.ends)
+        return (yield from self.source.ahead((self.span.close,))) or (yield from self.source.marker(frame))
+
+    def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
+        """See `Block`. Where tags cannot be trusted, only a marker ends what is kept."""
+        stops = self._stops if fault.balanced else self._far_stops
+        end = yield from stops.skip(self.source)
+        if end == self.call_end:
+            self.source.pos += len(end)
+        if not end or end in self.context.dialect.ends:
+            return Reason.TRUNCATED  # there is no telling how it would have gone on
+        return fault.reason
+
+
+class LoneTagBlock(TagBlock):
+    """A call that stands between no markers but its own tags."""
+
+    def read(self) -> Reading:
+        """See `TagBlock`."""
+        self.source.keep_from(self.start)
+        yield from self.read_lone_call()
+        self.source.keep_from(None)
+
+
+@cache
+def _stops_of(shape: Shape, span: Span, ends: tuple[str, ...]) -> tuple[Ends, Ends]:
+    """Where a broken call ends: at its closing tag, or at what cannot be in it.
+
+    The second are for calls whose tags cannot be trusted, since one may quote another: only a marker ends
+    those, so that nothing quoted is executed.
+    """
+    markers = [marker for marker in (span.close, span.open, *ends) if not marker.startswith(shape.call)]
+    return Ends(dict.fromkeys((shape.call_end, shape.call, *markers), ())), Ends(dict.fromkeys(markers, ()))

@@ -1,0 +1,450 @@
+"""Nested literals: strings, numbers, constants, lists, tuples, sets and mappings, at any place of a call.
+
+One loop over an explicit stack, so depth costs memory and not Python frames. What is read is written as
+JSON at once, except where the notation is not decided yet: `{` may open a set, `(` may only group, and a
+mapping's key must become text. Values are never evaluated.
+
+Whether a quote closes its string is decided by what follows it alone (policy 26). What decides it only
+looks ahead, and leaves going back to its caller, so one rule serves however the output is cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+from json.encoder import encode_basestring as quote_json
+from typing import Any
+
+from parsers.engine.faults import Fault
+from parsers.engine.source import Reading
+from parsers.engine.spans import Span
+from parsers.engine.words import CONSTANTS, literal
+from parsers.engine.writer import CallWriter, json_text
+from parsers.events import Reason
+from parsers.literals.plain import plain_items, plain_members
+from parsers.literals.skipping import QUOTES, Passed, opening_quote, pass_literal
+from parsers.literals.strings import PREFIXES, String
+
+MAX_DEPTH = 128
+"""Open brackets in one value. JSON readers stop at about 200, and messages wrap values once more."""
+
+WORD = re.compile(r"[^\s,()\[\]{}:'\"=<*`]*")
+SIGNS = ("+", "-")
+PREFIX_LETTERS = frozenset("rufRUF")
+"""With which a further literal may begin; bytes cannot be joined to text."""
+STRING_STARTS = frozenset((*QUOTES, *PREFIX_LETTERS))
+"""With which a quoted string may begin."""
+
+_NUMBER_STARTS = frozenset("0123456789+-.")
+_IDENTIFIER = re.compile(r"[^\W\d]\w*")
+_JSON_WORD = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
+
+Follows = Callable[[bool], Generator[None, None, bool]]
+"""Whether what comes next fits after a complete value, outside all of its brackets.
+
+Reads ahead; the caller goes back. The argument: a string of the value holds unescaped quotes already.
+"""
+
+
+CLOSERS = {"[": "]", "(": ")", "{": "}"}
+
+
+class Frame:
+    """One open bracket. `keys` is True for a mapping, False for a sequence, None while undecided."""
+
+    __slots__ = ("closer", "items", "key", "keys", "mapping", "placeholder", "written")
+
+    def __init__(self, opener: str) -> None:
+        self.closer = CLOSERS[opener]
+        self.keys: bool | None = False if opener == "[" else None
+        self.items: list[Any] = []
+        self.mapping: dict[str, Any] = {}
+        self.written: dict[str, str] = {}  # bare numbers of the mapping, as they were written
+        self.key: str | None = None  # the key whose value is being read
+        self.placeholder: int | None = None  # where the held JSON waits for a decision
+
+    @property
+    def expects_key(self) -> bool:
+        """A mapping between two items, or a brace that may be one."""
+        return self.closer == "}" and self.keys is not False and self.key is None
+
+    @property
+    def groups(self) -> bool:
+        """A parenthesis that has not shown yet whether it is a tuple."""
+        return self.closer == ")" and self.keys is None
+
+
+class LiteralReader:
+    """Reads literals and writes them as JSON. `follows` says what may come after a whole value."""
+
+    json_escapes = False
+    """Whether strings have JSON's escapes."""
+    json_only = False
+    """Whether what JSON does not have counts as repaired."""
+    string_starts = STRING_STARTS
+
+    def __init__(self, writer: CallWriter, span: Span, follows: Follows) -> None:
+        """`span`: the markers of the block that the call stands in."""
+        self.writer = writer
+        self.source = writer.source
+        self.span = span
+        self.follows = follows
+        self.frames: list[Frame] = []
+        self.adjacent_until = -1  # closing quotes up to this offset belong to a chain of adjacent literals
+        self.word: str | None = None  # the last atom, if it was written without quotes
+        self.written: dict[str, str] = {}  # the bare numbers of the mapping read last, as they were written
+
+    def closers(self) -> list[str]:
+        """The brackets that are open, outermost first."""
+        return [frame.closer for frame in self.frames]
+
+    def no_json(self, found: bool = True) -> None:
+        """What has been read is no JSON, if `found`."""
+        self.writer.repaired |= found and self.json_only
+
+    # -- arguments ------------------------------------------------------------------------------------
+
+    def argument(self, key: str, closer: str) -> Reading:
+        """Read the value of `key` and look for what must follow it: a comma or `closer`, left unread."""
+        writer, wrapper = self.writer, None
+        opens = yield from self.source.space()
+        if opens == "{" and writer.wraps(key) and writer.empty:
+            wrapper = writer.hold()
+        writer.key(key)
+        value = yield from self._typed_value(key)
+        if (yield from self.source.space()) not in (",", closer):
+            raise Fault(Reason.SYNTAX)
+        if wrapper is None:
+            writer.argument(key, value)
+        elif isinstance(value, dict) and (yield from self.is_last(closer)):
+            writer.settle(wrapper, "")
+            writer.restart()
+            writer.repaired = True
+            writer.merge(value, self.written)
+        else:
+            writer.settle(wrapper)
+            writer.argument(key, value)
+
+    def _typed_value(self, key: str) -> Generator[None, None, Any]:
+        """One value, in its declared type where only that can tell; written only when that is decided."""
+        writer, kind = self.writer, self.writer.type_of(key)
+        if kind is None:
+            return (yield from self.value())
+        char = yield from self.source.space()
+        # Only a bare number can become a string, and only a string anything else.
+        if char not in (_NUMBER_STARTS if kind == "string" else self.string_starts):
+            return (yield from self.value())
+        place = writer.hold()
+        value = yield from self.value()
+        typed = writer.typed(key, value, self.word)
+        writer.repaired |= typed is not value
+        writer.settle(place, None if typed is value else json_text(typed))
+        return typed
+
+    def is_last(self, closer: str) -> Generator[None, None, bool]:
+        """Whether only `closer`, or a comma and `closer`, comes next."""
+        source = self.source
+        start = source.offset
+        if (yield from source.char()) == ",":
+            source.pos += 1
+        last = (yield from source.space()) == closer
+        source.rewind(start)
+        return last
+
+    # -- values ---------------------------------------------------------------------------------------
+
+    def value(self) -> Generator[None, None, Any]:
+        """Read one value, its brackets included. Raises Fault."""
+        base = len(self.frames)
+        while True:
+            if len(self.frames) > base:
+                self._plain(self.frames[-1])
+            char = self.source.ready() or (yield from self.source.space())
+            if char in CLOSERS:
+                self._open(char)
+                if (yield from self._closed_at_once()):
+                    value = self._close()
+                else:
+                    continue
+            else:
+                value = yield from self.atom(char)
+            while len(self.frames) > base:
+                if not (yield from self._attach(value)):
+                    break
+                value = self._close()
+            else:
+                return value
+
+    def _plain(self, frame: Frame) -> None:
+        """Read ahead what needs no thought; what is left is read as usual."""
+        source = self.source
+        pieces: list[str] = []
+        if frame.keys is False:
+            source.pos, python = plain_items(source.text, source.pos, frame.items.append, pieces.append)
+            self.no_json(python)
+            if pieces:
+                self.writer.write("".join(pieces))
+        elif frame.expects_key and source.text[source.pos : source.pos + 1] in QUOTES:
+            before = len(frame.mapping)
+            source.pos, frame.key, python = plain_members(
+                source.text, source.pos, frame.mapping, frame.written, pieces.append
+            )
+            self.no_json(python)
+            # A member makes two pieces; one whose key was there already makes the mapping no longer.
+            self.writer.repaired |= len(frame.mapping) - before < len(pieces) // 2
+            if pieces:
+                assert frame.placeholder is not None
+                self.writer.settle(frame.placeholder, ("" if frame.keys else "{") + "".join(pieces))
+                frame.keys = True
+                frame.placeholder = self.writer.hold() if frame.key is None else None
+
+    def _open(self, opener: str) -> None:
+        if len(self.frames) == MAX_DEPTH:
+            raise Fault(Reason.TOO_DEEP)
+        frame = Frame(opener)
+        self.no_json(opener == "(")
+        self.frames.append(frame)
+        self.source.pos += 1
+        if opener == "[":
+            self.writer.write("[")
+        else:
+            frame.placeholder = self.writer.hold()
+
+    def _closed_at_once(self) -> Generator[None, None, bool]:
+        """Read the closer of an empty bracket."""
+        frame = self.frames[-1]
+        if (self.source.ready() or (yield from self.source.space())) != frame.closer:
+            return False
+        self.source.pos += 1
+        if frame.keys is None:
+            self._decide(frame, keys=frame.closer == "}")
+        return True
+
+    def _decide(self, frame: Frame, *, keys: bool) -> None:
+        """The notation of a brace or parenthesis has shown itself: write its opener."""
+        frame.keys = keys
+        self.no_json(not keys)
+        place, frame.placeholder = frame.placeholder, None
+        assert place is not None
+        self.writer.replace(place, "{" if keys else "[")
+
+    def _close(self) -> Any:
+        """Leave the innermost frame, whose closer has been read; returns its value."""
+        frame = self.frames.pop()
+        if frame.groups:
+            assert frame.placeholder is not None
+            self.writer.settle(frame.placeholder)
+            return frame.items[0]
+        self.writer.write("}" if frame.keys else "]")
+        self.word = None
+        self.written = frame.written
+        return frame.mapping if frame.keys else frame.items
+
+    def _attach(self, value: Any) -> Generator[None, None, bool]:
+        """Put a complete value into the innermost frame; True when that frame's closer was read."""
+        frame = self.frames[-1]
+        source = self.source
+        char = source.ready() or (yield from source.space())
+        if frame.expects_key and char == ":":
+            self._key(frame, value)
+            return False
+        if frame.expects_key and frame.keys:
+            raise Fault(Reason.SYNTAX)
+        if char not in (",", frame.closer) or not char:
+            raise Fault(Reason.SYNTAX)
+        if frame.keys is None and (char == "," or frame.closer == "}"):
+            self._decide(frame, keys=False)
+        if frame.keys:
+            assert frame.key is not None
+            self.writer.repaired |= frame.key in frame.mapping  # the last one counts (policy 22)
+            frame.mapping[frame.key] = value
+            if self.word is not None:
+                frame.written[frame.key] = self.word
+            frame.key = None
+        else:
+            frame.items.append(value)
+        source.pos += 1
+        if char == frame.closer:
+            return True
+        if (source.ready() or (yield from source.space())) == frame.closer:
+            self.no_json()
+            source.pos += 1
+            return True
+        self.writer.write(", ")
+        if frame.keys:
+            frame.placeholder = self.writer.hold()
+        return False
+
+    def _key(self, frame: Frame, value: Any) -> None:
+        """What was read is a key: replace its JSON by that of its text."""
+        if isinstance(value, (list, dict)):
+            raise Fault(Reason.NOT_A_LITERAL)
+        self.no_json(not isinstance(value, str))
+        frame.key = value if isinstance(value, str) else json_text(value)
+        self.source.pos += 1
+        place, frame.placeholder = frame.placeholder, None
+        assert place is not None
+        opener = "" if frame.keys else "{"
+        frame.keys = True
+        self.writer.settle(place, f"{opener}{quote_json(frame.key)}: ")
+
+    # -- atoms ----------------------------------------------------------------------------------------
+
+    def atom(self, char: str) -> Generator[None, None, Any]:
+        """One value without brackets, which begins with `char`."""
+        source = self.source
+        start = source.offset
+        if char in QUOTES:
+            self.no_json(char != '"')
+            return (yield from self._strings(start, ""))
+        word = yield from source.run(WORD)
+        if word.lower() in PREFIXES and (yield from source.char()) in QUOTES:
+            self.no_json()
+            return (yield from self._strings(start, word.lower()))
+        if not word:
+            raise Fault(Reason.SYNTAX)
+        self.word = word
+        if word in SIGNS:
+            yield from source.space()
+            word += yield from source.run(WORD)
+            self.word = source.since(start)
+        if not (source.ready() or (yield from source.char())) and source.ended:
+            raise Fault(Reason.TRUNCATED)  # the next character might have belonged to it
+        value: Any
+        if not self.frames and _IDENTIFIER.fullmatch(word) and word not in CONSTANTS:
+            value = yield from self.bare_word(word)
+        else:
+            value, repaired = literal(word)
+            self.writer.repaired |= repaired
+            self.no_json(_JSON_WORD.fullmatch(word) is None)
+        self.writer.write(json_text(value))
+        return value
+
+    def bare_word(self, word: str) -> Generator[None, None, str]:
+        """`mode=fast`: a name in place of a value is its text, unless it would have to be evaluated."""
+        if (yield from self.source.space()) not in (",", ")"):
+            raise Fault(Reason.NOT_A_LITERAL)
+        if word.lower() in ("nan", "inf", "infinity"):
+            raise Fault(Reason.NOT_FINITE)
+        self.writer.repaired = True
+        return word
+
+    def _strings(self, start: int, prefix: str) -> Generator[None, None, str]:
+        """One literal, or adjacent ones, which are joined as in Python."""
+        parts: list[str] = []
+        source = self.source
+        self.word = None
+        self.writer.write('"')
+        while True:
+            if "b" in prefix:
+                raise Fault(Reason.NOT_A_LITERAL)
+            quote = yield from opening_quote(source)
+            string = String(
+                source,
+                self.span,
+                (start, prefix, quote),
+                self.fits_after,
+                self.writer.write,
+                json=self.json_escapes,
+                json_only=self.json_only,
+            )
+            parts.append((yield from string.read()))
+            self.writer.repaired |= string.repaired
+            if source.offset >= self.adjacent_until:
+                break
+            yield from source.space()
+            start = source.offset
+            prefix = (yield from source.run(WORD)).lower()
+        self.writer.write('"')
+        return "".join(parts)
+
+    # -- what fits after a closing quote ---------------------------------------------------------------
+
+    def fits_after(self, inner: bool) -> Generator[None, None, bool]:
+        """Whether what comes next shows that the quote just read closes its string.
+
+        `inner`: the string holds unescaped quotes already.
+        """
+        if self.source.offset <= self.adjacent_until:
+            return True
+        char = self.source.ready() or (yield from self.source.space())
+        if not char:
+            return True  # the output ends here: nothing can contradict
+        if not inner and (char in QUOTES or char in PREFIX_LETTERS):
+            start = self.source.offset
+            if (yield from self._adjacent()):
+                return True
+            self.source.rewind(start)
+        return (yield from self._fits(inner))
+
+    def _adjacent(self) -> Generator[None, None, bool]:
+        """Whether more literals follow, each complete, the last up to a quote that fits."""
+        source = self.source
+        while True:
+            word = yield from source.run(WORD)
+            text = not word or (word.lower() in PREFIXES and word[0] in PREFIX_LETTERS)
+            if (yield from source.char()) not in QUOTES or not text:
+                return False
+            passed = yield from pass_literal(source, self.span)
+            after = source.offset
+            if passed is Passed.OUTPUT_ENDED or (passed is Passed.CLOSED and (yield from self._fits(False))):
+                self.adjacent_until = after
+                return True
+            if passed is Passed.CUT:
+                return False
+            source.rewind(after)
+            yield from source.space()
+
+    def _fits(self, inner: bool) -> Generator[None, None, bool]:
+        """Whether what follows fits the innermost bracket, or closes it and fits the next one out."""
+        source = self.source
+        grouped = True  # only grouping parentheses so far: `{('a'): 1}`
+        for frame in reversed(self.frames):
+            char = source.ready() or (yield from source.space())
+            if not char:
+                return True
+            if grouped and frame.expects_key:
+                if char == ":":
+                    return True
+                if frame.keys:
+                    return False
+            if char == ",":
+                source.pos += 1
+                return (yield from self.starts_item(frame))
+            if char != frame.closer:
+                return False
+            grouped = grouped and frame.groups
+            source.pos += 1
+        return (yield from self.follows(inner))
+
+    def starts_item(self, frame: Frame) -> Generator[None, None, bool]:
+        """Whether what follows a comma can be the next item of `frame`."""
+        source = self.source
+        char = source.ready() or (yield from source.space())
+        if char in ("", frame.closer, *QUOTES) or (char in CLOSERS and not frame.keys):
+            return True
+        word = yield from source.run(WORD)
+        if word in SIGNS:
+            yield from source.space()
+            word += yield from source.run(WORD)
+        if not (follower := (yield from source.char())):
+            return True
+        if follower in QUOTES:
+            return word.lower() in PREFIXES
+        try:
+            literal(word or "?")
+        except Fault as fault:
+            return fault.reason is not Reason.NOT_A_LITERAL  # too large a number is one all the same
+        return True
+
+
+class JsonReader(LiteralReader):
+    """Literals whose strings have JSON's escapes; Python's notation is read as well."""
+
+    json_escapes = True
+
+
+class StrictJsonReader(JsonReader):
+    """The same, where everything that JSON does not have counts as repaired."""
+
+    json_only = True
