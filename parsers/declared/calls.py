@@ -48,10 +48,7 @@ _TRUE, _FALSE = ("true", "1"), ("false", "0")
 
 
 def read_calls(context: Context, field: Field, opening: Found) -> Reading:
-    """Read the calls of a field up to where it is closed.
-
-    `source.pos` is where `opening` begins, and the text is retained from there on.
-    """
+    """Read the calls of a field and what closes it. `source.pos` is where `opening` begins."""
     match field.shape:
         case ObjectCalls() as shape:
             yield from _read_objects(context, field, shape, opening)
@@ -205,7 +202,7 @@ class _Field(Block):
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
         """See `Block`."""
-        found = yield from self.patterns().find(_ignore, retain=False)
+        found = yield from self.patterns().find(_ignore)
         return Reason.TRUNCATED if found is None and fault.reason in _UNFINISHED else fault.reason
 
     def start_call(self, writer: CallWriter) -> None:
@@ -240,7 +237,7 @@ class _BareObject(_Field):
         if self.field.close is None:
             yield from self.source.run(re.compile(r"(?s:.*)"))
             return fault.reason
-        found = yield from self.patterns().find(_ignore, retain=False)
+        found = yield from self.patterns().find(_ignore)
         if found is None:
             return Reason.TRUNCATED if fault.reason in _UNFINISHED else fault.reason
         self.source.rewind(found.start)
@@ -303,7 +300,7 @@ class _RawField(_Field):
     def next(self, patterns: Patterns) -> Generator[None, None, tuple[str, Found]]:
         """The next match, and the text before it. Raises Fault at the end of the output."""
         skipped: list[str] = []
-        found = yield from patterns.find(lambda text, end: skipped.append(text), retain=False)
+        found = yield from patterns.find(lambda text, end: skipped.append(text))
         if found is None:
             raise Fault(Reason.TRUNCATED, balanced=False)
         return "".join(skipped), found
@@ -327,7 +324,7 @@ class _RawField(_Field):
             writer.key(key)
             writer.write('"')
             string = _String(writer, strip=value.strip)
-            found = yield from ends.find(string.take, retain=False)
+            found = yield from ends.find(string.take)
             if found is None:
                 raise Fault(Reason.TRUNCATED, balanced=False)
             text = string.finish(found.start)

@@ -60,11 +60,10 @@ class DeclaredTurn:
         _account(emit, source.offset)
 
     def _field(self, field: Field, opening: Found) -> Reading:
-        """Read a field. `source.pos` is after `opening`, and the text is retained from there on."""
+        """Read a field. `source.pos` is after `opening`, and the text is kept from there on."""
         source, emit = self._source, self._emit
         if field.kind != "calls":
             _account(emit, opening.end)
-            source.keep_from(None)
             yield from self._text(field)
             return
         source.rewind(opening.start)
@@ -73,14 +72,28 @@ class DeclaredTurn:
         source.rewind(start)
         _account(emit, start)
         source.keep_from(start)
+        source.retain(start)
         yield from read_calls(self._context, field, opening._replace(start=start))
+        source.release()
 
     def _text(self, field: Field) -> Reading:
-        """Read the text of a field and what closes it."""
+        """Read the text of a field and what closes it. Calls in reasoning are drafts, unless it never closes."""
         source, emit = self._source, self._emit
-        close = [] if field.close is None else [field.close]
-        found = yield from Patterns(source, close).find(_Text(emit, field).take)
-        _account(emit, source.offset if found is None else found.end)
+        source.keep_from(None)
+        write = _Text(emit, field).take
+        ends = [] if field.close is None else [field.close]
+        calls = self._template.of_kind("calls") if field.kind == "reasoning" else ()
+        drafts = Patterns(source, [*ends, *(field.open for field in calls if field.open is not None)])
+        draft: int | None = None
+        while (found := (yield from drafts.find(write))) is not None and found.number == len(ends):
+            write(source.since(found.start), found.end)
+            if draft is None:
+                draft = found.start
+                source.retain(draft)
+        _account(emit, source.offset)
+        if found is None and draft is not None:
+            emit.malformed(source.since(draft), Reason.CALL_IN_REASONING, source.offset)
+        source.release()
         source.keep_from(None)
 
 

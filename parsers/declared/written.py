@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from parsers.declared.calls import OPENED_TAG
 from parsers.declared.template import (
     Field,
     FixedArguments,
@@ -16,7 +17,6 @@ from parsers.declared.template import (
 )
 from parsers.dialect import Calls, Render
 from parsers.engine.spans import Span
-from parsers.declared.calls import OPENED_TAG
 from parsers.formats.gemma import KEY, GemmaWriter
 from parsers.literals.values import MAX_DEPTH
 from parsers.literals.writer import JSON, RawWriter, Writer

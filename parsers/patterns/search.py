@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from parsers.patterns.program import Op, Pattern
 from parsers.engine.source import Reading, Source
+from parsers.patterns.program import Op, Pattern
 
 
 class Found(NamedTuple):
@@ -39,16 +39,14 @@ class Patterns:
         self._source.rewind(start)
         return None
 
-    def find(
-        self, write: Callable[[str, int], None], *, retain: bool = True
-    ) -> Generator[None, None, Found | None]:
-        """Read up to behind the next match; None at the end of the output.
+    def find(self, write: Callable[[str, int], None]) -> Generator[None, None, Found | None]:
+        """Read up to behind the next match, from whose beginning on the text is kept; None if there is none.
 
         `write` gets the text before it, each piece with the offset at which it ends, as soon as no match can
-        begin there. `retain`: the caller does not retain the text that is read.
+        begin there.
         """
         source = self._source
-        run = _Run(source, self._patterns, write, retain=retain)
+        run = _Run(source, self._patterns, write)
         while True:
             run.enter()
             if run.best() is None:
@@ -71,15 +69,12 @@ class _Run:
         source: Source,
         patterns: Iterable[Pattern],
         write: Callable[[str, int], None] | None = None,
-        *,
-        retain: bool = False,
     ) -> None:
         self._source = source
         self._searches = [_Search(pattern) for pattern in patterns]
         self._write = write
         self._written = source.offset
-        self._retain = retain
-        self._retained = False
+        self._kept = False
         self.ended = False
 
     @property
@@ -128,8 +123,8 @@ class _Run:
         """Wait for more input, once everything is written that no match can begin in."""
         source, held = self._source, self.held
         self.flush(source.offset if held is None else held)
-        if self._retain and self._retained != (held is not None):
-            self._retained = held is not None
+        if self._write is not None and self._kept != (held is not None):
+            self._kept = held is not None
             source.keep_from(held)
         yield
 
@@ -155,7 +150,7 @@ class _Run:
                 groups[name] = text[opened.pop(name) - start : offset - start]
             else:
                 opened[name] = offset
-        if self._retain:
+        if self._write is not None:
             source.rewind(start)
             source.keep_from(start)
         source.rewind(end)
@@ -171,7 +166,7 @@ class _Thread(NamedTuple):
 
 
 class _Search:
-    """One pattern on its way through the text. `threads`: the preferred ones first, none when all is decided."""
+    """One pattern on its way through the text. `threads`: the preferred ones first, none once all is decided."""
 
     def __init__(self, pattern: Pattern) -> None:
         self._steps = pattern.steps
@@ -216,7 +211,7 @@ class _Search:
     def _follow(
         self, threads: list[_Thread], seen: set[int], thread: _Thread, offset: int, *, ended: bool = False
     ) -> None:
-        """Add to `threads` what `thread` becomes before it reads a character, waits for the end, or matches."""
+        """Add to `threads` what `thread` becomes before it reads anything, waits for the end, or matches."""
         waiting = [thread]
         while waiting:
             thread = waiting.pop()
