@@ -63,8 +63,8 @@ class Dialect:
     `shown` are the markers that vocabularies hold as text, or as tokens that they do not flag as special: as
     long as the vocabulary is not known, flags say nothing about them.
 
-    `header` is the marker with which a message begins, in formats whose turn is a sequence of messages; `resumed`
-    is how an output may go on with the header that the prompt has begun.
+    `header` is the marker with which a message begins, in formats whose turn is a sequence of messages;
+    `resumed` is how an output may go on with the header that the prompt has begun.
     `aliases` are other names that the format goes by: of models, or of parsers elsewhere.
 
     `renderers` write calls, each in one of the format's notations; the first is the one that its models use

@@ -21,6 +21,7 @@ from parsers import (
     ArgumentsDelta,
     CallEnd,
     CallStart,
+    Dialect,
     Event,
     Malformed,
     Reasoning,
