@@ -350,6 +350,8 @@ def _functiongemma(context: Context) -> GemmaBlock:
     return GemmaBlock(context, _FUNCTIONGEMMA_QUOTE)
 
 
+_DOUBLED_THOUGHT = "<|channel><|channel>thought"
+
 GEMMA4 = Dialect(
     name="gemma4",
     reasoning=Span("<|channel>thought", "<channel|>", after_open=("\n",), before_close=("\n",)),
@@ -358,7 +360,8 @@ GEMMA4 = Dialect(
     turn=MarkedTurn,
     grammar=_gemma,
     inner=(_GEMMA_QUOTE,),
-    cores={"<|channel>thought": "<|channel>"},
+    spellings={"<channel|>": "", _DOUBLED_THOUGHT: "open"},
+    cores=dict.fromkeys(("<|channel>thought", _DOUBLED_THOUGHT), "<|channel>"),
     renderers={"gemma": gemma_renderer(_GEMMA_QUOTE)},
 )
 FUNCTIONGEMMA = Dialect(
