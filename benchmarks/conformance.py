@@ -69,7 +69,6 @@ FAILS: dict[str, tuple[str, Calls]] = {
         "wants no call of a list that was cut off, of which the first call is complete",
         [("get_weather", {"city": "San Francisco"})],
     ),
-    "mistral/vllm-v11-think-text": (
         "wants <think> read as reasoning where the model's markers are [THINK]",
         [],
     ),
