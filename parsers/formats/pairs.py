@@ -25,12 +25,15 @@ from parsers.events import Reason
 from parsers.formats.objects.block import ByFirstCharacter, JsonBlock
 from parsers.formats.tags.block import TagBlock
 from parsers.formats.tags.written import in_blocks
+from parsers.literals.near import NearTags
 from parsers.literals.raw import Ends, RawCall
 from parsers.literals.typed_text import Kinds, holds_no_tags, replace_lone
 from parsers.literals.writer import RawWriter
 
 KEY, KEY_END = "<arg_key>", "</arg_key>"
 VALUE, VALUE_END = "<arg_value>", "</arg_value>"
+
+NEAR = NearTags((VALUE_END,), (KEY,), others=(KEY_END,))
 
 _NAME = re.compile(r"[^<\n]*")
 _KEY = re.compile(r"[^<]*")
@@ -48,7 +51,7 @@ class PairsCall(RawCall):
         self._turn_ends = dialect.ends
         self._kinds: Kinds = None
         special = (*dialect.ends, *dialect.openers, self._block.close)
-        self._ends = _ends_of((VALUE_END, KEY, self._block.close), special)
+        self._ends = _ends_of((VALUE_END, KEY, self._block.close), special, near=True)
         self._pair_tags = _ends_of((VALUE_END, KEY), special)
         self._value_end = 0  # where the value's closing tag is, if it has been looked for and found
 
@@ -108,6 +111,20 @@ class PairsCall(RawCall):
             raise Fault(Reason.UNCLOSED_STRING, balanced=False)
         return found
 
+    def closes_nearly(self, end: str, tag: str) -> Generator[None, None, bool]:
+        """Whether a broken tag closes the value (slip 21): a pair or the end of the block follows then."""
+        source = self.source
+        start = source.offset
+        source.pos += len(end)
+        closes = tag == VALUE_END and end[0] == "<"
+        closes = closes and (yield from self.goes_on((KEY, self._block.close), self._turn_ends))
+        source.rewind(start)
+        if closes:
+            self.writer.repaired = True
+        elif end[1:2] == "/" or end[0] != "<" or tag != VALUE_END:
+            raise Fault(Reason.UNCLOSED_STRING, balanced=False)
+        return closes  # `<arg_value>` is a broken tag only where a closing one is due
+
     def _begins_block(self) -> Generator[None, None, bool]:
         """Whether the next block begins here, with no closing tag of the value before its first pair."""
         source = self.source
@@ -155,8 +172,8 @@ class PairsOnlyBlock(PairsBlock):
 
 
 @cache
-def _ends_of(texts: tuple[str, ...], special: tuple[str, ...] = ()) -> Ends:
-    return Ends(dict.fromkeys(texts, ()), special)
+def _ends_of(texts: tuple[str, ...], special: tuple[str, ...] = (), near: bool = False) -> Ends:
+    return Ends(dict.fromkeys(texts, ()), special, NEAR if near else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +185,13 @@ class Pairs:
 
     def write(self, writer: RawWriter, name: str, arguments: Mapping[str, Any]) -> str:
         """What stands between the markers of a block."""
-        pairs = (
-            f"{KEY}{writer.key(key)}{KEY_END}{self.newline}{VALUE}{writer.raw(value)}{VALUE_END}{self.newline}"
-            for key, value in arguments.items()
-        )
+        pairs = []
+        for key, value in arguments.items():
+            text = writer.raw(value)
+            NEAR.check(text, VALUE_END)
+            pairs.append(
+                f"{KEY}{writer.key(key)}{KEY_END}{self.newline}{VALUE}{text}{VALUE_END}{self.newline}"
+            )
         return f"{name}{self.newline}{''.join(pairs)}"
 
 

@@ -50,6 +50,7 @@ class Tags:
         said = f' string="{json.dumps(isinstance(value, str))}"' if self.typed else ""
         around = "".join(shape.around[:1])
         text = f"{around}{writer.raw(value)}{around}"
+        shape.near.check(text, shape.parameter_end)
         name = f"{shape.quote}{writer.key(key)}{shape.quote}"
         return f"{shape.parameter}{name}{said}>{text}{shape.parameter_end}{self.newline}"
 
