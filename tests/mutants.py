@@ -206,15 +206,20 @@ class Copy:
         return sorted(seconds, key=seconds.__getitem__), perf_counter() - started
 
 
-def report(results: list[tuple[Mutant, str]], reasons: dict[str, str]) -> int:
+def told(mutant: Mutant, end: str, reasons: dict[str, str]) -> str:
+    """What the end of a fault counts as; one that no test failed for is printed at once, since a run takes hours."""
+    judged = "of no effect" if end == "survived" and mutant.key in reasons else end
+    if judged in ("survived", "timed out"):
+        print(f"{mutant.path}:{mutant.line} {judged} ({mutant.key})\n{mutant.diff}\n", flush=True)
+    return judged
+
+
+def report(results: list[tuple[Mutant, str]]) -> int:
     """Print what became of the faults; 0 if enough of those that change anything were noticed."""
     columns, counts = ("killed", "timed out", "survived", "of no effect"), {"": Counter()}
-    for mutant, end in results:
-        judged = "of no effect" if end == "survived" and mutant.key in reasons else end
+    for mutant, judged in results:
         for row in (str(Path(mutant.path).parent), ""):
             counts.setdefault(row, Counter())[judged] += 1
-        if judged in ("survived", "timed out"):
-            print(f"{mutant.path}:{mutant.line} {judged} ({mutant.key})\n{mutant.diff}\n")
     print(f"{'':30}", *(f"{column:>12}" for column in columns))
     for row, of_row in sorted(counts.items()):
         print(f"{row or 'all':30}", *(f"{of_row[column]:>12}" for column in columns))
@@ -241,9 +246,11 @@ def main(arguments: list[str] | None = None) -> int:
         for mutant in bar.track(chosen, description="with a fault"):
             tests, seconds = plain[fitting[mutant.path]]
             copy.write(mutant.path, mutant.after)
-            results.append((mutant, copy.run(tests, PATIENCE + 4 * seconds)))
+            own = f"test_{Path(mutant.path).stem}"
+            tests = sorted(tests, key=lambda file: Path(file).stem != own)  # the likeliest to fail first
+            results.append((mutant, told(mutant, copy.run(tests, PATIENCE + 4 * seconds), reasons)))
             copy.write(mutant.path, mutant.before)
-    return report(results, reasons)
+    return report(results)
 
 
 if __name__ == "__main__":
