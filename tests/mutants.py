@@ -85,10 +85,27 @@ def returned(node: cst.Return) -> Iterator[cst.CSTNode]:
         yield node.with_changes(value=cst.Name("None"))
 
 
+def assigned(node: cst.Assign | cst.AnnAssign) -> Iterator[cst.CSTNode]:
+    """`a = b` becomes `a = None`. For False that changes nothing: `a = True` is made elsewhere."""
+    if not m.matches(node, m.OneOf(m.Assign(value=m.Name("False")), m.AnnAssign(value=m.Name("False")))):
+        yield from mutators.operator_assignment(node)
+
+
+def unmatched(node: cst.Match) -> Iterator[cst.CSTNode]:
+    """A `match` without one of its cases. Without a last `case _: pass` it does the same."""
+    nothing = m.IndentedBlock(body=[m.SimpleStatementLine(body=[m.Pass()])])
+    idle = m.matches(node.cases[-1], m.MatchCase(pattern=m.MatchAs(pattern=None, name=None), body=nothing))
+    yield from [*mutators.operator_match(node)][: -1 if idle else None]
+
+
 # Most strings are words for people; what is assigned outside of functions is needed to import the file.
-APART = (mutators.operator_string, mutators.operator_assignment)
+APART = (mutators.operator_string, mutators.operator_assignment, mutators.operator_match)
 EVERYWHERE = [pair for pair in mutators.mutation_operators if pair[1] not in APART]
-IN_FUNCTIONS = [((cst.Assign, cst.AnnAssign), mutators.operator_assignment), ((cst.If, cst.While), negated)]
+IN_FUNCTIONS = [
+    ((cst.Assign, cst.AnnAssign), assigned),
+    (cst.Match, unmatched),
+    ((cst.If, cst.While), negated),
+]
 IN_FUNCTIONS += [((cst.Expr, cst.Raise), dropped), (cst.Return, returned)]
 # For type checkers or definitions alone, or never reached.
 SILENT = (cst.Annotation, cst.Decorator, cst.Import, cst.ImportFrom)
