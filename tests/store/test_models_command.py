@@ -84,7 +84,7 @@ def test_list_shows_size_context_and_licence(home: Path) -> None:
         assert all(line[end - 1] != " " and line[end] == " " for line in given), number
     for word in ("model", "here", "backends", "licence", "description"):
         start = head.index(word)
-        assert all(line[start - 1] == " " and line[start] != " " for line in lines), word
+        assert all(f" {line}"[start] == " " and line[start] != " " for line in lines), word
 
 
 def test_list_json_says_what_is_present(home: Path) -> None:
