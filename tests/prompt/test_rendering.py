@@ -281,7 +281,11 @@ def test_every_way_of_writing_a_call_is_found_once():
 
 def test_a_question_that_a_template_repeats():
     """What comes after its last mention is the turn."""
-    echo = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ m.content }}" + CALLS + "{% endfor %}"
+    echo = (
+        "{% for m in messages %}[{{ m.role }}]{{ m.content or '' }}{{ m.content or '' }}"
+        + CALLS
+        + "{% endfor %}"
+    )
     assert {written.text.split("<call>")[0] for written in probe_calls(echo)} == {"[assistant]"}
 
 
