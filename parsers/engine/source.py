@@ -32,8 +32,8 @@ class Source:
     """The window, its place in the whole output, and the special flags of its pieces."""
 
     __slots__ = (
-        "_cores", "_flags", "_kept", "_kept_from", "_longest", "_markers", "_runs", "_shown", "_spelled",
-        "base", "ended", "pos", "starts", "text", "unmarked",
+        "_cores", "_flags", "_kept", "_kept_from", "_longest", "_markers", "_retained", "_runs", "_shown",
+        "_spelled", "base", "ended", "pos", "starts", "text", "unmarked",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +63,7 @@ class Source:
         self._flags: list[bool | None] = []
         self._kept: list[tuple[int, str]] = []  # text already read, with its offsets
         self._kept_from: int | None = None
+        self._retained = False
 
     @property
     def offset(self) -> int:
@@ -218,8 +219,20 @@ class Source:
 
     def keep_from(self, offset: int | None) -> None:
         """Retain everything read from `offset` (not before the window) on; None lets go of it."""
+        if self._retained:
+            return  # more than that is kept
         self._kept_from = offset
         self._kept.clear()
+
+    def retain(self, offset: int) -> None:
+        """As `keep_from`, up to `release`, whatever readers that are called until then keep or let go of."""
+        if self._kept_from is None:
+            self.keep_from(offset)
+        self._retained = True
+
+    def release(self) -> None:
+        """End `retain`: the next `keep_from` counts again."""
+        self._retained = False
 
     def since(self, offset: int) -> str:
         """The text from `offset` to the current position. Costs as much as it returns."""

@@ -162,10 +162,7 @@ class GemmaReader(JsonReader):
         """A single word without the tokens around it is its text."""
         if (yield from self.source.space()) not in (",", "}"):
             raise Fault(Reason.NOT_A_LITERAL)
-        if word.lower() in ("nan", "inf", "infinity"):
-            raise Fault(Reason.NOT_FINITE)
-        self.writer.repaired = True
-        return word
+        return self.text_of(word)
 
     def at_quote(self) -> Generator[None, None, bool]:
         """Whether the quote token comes next."""
@@ -350,6 +347,8 @@ def _functiongemma(context: Context) -> GemmaBlock:
     return GemmaBlock(context, _FUNCTIONGEMMA_QUOTE)
 
 
+_DOUBLED_THOUGHT = "<|channel><|channel>thought"
+
 GEMMA4 = Dialect(
     name="gemma4",
     reasoning=Span("<|channel>thought", "<channel|>", after_open=("\n",), before_close=("\n",)),
@@ -358,7 +357,8 @@ GEMMA4 = Dialect(
     turn=MarkedTurn,
     grammar=_gemma,
     inner=(_GEMMA_QUOTE,),
-    cores={"<|channel>thought": "<|channel>"},
+    spellings={"<channel|>": "", _DOUBLED_THOUGHT: "open"},
+    cores=dict.fromkeys(("<|channel>thought", _DOUBLED_THOUGHT), "<|channel>"),
     renderers={"gemma": gemma_renderer(_GEMMA_QUOTE)},
 )
 FUNCTIONGEMMA = Dialect(

@@ -254,6 +254,7 @@ HARMONY = Dialect(
     reasoning=Span("<|channel|>analysis<|message|>", END),
     calls=Span(START, CALL),
     header=START,
+    resumed=_ADDRESS,
     slips=(CHANNEL,),
     inner=(CONSTRAIN, MESSAGE),
     ends=(RETURN, CALL, END),

@@ -366,6 +366,8 @@ def by_template(call: str, between: str = "", around: Span = NOWHERE, depth: int
 MISTRAL = Dialect(
     name="mistral",
     reasoning=Span("[THINK]", "[/THINK]"),
+    spellings={"<think>": "open", "</think>": "close"},
+    cores={"<think>": "", "</think>": ""},
     calls=Span("[TOOL_CALLS]", "</s>"),
     inner=("[CALL_ID]", "[ARGS]"),
     ends=("</s>",),
@@ -447,7 +449,7 @@ KIMI_K2 = Dialect(
     turn=MarkedTurn,
     shown=("<think>", "</think>"),
     grammar=_kimi,
-    interrupts={_KIMI_CALLS.open: ()},
+    interrupts=dict.fromkeys((_KIMI_CALLS.open, _KIMI_SINGULAR.open, _KIMI_CALL.open), ()),
     renderers={
         "ids": by_template(
             f"{_KIMI_CALL.open}functions.{{name}}:{{index}}{_KIMI_SEPARATOR}{{arguments}}{_KIMI_CALL.close}",

@@ -205,6 +205,7 @@ GLM47 = Dialect(
     turn=MarkedTurn,
     shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=tool_call(PairsBlock),
+    interrupts={"<tool_call>": ()},
     tags=_GLM_TAGS,
     renderers={"pairs": in_blocks(Pairs(""), RawWriter, between="", inside="")},
 )

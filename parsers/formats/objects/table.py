@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from parsers.dialect import Calls, Context, Dialect
 from parsers.engine.spans import QWEN_THINK, THINK, Span
@@ -86,6 +86,15 @@ TOOL_CALL = Span("<tool_call>", "</tool_call>", before=("\n",))
 """The block of Hermes."""
 _ANSWER = Span("<answer>", "</answer>")
 _RESPONSE = Span("<response>", "</response>")
+_FINAL = "[BEGIN FINAL RESPONSE]"
+"""With which Apriel 1.6 ends its reasoning (slip 9)."""
+_GRANITE_WORDS: Mapping[str, Literal["open", "close"]] = {
+    "Here is my thought process:": "open",
+    "Here's my thought process:": "open",
+    "Here is my response:": "close",
+    "Here's my response:": "close",
+}
+"""In place of tags, in Granite 3.2 (slip 9)."""
 _CHATML_ENDS = ("<|im_end|>", "<|endoftext|>")
 
 
@@ -108,6 +117,7 @@ HERMES = Dialect(
     turn=MarkedTurn,
     shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=_tool_call,
+    interrupts={TOOL_CALL.open: ("{", "<function=")},
     renderers={"json": render_blocks},
 )
 SMOLLM3 = Dialect(
@@ -130,7 +140,8 @@ HUNYUAN = Dialect(
     shown=("<tool_calls>", "</tool_calls>"),
     grammar=JsonBlock,
     answers=(_ANSWER,),
-    cores=_words(THINK, _ANSWER),
+    spellings={_FINAL: "close"},
+    cores=_words(THINK, _ANSWER, slips=(_FINAL,)),
     renderers={"json": render_list},
 )
 PHI4_MINI = Dialect(
@@ -152,7 +163,8 @@ GRANITE3 = Dialect(
     grammar=JsonBlock,
     slips=("<tool_call>",),
     answers=(_RESPONSE,),
-    cores=_words(THINK, _RESPONSE, slips=("<tool_call>",)),
+    spellings=_GRANITE_WORDS,
+    cores=_words(THINK, _RESPONSE, slips=("<tool_call>", *_GRANITE_WORDS)),
     renderers={"json": render_open_list},
 )
 COMMAND_R7B = Dialect(

@@ -128,6 +128,9 @@ class TagCall(RawCall):
         """Read the call. Raises Fault."""
         source, shape = self.source, self._shape
         if not (yield from source.either((shape.call,))):
+            if source.ended and shape.call.startswith(source.text[source.pos :]):
+                source.pos = len(source.text)
+                raise Fault(Reason.TRUNCATED)
             source.pos += 1
             raise Fault(Reason.NOT_A_CALL)
         name, _, self.writer.repaired = yield from _tag(source, shape)

@@ -45,7 +45,7 @@ QWEN3_CODER = Dialect(
     shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=_coder,
     slips=(FUNCTION.call,),
-    interrupts={"<tool_call>": (FUNCTION.call, "{")},
+    interrupts={"<tool_call>": (FUNCTION.call, "{"), FUNCTION.call: ()},
     cores={FUNCTION.call: ""},
     renderers={"tags": in_blocks(Tags(FUNCTION), JsonContainers)},
 )
