@@ -62,7 +62,6 @@ class PairShape:
         found = (self.key, self.key_end, self.value, self.value_end, self.separator, *(self.kind or ()))
         return tuple(dict.fromkeys(tag for tag in (*found, *self.closers) if tag))
 
-
     @property
     def near(self) -> NearTags:
         """What is nearly one of them."""
