@@ -85,14 +85,18 @@ class ListBlock(Block):
         source = self.source
         self.emit.markup(source.offset)
         start = source.offset
-        notation = self.json if char == "{" else self.pythonic
-        call = notation(self.context, self.span, self.follows_call)
-        self._writer = call.writer
+        call = self.call(char)
+        writer = self._writer = call.writer
         # Of `[get_wea,her(...)]` nothing is a call (slip 25); what else is salvaged is a declared tool (slip 26).
-        call.writer.only_declared = self._torn_name or (self._faulty and call.writer.any_declared())
+        writer.only_declared |= self._torn_name or (self._faulty and writer.any_declared())
         read = yield from self.read_call(call, start)
         self._faulty = self._faulty or not read
         self._torn_name = not read and NAME.fullmatch(source.since(start).strip()) is not None
+
+    def call(self, char: str) -> Call:
+        """A reader for the element that begins with `char`."""
+        notation = self.json if char == "{" else self.pythonic
+        return notation(self.context, self.span, self.follows_call)
 
     def confirm(self) -> Reading:
         """A call is complete once a separator, the end of the list or a marker follows (policy 18)."""
