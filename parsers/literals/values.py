@@ -29,6 +29,7 @@ MAX_DEPTH = 128
 """Open brackets in one value. JSON readers stop at about 200, and messages wrap values once more."""
 
 WORD = re.compile(r"[^\s,()\[\]{}:'\"=<*`]*")
+IDENTIFIER = re.compile(r"[^\W\d]\w*")
 SIGNS = ("+", "-")
 PREFIX_LETTERS = frozenset("rufRUF")
 """With which a further literal may begin; bytes cannot be joined to text."""
@@ -37,7 +38,6 @@ STRING_STARTS = frozenset((*QUOTES, *PREFIX_LETTERS))
 
 _BETWEEN_CALLS = re.compile(r"[\s,)\]]*")
 _NUMBER_STARTS = frozenset("0123456789+-.")
-_IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _JSON_WORD = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
 
 Follows = Callable[[bool], Generator[None, None, bool]]
@@ -319,7 +319,7 @@ class LiteralReader:
         if not (source.ready() or (yield from source.char())) and source.ended:
             raise Fault(Reason.TRUNCATED)  # the next character might have belonged to it
         value: Any
-        if not self.frames and _IDENTIFIER.fullmatch(word) and word not in CONSTANTS:
+        if self.may_be_text(word):
             value = yield from self.bare_word(word)
         else:
             value, repaired = literal(word)
@@ -327,6 +327,10 @@ class LiteralReader:
             self.no_json(_JSON_WORD.fullmatch(word) is None)
         self.writer.write(json_text(value))
         return value
+
+    def may_be_text(self, word: str) -> bool:
+        """Whether a word without quotes can only be text."""
+        return not self.frames and IDENTIFIER.fullmatch(word) is not None and word not in CONSTANTS
 
     def bare_word(self, word: str) -> Generator[None, None, str]:
         """`mode=fast`: a name in place of a value is its text, unless it would have to be evaluated."""
@@ -338,7 +342,7 @@ class LiteralReader:
         """The text that a word in place of a value stands for. Raises Fault."""
         if word.lower() in ("nan", "inf", "infinity"):
             raise Fault(Reason.NOT_FINITE)
-        if self.kinds is not None and "string" not in self.kinds:
+        if not self.frames and self.kinds is not None and "string" not in self.kinds:
             raise Fault(Reason.NOT_A_LITERAL)  # a misspelled constant: `exact=Tue` (slip 25)
         self.writer.repaired = True
         return word
