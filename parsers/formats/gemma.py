@@ -1,8 +1,8 @@
 """Calls in Gemma's object notation: `call:f{city:<|"|>Paris<|"|>,n:3}`.
 
 Keys are bare, strings stand between two equal tokens, everything else is as in JSON. A call is complete with
-its closing brace. Models fall back to the quotes of JSON and Python, to `=` and to parentheses, which are read
-as well; how is said in slip 15.
+its closing brace. Models fall back to the quotes of JSON and Python, to `=`, to parentheses and to no quotes
+at all, which is read as far as it can only mean one thing (slip 15).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class GemmaReader(JsonReader):
     """Gemma's values. `quote`: the token around strings, `tokens`: that and the markers around them."""
 
     string_starts = STRING_STARTS | {FIRST}
-    assigns = (":", "=")
+    assigns: tuple[str, ...] = (":", "=")
     closer = "}"
     """What closes the call: a parenthesis where its arguments are written as in Python."""
 
@@ -136,7 +136,8 @@ class GemmaReader(JsonReader):
         """A key and its colon."""
         source = self.source
         char = yield from source.space()
-        repaired, assigns = char in QUOTES, self.assigns
+        repaired = char in QUOTES
+        assigns: tuple[str, ...] = self.assigns
         if char in QUOTES:
             source.pos += 1
             key = yield from source.run(_QUOTED_KEY[char])
@@ -183,7 +184,7 @@ class GemmaReader(JsonReader):
         return text
 
     def may_be_text(self, word: str) -> bool:
-        """See `LiteralReader`; in lists and objects as well, and at the top what would have to be evaluated."""
+        """See `LiteralReader`; in brackets as well, and outside of them what would have to be evaluated."""
         if word in CONSTANTS or IDENTIFIER.fullmatch(word):
             return word not in CONSTANTS
         if self.frames or not _EXPRESSION.fullmatch(word):
@@ -196,7 +197,10 @@ class GemmaReader(JsonReader):
 
     def bare_word(self, word: str) -> Generator[None, None, str]:
         """A single word without the tokens around it is its text."""
-        if (yield from self.source.space()) not in (",", self.frames[-1].closer if self.frames else self.closer):
+        if (yield from self.source.space()) not in (
+            ",",
+            self.frames[-1].closer if self.frames else self.closer,
+        ):
             raise Fault(Reason.NOT_A_LITERAL)
         return self.text_of(word)
 
@@ -358,7 +362,7 @@ class GemmaBlock(FramedBlock):
         return GemmaCall(self.context, self._quote)
 
     def confirm(self) -> Reading:
-        """See `Block`. Text right behind its brace shows that the call was not over: `{a:1}b:2}` (slip 23)."""
+        """See `Block`; the text behind the brace shows that `{a:1}b:2}` was not over there (slip 23)."""
         char = yield from self.source.char()
         if char == FIRST:  # a marker, whole or broken; but a quote may be a key's
             ends = (yield from self.source.marker()) != self._quote

@@ -33,7 +33,7 @@ _NUMERIC = {
 }
 _NUMERIC["N"] = re.compile(r"(?P<all>\{[A-Za-z0-9 -]{1,88}\})|(?:\{[A-Za-z0-9 -]{0,88})?")
 _BEFORE_OPENING = frozenset(("", *" \t\r\n([{=:,+"))
-"""What stands before a quote that opens rather than closes: `x.join(", ")`, `{"k":"v"}`; "" at the beginning."""
+"""What stands before a quote that opens, not closes: `x.join(", ")`, `{"k":"v"}`; "" at the beginning."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 Fits = Callable[[bool], Generator[None, None, bool]]
@@ -49,8 +49,8 @@ class String:
 
     __slots__ = (
         "_fits", "_held", "_held_from", "_high", "_inner", "_json", "_json_only", "_pair", "_parts",
-        "_prefix", "_quote", "_reopened", "_source", "_span", "_start", "_tail", "_torn", "_verbatim", "_write",
-        "repaired",
+        "_prefix", "_quote", "_reopened", "_source", "_span", "_start", "_tail", "_torn", "_verbatim",
+        "_write", "repaired",
     )  # fmt: skip
 
     def __init__(

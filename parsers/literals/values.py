@@ -442,16 +442,16 @@ class LiteralReader:
         return (yield from self.follows(inner))
 
     def is_torn(self) -> Generator[None, None, bool]:
-        """Whether what comes next looks like structure that one broken character keeps from fitting (slip 25).
+        """Whether what comes next looks like structure that a broken character keeps from fitting (slip 25).
 
-        Then the quote just read was most likely meant to close its string, which would swallow that structure
-        if it were read on. Looks ahead to the next quote at most; the caller goes back.
+        Then the quote just read was most likely meant to close its string, and to read on would swallow that
+        structure. Looks ahead to the next quote at most; the caller goes back.
         """
         source = self.source
         for frame in reversed(self.frames):
             char = yield from source.space()
             if char != frame.closer:
-                # `["a", b"]` has lost a quote, `["a" "b"]` a comma, which is another character in `["a"x "b"]`.
+                # `["a", b"]` has lost a quote, `["a" "b"]` a comma, `["a"x "b"]` has another character for it.
                 source.pos += char not in ("", ",", *QUOTES)
                 return char == "," or (yield from source.space()) in QUOTES
             source.pos += 1

@@ -28,7 +28,7 @@ string was never closed.
 
 
 class Unclosed(NamedTuple):
-    """Where a string ends that was never closed: in front of `brackets` and `marker`, if its text passes `fits`."""
+    """Where a string that is never closed ends: before `brackets` and `marker`, if its text passes `fits`."""
 
     brackets: str
     marker: str
@@ -58,7 +58,11 @@ class Verbatim:
         self._held_from = 0
         self._unclosed = unclosed
         self._tail = ""  # brackets that may stand behind the string, not in it
-        self._ending: tuple[str, str, int] = ("", "", 0)  # the first token, the tail before it, the parts before that
+        self._ending: tuple[str, str, int] = (
+            "",
+            "",
+            0,
+        )  # the first token, the tail before it, the parts before that
 
     def read(self) -> Generator[None, None, str]:
         """Read to behind the end; returns the value. Raises Fault."""

@@ -107,7 +107,9 @@ def misspelled(word: Any, right: Any) -> bool:
     numbers = (int, float)
     if isinstance(word, numbers) and isinstance(right, numbers) and bool not in (type(word), type(right)):
         return True
-    a, b = (json.dumps(each).strip('"').replace("\\", "").lower() for each in (word, right))
+    a, b = (
+        json.dumps(each, ensure_ascii=False).strip('"').replace("\\", "").lower() for each in (word, right)
+    )
     same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     a, b = a[same:], b[same:]
     return a[1:] == b[1:] or a[1:] == b or a == b[1:]
@@ -161,15 +163,10 @@ LATE = [
     "deepseek-v3",
     "deepseek-v31",
     "kimi-k2",
-    "functiongemma",
-    "olmo3",
-    "llama-pythonic",
-    "lfm2",
     "apertus",
     "minimax-m2",
     "glm45",
     "glm47",
-    "gemma4",
 ]
 
 

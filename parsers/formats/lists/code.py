@@ -1,8 +1,8 @@
 """Calls as Python source, one per line: in a tag, `<code>get_weather(city="Paris")</code>`, or in a fence.
 
-Both are ordinary text, and answers about programming or HTML have them too. So a tag opens a block only in front
-of a call: of a declared tool, or of any if none is declared; and a fence, ```` ```tool_code ````, only in front
-of a declared one.
+Both are ordinary text, and answers about programming or HTML have them too. So a tag opens a block only in
+front of a call: of a declared tool, or of any if none is declared. A fence opens one only if it is called
+`tool_code`, or gives its first call that name, and only in front of a declared tool.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class FencedBlock(CodeBlock):
         return
         yield
 
-    def call(self, char: str) -> Call:
+    def call_at(self, char: str) -> Call:
         """See `ListBlock`. Without the markers of the format a call is always a repaired one."""
         call = self.pythonic(self.context, self.span, self.follows_call)
         call.writer.repaired = call.writer.only_declared = True
@@ -193,7 +193,11 @@ class FenceOpening:
         info = _INFO.match(text, index)
         if info is None:
             rest = text[index : index + 64]
-            return None if _INFO_SO_FAR.match(rest) and f"```{_VARIABLE}".startswith(rest.rstrip(" \t\r")) else False
+            return (
+                None
+                if _INFO_SO_FAR.match(rest) and f"```{_VARIABLE}".startswith(rest.rstrip(" \t\r"))
+                else False
+            )
         statement = _STATEMENT.match(text, info.end())
         if statement is None:
             return None if _STATEMENT_SO_FAR.match(text, info.end()) else False
