@@ -451,7 +451,7 @@ class LiteralReader:
         for frame in reversed(self.frames):
             char = yield from source.space()
             if char != frame.closer:
-                # `["a", b"]` has lost a quote, `["a" "b"]` a comma, `["a"x "b"]` has another character for it.
+                # `["a", b"]` has lost a quote, `["a" "b"]` a comma, `["a"x "b"]` has something else for it.
                 source.pos += char not in ("", ",", *QUOTES)
                 return char == "," or (yield from source.space()) in QUOTES
             source.pos += 1

@@ -87,7 +87,7 @@ class ListBlock(Block):
         start = source.offset
         call = self.call_at(char)
         writer = self._writer = call.writer
-        # Nothing is left of `[get_wea,her(...)]` (slip 25); what else is salvaged is a declared tool (slip 26).
+        # `[get_wea,her(...)]` is no call at all (slip 25), and what is salvaged is a declared tool (slip 26).
         writer.only_declared |= self._torn_name or (self._faulty and writer.any_declared())
         read = yield from self.read_call(call, start)
         self._faulty = self._faulty or not read
@@ -244,7 +244,7 @@ class ListBlock(Block):
         return (yield from self.may_end())
 
     def may_end(self) -> Generator[None, None, bool]:
-        """Whether a block may end here: at a marker, or with the output, be it in its end marker (slip 16)."""
+        """Whether a block may end here: at a marker or with the output, even in its end marker (slip 16)."""
         ends = yield from self.at_terminator()
         return ends or self.source.cut_marker(self.span.close)
 
