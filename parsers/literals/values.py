@@ -456,8 +456,9 @@ class LiteralReader:
                 return char == "," or (yield from source.space()) in QUOTES
             source.pos += 1
         char = yield from source.space()
-        if char in QUOTES:
-            return True  # `a="x"" b="y"`: two quotes in a row
+        if char in QUOTES:  # `a="x"" b="y"`: two quotes in a row; three are those of a docstring
+            source.pos += 1
+            return (yield from source.char()) != char
         if char == ")":
             return (yield from self._is_torn_call())
         source.pos += 1
