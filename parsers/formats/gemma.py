@@ -118,6 +118,8 @@ class GemmaReader(JsonReader):
         if char == ",":
             source.pos += 1
         if (yield from source.space()) == frame.closer:
+            if char == "," and not frame.keys:
+                raise Fault(Reason.MISSING_VALUE)  # `[1,]`: of a number of one digit nothing else is left
             self.writer.repaired |= char == ","
             return True
         self.writer.write(", ")
