@@ -54,6 +54,7 @@ class Block:
             end = source.offset
             yield from self.confirm()
         except Fault as fault:
+            self.emit.broken(fault, ended=source.ended and source.pos == len(source.text))
             reason = yield from self.leave(call, fault)
             writer = call.writer
             self.emit.malformed(

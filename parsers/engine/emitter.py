@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from parsers.engine.faults import Fault
 from parsers.events import (
     ArgumentEnd,
     ArgumentsDelta,
@@ -85,6 +86,9 @@ class Emitter:
         self._flush()
         self._events.append(CallEnd(self.calls - 1, name, arguments, repaired, self.end, end))
         self.end = end
+
+    def broken(self, fault: Fault, *, ended: bool) -> None:
+        """A call cannot be read on. `ended`: the output ends here. Raises it where one fault refuses all."""
 
     def malformed(
         self,

@@ -7,10 +7,15 @@ part of a marker. What a block holds is the business of its grammar.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Container, Generator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from parsers.dialect import Context, Inside, Opening
+from parsers.engine.emitter import Emitter
+from parsers.engine.faults import Fault
 from parsers.engine.source import Reading, Source
 from parsers.events import Reason
 
@@ -22,6 +27,8 @@ _BLANKS = re.compile(r"[ \t\r\n]{0,16}")
 class Stops:
     """Markers that end a stretch, each with the white space that may stand in front of it as part of it.
 
+    `phrases`: those among them that are plain words, which the input does not know as markers.
+
     `follows`: what must follow a marker, as `Dialect.interrupts` has it; without that, the white space in
     front of it is text.
     """
@@ -31,8 +38,10 @@ class Stops:
         markers: Mapping[str, tuple[str, ...]],
         opening: Opening | None = None,
         follows: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+        phrases: tuple[str, ...] = (),
     ) -> None:
         self.markers = markers
+        self._phrases = tuple(phrase for phrase in phrases if phrase in markers)
         self._opening = opening
         self._follows = follows
         spaces = {space for owned in markers.values() for space in owned}
@@ -64,6 +73,11 @@ class Stops:
             if marker and begins:
                 return marker, behind
         marker = source.marker_at(index, self.markers)
+        for phrase in () if marker else self._phrases:
+            if text.startswith(phrase, index):
+                marker = phrase
+            elif not source.ended and phrase.startswith(text[index:]):
+                return None
         if marker is None or self.begins(source, index, marker) is None:
             return None
         if marker or self._opening is None or text[index] not in self._opening.first:
@@ -90,6 +104,26 @@ class Stops:
         return False
 
 
+class Trial(Emitter):
+    """Events of calls, which are only written if nothing is wrong but that the output cuts the last one."""
+
+    def __init__(self, emit: Emitter) -> None:
+        super().__init__()
+        self.end = emit.end
+        self.calls = emit.calls
+
+    def broken(self, fault: Fault, *, ended: bool) -> None:
+        """Refuse the calls at once, without looking for the end of the one that broke."""
+        if not ended:
+            raise fault
+
+    def malformed(self, raw: str, reason: Reason, *rest: Any) -> None:
+        """Refuse the calls, unless this is one that is cut off. Raises Fault."""
+        if reason is not Reason.TRUNCATED:
+            raise Fault(Reason.NOT_A_CALL)
+        super().malformed(raw, reason, *rest)
+
+
 class MarkedTurn:
     """Reads one turn; see the module's words."""
 
@@ -107,14 +141,26 @@ class MarkedTurn:
             in_text |= {span.open: span.before, span.close: span.before_close}
             self._answers |= {span.open: span.after_open, span.close: span.after_close}
         if dialect.reasoning is not None:
-            in_text[dialect.reasoning.open] = dialect.reasoning.before
-            del in_text[dialect.reasoning.close]  # content, outside reasoning
-            closes = {dialect.reasoning.close: dialect.reasoning.before_close}
+            span = dialect.reasoning
+            closes = {span.close: span.before_close}
+            for marker in (*dialect.spellings, *dialect.phrases):
+                means = dialect.means(marker)
+                if means:
+                    in_text[marker] = span.before
+                if means == span.close:
+                    closes[marker] = span.before_close
+            in_text[span.open] = span.before
+            for marker in closes:
+                if dialect.spellings.get(marker) != "":
+                    del in_text[marker]  # content, outside reasoning
             drafts: dict[str, tuple[str, ...]] = dict.fromkeys(dialect.openers, ())
             interrupts = {marker: before[marker] for marker in dialect.interrupts}
-            self._closing = Stops(closes | interrupts, follows=dialect.interrupts)
-            self._in_reasoning = Stops(drafts | closes | interrupts, follows=dialect.interrupts)
-        self._in_text = Stops(in_text, self._opening)
+            phrases = (*dialect.phrases,)
+            self._closing = Stops(closes | interrupts, follows=dialect.interrupts, phrases=phrases)
+            self._in_reasoning = Stops(
+                drafts | closes | interrupts, follows=dialect.interrupts, phrases=phrases
+            )
+        self._in_text = Stops(in_text, self._opening, phrases=(*dialect.phrases,))
 
     def read(self, inside: Inside | None) -> Reading:
         """Read the whole turn. `inside`: what the prompt has left open."""
@@ -130,15 +176,20 @@ class MarkedTurn:
                 yield from dialect.grammar(self._context).read()
                 continue
             source.pos += len(marker)
-            if dialect.reasoning is not None and marker == dialect.reasoning.open:
+            means = dialect.means(marker)
+            if dialect.reasoning is not None and means == dialect.reasoning.open:
                 yield from self._reasoning()
             elif marker in self._answers:
                 yield from source.either(self._answers[marker])
                 emit.markup(source.offset)
-            elif marker in dialect.ends:
+            elif marker in dialect.ends or dialect.spellings.get(marker) == "":
                 emit.markup(source.offset)
             else:
-                emit.malformed(source.text[start - source.base : source.pos], Reason.STRAY_END, source.offset)
+                rest = source.text[start - source.base :]
+                cut = source.ended and any(opener.startswith(rest) for opener in dialect.openers)
+                source.pos = len(source.text) if cut else source.pos  # a marker with which another begins
+                reason = Reason.TRUNCATED if cut else Reason.STRAY_END
+                emit.malformed(source.text[start - source.base : source.pos], reason, source.offset)
 
     def _unmarked(self) -> Reading:
         """Calls without markers, or a character that is content."""
@@ -150,34 +201,81 @@ class MarkedTurn:
             self._emit.text(source.text[source.pos - 1], source.offset)
 
     def _reasoning(self) -> Reading:
-        """Reasoning up to its closing marker. A call in it is a draft, unless the reasoning never closes."""
+        """Reasoning up to its closing marker.
+
+        A call in it is a draft, unless the reasoning never closes and nothing else follows (slips 5 and 6).
+        """
         dialect, source, emit = self._dialect, self._source, self._emit
         span = dialect.reasoning
         assert span is not None
-        yield from source.either(span.after_open)
-        if source.offset > emit.end:
-            emit.markup(source.offset)
-        stops = self._in_reasoning
-        draft: int | None = None
-        while (marker := (yield from self._stretch(emit.reasoning, stops))) and marker != span.close:
-            if marker in dialect.interrupts and stops.begins(source, source.pos, marker):
+        again = True
+        while again:
+            yield from source.either(span.after_open)
+            if source.offset > emit.end:
+                emit.markup(source.offset)
+            # Models repeat the tag that the prompt has opened, or that they have just written (slip 7).
+            again = (yield from source.char()) != "" and (yield from source.marker((span.open,))) != ""
+            source.pos += len(span.open) * again
+        stops, draft, tried = self._in_reasoning, None, 0
+        while marker := (yield from self._stretch(emit.reasoning, stops, waiting=dialect.interrupts)):
+            if dialect.means(marker) == span.close:
                 break
-            if draft is None:
-                draft = source.offset
-                source.keep_from(draft)
+            start, at = (
+                emit.end,
+                source.offset,
+            )  # white space between them is part of the marker of a real call
+            if at >= tried and marker in dialect.interrupts and stops.begins(source, source.pos, marker):
+                source.retain(start)
+                real, tried = yield from self._calls_to_the_end()
+                source.release()
+                if real:
+                    source.keep_from(None)
+                    return
+                source.rewind(at)
             source.pos += len(marker)
-            emit.reasoning(marker, source.offset)
+            emit.reasoning(source.since(start), source.offset)
+            if draft is None:
+                draft = at
+                source.keep_from(draft)
             stops = self._closing
-        if marker == span.close:
+        if marker:
             source.pos += len(marker)
             yield from source.either(span.after_close)
             emit.markup(source.offset)
-        elif not marker and draft is not None:
+        elif draft is not None:
             emit.malformed(source.since(draft), Reason.CALL_IN_REASONING, source.offset)
         source.keep_from(None)
 
-    def _stretch(self, write: Callable[[str, int], None], stops: Stops) -> Generator[None, None, str]:
-        """Write everything up to the next stop; returns it unread, "" at the end of the output."""
+    def _calls_to_the_end(self) -> Generator[None, None, tuple[bool, int]]:
+        """Read calls in the reasoning, and write them if nothing but the end of the turn follows (slip 6).
+
+        Returns whether that is so, and up to where was looked: calls that begin before are drafts, too.
+        """
+        dialect, source = self._dialect, self._source
+        assert dialect.grammar is not None
+        attempt = Trial(self._emit)
+        context = replace(self._context, emit=attempt)
+        with suppress(Fault):
+            while True:
+                yield from dialect.grammar(context).read()
+                end = source.offset
+                marker = (yield from source.marker()) if (yield from source.space()) else ""
+                ended = source.ended and any(map(source.cut_marker, dialect.markers))  # or nothing follows
+                if ended or marker in dialect.ends:
+                    source.rewind(end)
+                    self._emit.adopt(attempt)
+                    return True, end
+                if marker not in dialect.interrupts:
+                    break
+        return False, source.offset
+
+    def _stretch(
+        self, write: Callable[[str, int], None], stops: Stops, waiting: Container[str] = ()
+    ) -> Generator[None, None, str]:
+        """Write everything up to the next stop; returns it unread, "" at the end of the output.
+
+        The white space in front of a stop is markup, except that of those `waiting` for a decision.
+        """
         source = self._source
         while True:
             text = source.text
@@ -192,8 +290,8 @@ class MarkedTurn:
                 write(piece, source.offset)
             if found is not None and found[0]:
                 marker, source.pos = found
-                if source.offset > self._emit.end:
-                    self._emit.markup(source.offset)  # the white space in front of it
+                if source.offset > self._emit.end and marker not in waiting:
+                    self._emit.markup(source.offset)
                 return marker
             if source.ended:
                 return ""

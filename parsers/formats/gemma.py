@@ -287,7 +287,7 @@ class GemmaCall:
     """One call, from `call:` to behind its closing brace."""
 
     def __init__(self, context: Context, quote: str) -> None:
-        self.values = GemmaReader(context, quote, self._follows)
+        self.values = GemmaReader(context, quote, self.follows)
         self.source = context.source
         self.writer = self.values.writer
         self._quote = quote
@@ -313,8 +313,13 @@ class GemmaCall:
         self.writer.start(name)
         self.writer.write("{")
         self.writer.repaired |= opener == "("
-        closer = self.values.closer = _CLOSERS[opener]
-        if opener == "{" and (yield from source.space()) == "{":
+        self.values.closer = _CLOSERS[opener]
+        yield from self.read_arguments()
+
+    def read_arguments(self) -> Reading:
+        """Read the arguments, whose opening bracket is read already, and the closing one."""
+        source, closer = self.source, self.values.closer
+        if closer == "}" and (yield from source.space()) == "{":
             yield from self._wrapped()
         while (yield from source.space()) != closer:
             yield from self.values.argument((yield from self.values.member_key()), closer)
@@ -333,7 +338,7 @@ class GemmaCall:
         self.writer.repaired = True
         self.writer.merge(items, self.values.written)
 
-    def _follows(self, inner: bool) -> Generator[None, None, bool]:
+    def follows(self, inner: bool) -> Generator[None, None, bool]:
         """After an argument: the next one, or the end of the call."""
         source = self.source
         char = yield from source.space()
@@ -436,6 +441,8 @@ def _functiongemma(context: Context) -> GemmaBlock:
     return GemmaBlock(context, _FUNCTIONGEMMA_QUOTE)
 
 
+_DOUBLED_THOUGHT = "<|channel><|channel>thought"
+
 GEMMA4 = Dialect(
     name="gemma4",
     reasoning=Span("<|channel>thought", "<channel|>", after_open=("\n",), before_close=("\n",)),
@@ -445,7 +452,8 @@ GEMMA4 = Dialect(
     grammar=_gemma,
     opening=fences,
     inner=(_GEMMA_QUOTE,),
-    cores={"<|channel>thought": "<|channel>"},
+    spellings={"<channel|>": "", _DOUBLED_THOUGHT: "open"},
+    cores=dict.fromkeys(("<|channel>thought", _DOUBLED_THOUGHT), "<|channel>"),
     renderers={"gemma": gemma_renderer(_GEMMA_QUOTE)},
 )
 FUNCTIONGEMMA = Dialect(

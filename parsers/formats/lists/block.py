@@ -23,6 +23,8 @@ from parsers.literals.values import CLOSERS
 
 _FENCE = "```"
 _INFO = re.compile(r"[^\n\[{(<]*")
+_BOUNDS = ("", *",;)]}`")
+_CLOSED = re.compile(r"[\s}\]]*")
 _BLANK = re.compile(r"[ \t\r]*")
 _NO_BRACKET = re.compile(r"[^()\[\]{}'\"<,\n]*")
 
@@ -47,7 +49,7 @@ class ListBlock(Block):
         self._body = self.start
         self.kept = False  # the call that ended the block was kept, and that says it all
         self._writer: CallWriter | None = None  # of the call at hand
-        self._faulty = False  # a call of the block was kept
+        self.faulty = False  # something in the block was no call
         self._torn_name = False  # the last element may be the beginning of the next one's name
 
     def read(self) -> Reading:
@@ -86,17 +88,22 @@ class ListBlock(Block):
         self.emit.markup(source.offset)
         start = source.offset
         call = self.call_at(char)
-        writer = self._writer = call.writer
-        # `[get_wea,her(...)]` is no call at all (slip 25), and what is salvaged is a declared tool (slip 26).
-        writer.only_declared |= self._torn_name or (self._faulty and writer.any_declared())
+        self._writer = call.writer
+        call.writer.only_declared |= self._torn_name  # of `[get_wea,her(...)]` nothing is a call (slip 25)
         read = yield from self.read_call(call, start)
-        self._faulty = self._faulty or not read
         self._torn_name = not read and NAME.fullmatch(source.since(start).strip()) is not None
 
     def call_at(self, char: str) -> Call:
         """A reader for the element that begins with `char`."""
         notation = self.json if char == "{" else self.pythonic
         return notation(self.context, self.span, self.follows_call)
+
+    def read_call(self, call: Call, start: int) -> Generator[None, None, bool]:
+        """See `Block`. What is salvaged behind a fault is a declared tool (slip 26)."""
+        call.writer.only_declared |= self.faulty and call.writer.any_declared()
+        read = yield from super().read_call(call, start)
+        self.faulty = self.faulty or not read
+        return read
 
     def confirm(self) -> Reading:
         """A call is complete once a separator, the end of the list or a marker follows (policy 18)."""
@@ -204,6 +211,24 @@ class ListBlock(Block):
             done += len(piece)
             source.pos += len(piece)
         return True
+
+    def bounded(self, goes_on: tuple[str, ...] = (*QUOTES, ":")) -> Reading:
+        """Look at what stands behind an object. Raises Fault where that is more of it (slip 23).
+
+        Such an object has been closed too early: `{"area": "San Jose"}intent": "rent"}`. `goes_on`: what
+        never stands behind a whole one, over white space and brackets.
+        """
+        source = self.source
+        end = source.offset
+        char = yield from source.char()
+        early = not (char in _BOUNDS or char.isspace() or (yield from source.marker()))
+        if early and any(map(source.cut_marker, self.context.dialect.markers)):
+            return
+        yield from source.run(_CLOSED)
+        early = early or (yield from source.char()) in goes_on
+        source.rewind(end)
+        if early:
+            raise Fault(Reason.SYNTAX, balanced=False, final=True)
 
     # -- looking ahead --------------------------------------------------------------------------------
 
