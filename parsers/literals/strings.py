@@ -32,8 +32,9 @@ _NUMERIC = {
     kind: re.compile(rf"(?P<all>[0-9a-fA-F]{{{n}}})|[0-9a-fA-F]{{0,{n - 1}}}") for kind, n in _HEX.items()
 }
 _NUMERIC["N"] = re.compile(r"(?P<all>\{[A-Za-z0-9 -]{1,88}\})|(?:\{[A-Za-z0-9 -]{0,88})?")
-_BEFORE_OPENING = frozenset(("", *" \t\r\n([{=:,+"))
-"""What stands before a quote that opens rather than closes: `x.join(", ")`, `{"k":"v"}`; "" at the beginning."""
+_BEFORE_OPENING = frozenset(("", *" \t\r\n([{=:,+'\""))
+"""What stands before a quote that opens, not closes: `x.join(", ")`, `{"k":"v"}`, three quotes in a row; the
+empty string stands for the beginning."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 Fits = Callable[[bool], Generator[None, None, bool]]
@@ -179,12 +180,13 @@ class String:
         before = self._tail[-1:]
         follower = yield from source.char()
         apostrophe = quote == "'" and before.isalnum() and follower.isalnum()
+        lone_prefix = before.lower() in PREFIXES and not self._tail[:-1].isalnum()
         # A quote that opens or ends a pair of inner quotes is text, whatever follows it.
-        if not (apostrophe or self._pair or before in _BEFORE_OPENING) and (yield from self._torn()):
+        text = apostrophe or lone_prefix or self._pair or before in _BEFORE_OPENING
+        if not text and (yield from self._torn()):
             raise self._abandon(Reason.AMBIGUOUS_QUOTE)
         source.rewind(start + 1)
         if not apostrophe:
-            lone_prefix = before.lower() in PREFIXES and not self._tail[:-1].isalnum()
             self._pair = not self._pair and (not before.isalnum() or lone_prefix)
         self._inner = self._verbatim = self.repaired = True
         self._take(quote)

@@ -29,6 +29,7 @@ MAX_DEPTH = 128
 """Open brackets in one value. JSON readers stop at about 200, and messages wrap values once more."""
 
 WORD = re.compile(r"[^\s,()\[\]{}:'\"=<*`]*")
+IDENTIFIER = re.compile(r"[^\W\d]\w*")
 SIGNS = ("+", "-")
 PREFIX_LETTERS = frozenset("rufRUF")
 """With which a further literal may begin; bytes cannot be joined to text."""
@@ -43,7 +44,6 @@ _COLON = re.compile(rf"{_S}(:|\Z)")
 _NEXT_KEY = re.compile(rf"""{_S}(?:,{_S}(["']|\Z)|(\Z))""")
 _NEXT_ITEM = re.compile(rf"""{_S}(?:,{_S}(["'\[{{]|\Z)|(\Z))""")
 _NUMBER_STARTS = frozenset("0123456789+-.")
-_IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _JSON_WORD = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
 
 Follows = Callable[[bool], Generator[None, None, bool]]
@@ -344,7 +344,7 @@ class LiteralReader:
         if not (source.ready() or (yield from source.char())) and source.ended:
             raise Fault(Reason.TRUNCATED)  # the next character might have belonged to it
         value: Any
-        if not self.frames and _IDENTIFIER.fullmatch(word) and word not in CONSTANTS:
+        if self.may_be_text(word):
             value = yield from self.bare_word(word)
         else:
             value, repaired = literal(word)
@@ -352,6 +352,10 @@ class LiteralReader:
             self.no_json(_JSON_WORD.fullmatch(word) is None)
         self.writer.write(json_text(value))
         return value
+
+    def may_be_text(self, word: str) -> bool:
+        """Whether a word without quotes can only be text."""
+        return not self.frames and IDENTIFIER.fullmatch(word) is not None and word not in CONSTANTS
 
     def bare_word(self, word: str) -> Generator[None, None, str]:
         """`mode=fast`: a name in place of a value is its text, unless it would have to be evaluated."""
@@ -363,7 +367,7 @@ class LiteralReader:
         """The text that a word in place of a value stands for. Raises Fault."""
         if word.lower() in ("nan", "inf", "infinity"):
             raise Fault(Reason.NOT_FINITE)
-        if self.kinds is not None and "string" not in self.kinds:
+        if not self.frames and self.kinds is not None and "string" not in self.kinds:
             raise Fault(Reason.NOT_A_LITERAL)  # a misspelled constant: `exact=Tue` (slip 25)
         self.writer.repaired = True
         return word
@@ -479,22 +483,23 @@ class LiteralReader:
         return (yield from self.follows(inner))
 
     def is_torn(self) -> Generator[None, None, bool]:
-        """Whether what comes next looks like structure that one broken character keeps from fitting (slip 25).
+        """Whether what comes next looks like structure that a broken character keeps from fitting (slip 25).
 
-        Then the quote just read was most likely meant to close its string, which would swallow that structure
-        if it were read on. Looks ahead to the next quote at most; the caller goes back.
+        Then the quote just read was most likely meant to close its string, and to read on would swallow that
+        structure. Looks ahead to the next quote at most; the caller goes back.
         """
         source = self.source
         for frame in reversed(self.frames):
             char = yield from source.space()
             if char != frame.closer:
-                # `["a", b"]` has lost a quote, `["a" "b"]` a comma, which is another character in `["a"x "b"]`.
+                # `["a", b"]` has lost a quote, `["a" "b"]` a comma, `["a"x "b"]` has something else for it.
                 source.pos += char not in ("", ",", *QUOTES)
                 return char == "," or (yield from source.space()) in QUOTES
             source.pos += 1
         char = yield from source.space()
-        if char in QUOTES:
-            return True  # `a="x"" b="y"`: two quotes in a row
+        if char in QUOTES:  # `a="x"" b="y"`: two quotes in a row; three are those of a docstring
+            source.pos += 1
+            return (yield from source.char()) != char
         if char == ")":
             return (yield from self._is_torn_call())
         source.pos += 1

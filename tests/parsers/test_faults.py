@@ -164,15 +164,10 @@ LATE = [
     "deepseek-v3",
     "deepseek-v31",
     "kimi-k2",
-    "functiongemma",
-    "olmo3",
-    "llama-pythonic",
-    "lfm2",
     "apertus",
     "minimax-m2",
     "glm45",
     "glm47",
-    "gemma4",
 ]
 
 
