@@ -65,7 +65,7 @@ class PairsCall(RawCall):
         char = yield from source.space()
         if char and not (yield from source.ahead((KEY, self._block.close) if self._bare else (KEY,))):
             raise Fault(Reason.NOT_A_CALL)
-        self.writer.start(name)
+        self.start(name)
         self.writer.write("{")
         while (tag := (yield from source.either((KEY, self._block.close)))) == KEY:
             yield from self._pair()
@@ -84,7 +84,7 @@ class PairsCall(RawCall):
             raise Fault(Reason.MISSING_VALUE)
         if not key:
             raise Fault(Reason.POSITIONAL_ARGUMENT)
-        self._kinds = self.writer.kinds_of(key)
+        self._kinds = self.kinds_of(key)
         yield from self.read_raw(key, self._ends, self._kinds)
 
     def closes(self, end: str) -> Generator[None, None, bool]:

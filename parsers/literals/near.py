@@ -8,7 +8,11 @@ still be a tag.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache, lru_cache
+from typing import TypeVar
+
+Named = TypeVar("Named")
 
 _SPACE = frozenset(" \t\r\n\f\v")
 _PREFIX = 5
@@ -135,3 +139,17 @@ class NearTags:
 def near_tags(closers: tuple[str, ...], openers: tuple[str, ...], at_lines: bool = False) -> NearTags:
     """One for each format."""
     return NearTags(closers, openers, at_lines)
+
+
+def is_near(text: str, word: str) -> bool:
+    """Whether `text` is `word` but for one character at most."""
+    if abs(len(text) - len(word)) > 1:
+        return False
+    at = next((at for at, (a, b) in enumerate(zip(text, word, strict=False)) if a != b), len(word))
+    return text[at + 1 :] in (word[at:], word[at + 1 :]) or text[at:] == word[at + 1 :]
+
+
+def nearest(name: str, known: Mapping[str, Named]) -> Named | None:
+    """What one of the known names means, of which `name` is a misspelling; None unless it is exactly one."""
+    found = [value for word, value in known.items() if is_near(name, word)]
+    return found[0] if len(found) == 1 else None

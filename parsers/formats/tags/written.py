@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from parsers.dialect import Calls, Render
 from parsers.engine.spans import Span
-from parsers.formats.tags.call import Shape
+from parsers.formats.tags.call import NO_KEY, Shape
 from parsers.literals.writer import RawWriter
 
 
@@ -51,7 +51,9 @@ class Tags:
         around = "".join(shape.around[:1])
         text = f"{around}{writer.raw(value)}{around}"
         shape.near.check(text, shape.parameter_end)
-        name = f"{shape.quote}{writer.key(key)}{shape.quote}"
+        if NO_KEY.search(writer.key(key)):
+            raise ValueError(f"{key!r:.40} cannot be the name of an argument in a tag")
+        name = f"{shape.quote}{key}{shape.quote}"
         return f"{shape.parameter}{name}{said}>{text}{shape.parameter_end}{self.newline}"
 
     @property
