@@ -9,8 +9,10 @@ from json.encoder import encode_basestring as quote_json
 from typing import Any
 
 from parsers.engine.emitter import Emitter
+from parsers.engine.faults import Fault
 from parsers.engine.source import Source
 from parsers.engine.tools import Tool
+from parsers.events import Reason
 
 _CONSTANTS = {True: "true", False: "false", None: "null"}
 
@@ -27,8 +29,8 @@ class CallWriter:
     """
 
     __slots__ = (
-        "_held", "_separator", "_tools", "arguments", "by_schema", "emit", "index", "name", "repaired",
-        "source", "tool",
+        "_held", "_separator", "_tools", "arguments", "by_schema", "emit", "index", "name", "only_declared",
+        "repaired", "source", "tool",
     )  # fmt: skip
 
     def __init__(
@@ -38,6 +40,7 @@ class CallWriter:
         self.emit = emit
         self.by_schema = by_schema
         self.name: str | None = None
+        self.only_declared = False  # the call stands behind a fault: any other name is a piece of one (slip 26)
         self.tool: Tool | None = None  # set with the name, if the tool is declared
         self.index: int | None = None  # set with the name
         self.arguments: dict[str, Any] = {}
@@ -98,9 +101,11 @@ class CallWriter:
         return bool(self._tools)
 
     def start(self, name: str) -> None:
-        """The name is known: open the call."""
+        """The name is known: open the call. Raises Fault if it cannot be one."""
         self.name = name
         self.tool = self._tools.get(name)
+        if self.only_declared and self.tool is None:
+            raise Fault(Reason.NOT_A_CALL, final=True)
         self.index = self.emit.call_start(name, self.source.offset)
 
     def restart(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from parsers.engine.faults import Fault
 from parsers.engine.source import Reading
 from parsers.engine.spans import Span
 from parsers.engine.words import CONSTANTS, literal
-from parsers.engine.writer import CallWriter, json_text
+from parsers.engine.writer import NAME, CallWriter, json_text
 from parsers.events import Reason
 from parsers.literals.plain import MOST_DEPTH, plain_items, plain_members
 from parsers.literals.skipping import QUOTES, Passed, opening_quote, pass_literal
@@ -35,6 +35,7 @@ PREFIX_LETTERS = frozenset("rufRUF")
 STRING_STARTS = frozenset((*QUOTES, *PREFIX_LETTERS))
 """With which a quoted string may begin."""
 
+_BETWEEN_CALLS = re.compile(r"[\s,)\]]*")
 _NUMBER_STARTS = frozenset("0123456789+-.")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _JSON_WORD = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
@@ -52,12 +53,13 @@ CLOSERS = {"[": "]", "(": ")", "{": "}"}
 class Frame:
     """One open bracket. `keys` is True for a mapping, False for a sequence, None while undecided."""
 
-    __slots__ = ("closer", "items", "key", "keys", "mapping", "placeholder", "written")
+    __slots__ = ("closer", "items", "joined", "key", "keys", "mapping", "placeholder", "written")
 
     def __init__(self, opener: str) -> None:
         self.closer = CLOSERS[opener]
         self.keys: bool | None = False if opener == "[" else None
         self.items: list[Any] = []
+        self.joined = False  # an item is made of adjacent literals
         self.mapping: dict[str, Any] = {}
         self.written: dict[str, str] = {}  # bare numbers of the mapping, as they were written
         self.key: str | None = None  # the key whose value is being read
@@ -82,6 +84,8 @@ class LiteralReader:
     json_only = False
     """Whether what JSON does not have counts as repaired."""
     string_starts = STRING_STARTS
+    assigns: tuple[str, ...] = ("=",)
+    """What may stand between the name of an argument and its value."""
 
     def __init__(self, writer: CallWriter, span: Span, follows: Follows) -> None:
         """`span`: the markers of the block that the call stands in."""
@@ -91,6 +95,7 @@ class LiteralReader:
         self.follows = follows
         self.frames: list[Frame] = []
         self.adjacent_until = -1  # closing quotes up to this offset belong to a chain of adjacent literals
+        self.kinds: frozenset[str] | None = None  # the types that the argument being read may have
         self.word: str | None = None  # the last atom, if it was written without quotes
         self.written: dict[str, str] = {}  # the bare numbers of the mapping read last, as they were written
 
@@ -107,6 +112,7 @@ class LiteralReader:
     def argument(self, key: str, closer: str) -> Reading:
         """Read the value of `key` and look for what must follow it: a comma or `closer`, left unread."""
         writer, wrapper = self.writer, None
+        self.kinds = writer.kinds_of(key)
         opens = yield from self.source.space()
         if opens == "{" and writer.wraps(key) and writer.empty:
             wrapper = writer.hold()
@@ -256,6 +262,8 @@ class LiteralReader:
         if char not in (",", frame.closer) or not char:
             raise Fault(Reason.SYNTAX)
         if frame.keys is None and (char == "," or frame.closer == "}"):
+            if frame.joined:
+                raise Fault(Reason.SYNTAX)
             self._decide(frame, keys=False)
         if frame.keys:
             assert frame.key is not None
@@ -327,13 +335,19 @@ class LiteralReader:
         """`mode=fast`: a name in place of a value is its text, unless it would have to be evaluated."""
         if (yield from self.source.space()) not in (",", ")"):
             raise Fault(Reason.NOT_A_LITERAL)
+        return self.text_of(word)
+
+    def text_of(self, word: str) -> str:
+        """The text that a word in place of a value stands for. Raises Fault."""
         if word.lower() in ("nan", "inf", "infinity"):
             raise Fault(Reason.NOT_FINITE)
+        if self.kinds is not None and "string" not in self.kinds:
+            raise Fault(Reason.NOT_A_LITERAL)  # a misspelled constant: `exact=Tue` (slip 25)
         self.writer.repaired = True
         return word
 
     def _strings(self, start: int, prefix: str) -> Generator[None, None, str]:
-        """One literal, or adjacent ones, which are joined as in Python."""
+        """One literal, or adjacent ones, which are joined as in Python where they are an argument's value."""
         parts: list[str] = []
         source = self.source
         self.word = None
@@ -347,6 +361,7 @@ class LiteralReader:
                 self.span,
                 (start, prefix, quote),
                 self.fits_after,
+                self.is_torn,
                 self.writer.write,
                 json=self.json_escapes,
                 json_only=self.json_only,
@@ -355,6 +370,11 @@ class LiteralReader:
             self.writer.repaired |= string.repaired
             if source.offset >= self.adjacent_until:
                 break
+            # In a list or in JSON two strings side by side have lost their comma (slip 24).
+            if self.json_escapes or not all(frame.groups for frame in self.frames):
+                raise Fault(Reason.SYNTAX)
+            for frame in self.frames[-1:]:
+                frame.joined = True
             yield from source.space()
             start = source.offset
             prefix = (yield from source.run(WORD)).lower()
@@ -419,6 +439,63 @@ class LiteralReader:
             grouped = grouped and frame.groups
             source.pos += 1
         return (yield from self.follows(inner))
+
+    def is_torn(self) -> Generator[None, None, bool]:
+        """Whether what comes next looks like structure that one broken character keeps from fitting (slip 25).
+
+        Then the quote just read was most likely meant to close its string, which would swallow that structure
+        if it were read on. Looks ahead to the next quote at most; the caller goes back.
+        """
+        source = self.source
+        for frame in reversed(self.frames):
+            char = yield from source.space()
+            if char != frame.closer:
+                # `["a", b"]` has lost a quote, `["a" "b"]` a comma, which is another character in `["a"x "b"]`.
+                source.pos += char not in ("", ",", *QUOTES)
+                return char == "," or (yield from source.space()) in QUOTES
+            source.pos += 1
+        char = yield from source.space()
+        if char in QUOTES:
+            return True  # `a="x"" b="y"`: two quotes in a row
+        if char == ")":
+            return (yield from self._is_torn_call())
+        source.pos += 1
+        if char == ",":
+            if (yield from source.space()) in (",", "\\", *QUOTES):
+                return True  # `a="x",, b=1`, `a="x", "b=1`
+            name = yield from source.run(NAME)
+            if name and (yield from source.char()) in QUOTES:
+                return True  # `a="x", b"y"`: the equals sign is lost
+        else:  # `a="x" b=1`: the comma is lost, or `char` stands in its place
+            source.pos -= char.isalnum()
+            name = yield from source.run(NAME)
+        end = source.offset
+        char = yield from source.space()
+        if len(name) == 1 and source.offset > end:
+            yield from source.run(NAME)  # `a="x"n b=1`
+            char = yield from source.space()
+        elif char not in ("", *self.assigns, *QUOTES) and source.offset == end:
+            source.pos += 1  # `a="x", n}me=1`, `a="x", b>"y"`, `a="x", b1, c=2`
+            yield from source.space()
+            rest = yield from source.run(NAME)
+            if name and not rest and (yield from source.char()) in QUOTES:
+                return True
+            char = yield from source.space()
+        if char not in self.assigns:
+            return False
+        source.pos += 1
+        return (yield from source.char()) not in self.assigns  # `==` is a comparison
+
+    def _is_torn_call(self) -> Generator[None, None, bool]:
+        """The same where `)` comes next: `f(a="x")k g(b=1)`, `f(a="x"), n}me(b=1)`, `f(a="x") b=1)`."""
+        source = self.source
+        yield from source.run(_BETWEEN_CALLS)
+        name = yield from source.run(NAME)
+        char = yield from source.char()
+        if char not in ("", "(", *self.assigns, *QUOTES) and (len(name) == 1 or not char.isspace()):
+            source.pos += 1
+            name = yield from source.run(NAME)
+        return name != "" and (yield from source.space()) in ("(", *self.assigns)
 
     def starts_item(self, frame: Frame) -> Generator[None, None, bool]:
         """Whether what follows a comma can be the next item of `frame`."""
