@@ -13,6 +13,7 @@ from localagent.prompt.probe import ARGUMENTS, NAME, TOOL, Written, probe_calls
 from localagent.prompt.rendering import opens_reasoning
 from parsers import DIALECTS, Dialect
 from parsers.engine.spans import NOWHERE
+from parsers.formats.token_pairs import labelled
 
 _ENDS = {end for dialect in DIALECTS.values() for end in dialect.ends}
 _FAMILIES = {"lfm2": "lfm2", "smollm3": "smollm3"}
@@ -20,6 +21,8 @@ _FAMILIES = {"lfm2": "lfm2", "smollm3": "smollm3"}
 
 Only those are needed here whose chat templates show no calls.
 """
+_LABEL = re.compile(r"<tool_calls(:[^\s<>]+)>")
+"""A tag of Hunyuan's, with the label that a checkpoint appends to all of them."""
 _END = re.compile(f"{CONTROL.pattern}|{'|'.join(map(re.escape, sorted(_ENDS, key=len, reverse=True)))}")
 
 
@@ -42,11 +45,12 @@ def detect_dialect(
 
     If nothing fits, the dialect is `plain`, which reads no calls.
     """
+    dialects = (*DIALECTS.values(), *_labelled(special_tokens))
     written = tuple(probe_calls(template)) if template else ()
     if written:
-        best = max(_explanations(written), key=lambda read: read.merit, default=None)
+        best = max(_explanations(written, dialects), key=lambda read: read.merit, default=None)
         return DIALECTS["plain"] if best is None else _with_notation(best.dialect, best.notation)
-    likely = [dialect for dialect in DIALECTS.values() if _in_vocabulary(dialect, special_tokens)]
+    likely = [dialect for dialect in dialects if _in_vocabulary(dialect, special_tokens)]
     for family, name in _FAMILIES.items():
         known = DIALECTS.get(name)
         if known is not None and architecture.startswith(family) and (not likely or known in likely):
@@ -56,6 +60,14 @@ def detect_dialect(
     return max(found, key=lambda dialect: _spelled_out(dialect, special_tokens), default=DIALECTS["plain"])
 
 
+def _labelled(special_tokens: AbstractSet[str]) -> Iterator[Dialect]:
+    """The dialects of Hunyuan with the label of this vocabulary, if no dialect has that."""
+    known = {dialect.calls.open for dialect in DIALECTS.values() if dialect.calls}
+    for token in sorted(special_tokens - known):
+        if found := _LABEL.fullmatch(token):
+            yield from labelled(found[1])
+
+
 def _with_notation(dialect: Dialect, notation: str) -> Dialect:
     """The dialect, which writes in that notation unless another is asked for."""
     if notation == next(iter(dialect.renderers), notation):
@@ -63,10 +75,10 @@ def _with_notation(dialect: Dialect, notation: str) -> Dialect:
     return replace(dialect, renderers={notation: dialect.renderers[notation], **dialect.renderers})
 
 
-def _explanations(written: Iterable[Written]) -> Iterator[Explanation]:
+def _explanations(written: Iterable[Written], dialects: Iterable[Dialect]) -> Iterator[Explanation]:
     """How each dialect reads the call that was written, if it does."""
     for probed in written:
-        for dialect in DIALECTS.values():
+        for dialect in dialects:
             opened = opens_reasoning(dialect, probed.prompt)
             read = explain(probed.text, dialect, [TOOL], "reasoning" if opened else None)
             if read.calls == [(NAME, ARGUMENTS)] and not read.malformed and not _between_others(read):
@@ -96,6 +108,7 @@ def _markers(dialect: Dialect) -> set[str]:
     return {calls.open, calls.close} - {*dialect.ends, NOWHERE.close}
 
 
-def _spelled_out(dialect: Dialect, special_tokens: AbstractSet[str]) -> int:
-    """How many of the markers of its calls are special tokens."""
-    return sum(marker in special_tokens for marker in (*_markers(dialect), *dialect.inner))
+def _spelled_out(dialect: Dialect, special_tokens: AbstractSet[str]) -> tuple[int, int]:
+    """How many of the markers of its calls are special tokens, and how many of all."""
+    of_calls = sum(marker in special_tokens for marker in (*_markers(dialect), *dialect.inner))
+    return of_calls, sum(marker in special_tokens for marker in dialect.markers)

@@ -173,7 +173,11 @@ class MarkedTurn:
             elif marker in dialect.ends or dialect.spellings.get(marker) == "":
                 emit.markup(source.offset)
             else:
-                emit.malformed(source.text[start - source.base : source.pos], Reason.STRAY_END, source.offset)
+                rest = source.text[start - source.base :]
+                cut = source.ended and any(opener.startswith(rest) for opener in dialect.openers)
+                source.pos = len(source.text) if cut else source.pos  # a marker with which another begins
+                reason = Reason.TRUNCATED if cut else Reason.STRAY_END
+                emit.malformed(source.text[start - source.base : source.pos], reason, source.offset)
 
     def _unmarked(self) -> Reading:
         """Calls without markers, or a character that is content."""

@@ -136,9 +136,14 @@ class NearTags:
 
 
 @cache
-def near_tags(closers: tuple[str, ...], openers: tuple[str, ...], at_lines: bool = False) -> NearTags:
+def near_tags(
+    closers: tuple[str, ...],
+    openers: tuple[str, ...],
+    at_lines: bool = False,
+    others: tuple[str, ...] = (),
+) -> NearTags:
     """One for each format."""
-    return NearTags(closers, openers, at_lines)
+    return NearTags(closers, openers, at_lines, others)
 
 
 def is_near(text: str, word: str) -> bool:

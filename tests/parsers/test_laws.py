@@ -130,7 +130,7 @@ def test_any_output_keeps_the_laws(dialect, data):
 
 def resumes(table: Dialect, raw: str) -> bool:
     """Whether the output goes on with a header that the prompt has begun: it may be a call without a marker."""
-    return table.resumed != "" and raw.startswith(table.resumed)
+    return table.resumed != "" and raw.startswith((table.resumed, table.resumed.lstrip()))
 
 
 def check_nothing_is_taken_back(dialect: str, raw: str, at: int, given: dict[str, Any]) -> None:
@@ -160,7 +160,7 @@ def check_text_is_held_only_while_it_may_be_a_marker(dialect: str, raw: str) -> 
         called = any(isinstance(event, CallStart) for event in events)
         if called or any(m in raw[:count] for m in table.openers) or resumes(table, raw[:count]):
             break
-        if table.resumed.startswith(raw[:count]):
+        if any(resumed.startswith(raw[:count]) for resumed in (table.resumed, table.resumed.lstrip())):
             continue
         held = raw[end:count]
         assert not held or any(pattern.startswith(held) for pattern in with_spaces(dialect))
