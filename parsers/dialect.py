@@ -15,6 +15,10 @@ Inside = Literal["reasoning"]
 """The stretch that a prompt may leave open."""
 
 
+class InvalidDialect(ValueError):
+    """What is wrong with a file that describes a dialect, in one line."""
+
+
 class Grammar(Protocol):
     """A reader for a payload of calls."""
 

@@ -40,9 +40,7 @@ class CallWriter:
         self.emit = emit
         self.by_schema = by_schema
         self.name: str | None = None
-        self.only_declared = (
-            False  # the call stands behind a fault: any other name is a piece of one (slip 26)
-        )
+        self.only_declared = False  # the call follows a fault: any other name is a piece of one (slip 26)
         self.tool: Tool | None = None  # set with the name, if the tool is declared
         self.index: int | None = None  # set with the name
         self.arguments: dict[str, Any] = {}

@@ -16,3 +16,14 @@ DIALECTS: Mapping[str, Dialect] = {
     for dialect in family.ALL
 }
 """Every dialect by its name."""
+
+
+def dialect_named(name: str) -> Dialect:
+    """The dialect of that name or alias; capitals do not count. Raises ValueError, which lists the names."""
+    if name in DIALECTS:
+        return DIALECTS[name]
+    wanted = name.casefold()
+    for dialect in DIALECTS.values():
+        if wanted in map(str.casefold, (dialect.name, *dialect.aliases)):
+            return dialect
+    raise ValueError(f"no dialect {name!r}: there are {', '.join(sorted(DIALECTS))}")

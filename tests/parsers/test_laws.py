@@ -289,6 +289,8 @@ def check_what_stands_around_calls_is_kept(
     before, after, thought = data.draw(word | st.just("")), data.draw(word), data.draw(word)
     tail = [table.ends[0]] if table.ends and data.draw(st.booleans()) else []
     opened = [] if table.reasoning is None else [table.reasoning.open, thought, table.reasoning.close]
+    if not tail and not raw.endswith(table.markers):
+        after = f" {after}"  # a word glued to the brace of an object shows that it was closed too early
     turn = "".join([*opened, before, raw, *tail, after])
     events = read(dialect, split(turn, data.draw(cuts)), tools=declaring(calls))
     assert canonical(calls_of(events)) == canonical(calls)
