@@ -65,7 +65,7 @@ class PairShape:
     @property
     def near(self) -> NearTags:
         """What is nearly the tag behind a value, or the one in front of a key."""
-        return near_tags((self.value_end,), (self.key,), others=self.tags)
+        return near_tags((self.value_end,), (self.key,), others=(self.key_end,))
 
 
 GLM = PairShape()
