@@ -84,8 +84,8 @@ FUNCTION = Shape(
     slips=("<parameter=", "</function>"),
 )
 """Qwen3-Coder, and what follows it."""
-FUNCTION_INLINE = Shape("<function=", "</function>", "<parameter=", "</parameter>")
-"""Seed-OSS."""
+FUNCTION_INLINE = Shape("<function=", "</function>", "<parameter=", "</parameter>", around=("\n",))
+"""Seed-OSS, which writes no line ends around most values (slip 12)."""
 INVOKE = Shape("<invoke name=", "</invoke>", "<parameter name=", "</parameter>", quote='"')
 """MiniMax M2."""
 NAMED_FUNCTION = Shape(
@@ -159,10 +159,19 @@ class TagCall(RawCall):
             if end != shape.parameter:
                 yield from source.space()
                 end = yield from source.either((shape.call_end, shape.parameter))
-                if not end:
+                if not end and not (yield from self._is_left_open()):
                     raise Fault(Reason.SYNTAX)
+                if not end:
+                    return
                 continue
             end = yield from self._parameter()
+
+    def _is_left_open(self) -> Generator[None, None, bool]:
+        """Whether the block is closed behind whole arguments, and with it the call (slip 12)."""
+        habit = self._shape.call_end in self._shape.slips and bool(self.writer.arguments)
+        closed = habit and (yield from self.source.ahead((self._block.close,))) != ""
+        self.writer.repaired |= closed
+        return closed
 
     def opening(self) -> Generator[None, None, tuple[str, bool]]:
         """Read the rest of the opening tag: the name, and whether that took a repair. Raises Fault."""
