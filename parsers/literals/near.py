@@ -14,7 +14,7 @@ from typing import TypeVar
 
 Named = TypeVar("Named")
 
-_SPACE = frozenset(" \t\r\n\f\v")
+_SPACE = frozenset(" \t\r\n\f\v\u200b")  # the last is how DeepSeek says that a tag is none
 _PREFIX = 5
 """So much shows of most tags that they are none of the format's."""
 _SHORT = 10
@@ -144,6 +144,11 @@ def near_tags(
 ) -> NearTags:
     """One for each format."""
     return NearTags(closers, openers, at_lines, others)
+
+
+def looks_like(text: str, tag: str) -> bool:
+    """Whether `text` begins with what is nearly `tag`, its last character included."""
+    return any(text[length - 1] == tag[-1] for _, length in _Tag(tag).lengths(text, 0)[0])
 
 
 def is_near(text: str, word: str) -> bool:

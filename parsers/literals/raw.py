@@ -104,6 +104,9 @@ class RawCall:
     before = ""
     """The character in front of the text that may end the argument being read, "" if it is empty so far."""
 
+    bounds: tuple[str, ...] = ()
+    """The markers that end an argument as special tokens; any other token shows that it was never closed."""
+
     def __init__(self, context: Context) -> None:
         self.source = context.source
         self.writer = CallWriter(context.source, context.emit, context.tools)
@@ -231,7 +234,10 @@ class RawCall:
                 return piece, ""
             if end:
                 if ends.is_special(source, stop, end):
-                    raise Fault(Reason.UNCLOSED_STRING, balanced=False)
+                    if end not in self.bounds:
+                        raise Fault(Reason.UNCLOSED_STRING, balanced=False)
+                    source.pos += len(end)
+                    return "", end
                 exact = end in ends.bare
                 closes = yield from (self.closes(end) if exact else self.closes_nearly(end, tag))
                 source.pos += len(end)
