@@ -40,7 +40,9 @@ class CallWriter:
         self.emit = emit
         self.by_schema = by_schema
         self.name: str | None = None
-        self.only_declared = False  # the call stands behind a fault: any other name is a piece of one (slip 26)
+        self.only_declared = (
+            False  # the call stands behind a fault: any other name is a piece of one (slip 26)
+        )
         self.tool: Tool | None = None  # set with the name, if the tool is declared
         self.index: int | None = None  # set with the name
         self.arguments: dict[str, Any] = {}
