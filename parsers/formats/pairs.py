@@ -375,6 +375,7 @@ GLM45 = Dialect(
     shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=tool_call(PairsBlock),
     tags=GLM.tags,
+    aliases=("glm46",),
     renderers={"pairs": in_blocks(Pairs("\n"), RawWriter, inside="")},
 )
 GLM47 = Dialect(
@@ -387,6 +388,7 @@ GLM47 = Dialect(
     grammar=tool_call(PairsBlock),
     tags=GLM.tags,
     interrupts={"<tool_call>": ()},
+    aliases=("laguna", "poolside"),
     renderers={"pairs": in_blocks(Pairs(""), RawWriter, between="", inside="")},
 )
 

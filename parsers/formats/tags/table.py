@@ -48,6 +48,7 @@ QWEN3_CODER = Dialect(
     slips=(FUNCTION.call,),
     interrupts={"<tool_call>": (FUNCTION.call, "{"), FUNCTION.call: ()},
     cores={FUNCTION.call: ""},
+    aliases=("qwen3.5", "nemotron3", "step3.5"),
     renderers={"tags": in_blocks(Tags(FUNCTION), JsonContainers)},
 )
 SEED_OSS = Dialect(
@@ -79,6 +80,7 @@ FUNCTIONARY = Dialect(
     turn=MarkedTurn,
     grammar=_shaped(FUNCTION, LoneTagBlock),
     cores={_FUNCTION_CALL.open: "", _FUNCTION_CALL.close: ""},
+    aliases=("functionary3.1",),
     renderers={"object": render_functions(FUNCTION)},
 )
 """Functionary 3.1, and Llama 3.1 where it is given tools of the user's: an object in a tag."""
@@ -129,6 +131,7 @@ GIGACHAT35 = Dialect(
     grammar=_shaped(_GCML),
     slips=(_GCML.call,),
     cores=dict.fromkeys((_GCML_CALLS.open, _GCML_CALLS.close, _GCML.call), GCML),
+    aliases=("gigachat3.5",),
     renderers={"tags": in_one_block(Tags(_GCML, typed=True), RawWriter, before="\n\n")},
 )
 """GigaChat 3.5: DeepSeek's markup with a token of its own."""
