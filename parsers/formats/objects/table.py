@@ -103,7 +103,7 @@ _ANSWER = Span("<answer>", "</answer>")
 _RESPONSE = Span("<response>", "</response>")
 _FINAL = "[BEGIN FINAL RESPONSE]"
 """With which Apriel 1.6 ends its reasoning (slip 9)."""
-_GRANITE_WORDS: Mapping[str, Literal["open", "close"]] = {
+_GRANITE_PHRASES: Mapping[str, Literal["open", "close"]] = {
     "Here is my thought process:": "open",
     "Here's my thought process:": "open",
     "Here is my response:": "close",
@@ -164,8 +164,8 @@ HUNYUAN = Dialect(
     shown=("<tool_calls>", "</tool_calls>"),
     grammar=JsonBlock,
     answers=(_ANSWER,),
-    spellings={_FINAL: "close"},
-    cores=_words(THINK, _ANSWER, slips=(_FINAL,)),
+    phrases={_FINAL: "close"},
+    cores=_words(THINK, _ANSWER),
     aliases=("hunyuan-a13b", "apriel", "jamba", "minimax-m1"),
     renderers={"json": render_list},
 )
@@ -189,8 +189,8 @@ GRANITE3 = Dialect(
     grammar=JsonBlock,
     slips=("<tool_call>",),
     answers=(_RESPONSE,),
-    spellings=_GRANITE_WORDS,
-    cores=_words(THINK, _RESPONSE, slips=("<tool_call>", *_GRANITE_WORDS)),
+    phrases=_GRANITE_PHRASES,
+    cores=_words(THINK, _RESPONSE, slips=("<tool_call>",)),
     renderers={"json": render_open_list},
 )
 COMMAND_R7B = Dialect(
