@@ -117,10 +117,13 @@ class PairsCall(RawCall):
             return
         if not name or not NAME.fullmatch(name) or not (yield from source.char()):
             raise Fault(Reason.NOT_A_CALL)
-        if shape.separator:
-            yield from source.either((shape.separator,))
+        separated = (yield from source.either((shape.separator,))) != "" if shape.separator else False
         if (yield from source.space()) == "{":
-            self.writer.start(self._named(name))
+            name = self._named(name)
+            unsure = self.writer.any_declared() or not self._bare
+            if unsure and not separated and not self.writer.declares(name):
+                raise Fault(Reason.NOT_A_CALL)  # `json {"name": "f", "arguments": {}}` is no call of `json`
+            self.writer.start(name)
             arguments = ArgumentsCall(self._context, self._span, self._object_ends, self.writer)
             yield from self._object(arguments)
             return
