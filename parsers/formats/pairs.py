@@ -124,10 +124,13 @@ class PairsCall(RawCall):
             raise Fault(Reason.NOT_A_CALL)
         if not name:
             raise Fault(Reason.NOT_A_CALL)
-        if shape.separator:
-            yield from source.either((shape.separator,))
+        separated = (yield from source.either((shape.separator,))) != "" if shape.separator else False
         if (yield from source.space()) == "{":
-            self.start(self._named(name))
+            name = self._named(name)
+            unsure = self.writer.any_declared() or not self._bare
+            if unsure and not separated and not self.writer.declares(name):
+                raise Fault(Reason.NOT_A_CALL)  # `json {"name": "f", "arguments": {}}` is no call of `json`
+            self.start(name)
             arguments = ArgumentsCall(self._context, self._span, self._object_ends, self.writer)
             yield from self._object(arguments)
             return
@@ -459,6 +462,7 @@ GLM45 = Dialect(
     shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=tool_call(PairsBlock),
     tags=GLM.tags,
+    aliases=("glm46",),
     renderers={"pairs": in_blocks(Pairs("\n"), RawWriter, inside="")},
 )
 GLM47 = Dialect(
@@ -471,6 +475,7 @@ GLM47 = Dialect(
     grammar=tool_call(PairsBlock),
     tags=GLM.tags,
     interrupts={"<tool_call>": ()},
+    aliases=("laguna", "poolside"),
     renderers={"pairs": in_blocks(Pairs(""), RawWriter, between="", inside="")},
 )
 

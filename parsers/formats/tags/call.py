@@ -101,11 +101,12 @@ NAMED_FUNCTION = Shape(
 
 DSML = "\uff5cDSML\uff5c"
 """The token in the tags of DeepSeek's markup."""
+GCML = "\uff5cGCML\uff5c"
+"""The same in GigaChat's."""
 
 
-def dsml(space: str = "") -> Shape:
-    """DeepSeek's markup. `space`: what V4.1 writes behind the token."""
-    token = DSML + space
+def dsml(token: str = DSML) -> Shape:
+    """DeepSeek's markup. `token`: what stands in its tags."""
     return Shape(
         f"<{token}invoke name=",
         f"</{token}invoke>",
