@@ -72,9 +72,9 @@ def _end(context: Context, field: Field) -> Reading:
     if field.close is None:
         return
     start = source.offset
-    found = yield from Patterns(source, [field.close]).here()
+    found = yield from Patterns(source, (field.close,)).here()
     if found is None and (yield from source.space()):
-        found = yield from Patterns(source, [field.close]).here()
+        found = yield from Patterns(source, (field.close,)).here()
     if found is None and (yield from source.char()):
         source.rewind(start)
         emit.malformed("", Reason.MISSING_END, start)
@@ -88,7 +88,7 @@ def _read_objects(context: Context, field: Field, shape: ObjectCalls, opening: F
     others = () if close is None or dialect.calls is None else set(close.tokens) - {dialect.calls.close}
     inner = replace(context, dialect=replace(dialect, ends=(*dialect.ends, *others)))
     yield from _Objects(inner, shape, opening).read()
-    if close is not None and others and (yield from Patterns(context.source, [close]).here()):
+    if close is not None and others and (yield from Patterns(context.source, (close,)).here()):
         context.emit.markup(context.source.offset)
 
 

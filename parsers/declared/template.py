@@ -30,6 +30,7 @@ from typing import Literal as Exactly
 from parsers.dialect import InvalidDialect
 from parsers.patterns import (
     ANY,
+    SPACE,
     TAG,
     Choice,
     Group,
@@ -193,7 +194,7 @@ def _is_blank(node: Node) -> bool:
         case Literal(text):
             return not text.strip()
         case Repeat(OneOf(expression)) | OneOf(expression):
-            return expression == r"[\s]"
+            return expression == SPACE
     return False
 
 

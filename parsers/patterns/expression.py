@@ -15,6 +15,8 @@ _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v"}
 
 ANY = r"[\s\S]"
 """The class of every character."""
+SPACE = r"[\s]"
+"""The class of white space."""
 
 
 class InvalidPattern(ValueError):

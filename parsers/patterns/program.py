@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
 from parsers.patterns.expression import (
+    SPACE,
     Choice,
     Edge,
     Group,
@@ -53,21 +54,19 @@ class Step(NamedTuple):
     other: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """The program of an expression. `tokens` are the markers in it, whose places the source knows."""
+    """The program of an expression.
+
+    `tokens` are the markers in it, whose places the source knows. `first` is an expression for `re`, of the
+    characters with which a match may begin. `begins_with_token`: a match begins with a token, over white space.
+    """
 
     node: Node
     steps: tuple[Step, ...]
     tokens: tuple[str, ...]
-
-    @property
-    def first(self) -> str:
-        """An expression for `re`, of the characters with which a match may begin."""
-        reached = [self.steps[place] for place in self._reached(edges=True)]
-        found = {step.text for step in reached if step.op is Op.ONE}
-        found |= {re.escape(step.text[0]) for step in reached if step.op is Op.TOKEN}
-        return "|".join(sorted(found)) or "(?!)"
+    first: str
+    begins_with_token: bool
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -77,23 +76,7 @@ class Pattern:
     @property
     def matches_anywhere(self) -> bool:
         """Whether it matches without any text, and not only where the output begins or ends."""
-        return any(self.steps[place].op is Op.MATCH for place in self._reached(edges=False))
-
-    def _reached(self, *, edges: bool) -> set[int]:
-        """The places that are reached without reading anything. `edges`: also across those of the output."""
-        seen: set[int] = set()
-        places = [0]
-        while places:
-            place = places.pop()
-            if place in seen:
-                continue
-            seen.add(place)
-            step = self.steps[place]
-            if step.op is Op.FORK:
-                places += [step.next, step.other]
-            elif step.op is Op.SAVE or (edges and step.op in (Op.BEGIN, Op.END)):
-                places.append(step.next)
-        return seen
+        return any(step.op is Op.MATCH for step in _reached(self.steps, edges=False))
 
     def written(self, groups: Mapping[str, str]) -> str | None:
         """The shortest text that it matches with these groups, None if no single text is."""
@@ -107,7 +90,33 @@ def compile_pattern(node: Node, *, tokens: bool = True) -> Pattern:
     tags has its longest text as a marker.
     """
     writer = _Writer(node, tokens=tokens)
-    return Pattern(node, tuple(writer.steps), tuple(dict.fromkeys(writer.tokens)))
+    reached = _reached(writer.steps, edges=True)
+    first = {step.text for step in reached if step.op is Op.ONE}
+    first |= {re.escape(step.text[0]) for step in reached if step.op is Op.TOKEN}
+    return Pattern(
+        node,
+        tuple(writer.steps),
+        tuple(dict.fromkeys(writer.tokens)),
+        "|".join(sorted(first)) or "(?!)",
+        all(step.op is not Op.ONE or step.text == SPACE for step in reached),
+    )
+
+
+def _reached(steps: Sequence[Step], *, edges: bool) -> list[Step]:
+    """The steps that are reached without reading anything. `edges`: also across those of the output."""
+    seen: set[int] = set()
+    places = [0]
+    while places:
+        place = places.pop()
+        if place in seen:
+            continue
+        seen.add(place)
+        step = steps[place]
+        if step.op is Op.FORK:
+            places += [step.next, step.other]
+        elif step.op is Op.SAVE or (edges and step.op in (Op.BEGIN, Op.END)):
+            places.append(step.next)
+    return [steps[place] for place in sorted(seen)]
 
 
 class _Writer:

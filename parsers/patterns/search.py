@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from functools import cache
 from typing import NamedTuple
 
 from parsers.engine.source import Reading, Source
@@ -22,10 +23,10 @@ class Found(NamedTuple):
 class Patterns:
     """Several patterns that are looked for at once. Of matches at one place the longest counts."""
 
-    def __init__(self, source: Source, patterns: Iterable[Pattern]) -> None:
+    def __init__(self, source: Source, patterns: tuple[Pattern, ...]) -> None:
         self._source = source
-        self._patterns = tuple(patterns)
-        self._first = re.compile("|".join(["(?!)", *(pattern.first for pattern in self._patterns)]))
+        self._patterns = patterns
+        self._first = _any_of(tuple(pattern.first for pattern in patterns))
 
     def here(self) -> Generator[None, None, Found | None]:
         """Read the match that begins at the current offset, if there is one. The caller retains the text."""
@@ -59,6 +60,11 @@ class Patterns:
             if run.held is None:
                 hit = self._first.search(source.text, source.pos)
                 source.pos = len(source.text) if hit is None else hit.start()
+
+
+@cache
+def _any_of(expressions: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(("(?!)", *dict.fromkeys(expressions))))
 
 
 class _Run:
