@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any
 
 from parsers.collect import CallPart, collect
-from parsers.declared.template import Field, ObjectArguments, Template, read_template
+from parsers.declared.shapes import ObjectArguments
+from parsers.declared.template import Field, Template, read_template
 from parsers.declared.turn import DeclaredTurn, plan_of
 from parsers.declared.written import renderer, sample
 from parsers.dialect import Dialect, InvalidDialect
@@ -48,7 +49,7 @@ def _dialect(template: Template, special: frozenset[str] | None, end: str) -> Di
     ends = (() if outer is None or outer.close is None else outer.close.tokens) + ((end,) if end else ())
     inner = [token for field in template.fields for token in _tokens(field)]
     inner += template.frame.tokens if template.frame is not None else ()
-    calls = next(iter(template.of_kind("calls")), None)
+    calls = template.of_kind("calls")
     if calls is not None and isinstance(calls.shape, ObjectArguments) and calls.shape.quote:
         inner.append(calls.shape.quote)
     made = Dialect(
@@ -79,13 +80,13 @@ def _dialect(template: Template, special: frozenset[str] | None, end: str) -> Di
 
 
 def _span(field: Field) -> Span:
-    """What opens and closes a field: a token each, of reasoning the whole text, with which a prompt may end."""
-    texts = []
+    """What opens and closes a field: a token each; of reasoning the whole text, as prompts end with it."""
+    texts: list[str] = []
     for anchor, place in ((field.open, 0), (field.close, -1)):
         tokens = () if anchor is None else anchor.tokens
         whole = anchor.written({}) if anchor is not None and field.kind == "reasoning" else None
         texts.append(whole or (tokens[place] if tokens else NOWHERE.close))
-    return Span(*texts)
+    return Span(texts[0], texts[1])
 
 
 def _tokens(field: Field) -> tuple[str, ...]:

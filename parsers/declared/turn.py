@@ -1,8 +1,8 @@
 """A turn as a `response_template` describes it.
 
-Where no field is open, what opens one is looked for, and in reasoning only what closes it. The end of the output
-closes everything. Text outside of every field is content, though the template would drop it: nothing that a model
-wrote is lost. Content that has a field of its own is read like that, too, so that a call in it is a call.
+Where no field is open, what opens one is looked for, and in reasoning only what closes it. The end of the
+output closes everything. Text outside of every field is content, though the template would drop it: nothing
+that a model wrote is lost. Content that has a field of its own is read alike, so that a call in it is a call.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from parsers.declared.calls import read_calls
-from parsers.declared.template import Field, ObjectArguments, Template
+from parsers.declared.shapes import ObjectArguments
+from parsers.declared.template import Field, Template
 from parsers.dialect import Context, Inside
 from parsers.engine.emitter import Emitter
 from parsers.engine.source import Reading
@@ -39,8 +40,8 @@ class Plan:
 def plan_of(template: Template, ends: tuple[str, ...]) -> Plan:
     """The plan for turns that end with `ends`."""
     outer = next((field for field in template.fields if field.open is None), _OUTSIDE)
-    reasoning = next(iter(template.of_kind("reasoning")), None)
-    content = next((field for field in template.of_kind("content") if field is not outer), None)
+    reasoning = template.of_kind("reasoning")
+    content = template.of_kind("content")
     opens: list[tuple[Pattern, Action]] = [
         (field.open, field) for field in sorted(template.fields, key=_name) if field.open is not None
     ]
@@ -50,7 +51,7 @@ def plan_of(template: Template, ends: tuple[str, ...]) -> Plan:
     ]
     others: list[tuple[Pattern, Action]] = [*((frame, None) for frame in frames), *tokens]
     closing: list[tuple[Pattern, Action]] = []
-    if content is not None and content.close is not None:
+    if content is not None and content is not outer and content.close is not None:
         closing = [(content.close, outer)]
     # Any text may be the beginning of some openings: to look for those would keep all content waiting.
     prompt = [(pattern, action) for pattern, action in opens if pattern.begins_with_token]

@@ -59,7 +59,7 @@ class Pattern:
     """The program of an expression.
 
     `tokens` are the markers in it, whose places the source knows. `first` is an expression for `re`, of the
-    characters with which a match may begin. `begins_with_token`: a match begins with a token, over white space.
+    characters with which a match may begin. `begins_with_token`: it does, but for white space before it.
     """
 
     node: Node
@@ -86,8 +86,8 @@ class Pattern:
 def compile_pattern(node: Node, *, tokens: bool = True) -> Pattern:
     """The program of what `parse` or `literals` has read. Raises InvalidPattern.
 
-    `tokens`: whether the tags in it are markers, of which the source says where they stand. An expression without
-    tags has its longest text as a marker.
+    `tokens`: whether the tags in it are markers, of which the source says where they stand. If there are
+    none, the longest text in it is one.
     """
     writer = _Writer(node, tokens=tokens)
     reached = _reached(writer.steps, edges=True)

@@ -172,7 +172,7 @@ class _Thread(NamedTuple):
 
 
 class _Search:
-    """One pattern on its way through the text. `threads`: the preferred ones first, none once all is decided."""
+    """One pattern on its way through the text. `threads`: preferred ones first, none once all is decided."""
 
     def __init__(self, pattern: Pattern) -> None:
         self._steps = pattern.steps
