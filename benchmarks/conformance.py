@@ -61,17 +61,9 @@ FAILS: dict[str, tuple[str, Calls]] = {
     "gemma4/bug-ollama-18390-key-with-spaces": ("not read yet: a key with spaces", []),
     "gemma4/edge-values-key-with-space": ("not read yet: a key with spaces", []),
     "glm/glm47-missing-last-close-arg-value": ("not read yet: a value that the end of the call bounds", []),
-    "deepseek/vllm-v3-malformed-missing-call-tokens": (
-        "wants no call where only the two inner markers are missing: name, separator and object are complete",
-        [("get_weather", {"city": "Tokyo"})],
-    ),
     "llama/l4-truncated-missing-close-bracket": (
         "wants no call of a list that was cut off, of which the first call is complete",
         [("get_weather", {"city": "San Francisco"})],
-    ),
-    "mistral/vllm-v11-think-text": (
-        "wants <think> read as reasoning where the model's markers are [THINK]",
-        [],
     ),
 }
 """What the judge fails, why that stays, and the calls that are right in our eyes where it wants none."""

@@ -15,6 +15,7 @@ from localagent.prompt.rendering import opens_reasoning
 from parsers import DIALECTS, Dialect
 from parsers.custom import InvalidDialect, load_declared
 from parsers.engine.spans import NOWHERE
+from parsers.formats.token_pairs import labelled
 
 _ENDS = {end for dialect in DIALECTS.values() for end in dialect.ends}
 _FAMILIES = {"lfm2": "lfm2", "smollm3": "smollm3"}
@@ -22,6 +23,8 @@ _FAMILIES = {"lfm2": "lfm2", "smollm3": "smollm3"}
 
 Only those are needed here whose chat templates show no calls.
 """
+_LABEL = re.compile(r"<tool_calls(:[^\s<>]+)>")
+"""A tag of Hunyuan's, with the label that a checkpoint appends to all of them."""
 _END = re.compile(f"{CONTROL.pattern}|{'|'.join(map(re.escape, sorted(_ENDS, key=len, reverse=True)))}")
 
 
@@ -51,14 +54,15 @@ def detect_dialect(
 
     If nothing fits, the dialect is `plain`, which reads no calls.
     """
+    dialects = (*DIALECTS.values(), *_labelled(special_tokens))
     written = tuple(probe_calls(template)) if template else ()
     if written:
-        for dialects in (DIALECTS.values(), () if declared is None else (declared,)):
-            best = max(_explanations(written, dialects), key=lambda read: read.merit, default=None)
+        for candidates in (dialects, () if declared is None else (declared,)):
+            best = max(_explanations(written, candidates), key=lambda read: read.merit, default=None)
             if best is not None:
                 return _with_notation(best.dialect, best.notation)
         return DIALECTS["plain"]
-    likely = [dialect for dialect in DIALECTS.values() if _in_vocabulary(dialect, special_tokens)]
+    likely = [dialect for dialect in dialects if _in_vocabulary(dialect, special_tokens)]
     for family, name in _FAMILIES.items():
         known = DIALECTS.get(name)
         if known is not None and architecture.startswith(family) and (not likely or known in likely):
@@ -68,6 +72,14 @@ def detect_dialect(
         return declared
     found = mentioned or likely
     return max(found, key=lambda dialect: _spelled_out(dialect, special_tokens), default=DIALECTS["plain"])
+
+
+def _labelled(special_tokens: AbstractSet[str]) -> Iterator[Dialect]:
+    """The dialects of Hunyuan with the label of this vocabulary, if no dialect has that."""
+    known = {dialect.calls.open for dialect in DIALECTS.values() if dialect.calls}
+    for token in sorted(special_tokens - known):
+        if found := _LABEL.fullmatch(token):
+            yield from labelled(found[1])
 
 
 def declared_in(path: Path) -> Dialect | None:
@@ -122,6 +134,7 @@ def _markers(dialect: Dialect) -> set[str]:
     return {calls.open, calls.close} - {*dialect.ends, NOWHERE.close}
 
 
-def _spelled_out(dialect: Dialect, special_tokens: AbstractSet[str]) -> int:
-    """How many of the markers of its calls are special tokens."""
-    return sum(marker in special_tokens for marker in (*_markers(dialect), *dialect.inner))
+def _spelled_out(dialect: Dialect, special_tokens: AbstractSet[str]) -> tuple[int, int]:
+    """How many of the markers of its calls are special tokens, and how many of all."""
+    of_calls = sum(marker in special_tokens for marker in (*_markers(dialect), *dialect.inner))
+    return of_calls, sum(marker in special_tokens for marker in dialect.markers)

@@ -9,8 +9,12 @@ from json.encoder import encode_basestring as quote_json
 from typing import Any
 
 from parsers.engine.emitter import Emitter
+from parsers.engine.faults import Fault
 from parsers.engine.source import Source
 from parsers.engine.tools import Tool
+from parsers.events import Reason
+
+_CONSTANTS = {True: "true", False: "false", None: "null"}
 
 NAME = re.compile(r"[\w.\-]*")
 """Tool names: letters, digits, `_`, `.` and `-`."""
@@ -25,8 +29,8 @@ class CallWriter:
     """
 
     __slots__ = (
-        "_held", "_separator", "_tools", "arguments", "by_schema", "emit", "index", "name", "repaired",
-        "source", "tool",
+        "_held", "_separator", "_tools", "arguments", "by_schema", "complete", "emit", "index", "name",
+        "only_declared", "repaired", "source", "tool",
     )  # fmt: skip
 
     def __init__(
@@ -36,10 +40,12 @@ class CallWriter:
         self.emit = emit
         self.by_schema = by_schema
         self.name: str | None = None
+        self.only_declared = False  # the call follows a fault: any other name is a piece of one (slip 26)
         self.tool: Tool | None = None  # set with the name, if the tool is declared
         self.index: int | None = None  # set with the name
         self.arguments: dict[str, Any] = {}
         self.repaired = False
+        self.complete: int | None = None  # where the arguments end, if that is not where the call does
         self._tools = tools
         self._separator = ""
         self._held: list[str] | None = None
@@ -96,9 +102,11 @@ class CallWriter:
         return bool(self._tools)
 
     def start(self, name: str) -> None:
-        """The name is known: open the call."""
+        """The name is known: open the call. Raises Fault if it cannot be one."""
         self.name = name
         self.tool = self._tools.get(name)
+        if self.only_declared and self.tool is None:
+            raise Fault(Reason.NOT_A_CALL, final=True)
         self.index = self.emit.call_start(name, self.source.offset)
 
     def restart(self) -> dict[str, Any]:
@@ -130,7 +138,7 @@ class CallWriter:
     def finish(self, end: int) -> None:
         """The call, which ends at `end`, is complete."""
         assert self.name is not None
-        self.emit.json("}", end)
+        self.emit.json("}", end if self.complete is None else self.complete)
         self.emit.call_end(self.name, self.arguments, self.repaired, end)
 
     # -- what the schema says -------------------------------------------------------------------------
@@ -154,4 +162,11 @@ class CallWriter:
 
 def json_text(value: Any) -> str:
     """A value as JSON text, as the readers here write it."""
-    return repr(value) if type(value) is int else json.dumps(value, ensure_ascii=False)
+    kind = type(value)
+    if kind is str:
+        return quote_json(value)
+    if kind is int or kind is float:  # finite, since no reader lets another through
+        return repr(value)
+    if value is True or value is False or value is None:
+        return _CONSTANTS[value]
+    return json.dumps(value, ensure_ascii=False)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from parsers.dialect import Dialect
-from parsers.formats import gemma, harmony, kimi_k3, named, pairs
+from parsers.formats import gemma, harmony, kimi_k3, minimax_m3, muse, named, pairs, token_pairs
 from parsers.formats.lists import table as lists
 from parsers.formats.objects import table as objects
 from parsers.formats.tags import table as tags
 
 DIALECTS: Mapping[str, Dialect] = {
     dialect.name: dialect
-    for family in (lists, objects, tags, pairs, named, harmony, gemma, kimi_k3)
+    for family in (lists, objects, tags, pairs, token_pairs, named, harmony, gemma, kimi_k3, minimax_m3, muse)
     for dialect in family.ALL
 }
 """Every dialect by its name."""

@@ -162,10 +162,7 @@ class GemmaReader(JsonReader):
         """A single word without the tokens around it is its text."""
         if (yield from self.source.space()) not in (",", "}"):
             raise Fault(Reason.NOT_A_LITERAL)
-        if word.lower() in ("nan", "inf", "infinity"):
-            raise Fault(Reason.NOT_FINITE)
-        self.writer.repaired = True
-        return word
+        return self.text_of(word)
 
     def at_quote(self) -> Generator[None, None, bool]:
         """Whether the quote token comes next."""

@@ -20,7 +20,7 @@ from parsers.engine.spans import Span
 from parsers.engine.turn import MarkedTurn, Stops
 from parsers.engine.writer import NAME
 from parsers.events import Reason
-from parsers.formats.named import NamedBlock, by_template
+from parsers.formats.named import NamedBlock, by_template, tool_behind
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 END, RETURN, CALL = "<|end|>", "<|return|>", "<|call|>"
@@ -38,26 +38,26 @@ _WORDS = ("assistant", "analysis", "commentary", "final", "json", "code")
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a header says. `tools`: its recipients, which are two only by mistake. `words`: all the rest."""
+    """What a header says. `recipients`: tools, which are two only by mistake. `words`: all the rest."""
 
     role: str
     channel: str
-    tools: tuple[str, ...]
+    recipients: tuple[str, ...]
     words: tuple[str, ...]
 
     @classmethod
     def of(cls, stretches: list[tuple[str, str]]) -> Header:
         """A header from its markers, each with the text behind it. The first channel counts."""
-        tools: dict[str, None] = {}
+        recipients: dict[str, None] = {}
         firsts: dict[str, str] = {}
         words: list[str] = []
         for marker, text in stretches:
             found = _TO.sub("", text).split()
             words += found
             firsts.setdefault(marker, found[0] if found else "")
-            tools |= dict.fromkeys(name.removeprefix(_NAMESPACE) for name in _TO.findall(text))
-        names = tuple(name for name in tools if name not in _PEOPLE)
-        return cls(firsts.get(START, ""), firsts.get(CHANNEL, ""), names, tuple(words))
+            recipients |= dict.fromkeys(_TO.findall(text))
+        tools = tuple(name for name in recipients if name not in _PEOPLE)
+        return cls(firsts.get(START, ""), firsts.get(CHANNEL, ""), tools, tuple(words))
 
     @property
     def is_own(self) -> bool:
@@ -67,7 +67,9 @@ class Header:
     @property
     def is_plain(self) -> bool:
         """Whether nothing is lost without the header, even if its last word is cut."""
-        return not self.tools and all(any(known.startswith(word) for known in _WORDS) for word in self.words)
+        return not self.recipients and all(
+            any(known.startswith(word) for known in _WORDS) for word in self.words
+        )
 
 
 class HarmonyTurn(MarkedTurn):
@@ -121,30 +123,42 @@ class HarmonyTurn(MarkedTurn):
         start = source.offset
         source.keep_from(start)
         header = yield from self._header()
-        complete = yield from source.marker((MESSAGE,))
-        source.pos += len(complete)
-        if complete or (header.tools and (yield from source.marker((CALL,)))):
+        if (yield from source.marker((MESSAGE,))):
+            source.pos += len(MESSAGE)
             yield from self._body(header, start)
         elif header.is_plain:
             emit.markup(source.offset)
-        else:
+        else:  # without its end it is no header, and so announces no call (slips 2, 22)
             ended = not (yield from source.char())
             raw = source.since(start)
-            name = header.tools[0] if len(header.tools) == 1 and not raw.endswith(header.tools[0]) else None
-            emit.malformed(raw, Reason.TRUNCATED if ended else Reason.SYNTAX, source.offset, name)
+            cut = not header.recipients or raw.endswith(header.recipients[-1])
+            name = None if cut or len(header.recipients) > 1 else self._tool(header.recipients[0])
+            emit.malformed(raw, Reason.TRUNCATED if ended else Reason.SYNTAX, source.offset, name or None)
         source.keep_from(None)
+
+    def _tool(self, recipient: str) -> str:
+        """The tool that a recipient names, "" if it is none (slip 22)."""
+        tools = self._context.tools
+        name = recipient.removeprefix(_NAMESPACE)
+        if name not in tools and (found := tool_behind(_NAMESPACE, recipient, tools)):
+            return found
+        return name if name != recipient or name in tools else ""
 
     def _header(self) -> Generator[None, None, Header]:
         """Read up to the marker that ends or breaks off the header, or to the end of the output."""
         source = self._source
         stretches: list[tuple[str, str]] = []
         marker = yield from source.marker((START, CHANNEL))
-        source.pos += len(marker)
         while marker or not stretches:
+            begin = source.offset
+            source.pos += len(marker)
             text = yield from self._words()
+            header = Header.of(stretches)
+            if marker == CHANNEL and header.recipients and not text.startswith(header.channel):
+                source.rewind(begin)  # a second channel: the call was cut off here, the next message begins
+                break
             stretches.append((marker or START, text))
             marker = yield from source.marker((CHANNEL, CONSTRAIN))
-            source.pos += len(marker)
         return Header.of(stretches)
 
     def _words(self) -> Generator[None, None, str]:
@@ -163,10 +177,11 @@ class HarmonyTurn(MarkedTurn):
 
     def _body(self, header: Header, start: int) -> Reading:
         """Read the message that the header announces. `start`: where the header began."""
-        if not header.is_own or len(header.tools) > 1:
+        tools = [self._tool(recipient) for recipient in header.recipients]
+        if not header.is_own or len(tools) > 1 or "" in tools:
             yield from _Foreign(self._context).keep(start)
-        elif header.tools:
-            yield from _Arguments(self._context, header.tools[0]).read_behind(start)
+        elif tools:
+            yield from _Arguments(self._context, tools[0], header.recipients[0]).read_behind(start)
         else:
             self._emit.markup(self._source.offset)
             self._source.keep_from(None)
@@ -189,15 +204,17 @@ class _Message(NamedBlock):
     """A message that is no text, behind its header."""
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context, Span(START, CALL), (CALL, END, RETURN, START, CHANNEL))
+        # In a string, too, another message shows that this one was cut off (slip 2).
+        super().__init__(context, Span(CHANNEL, START), (CALL, END, RETURN, START, CHANNEL))
 
 
 class _Arguments(_Message):
     """A message that is a call."""
 
-    def __init__(self, context: Context, name: str) -> None:
+    def __init__(self, context: Context, name: str, recipient: str) -> None:
         super().__init__(context)
         self._name = name
+        self.renamed = recipient not in (name, f"{_NAMESPACE}{name}")
 
     def name(self) -> Generator[None, None, str]:
         """See `NamedBlock`. It stood in the header."""
@@ -222,7 +239,7 @@ class _Arguments(_Message):
 
 
 class _Foreign(_Message):
-    """A message that is not the model's, or goes to two recipients."""
+    """A message that is not the model's, or goes to two recipients, or to one that is no function."""
 
     def keep(self, start: int) -> Reading:
         """Keep all of it. `start`: where its header began."""

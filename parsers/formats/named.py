@@ -8,7 +8,7 @@ behind it is often a stop token, which is not printed. What an object may look l
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 from dataclasses import replace
 
 from parsers.dialect import Calls, Context, Dialect, Render
@@ -21,6 +21,7 @@ from parsers.events import Reason
 from parsers.formats.lists.block import ListBlock
 from parsers.formats.objects.block import JsonBlock
 from parsers.formats.objects.calls import LooseJsonCall
+from parsers.literals.skipping import QUOTES
 from parsers.literals.values import MAX_DEPTH
 from parsers.literals.writer import JSON, Writer
 
@@ -28,7 +29,11 @@ _FENCE = "```"
 _FENCED_END = re.compile(r"[\s`]*")
 _CLOSERS = re.compile(r"[}\]]*")
 _KIMI_ID = re.compile(r"[\w.\-:]*")
+_KIMI_PREFIX = "functions."
 _KIMI_NAME = re.compile(r"(?:functions\.)?([\w.\-]+?)(?::\d+)?")
+_KIMI_DOCUMENTED = re.compile(r"functions\.[\w.\-]+:\d+")
+_KIMI_NUMBER = re.compile(r"[:_.]?\d+\Z")
+_DEEPSEEK_KIND = "function"
 _MISTRAL_ID = re.compile(r"[\w\-]*")
 
 
@@ -44,6 +49,7 @@ class NamedCall(LooseJsonCall):
         name = yield from self._block.name()
         if not NAME.fullmatch(name) or not name:
             raise Fault(Reason.NOT_A_CALL)
+        self.writer.repaired |= self._block.renamed
         self.writer.start(name)
         yield from self._block.arguments(self)
 
@@ -60,6 +66,7 @@ class NamedBlock(ListBlock):
         self.closes = closes
         self.opened = True  # the call has its opening marker
         self.fenced = False  # the arguments stand in a Markdown fence
+        self.renamed = False  # the name stands there in a way that the format does not have
         self._terminators = (span.open, span.close, *closes, *self.ends)
 
     def name(self) -> Generator[None, None, str]:
@@ -137,9 +144,8 @@ class NamedBlock(ListBlock):
         return not inner or (yield from self.ends_here())
 
     def confirm(self) -> Reading:
-        """An object is complete with its own brace."""
-        return
-        yield
+        """An object is complete with its own brace, unless that was one too early."""
+        yield from self.bounded((*QUOTES, ":", ","))
 
     def skip_element(self, closers: list[str]) -> Generator[None, None, bool]:
         """Nothing separates two calls but markers."""
@@ -234,10 +240,24 @@ class KimiSection(Section):
 
     def name(self) -> Generator[None, None, str]:
         """See `NamedBlock`. The prefix and the number may be missing."""
-        name = yield from self.word(_KIMI_ID)
+        id_ = yield from self.word(_KIMI_ID)
         yield from self.separator(self.behind_name)
-        found = _KIMI_NAME.fullmatch(name)
-        return found[1] if found else ""
+        tools = self.context.tools
+        found = _KIMI_NAME.fullmatch(id_)
+        name = found[1] if found else ""
+        self.renamed = False
+        if not tools or name in tools:
+            return name
+        # `functions_Bash_2` and the like mean the declared tool (slip 4); what means none, or more than one,
+        # and is not as documented either, is no call.
+        unnumbered = _KIMI_NUMBER.sub("", id_)
+        meant = {tool_behind(_KIMI_PREFIX, each, tools) for each in (id_, unnumbered)} - {""}
+        if unnumbered in tools:
+            meant.add(unnumbered)
+        if len(meant) == 1:
+            self.renamed = True
+            return meant.pop()
+        return name if not meant and _KIMI_DOCUMENTED.fullmatch(id_) else ""
 
 
 class DeepSeekSection(Section):
@@ -245,12 +265,49 @@ class DeepSeekSection(Section):
 
     def name(self) -> Generator[None, None, str]:
         """See `NamedBlock`. Distilled models mix the two layouts."""
+        tools = self.context.tools
+        self.renamed = False
         name = yield from self.word()
-        if (yield from self.separator(self.behind_name)) and name in ("", "function"):
+        if not (yield from self.separator(self.behind_name)):
+            if name in tools or not name.startswith(_DEEPSEEK_KIND):
+                return name
+            self.renamed = True  # the name is glued to the word in front of it (slip 3)
+            name = name.removeprefix(_DEEPSEEK_KIND)
+            return name if name in tools else ""
+        if name in ("", _DEEPSEEK_KIND):
             fallback = name
             name = yield from self.word()
             if not name and (yield from self.source.char()) == "{":
                 name = fallback  # a tool of that name
+        return name
+
+    def confirm(self) -> Reading:
+        """See `NamedBlock`. A call has at least one of its two markers (slip 19)."""
+        yield from super().confirm()
+        source = self.source
+        end = source.offset
+        yield from source.run(_FENCED_END)
+        if not self.opened and not (yield from self.at_marker((self.span.close,))):
+            raise Fault(Reason.NOT_A_CALL, final=True)
+        source.rewind(end)
+
+
+class SolarSection(Section):
+    """An id, a marker, `f`, a separator and its arguments. The id may be missing."""
+
+    def __init__(
+        self, context: Context, span: Span, behind_id: str, separator: str, closes: tuple[str, ...]
+    ) -> None:
+        super().__init__(context, span, separator, closes)
+        self._behind_id = behind_id
+
+    def name(self) -> Generator[None, None, str]:
+        """See `NamedBlock`."""
+        yield from self.word()
+        if not (yield from self.passed(self._behind_id)):
+            raise Fault(Reason.SYNTAX)
+        name = yield from self.word()
+        yield from self.separator(self.behind_name)
         return name
 
 
@@ -286,6 +343,24 @@ class MistralBlock(NamedBlock):
             yield from self.word(_MISTRAL_ID)
         yield from self.separator("[ARGS]")
         return name
+
+
+def tool_behind(prefix: str, word: str, tools: Collection[str]) -> str:
+    """The declared tool whose name follows `prefix` in `word`, "" unless there is exactly one.
+
+    One edit of the prefix is allowed: that is how far a slip of the model goes.
+    """
+    fitting = [name for name in tools if word.endswith(name) and one_edit(word.removesuffix(name), prefix)]
+    return fitting[0] if len(fitting) == 1 else ""
+
+
+def one_edit(text: str, other: str) -> bool:
+    """Whether the two are equal but for one character lost, added or changed."""
+    same = next((at for at, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), None)
+    if same is None:
+        return abs(len(text) - len(other)) <= 1
+    rest, due = text[same:], other[same:]
+    return rest[1:] == due or rest == due[1:] or rest[1:] == due[1:]
 
 
 def by_template(call: str, between: str = "", around: Span = NOWHERE, depth: int = MAX_DEPTH) -> Render:
@@ -403,4 +478,33 @@ KIMI_K2 = Dialect(
 )
 """Kimi K2 and K2-Thinking. No draft holds the section's marker, so it ends a reasoning left open."""
 
-ALL = (MISTRAL, DEEPSEEK_V3, DEEPSEEK_V31, KIMI_K2)
+_SOLAR_CALLS = Span("<|tool_calls|>", "<|calls|>")
+_SOLAR_CALL = Span("<|tool_call:begin|>", "<|tool_call:end|>")
+_SOLAR_NAME, _SOLAR_ARGUMENTS = "<|tool_call:name|>", "<|tool_call:args|>"
+
+
+def _solar(context: Context) -> SolarSection:
+    return SolarSection(context, _SOLAR_CALL, _SOLAR_NAME, _SOLAR_ARGUMENTS, (_SOLAR_CALLS.close,))
+
+
+SOLAR_OPEN = Dialect(
+    name="solar-open",
+    reasoning=Span("<|think|>", "<|end|>"),
+    calls=_SOLAR_CALLS,
+    slips=(_SOLAR_CALL.open,),
+    inner=(_SOLAR_NAME, _SOLAR_ARGUMENTS, _SOLAR_CALL.close),
+    spellings={"<|end|>": ""},  # it ends an answer, too
+    ends=("<|flush|>", "<|end|>", "<|calls|>"),
+    turn=MarkedTurn,
+    grammar=_solar,
+    answers=(Span("<|begin|>assistant", "<|content|>"),),  # what each message of a turn begins with
+    cores={"<|begin|>assistant": "<|begin|>"},
+    renderers={
+        "json": by_template(
+            f"{_SOLAR_CALL.open}{{index}}{_SOLAR_NAME}{{name}}{_SOLAR_ARGUMENTS}{{arguments}}{_SOLAR_CALL.close}",
+            around=_SOLAR_CALLS,
+        )
+    },
+)
+
+ALL = (MISTRAL, DEEPSEEK_V3, DEEPSEEK_V31, KIMI_K2, SOLAR_OPEN)

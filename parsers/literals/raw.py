@@ -15,6 +15,7 @@ from parsers.engine.faults import Fault
 from parsers.engine.source import Source
 from parsers.engine.writer import CallWriter, json_text
 from parsers.events import Reason
+from parsers.literals.near import NearTags
 from parsers.literals.strings import whole_characters
 from parsers.literals.typed_text import (
     LONGEST_CONSTANT,
@@ -34,37 +35,60 @@ _BLANK = re.compile(r"[ \t]*")
 class Ends:
     """Texts that may end a raw argument, each with the white space that is part of it where it stands there.
 
-    `special`: the markers that end it only as special tokens; spelled in ordinary ones they are data.
+    `special`: the markers that end it only as special tokens; spelled in ordinary ones they are data. `near`:
+    the tags of which something similar does not pass for text either.
     """
 
-    def __init__(self, texts: Mapping[str, tuple[str, ...]], special: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        texts: Mapping[str, tuple[str, ...]],
+        special: tuple[str, ...] = (),
+        near: NearTags | None = None,
+    ) -> None:
         self.bare = {space + text: text for text, spaces in texts.items() for space in (*spaces, "")}
         self.special = special
+        self._near = near
         variants = sorted({*self.bare, *special}, key=len, reverse=True)
-        self._whole = re.compile("|".join(map(re.escape, variants)))
+        starts = [] if near is None else [near.starts]
+        self._stop = re.compile("|".join((*map(re.escape, variants), *starts)))
         self._first = re.compile(f"[{re.escape(''.join(sorted({text[0] for text in variants})))}]")
         self._longest = len(variants[0])
         self._beginnings = {text[:length] for text in variants for length in range(1, len(text))}
 
-    def find(self, source: Source) -> tuple[int, str]:
-        """Where in the window the next of them begins, and which it is; "" while that is undecided."""
-        text = source.text
-        found = self._whole.search(text, source.pos)
-        while found and not (found[0] in self.bare or self.is_special(source, found.start(), found[0])):
-            found = self._whole.search(text, found.start() + 1)
-        if found:
-            return found.start(), found[0]
+    def find(self, source: Source) -> tuple[int, str, str]:
+        """Where in the window the next of them begins, how it is written, and which it is.
+
+        "" for both while that is undecided.
+        """
+        text, near = source.text, self._near
+        undecided = len(text)
+        hit = self._stop.search(text, source.pos)
+        while hit:
+            start, found = hit.start(), hit[0]
+            if found in self.bare:
+                return start, found, self.bare[found]
+            if self.is_special(source, start, found):
+                return start, found, found
+            if near is not None:
+                similar = near.at(text, start, source.ended)
+                if similar is None:
+                    undecided = start
+                    break
+                length, tag = similar
+                if length:
+                    return start, text[start : start + length], tag
+            hit = self._stop.search(text, start + 1)
         if source.ended:
-            return len(text), ""
+            return len(text), "", ""
         hit = self._first.search(text, max(source.pos, len(text) - self._longest + 1))
         while hit and text[hit.start() :] not in self._beginnings:
             hit = self._first.search(text, hit.end())
-        return (hit.start() if hit else len(text)), ""
+        return min(hit.start() if hit else len(text), undecided), "", ""
 
     def skip(self, source: Source) -> Generator[None, None, str]:
         """Pass over everything up to the next of them, which is returned; "" at the end of the output."""
         while True:
-            source.pos, end = self.find(source)
+            source.pos, end, _ = self.find(source)
             if end or source.ended:
                 return end
             yield
@@ -117,6 +141,11 @@ class RawCall:
         What follows may be looked at. Raises Fault if neither can be said.
         """
         return True
+        yield
+
+    def closes_nearly(self, end: str, tag: str) -> Generator[None, None, bool]:
+        """As `closes`, for `end`, which is nearly `tag`. Raises Fault if nothing shows that it was meant."""
+        raise NotImplementedError
         yield
 
     def is_mentioned(
@@ -179,7 +208,7 @@ class RawCall:
         """The next piece of the text, or what ends it, which is read then. Raises Fault."""
         source = self.source
         while True:
-            stop, end = ends.find(source)
+            stop, end, tag = ends.find(source)
             if stop > source.pos:
                 piece = source.text[source.pos : stop]
                 self.before = piece[-1]
@@ -188,10 +217,11 @@ class RawCall:
             if end:
                 if ends.is_special(source, stop, end):
                     raise Fault(Reason.UNCLOSED_STRING, balanced=False)
-                closes = yield from self.closes(end)
+                exact = end in ends.bare
+                closes = yield from (self.closes(end) if exact else self.closes_nearly(end, tag))
                 source.pos += len(end)
                 if closes:
-                    return "", ends.bare[end]
+                    return "", tag
                 self.before = end[-1]
                 return end, ""
             if source.ended:

@@ -32,10 +32,16 @@ _NUMERIC = {
     kind: re.compile(rf"(?P<all>[0-9a-fA-F]{{{n}}})|[0-9a-fA-F]{{0,{n - 1}}}") for kind, n in _HEX.items()
 }
 _NUMERIC["N"] = re.compile(r"(?P<all>\{[A-Za-z0-9 -]{1,88}\})|(?:\{[A-Za-z0-9 -]{0,88})?")
+_BEFORE_OPENING = frozenset(("", *" \t\r\n([{=:,+"))
+"""What stands before a quote that opens rather than closes: `x.join(", ")`, `{"k":"v"}`; "" at the beginning."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 Fits = Callable[[bool], Generator[None, None, bool]]
 """Whether what follows `pos` fits after a closing quote; the argument: inner quotes have been seen."""
+FitsAtOnce = Callable[[], bool]
+"""Whether what is in sight shows without any doubt that what follows fits."""
+Torn = Callable[[], Generator[None, None, bool]]
+"""Whether what follows `pos` would fit but for one broken character."""
 Write = Callable[[str, int], None]
 """Takes a piece of JSON text and the offset up to which it accounts for the output."""
 
@@ -44,8 +50,8 @@ class String:
     """One string literal, from behind its opening quote to behind its closing one."""
 
     __slots__ = (
-        "_fits", "_held", "_held_from", "_high", "_inner", "_json", "_json_only", "_pair", "_parts",
-        "_prefix", "_quote", "_reopened", "_source", "_span", "_start", "_tail", "_verbatim", "_write",
+        "_fits", "_fits_at_once", "_held", "_held_from", "_high", "_inner", "_json", "_json_only", "_pair", "_parts",
+        "_prefix", "_quote", "_reopened", "_source", "_span", "_start", "_tail", "_torn", "_verbatim", "_write",
         "repaired",
     )  # fmt: skip
 
@@ -54,7 +60,8 @@ class String:
         source: Source,
         span: Span,
         opening: tuple[int, str, str],
-        fits: Fits,
+        fits: tuple[FitsAtOnce, Fits],
+        torn: Torn,
         write: Write,
         *,
         json: bool,
@@ -70,7 +77,8 @@ class String:
         self._start = start
         self._quote = quote
         self._prefix = prefix
-        self._fits = fits
+        self._fits_at_once, self._fits = fits
+        self._torn = torn
         self._write = write
         self._json = json
         self._json_only = json_only
@@ -119,7 +127,8 @@ class String:
     def _take(self, value: str) -> None:
         """Add `value`, read up to the current position."""
         self._tail = (self._tail + value)[-2:]
-        value, self._high = whole_characters(self._high + value)
+        if self._high or not value.isascii():
+            value, self._high = whole_characters(self._high + value)
         if self._held is not None:
             self._held.append(value)
         elif value:
@@ -150,13 +159,15 @@ class String:
         source = self._source
         quote = self._quote[0]
         start = source.offset
-        for _ in self._quote:
+        source.pos += 1
+        for _ in self._quote[1:]:
             if (yield from source.char()) != quote:
-                source.rewind(start)
-                source.pos += 1
+                source.rewind(start + 1)
                 self._take(quote)  # one or two quotes inside a triple-quoted string
                 return False
             source.pos += 1
+        if not self._inner and self._fits_at_once():
+            return True
         after = source.offset
         fits = yield from self._fits(self._inner)
         output_ended = source.ended and source.pos == len(source.text)
@@ -167,19 +178,19 @@ class String:
             return True
         if self._reopened:
             raise self._abandon(Reason.UNCLOSED_STRING)
-        follower = yield from source.char()
-        source.rewind(start + 1)
-        self._inner_quote(quote, follower)
-        return False
-
-    def _inner_quote(self, quote: str, follower: str) -> None:
         before = self._tail[-1:]
+        follower = yield from source.char()
         apostrophe = quote == "'" and before.isalnum() and follower.isalnum()
+        # A quote that opens or ends a pair of inner quotes is text, whatever follows it.
+        if not (apostrophe or self._pair or before in _BEFORE_OPENING) and (yield from self._torn()):
+            raise self._abandon(Reason.AMBIGUOUS_QUOTE)
+        source.rewind(start + 1)
         if not apostrophe:
             lone_prefix = before.lower() in PREFIXES and not self._tail[:-1].isalnum()
             self._pair = not self._pair and (not before.isalnum() or lone_prefix)
         self._inner = self._verbatim = self.repaired = True
         self._take(quote)
+        return False
 
     def _marker(self) -> Reading:
         """A marker in the text: data, unless it is a special token or the string turns out not to close."""

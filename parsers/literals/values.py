@@ -19,9 +19,9 @@ from parsers.engine.faults import Fault
 from parsers.engine.source import Reading
 from parsers.engine.spans import Span
 from parsers.engine.words import CONSTANTS, literal
-from parsers.engine.writer import CallWriter, json_text
+from parsers.engine.writer import NAME, CallWriter, json_text
 from parsers.events import Reason
-from parsers.literals.plain import plain_items, plain_members
+from parsers.literals.plain import LEAST, MOST_DEPTH, plain_items, plain_members
 from parsers.literals.skipping import QUOTES, Passed, opening_quote, pass_literal
 from parsers.literals.strings import PREFIXES, String
 
@@ -35,6 +35,11 @@ PREFIX_LETTERS = frozenset("rufRUF")
 STRING_STARTS = frozenset((*QUOTES, *PREFIX_LETTERS))
 """With which a quoted string may begin."""
 
+_BETWEEN_CALLS = re.compile(r"[\s,)\]]*")
+# What follows a string that is plainly closed: a key, the value of a member, an item of a list.
+_COLON = re.compile(r"[ \t\r\n\f\v]*:")
+_NEXT_KEY = re.compile(r"""[ \t\r\n\f\v]*,[ \t\r\n\f\v]*["']""")
+_NEXT_ITEM = re.compile(r"""[ \t\r\n\f\v]*,[ \t\r\n\f\v]*["'\[{]""")
 _NUMBER_STARTS = frozenset("0123456789+-.")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _JSON_WORD = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
@@ -52,12 +57,13 @@ CLOSERS = {"[": "]", "(": ")", "{": "}"}
 class Frame:
     """One open bracket. `keys` is True for a mapping, False for a sequence, None while undecided."""
 
-    __slots__ = ("closer", "items", "key", "keys", "mapping", "placeholder", "written")
+    __slots__ = ("closer", "items", "joined", "key", "keys", "mapping", "placeholder", "written")
 
     def __init__(self, opener: str) -> None:
         self.closer = CLOSERS[opener]
         self.keys: bool | None = False if opener == "[" else None
         self.items: list[Any] = []
+        self.joined = False  # an item is made of adjacent literals
         self.mapping: dict[str, Any] = {}
         self.written: dict[str, str] = {}  # bare numbers of the mapping, as they were written
         self.key: str | None = None  # the key whose value is being read
@@ -82,6 +88,8 @@ class LiteralReader:
     json_only = False
     """Whether what JSON does not have counts as repaired."""
     string_starts = STRING_STARTS
+    assigns: tuple[str, ...] = ("=",)
+    """What may stand between the name of an argument and its value."""
 
     def __init__(self, writer: CallWriter, span: Span, follows: Follows) -> None:
         """`span`: the markers of the block that the call stands in."""
@@ -91,6 +99,7 @@ class LiteralReader:
         self.follows = follows
         self.frames: list[Frame] = []
         self.adjacent_until = -1  # closing quotes up to this offset belong to a chain of adjacent literals
+        self.kinds: frozenset[str] | None = None  # the types that the argument being read may have
         self.word: str | None = None  # the last atom, if it was written without quotes
         self.written: dict[str, str] = {}  # the bare numbers of the mapping read last, as they were written
 
@@ -107,6 +116,7 @@ class LiteralReader:
     def argument(self, key: str, closer: str) -> Reading:
         """Read the value of `key` and look for what must follow it: a comma or `closer`, left unread."""
         writer, wrapper = self.writer, None
+        self.kinds = writer.kinds_of(key)
         opens = yield from self.source.space()
         if opens == "{" and writer.wraps(key) and writer.empty:
             wrapper = writer.hold()
@@ -167,7 +177,9 @@ class LiteralReader:
                 else:
                     continue
             else:
-                value = yield from self.atom(char)
+                value = yield from (
+                    self._strings(self.source.offset, "") if char in QUOTES else self.atom(char)
+                )
             while len(self.frames) > base:
                 if not (yield from self._attach(value)):
                     break
@@ -178,16 +190,21 @@ class LiteralReader:
     def _plain(self, frame: Frame) -> None:
         """Read ahead what needs no thought; what is left is read as usual."""
         source = self.source
+        if len(source.text) - source.pos < LEAST:
+            return
         pieces: list[str] = []
+        nested = len(self.frames) + MOST_DEPTH <= MAX_DEPTH
         if frame.keys is False:
-            source.pos, python = plain_items(source.text, source.pos, frame.items.append, pieces.append)
+            source.pos, python = plain_items(
+                source.text, source.pos, frame.items.append, pieces.append, nested=nested
+            )
             self.no_json(python)
             if pieces:
                 self.writer.write("".join(pieces))
         elif frame.expects_key and source.text[source.pos : source.pos + 1] in QUOTES:
             before = len(frame.mapping)
             source.pos, frame.key, python = plain_members(
-                source.text, source.pos, frame.mapping, frame.written, pieces.append
+                source.text, source.pos, frame.mapping, frame.written, pieces.append, nested=nested
             )
             self.no_json(python)
             # A member makes two pieces; one whose key was there already makes the mapping no longer.
@@ -253,6 +270,8 @@ class LiteralReader:
         if char not in (",", frame.closer) or not char:
             raise Fault(Reason.SYNTAX)
         if frame.keys is None and (char == "," or frame.closer == "}"):
+            if frame.joined:
+                raise Fault(Reason.SYNTAX)
             self._decide(frame, keys=False)
         if frame.keys:
             assert frame.key is not None
@@ -295,11 +314,9 @@ class LiteralReader:
         source = self.source
         start = source.offset
         if char in QUOTES:
-            self.no_json(char != '"')
             return (yield from self._strings(start, ""))
         word = yield from source.run(WORD)
         if word.lower() in PREFIXES and (yield from source.char()) in QUOTES:
-            self.no_json()
             return (yield from self._strings(start, word.lower()))
         if not word:
             raise Fault(Reason.SYNTAX)
@@ -324,26 +341,38 @@ class LiteralReader:
         """`mode=fast`: a name in place of a value is its text, unless it would have to be evaluated."""
         if (yield from self.source.space()) not in (",", ")"):
             raise Fault(Reason.NOT_A_LITERAL)
+        return self.text_of(word)
+
+    def text_of(self, word: str) -> str:
+        """The text that a word in place of a value stands for. Raises Fault."""
         if word.lower() in ("nan", "inf", "infinity"):
             raise Fault(Reason.NOT_FINITE)
+        if self.kinds is not None and "string" not in self.kinds:
+            raise Fault(Reason.NOT_A_LITERAL)  # a misspelled constant: `exact=Tue` (slip 25)
         self.writer.repaired = True
         return word
 
     def _strings(self, start: int, prefix: str) -> Generator[None, None, str]:
-        """One literal, or adjacent ones, which are joined as in Python."""
+        """One literal, or adjacent ones, which are joined as in Python where they are an argument's value."""
         parts: list[str] = []
         source = self.source
         self.word = None
+        self.no_json(prefix != "" or source.text[source.pos] != '"')
         self.writer.write('"')
         while True:
             if "b" in prefix:
                 raise Fault(Reason.NOT_A_LITERAL)
-            quote = yield from opening_quote(source)
+            quote = source.text[source.pos]
+            if source.text[source.pos + 1 : source.pos + 2] in ("", quote):
+                quote = yield from opening_quote(source)  # it may be one of three
+            else:
+                source.pos += 1
             string = String(
                 source,
                 self.span,
                 (start, prefix, quote),
-                self.fits_after,
+                (self.fits_at_once, self.fits_after),
+                self.is_torn,
                 self.writer.write,
                 json=self.json_escapes,
                 json_only=self.json_only,
@@ -352,6 +381,11 @@ class LiteralReader:
             self.writer.repaired |= string.repaired
             if source.offset >= self.adjacent_until:
                 break
+            # In a list or in JSON two strings side by side have lost their comma (slip 24).
+            if self.json_escapes or not all(frame.groups for frame in self.frames):
+                raise Fault(Reason.SYNTAX)
+            for frame in self.frames[-1:]:
+                frame.joined = True
             yield from source.space()
             start = source.offset
             prefix = (yield from source.run(WORD)).lower()
@@ -359,6 +393,14 @@ class LiteralReader:
         return "".join(parts)
 
     # -- what fits after a closing quote ---------------------------------------------------------------
+
+    def fits_at_once(self) -> bool:
+        """Whether what is in sight shows without any doubt what `fits_after` says of most strings."""
+        if not self.frames:
+            return False
+        frame = self.frames[-1]
+        plain = _COLON if frame.expects_key else _NEXT_KEY if frame.keys else _NEXT_ITEM
+        return plain.match(self.source.text, self.source.pos) is not None
 
     def fits_after(self, inner: bool) -> Generator[None, None, bool]:
         """Whether what comes next shows that the quote just read closes its string.
@@ -416,6 +458,63 @@ class LiteralReader:
             grouped = grouped and frame.groups
             source.pos += 1
         return (yield from self.follows(inner))
+
+    def is_torn(self) -> Generator[None, None, bool]:
+        """Whether what comes next looks like structure that one broken character keeps from fitting (slip 25).
+
+        Then the quote just read was most likely meant to close its string, which would swallow that structure
+        if it were read on. Looks ahead to the next quote at most; the caller goes back.
+        """
+        source = self.source
+        for frame in reversed(self.frames):
+            char = yield from source.space()
+            if char != frame.closer:
+                # `["a", b"]` has lost a quote, `["a" "b"]` a comma, which is another character in `["a"x "b"]`.
+                source.pos += char not in ("", ",", *QUOTES)
+                return char == "," or (yield from source.space()) in QUOTES
+            source.pos += 1
+        char = yield from source.space()
+        if char in QUOTES:
+            return True  # `a="x"" b="y"`: two quotes in a row
+        if char == ")":
+            return (yield from self._is_torn_call())
+        source.pos += 1
+        if char == ",":
+            if (yield from source.space()) in (",", "\\", *QUOTES):
+                return True  # `a="x",, b=1`, `a="x", "b=1`
+            name = yield from source.run(NAME)
+            if name and (yield from source.char()) in QUOTES:
+                return True  # `a="x", b"y"`: the equals sign is lost
+        else:  # `a="x" b=1`: the comma is lost, or `char` stands in its place
+            source.pos -= char.isalnum()
+            name = yield from source.run(NAME)
+        end = source.offset
+        char = yield from source.space()
+        if len(name) == 1 and source.offset > end:
+            yield from source.run(NAME)  # `a="x"n b=1`
+            char = yield from source.space()
+        elif char not in ("", *self.assigns, *QUOTES) and source.offset == end:
+            source.pos += 1  # `a="x", n}me=1`, `a="x", b>"y"`, `a="x", b1, c=2`
+            yield from source.space()
+            rest = yield from source.run(NAME)
+            if name and not rest and (yield from source.char()) in QUOTES:
+                return True
+            char = yield from source.space()
+        if char not in self.assigns:
+            return False
+        source.pos += 1
+        return (yield from source.char()) not in self.assigns  # `==` is a comparison
+
+    def _is_torn_call(self) -> Generator[None, None, bool]:
+        """The same where `)` comes next: `f(a="x")k g(b=1)`, `f(a="x"), n}me(b=1)`, `f(a="x") b=1)`."""
+        source = self.source
+        yield from source.run(_BETWEEN_CALLS)
+        name = yield from source.run(NAME)
+        char = yield from source.char()
+        if char not in ("", "(", *self.assigns, *QUOTES) and (len(name) == 1 or not char.isspace()):
+            source.pos += 1
+            name = yield from source.run(NAME)
+        return name != "" and (yield from source.space()) in ("(", *self.assigns)
 
     def starts_item(self, frame: Frame) -> Generator[None, None, bool]:
         """Whether what follows a comma can be the next item of `frame`."""

@@ -39,7 +39,7 @@ TOOLS = [
     tool("get_weather", city="string", unit="string", days="integer"),
     tool("search", query="string", limit="integer", exact="boolean"),
     tool("set_timer", seconds="number", label="string"),
-    tool("read_file", path="string", lines={"type": "array", "items": {"type": "integer"}}),
+    tool("read_file", path="string", spans={"type": "array", "items": {"type": "number"}}),
     tool("run_code", code="string", options=STRINGS),
     tool("create_event", title="string", attendees=STRINGS, place=PLACE, notify="boolean"),
     tool(
@@ -50,13 +50,14 @@ TOOLS = [
     tool("update_settings", settings="object", dry_run="boolean"),
 ]
 PARIS: Call = ("get_weather", {"city": "Paris", "unit": "celsius", "days": 3})
+# Numbers in lists have points: to any reader, `[1,20]` without its comma is `[120]`, and `[1,]` has one item.
 CALLS: list[list[Call]] = [
     [PARIS],
     [("ping", {})],
     [PARIS, ("get_weather", {"city": "Rio de Janeiro", "unit": "kelvin", "days": 10})],
     [("search", {"query": "best cafés, open now", "limit": 5, "exact": True}), ("ping", {}), PARIS],
     [("set_timer", {"seconds": -2.5, "label": "it's tea"})],
-    [("read_file", {"path": "/tmp/notes 2.txt", "lines": [1, 20, 300]})],
+    [("read_file", {"path": "/tmp/notes 2.txt", "spans": [1.5, 20.25, 300.5]})],
     [("run_code", {"code": 'a = {"x": [1]}\nprint("it\'s", a)', "options": ["-v", "--out=x.txt"]})],
     [
         (
@@ -69,8 +70,8 @@ CALLS: list[list[Call]] = [
             },
         )
     ],
-    [("plot", {"points": [[0, 1], [2, -3.5], []], "title": "y = f(x)"})],
-    [("update_settings", {"settings": {"theme": {"dark": True}, "sizes": [1, 2], "note": None}, "dry_run": True})],
+    [("plot", {"points": [[0.5, 1.25], [2.5, -3.75], []], "title": "y = f(x)"})],
+    [("update_settings", {"settings": {"theme": {"dark": True}, "sizes": [1.5, 2.5], "note": None}, "dry_run": True})],
 ]  # fmt: skip
 
 
@@ -107,7 +108,9 @@ def misspelled(word: Any, right: Any) -> bool:
     numbers = (int, float)
     if isinstance(word, numbers) and isinstance(right, numbers) and bool not in (type(word), type(right)):
         return True
-    a, b = (json.dumps(each).strip('"').replace("\\", "").lower() for each in (word, right))
+    a, b = (
+        json.dumps(each, ensure_ascii=False).strip('"').replace("\\", "").lower() for each in (word, right)
+    )
     same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     a, b = a[same:], b[same:]
     return a[1:] == b[1:] or a[1:] == b or a == b[1:]

@@ -14,7 +14,7 @@ from parsers.dialect import Context
 from parsers.engine.driver import Block, Call
 from parsers.engine.faults import Fault
 from parsers.engine.source import Reading
-from parsers.engine.writer import NAME
+from parsers.engine.writer import NAME, CallWriter
 from parsers.events import Reason
 from parsers.formats.lists.pythonic import PythonicCall
 from parsers.formats.objects.calls import JsonCall
@@ -23,6 +23,8 @@ from parsers.literals.values import CLOSERS
 
 _FENCE = "```"
 _INFO = re.compile(r"[^\n\[{(<]*")
+_BOUNDS = ("", *",;)]}`")
+_CLOSED = re.compile(r"[\s}\]]*")
 _BLANK = re.compile(r"[ \t\r]*")
 _NO_BRACKET = re.compile(r"[^()\[\]{}'\"<,\n]*")
 
@@ -46,6 +48,9 @@ class ListBlock(Block):
         """Whether the calls stand in brackets."""
         self._body = self.start
         self.kept = False  # the call that ended the block was kept, and that says it all
+        self._writer: CallWriter | None = None  # of the call at hand
+        self.faulty = False  # something in the block was no call
+        self._torn_name = False  # the last element may be the beginning of the next one's name
 
     def read(self) -> Reading:
         """Read the block and what belongs to it; `source.pos` is behind it afterwards."""
@@ -83,13 +88,26 @@ class ListBlock(Block):
         self.emit.markup(source.offset)
         start = source.offset
         notation = self.json if char == "{" else self.pythonic
-        yield from self.read_call(notation(self.context, self.span, self.follows_call), start)
+        call = notation(self.context, self.span, self.follows_call)
+        self._writer = call.writer
+        call.writer.only_declared = self._torn_name  # of `[get_wea,her(...)]` nothing is a call (slip 25)
+        read = yield from self.read_call(call, start)
+        self._torn_name = not read and NAME.fullmatch(source.since(start).strip()) is not None
+
+    def read_call(self, call: Call, start: int) -> Generator[None, None, bool]:
+        """See `Block`. What is salvaged behind a fault is a declared tool (slip 26)."""
+        call.writer.only_declared |= self.faulty and call.writer.any_declared()
+        read = yield from super().read_call(call, start)
+        self.faulty = self.faulty or not read
+        return read
 
     def confirm(self) -> Reading:
         """A call is complete once a separator, the end of the list or a marker follows (policy 18)."""
         source = self.source
         start = source.offset
         char = yield from source.space()
+        if char == "," and (yield from self._goes_on()):
+            raise Fault(Reason.SYNTAX)
         if char in (",", "]"):
             return
         if not char or source.cut_marker(self.span.close) or (yield from self.at_marker(self.ends)):
@@ -98,6 +116,19 @@ class ListBlock(Block):
             return
         if self.bracketed or "\n" not in source.since(start):
             raise Fault(Reason.SYNTAX, balanced=False)
+
+    def _goes_on(self) -> Generator[None, None, bool]:
+        """Whether an argument of the call follows its bracket: `f(a=1), b=2)` has closed too early (slip 23)."""
+        source, writer = self.source, self._writer
+        if writer is None or writer.tool is None:
+            return False
+        start = source.offset
+        source.pos += 1
+        yield from source.space()
+        name = yield from source.run(NAME)
+        goes_on = (yield from source.space()) == "=" and name in writer.tool.types
+        source.rewind(start)
+        return goes_on and name not in writer.arguments
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
         """See `Block`; `source.pos` is at what follows the element, or at what ends the block."""
@@ -177,6 +208,24 @@ class ListBlock(Block):
             source.pos += len(piece)
         return True
 
+    def bounded(self, goes_on: tuple[str, ...] = (*QUOTES, ":")) -> Reading:
+        """Look at what stands behind an object. Raises Fault where that is more of it (slip 23).
+
+        Such an object has been closed too early: `{"area": "San Jose"}intent": "rent"}`. `goes_on`: what
+        never stands behind a whole one, over white space and brackets.
+        """
+        source = self.source
+        end = source.offset
+        char = yield from source.char()
+        early = not (char in _BOUNDS or char.isspace() or (yield from source.marker()))
+        if early and any(map(source.cut_marker, self.context.dialect.markers)):
+            return
+        yield from source.run(_CLOSED)
+        early = early or (yield from source.char()) in goes_on
+        source.rewind(end)
+        if early:
+            raise Fault(Reason.SYNTAX, balanced=False, final=True)
+
     # -- looking ahead --------------------------------------------------------------------------------
 
     def follows_call(self, inner: bool, opener: str) -> Generator[None, None, bool]:
@@ -189,7 +238,7 @@ class ListBlock(Block):
         source = self.source
         start = source.offset
         char = yield from source.space()
-        if not char or (yield from self.at_terminator()):
+        if (yield from self.may_end()):
             return True
         if char == "]":
             source.pos += 1
@@ -212,7 +261,13 @@ class ListBlock(Block):
     def ends_here(self) -> Generator[None, None, bool]:
         """Whether nothing but a fence stands between here and the end of the block."""
         yield from self.closing_fence()
-        return not (yield from self.source.space()) or (yield from self.at_terminator())
+        yield from self.source.space()
+        return (yield from self.may_end())
+
+    def may_end(self) -> Generator[None, None, bool]:
+        """Whether a marker comes next that ends a block, or the output ends here or in its end marker (slip 16)."""
+        ends = yield from self.at_terminator()
+        return ends or self.source.cut_marker(self.span.close)
 
     def opening_fence(self) -> Reading:
         """Read a Markdown fence to the end of its line, or up to the list if that is on the same line."""
@@ -231,7 +286,7 @@ class ListBlock(Block):
         start = source.offset
         if (yield from self._backquotes()):
             yield from source.run(_BLANK)
-            if (yield from source.char()) in ("", "\n") or (yield from self.at_terminator()):
+            if (yield from source.char()) == "\n" or (yield from self.may_end()):
                 return True
             source.rewind(start)
         return False

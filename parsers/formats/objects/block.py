@@ -77,6 +77,7 @@ class JsonBlock(ListBlock):
             return
         self.emit.markup(self.source.offset)
         start = self.source.offset
+        self.faulty = True
         yield from self._skip_garbage()
         self.emit.malformed(self.source.since(start), Reason.NOT_A_CALL, self.source.offset)
 
@@ -98,9 +99,9 @@ class JsonBlock(ListBlock):
         return (yield from self.skip_brackets(closers, own=own))
 
     def confirm(self) -> Reading:
-        """An object is complete with its own brace."""
-        return
-        yield
+        """An object is complete with its own brace, unless that was one too early."""
+        if self.bracketed or (yield from self.source.char()) != "{":
+            yield from self.bounded()
 
     def follows_call(self, inner: bool, opener: str) -> Generator[None, None, bool]:
         """As `Block`, but only where unescaped quotes make it doubtful which brace ends the object."""

@@ -6,7 +6,7 @@ mix them in. Without an object of arguments it is no call.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from types import MappingProxyType
 
 from parsers.dialect import Context
@@ -21,6 +21,8 @@ from parsers.literals.typed_text import read_literal
 from parsers.literals.values import Frame, JsonReader, StrictJsonReader
 
 ARGUMENTS = ("arguments", "parameters")
+ABOUT_A_CALL = frozenset({"type", "id", "index", "tool_call_id", "call_id"})
+"""Members that APIs write beside a name and its arguments."""
 
 
 class JsonCall:
@@ -178,13 +180,26 @@ class JsonCall:
 class LooseJsonCall(JsonCall):
     """The same where models write it from habit: what can only be meant as arguments is read as such.
 
-    Missing arguments and null are none; a string that holds an object is that object; a call may be wrapped
-    as OpenAI's API has it, `{"type": "function", "function": {...}}`. All of these count as repaired, and so
-    does everything that JSON does not have.
+    Missing arguments and null are none; a string that holds an object is that object; arguments may lie flat
+    beside the name; a call may be wrapped as OpenAI's API has it, `{"type": "function", "function": {...}}`.
+    All of these count as repaired, and so does everything that JSON does not have.
     """
 
     reader = StrictJsonReader
     by_schema = False  # JSON says itself of what type a value is
+
+    def __init__(self, context: Context, span: Span, follows_call: FollowsCall) -> None:
+        super().__init__(context, span, follows_call)
+        self._beside: dict[str, object] = {}  # members that are neither name nor arguments
+
+    def read(self) -> Reading:
+        """See `JsonCall`."""
+        yield from super().read()
+        if strange := self._beside.keys() - ABOUT_A_CALL:
+            # A brace too many has closed the arguments early: what follows them was one of them (slip 1).
+            early = (yield from self.source.char()) == "}"
+            if early or not strange.isdisjoint(self._parameters()):
+                raise Fault(Reason.NOT_A_CALL, final=True)
 
     def is_name(self, text: str) -> bool:
         """See `JsonCall`; in a string any name of a declared tool is as good."""
@@ -193,16 +208,27 @@ class LooseJsonCall(JsonCall):
     def other_member(self, key: str) -> Reading:
         """See `JsonCall`."""
         if key != "function" or self.writer.name is not None:
-            yield from self.unused()
+            self._beside[key] = yield from self.unused()
             return
         self.writer.repaired = True
         yield from self.members() if (yield from self.source.space()) == "{" else self.read_name()
 
     def without_arguments(self) -> None:
-        """See `JsonCall`."""
+        """See `JsonCall`. What else stands there is what the arguments were (slips 1, 20)."""
+        parameters = self._parameters()
+        flat = {key: value for key, value in self._beside.items() if key in parameters}
+        # `id` alone may be either, and of what is no parameter it is not known what was meant.
+        if (flat and flat.keys() <= ABOUT_A_CALL) or not self._beside.keys() <= {*flat, *ABOUT_A_CALL}:
+            raise Fault(Reason.NOT_A_CALL, final=True)
         self.writer.repaired = True
         self.complete = True
         self.writer.write("{")
+        self.writer.merge(flat, {})
+        self._beside.clear()
+
+    def _parameters(self) -> Collection[str]:
+        """Those that the tool declares, if it is known."""
+        return self.writer.tool.types.keys() if self.writer.tool is not None else ()
 
     def other_arguments(self) -> Reading:
         """See `JsonCall`."""
@@ -217,6 +243,20 @@ class LooseJsonCall(JsonCall):
         self.writer.repaired = True
         self.writer.write("{")
         self.writer.merge(value or {}, {})
+
+
+class ArgumentsCall(LooseJsonCall):
+    """An object of arguments behind a name, which `writer` has already."""
+
+    def __init__(self, context: Context, span: Span, follows_call: FollowsCall, writer: CallWriter) -> None:
+        super().__init__(context, span, follows_call)
+        writer.by_schema = self.by_schema
+        self.writer = writer
+        self.values = self.reader(writer, span, self._follows)
+
+    def read(self) -> Reading:
+        """Read the object. Raises Fault."""
+        yield from self.read_arguments()
 
 
 class ToolNameCall(LooseJsonCall):

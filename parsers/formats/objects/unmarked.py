@@ -22,7 +22,7 @@ from parsers.engine.turn import MarkedTurn, Stops
 from parsers.events import Reason
 from parsers.formats.lists.bare import MAX_REREAD
 from parsers.formats.objects.block import JsonBlock
-from parsers.formats.objects.calls import LooseJsonCall
+from parsers.formats.objects.calls import ABOUT_A_CALL, LooseJsonCall
 
 # Bounded, since text that may be a beginning is looked at again with each piece of output.
 _S = r"[ \t\r\n]{0,64}"
@@ -32,7 +32,6 @@ _FENCE_LINE = re.compile(_FENCE)
 _BEGINNING = re.compile(rf"""(?:{_FENCE})?\[?{_S}\{{{_S}["']""")
 _BEGINNING_OF_ONE = re.compile(rf"(?:`{{1,2}}|```{_INFO}\r?|(?:{_FENCE})?\[?{_S}(?:\{{{_S})?)\Z")
 _SEPARATORS = re.compile(r"[ \t\r\n,;]*")
-_MORE_ABOUT_A_CALL = frozenset({"type", "id", "index", "tool_call_id", "call_id"})
 
 
 class Attempt(Emitter):
@@ -62,7 +61,7 @@ class UnmarkedCall(LooseJsonCall):
 
     def other_member(self, key: str) -> Reading:
         """See `JsonCall`."""
-        if key != "function" and key not in _MORE_ABOUT_A_CALL and not self.complete:
+        if key != "function" and key not in ABOUT_A_CALL and not self.complete:
             raise Fault(Reason.NOT_A_CALL)
         yield from super().other_member(key)
 

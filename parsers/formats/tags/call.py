@@ -29,6 +29,8 @@ from parsers.engine.source import Reading, Source
 from parsers.engine.spans import NOWHERE
 from parsers.engine.writer import NAME
 from parsers.events import Reason
+from parsers.formats.objects.calls import ArgumentsCall
+from parsers.literals.near import NearTags, near_tags
 from parsers.literals.raw import QUOTING, Ends, RawCall
 from parsers.literals.typed_text import ANY_JSON, STRING, Kinds, holds_no_tags, replace_lone
 
@@ -61,6 +63,12 @@ class Shape:
     def tags(self) -> tuple[str, ...]:
         """Every tag, as far as it is the same in all calls."""
         return (self.call, self.call_end, self.parameter, self.parameter_end)
+
+    @property
+    def near(self) -> NearTags:
+        """What is nearly one of them."""
+        closers = (self.parameter_end, self.call_end)
+        return near_tags(closers, (self.parameter, self.call), "\n" in self.around)
 
 
 FUNCTION = Shape(
@@ -110,6 +118,7 @@ class TagCall(RawCall):
         dialect = context.dialect
         self._block = dialect.calls or NOWHERE
         super().__init__(context)
+        self._context = context
         self._shape = shape
         self._turn_ends = dialect.ends
         outer = (self._block.open, self._block.close)
@@ -133,10 +142,13 @@ class TagCall(RawCall):
                 raise Fault(Reason.TRUNCATED)
             source.pos += 1
             raise Fault(Reason.NOT_A_CALL)
-        name, _, self.writer.repaired = yield from _tag(source, shape)
+        name, self.writer.repaired = yield from self.opening()
         if not name or not NAME.fullmatch(name):
             raise Fault(Reason.NOT_A_CALL)
         self.writer.start(name)
+        if (yield from source.space()) == "{":
+            yield from self._object()
+            return
         self.writer.write("{")
         end = ""
         while end != shape.call_end:
@@ -148,6 +160,33 @@ class TagCall(RawCall):
                 continue
             end = yield from self._parameter()
 
+    def opening(self) -> Generator[None, None, tuple[str, bool]]:
+        """Read the rest of the opening tag: the name, and whether that took a repair. Raises Fault."""
+        name, _, repaired = yield from _tag(self.source, self._shape)
+        return name, repaired
+
+    def _object(self) -> Reading:
+        """Read a JSON object in place of the parameters: `<function=f>{"n": 3}</function>`, as for Llama 3.1.
+
+        Its own brace completes it, if the call ends there: what follows is often a stop token.
+        """
+        source = self.source
+        yield from ArgumentsCall(self._context, self._block, self._object_ends, self.writer).read()
+        end = self.writer.complete = source.offset
+        yield from source.space()
+        if not (yield from source.either((self._shape.call_end,))):
+            if source.cut_marker(self._shape.call_end):
+                source.pos = len(source.text)
+            elif not (yield from self.goes_on(self._behind_call, self._turn_ends)):
+                raise Fault(Reason.SYNTAX)
+            else:
+                source.rewind(end)
+
+    def _object_ends(self, inner: bool, opener: str) -> Generator[None, None, bool]:
+        """Whether the object can end here. `inner`: there are unescaped quotes in it."""
+        follow = (self._shape.call_end, *self._behind_call)
+        return not inner or (yield from self.goes_on(follow, self._turn_ends))
+
     def _parameter(self) -> Generator[None, None, str]:
         """Read an argument from behind the beginning of its tag on; returns what ended it."""
         source = self.source
@@ -156,6 +195,7 @@ class TagCall(RawCall):
             raise Fault(Reason.POSITIONAL_ARGUMENT)
         self.writer.repaired |= repaired
         kinds = self._kinds = self._declared(attributes)
+        yield from self._check_tag()
         self._holds_tags = False
         self._on_its_line = not (yield from source.ahead(("\n",)))
         yield from source.either(self._shape.around)
@@ -166,6 +206,18 @@ class TagCall(RawCall):
         end = yield from self.read_raw(self._argument, self._ends, kinds)
         self.writer.repaired |= end != self._shape.parameter_end
         return end
+
+    def _check_tag(self) -> Reading:
+        """Look at what follows an argument's tag. Raises Fault if that may be a part of it (slip 22)."""
+        source, tool = self.source, self.writer.tool
+        if self._shape.around and (yield from source.ahead((">\n",))):
+            raise Fault(Reason.SYNTAX)
+        if tool is None or self._argument in tool.types:
+            return
+        for key in tool.types:  # `sh>w_type>`: a `>` in place of a character
+            rest = key[len(self._argument) + 1 :]
+            if key.startswith(self._argument) and (yield from source.ahead((f"{rest}>",))):
+                raise Fault(Reason.SYNTAX)
 
     def _declared(self, attributes: str) -> Kinds:
         """The JSON types that the argument may have: its tag says that, or else the tool's schema."""
@@ -210,6 +262,25 @@ class TagCall(RawCall):
         self._holds_tags |= not found
         return found
 
+    def closes_nearly(self, end: str, tag: str) -> Generator[None, None, bool]:
+        """Whether a broken tag closes the value (slip 21): an argument or the call's end must follow."""
+        source, shape = self.source, self._shape
+        start = source.offset
+        source.pos += len(end)
+        closes = tag == shape.parameter_end and not self._holds_tags
+        bare = end.lstrip("\n")
+        if bare[0] != "<":  # inside a line, the character in front may stand for the `<`
+            closes = closes and (end[0] == "\n" or self.before == "\n")
+        follows = (shape.call_end, shape.parameter)
+        closes = closes and (yield from self.goes_on(follows, self._turn_ends))
+        source.rewind(start)
+        self.writer.repaired |= closes
+        if not closes and bare[1:2] != "/" and bare[0] == "<" and tag == shape.parameter_end:
+            self._holds_tags = True  # `<parameter>` is a broken tag only where a closing one is due
+        elif not closes:
+            raise Fault(Reason.UNCLOSED_STRING, balanced=holds_no_tags(self._kinds))
+        return closes
+
     def _begins_parameter(self, at_line: bool) -> Generator[None, None, bool]:
         """Whether the tag whose name comes next begins an argument. `at_line`: it stands where one would."""
         try:
@@ -247,7 +318,7 @@ def begins_call(source: Source, shape: Shape) -> Generator[None, None, bool]:
         return not (yield from source.char())
     if not name or not NAME.fullmatch(name):
         return False
-    tags = (shape.parameter, shape.call_end)
+    tags = (shape.parameter, shape.call_end, "{")
     if not (yield from source.space()) or (yield from source.ahead(tags)):
         return True
     return source.ended and any(tag.startswith(source.text[source.pos :]) for tag in tags)
@@ -282,4 +353,4 @@ def _ends_of(shape: Shape, close: str, special: tuple[str, ...]) -> tuple[Ends, 
     verbatim: dict[str, tuple[str, ...]] = {
         f"{quote}{space}{shape.parameter_end}": () for space in ("", "\n")
     }
-    return Ends(early | {shape.parameter_end: shape.around}, special), Ends(verbatim, special)
+    return Ends(early | {shape.parameter_end: shape.around}, special, shape.near), Ends(verbatim, special)
