@@ -21,10 +21,10 @@ the first one; what cannot be read is kept as malformed, where transformers rais
 and lines skip in silence; an argument that the end of the field cuts off makes no call. A declared type of
 an argument counts before the type that its text seems to have.
 
-A field must be `content`, `reasoning_content` (in older templates `thinking`) or `tool_calls`; a template
-with others is refused, since there is no place for what they hold. So are patterns that need the text
-around a match (`parsers.patterns`), and the older `response_schema`, regular expressions over the whole
-output, which transformers ignores.
+A field must be `content`, `reasoning_content` (`thinking` or `reasoning` in older templates) or
+`tool_calls`; a template with others is refused, since there is no place for what they hold. So are
+patterns that need the text around a match (`parsers.patterns`), and the older `response_schema`, regular
+expressions over the whole output, which transformers ignores.
 """
 
 from parsers.declared.dialect import NAME, declared_dialect

@@ -16,6 +16,7 @@ KINDS: Mapping[str, Kind] = {
     "content": "content",
     "reasoning_content": "reasoning",
     "thinking": "reasoning",
+    "reasoning": "reasoning",
     "tool_calls": "calls",
 }
 """The fields that there is a place for, and what they hold."""

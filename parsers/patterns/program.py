@@ -59,13 +59,15 @@ class Pattern:
     """The program of an expression.
 
     `tokens` are the markers in it, whose places the source knows. `first` is an expression for `re`, of the
-    characters with which a match may begin. `begins_with_token`: it does, but for white space before it.
+    characters with which a match may begin; if it is `spaced`, of those that come first after any white space
+    with which it begins. `begins_with_token`: all of these begin a token.
     """
 
     node: Node
     steps: tuple[Step, ...]
     tokens: tuple[str, ...]
     first: str
+    spaced: bool
     begins_with_token: bool
 
     @property
@@ -90,7 +92,10 @@ def compile_pattern(node: Node, *, tokens: bool = True) -> Pattern:
     none, the longest text in it is one.
     """
     writer = _Writer(node, tokens=tokens)
-    reached = _reached(writer.steps, edges=True)
+    reached, beyond = (_reached(writer.steps, edges=True, spaces=spaces) for spaces in (False, True))
+    spaced = any(map(_is_space, reached)) and not any(step.op is Op.MATCH for step in beyond)
+    if spaced:
+        reached = [step for step in beyond if not _is_space(step)]
     first = {step.text for step in reached if step.op is Op.ONE}
     first |= {re.escape(step.text[0]) for step in reached if step.op is Op.TOKEN}
     return Pattern(
@@ -98,12 +103,21 @@ def compile_pattern(node: Node, *, tokens: bool = True) -> Pattern:
         tuple(writer.steps),
         tuple(dict.fromkeys(writer.tokens)),
         "|".join(sorted(first)) or "(?!)",
-        all(step.op is not Op.ONE or step.text == SPACE for step in reached),
+        spaced,
+        not any(step.op is Op.ONE for step in reached),
     )
 
 
-def _reached(steps: Sequence[Step], *, edges: bool) -> list[Step]:
-    """The steps that are reached without reading anything. `edges`: also across those of the output."""
+def _is_space(step: Step) -> bool:
+    """Whether the step reads white space and nothing else."""
+    return step.op is Op.ONE and (step.text == SPACE or (step.text[:1] == "\\" and step.text[1:].isspace()))
+
+
+def _reached(steps: Sequence[Step], *, edges: bool, spaces: bool = False) -> list[Step]:
+    """The steps that are reached without reading anything, or nothing but white space.
+
+    `edges`: also across the edges of the output.
+    """
     seen: set[int] = set()
     places = [0]
     while places:
@@ -114,7 +128,7 @@ def _reached(steps: Sequence[Step], *, edges: bool) -> list[Step]:
         step = steps[place]
         if step.op is Op.FORK:
             places += [step.next, step.other]
-        elif step.op is Op.SAVE or (edges and step.op in (Op.BEGIN, Op.END)):
+        elif step.op is Op.SAVE or (edges and step.op in (Op.BEGIN, Op.END)) or (spaces and _is_space(step)):
             places.append(step.next)
     return [steps[place] for place in sorted(seen)]
 
