@@ -233,7 +233,7 @@ def _written(node: Node, groups: Mapping[str, str]) -> str | None:
             texts = [_written(item, groups) for item in items]
             return None if None in texts else "".join(filter(None, texts))
         case Choice(items):
-            return _written(items[0], groups)
+            return _written(min(items, key=may_be_empty), groups)
         case Repeat(item, least):
             once = _written(item, groups) if least else ""
             return None if once is None else once * least
