@@ -38,7 +38,7 @@ from parsers.events import (
     Reasoning,
     Text,
 )
-from parsers.formats import DIALECTS
+from parsers.formats import DIALECTS, dialect_named
 
 __all__ = [
     "DIALECTS",
@@ -64,5 +64,6 @@ __all__ = [
     "Text",
     "TextPart",
     "collect",
+    "dialect_named",
     "segments",
 ]

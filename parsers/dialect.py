@@ -15,6 +15,10 @@ Inside = Literal["reasoning"]
 """The stretch that a prompt may leave open."""
 
 
+class InvalidDialect(ValueError):
+    """What is wrong with a file that describes a dialect, in one line."""
+
+
 class Grammar(Protocol):
     """A reader for a payload of calls."""
 
@@ -54,7 +58,8 @@ class Dialect:
     `interrupts` are the markers of calls that end a reasoning left open, if nothing but such calls and the
     end of the turn follows (slip 6), each with the texts of which one must follow it, over white space, to
     begin a call; in most formats a call in reasoning is a draft. `spellings` are what models write in place
-    of a marker of the reasoning, "open" or "close", or where it means nothing, "".
+    of a marker of the reasoning, "open" or "close", or where it means nothing, ""; `phrases` are the same in
+    plain words, which are text in a call.
 
     `shown` are the markers that vocabularies hold as text, or as tokens that they do not flag as special: as
     long as the vocabulary is not known, flags say nothing about them.
@@ -79,6 +84,7 @@ class Dialect:
     answers: tuple[Span, ...] = ()
     interrupts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     spellings: Mapping[str, Literal["open", "close", ""]] = field(default_factory=dict)
+    phrases: Mapping[str, Literal["open", "close"]] = field(default_factory=dict)
     cores: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
@@ -101,7 +107,7 @@ class Dialect:
 
     def means(self, marker: str) -> str:
         """The marker of the reasoning that `marker` stands for, "" for nothing, else itself."""
-        meaning = self.spellings.get(marker)
+        meaning = self.spellings.get(marker, self.phrases.get(marker))
         if meaning is None or self.reasoning is None or marker == self.reasoning.close:
             return marker
         return {"open": self.reasoning.open, "close": self.reasoning.close, "": ""}[meaning]

@@ -47,6 +47,7 @@ ELSEWHERE = {
     "localagent/hosts/llamacpp/compiling.py": ("tests/engines/test_compiling.py",),
     "localagent/hosts/mlx/library.py": ("tests/engines/test_check.py",),
     "localagent/model.py": ("tests/test_turn.py",),
+    "localagent/prompt/probe.py": ("tests/test_detection.py",),
     "localagent/settings.py": ("tests/files",),
     "localagent/prompt/": ("tests/messages", "tests/test_turn.py", "tests/wire/test_chat_template.py"),
 }
@@ -85,10 +86,27 @@ def returned(node: cst.Return) -> Iterator[cst.CSTNode]:
         yield node.with_changes(value=cst.Name("None"))
 
 
+def assigned(node: cst.Assign | cst.AnnAssign) -> Iterator[cst.CSTNode]:
+    """`a = b` becomes `a = None`. For False that changes nothing: `a = True` is made elsewhere."""
+    if not m.matches(node, m.OneOf(m.Assign(value=m.Name("False")), m.AnnAssign(value=m.Name("False")))):
+        yield from mutators.operator_assignment(node)
+
+
+def unmatched(node: cst.Match) -> Iterator[cst.CSTNode]:
+    """A `match` without one of its cases. Without a last `case _: pass` it does the same."""
+    nothing = m.IndentedBlock(body=[m.SimpleStatementLine(body=[m.Pass()])])
+    idle = m.matches(node.cases[-1], m.MatchCase(pattern=m.MatchAs(pattern=None, name=None), body=nothing))
+    yield from [*mutators.operator_match(node)][: -1 if idle else None]
+
+
 # Most strings are words for people; what is assigned outside of functions is needed to import the file.
-APART = (mutators.operator_string, mutators.operator_assignment)
+APART = (mutators.operator_string, mutators.operator_assignment, mutators.operator_match)
 EVERYWHERE = [pair for pair in mutators.mutation_operators if pair[1] not in APART]
-IN_FUNCTIONS = [((cst.Assign, cst.AnnAssign), mutators.operator_assignment), ((cst.If, cst.While), negated)]
+IN_FUNCTIONS = [
+    ((cst.Assign, cst.AnnAssign), assigned),
+    (cst.Match, unmatched),
+    ((cst.If, cst.While), negated),
+]
 IN_FUNCTIONS += [((cst.Expr, cst.Raise), dropped), (cst.Return, returned)]
 # For type checkers or definitions alone, or never reached.
 SILENT = (cst.Annotation, cst.Decorator, cst.Import, cst.ImportFrom)
@@ -123,16 +141,25 @@ class Mutant:
     key: str
 
 
+def meaning_of(text: str) -> str:
+    """What texts that do the same share. `strict` of zip says what must be so anyway. Raises SyntaxError."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip":
+            node.keywords = []
+    return ast.dump(tree)
+
+
 def mutants(path: str, text: str, rng: random.Random) -> Iterator[Mutant]:
     """Every fault that can be put into a file: first one of each operator, since calls have most of them."""
-    wrapper, meaning = MetadataWrapper(cst.parse_module(text)), ast.dump(ast.parse(text))
+    wrapper, meaning = MetadataWrapper(cst.parse_module(text)), meaning_of(text)
     found = [*faults(wrapper.module, wrapper.resolve(PositionProvider))]
     rng.shuffle(found)
     ranks = defaultdict(count)
     for _, node, changed, line, function in sorted(found, key=lambda each: next(ranks[each[0]])):
         with suppress(SyntaxError):
             after = wrapper.module.deep_replace(node, changed).code
-            if ast.dump(ast.parse(after)) != meaning:
+            if meaning_of(after) != meaning:
                 lines = [*difflib.unified_diff(text.splitlines(), after.splitlines(), n=0, lineterm="")][2:]
                 diff = "\n".join(each for each in lines if not each.startswith("@@"))
                 around = wrapper.module.code_for_node(function) if function else ""
@@ -206,15 +233,20 @@ class Copy:
         return sorted(seconds, key=seconds.__getitem__), perf_counter() - started
 
 
-def report(results: list[tuple[Mutant, str]], reasons: dict[str, str]) -> int:
+def told(mutant: Mutant, end: str, reasons: dict[str, str]) -> str:
+    """What the end of a fault counts as; one that no test failed for is printed at once, since a run takes hours."""
+    judged = "of no effect" if end == "survived" and mutant.key in reasons else end
+    if judged in ("survived", "timed out"):
+        print(f"{mutant.path}:{mutant.line} {judged} ({mutant.key})\n{mutant.diff}\n", flush=True)
+    return judged
+
+
+def report(results: list[tuple[Mutant, str]]) -> int:
     """Print what became of the faults; 0 if enough of those that change anything were noticed."""
     columns, counts = ("killed", "timed out", "survived", "of no effect"), {"": Counter()}
-    for mutant, end in results:
-        judged = "of no effect" if end == "survived" and mutant.key in reasons else end
+    for mutant, judged in results:
         for row in (str(Path(mutant.path).parent), ""):
             counts.setdefault(row, Counter())[judged] += 1
-        if judged in ("survived", "timed out"):
-            print(f"{mutant.path}:{mutant.line} {judged} ({mutant.key})\n{mutant.diff}\n")
     print(f"{'':30}", *(f"{column:>12}" for column in columns))
     for row, of_row in sorted(counts.items()):
         print(f"{row or 'all':30}", *(f"{of_row[column]:>12}" for column in columns))
@@ -241,9 +273,11 @@ def main(arguments: list[str] | None = None) -> int:
         for mutant in bar.track(chosen, description="with a fault"):
             tests, seconds = plain[fitting[mutant.path]]
             copy.write(mutant.path, mutant.after)
-            results.append((mutant, copy.run(tests, PATIENCE + 4 * seconds)))
+            own = f"test_{Path(mutant.path).stem}"
+            tests = sorted(tests, key=lambda file: Path(file).stem != own)  # the likeliest to fail first
+            results.append((mutant, told(mutant, copy.run(tests, PATIENCE + 4 * seconds), reasons)))
             copy.write(mutant.path, mutant.before)
-    return report(results, reasons)
+    return report(results)
 
 
 if __name__ == "__main__":

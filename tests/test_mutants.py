@@ -69,6 +69,31 @@ def test_what_is_changed_and_what_is_left_alone():
         assert ast.dump(ast.parse(each.after)) != ast.dump(ast.parse(CODE))
 
 
+def test_what_would_change_nothing_is_left_out():
+    code = """
+def f(kind):
+    found = False
+    pairs = zip(kind, kind, strict=True)
+    match kind:
+        case int():
+            found = True
+        case _:
+            pass
+    return found
+"""
+    found = {each.diff for each in made(code)}
+    assert found >= {
+        "-    found = False\n+    found = True",
+        "-        case int():\n-            found = True",
+    }
+    assert not [
+        diff for diff in found if "kind, kind)" in diff or "strict=False" in diff or "True or" in diff
+    ]
+    assert not [diff for diff in found if "found = False\n+    found = None" in diff or "case _" in diff]
+    ending = code.replace("            pass", "            return 1")
+    assert "-        case _:\n-            return 1" in {each.diff for each in made(ending)}
+
+
 def test_the_line_is_the_line_of_the_change():
     for each in made(CODE):
         if "log(" in each.diff:

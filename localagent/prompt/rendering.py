@@ -84,7 +84,10 @@ def render_turn(
 def opens_reasoning(dialect: Dialect, prompt: str) -> bool:
     """Whether a prompt that ends like this leaves the reasoning of `dialect` open."""
     span = dialect.reasoning
-    return span is not None and prompt.rstrip().endswith(span.open.rstrip())
+    if span is None:
+        return False
+    spelled = (marker for marker in dialect.spellings if dialect.means(marker) == span.open)
+    return prompt.rstrip().endswith(tuple(marker.rstrip() for marker in (span.open, *spelled)))
 
 
 def _render(

@@ -32,8 +32,8 @@ class Source:
     """The window, its place in the whole output, and the special flags of its pieces."""
 
     __slots__ = (
-        "_cores", "_flags", "_kept", "_kept_from", "_longest", "_markers", "_retained", "_runs", "_shown",
-        "_spelled", "base", "ended", "pos", "starts", "text", "unmarked",
+        "_cores", "_flags", "_kept", "_kept_from", "_longer", "_longest", "_markers", "_retained", "_runs",
+        "_shown", "_spelled", "base", "ended", "pos", "starts", "text", "unmarked",
     )  # fmt: skip
 
     def __init__(
@@ -52,7 +52,12 @@ class Source:
         self.pos = 0
         self.base = 0
         self.ended = False
-        self._markers = markers
+        self._markers = tuple(sorted(markers, key=len, reverse=True))
+        self._longer = {  # of the markers with which others begin
+            marker: longer
+            for marker in markers
+            if (longer := [other for other in markers if other != marker and other.startswith(marker)])
+        }
         self._cores = cores
         self._shown = frozenset(shown)
         self._spelled = tuple(marker for marker in markers if self._is_spelled(marker, atomic))
@@ -167,6 +172,8 @@ class Source:
         )
         for marker in markers:
             if text.startswith(marker, index) and self._flags_allow(marker, index, index + len(marker)):
+                if self._longer and not self.ended and self._goes_on(marker, index, markers):
+                    return None
                 return marker
         end = len(text)
         if not self.ended and end - index < self._longest:
@@ -179,6 +186,11 @@ class Source:
                 if marker.startswith(rest) and self._flags_allow(marker, index, end):
                     return None
         return ""
+
+    def _goes_on(self, marker: str, index: int, among: Collection[str]) -> bool:
+        """Whether `marker`, at window index `index`, may yet become a longer one."""
+        rest = self.text[index:]
+        return any(longer.startswith(rest) for longer in self._longer.get(marker, ()) if longer in among)
 
     def cut_marker(self, marker: str) -> bool:
         """Whether the output ends here in the beginning of `marker`."""

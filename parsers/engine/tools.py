@@ -22,12 +22,14 @@ _TYPES: Mapping[str, tuple[type, ...]] = {"integer": (int,), "number": (int, flo
 class Tool:
     """One declared tool: the one declared type of each parameter, None where there is not exactly one.
 
-    `kinds` has all JSON types that a parameter's schema allows, for parameters whose schema limits them.
+    `kinds` has all JSON types that a parameter's schema allows, for parameters whose schema limits them, and
+    `schemas` the schemas themselves, for what is nested in a value.
     """
 
     name: str
     types: Mapping[str, str | None] = field(default_factory=dict)
     kinds: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    schemas: Mapping[str, Any] = field(default_factory=dict)
 
     def type_of(self, parameter: str) -> str | None:
         """ "integer", "number", "boolean" or "string": the types that decide how a value is read."""
@@ -72,11 +74,12 @@ def declared(tools: Iterable[Mapping[str, Any]] | None) -> dict[str, Tool]:
         schema = function.get("parameters")
         properties = schema.get("properties") if isinstance(schema, Mapping) else None
         types = properties.items() if isinstance(properties, Mapping) else ()
-        kinds = {key: _kinds(value, MAX_SCHEMA_DEPTH) for key, value in types}
+        kinds = {key: kinds_of_schema(value) for key, value in types}
         found[name] = Tool(
             name,
             {key: _one_type(value) for key, value in types},
             {key: allowed for key, allowed in kinds.items() if allowed},
+            dict(types),
         )
     return found
 
@@ -88,7 +91,7 @@ def _one_type(schema: Any) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-def _kinds(schema: Any, depth: int) -> frozenset[str] | None:
+def kinds_of_schema(schema: Any, depth: int = MAX_SCHEMA_DEPTH) -> frozenset[str] | None:
     """The JSON types that a schema allows; None where it does not say, or says it in a way not followed."""
     if not isinstance(schema, Mapping) or depth == 0:
         return None
@@ -102,7 +105,7 @@ def _kinds(schema: Any, depth: int) -> frozenset[str] | None:
         return frozenset(kind_of(value) for value in values)
     for key in ("anyOf", "oneOf"):
         if isinstance(choices := schema.get(key), list):
-            found = [_kinds(choice, depth - 1) for choice in choices]
+            found = [kinds_of_schema(choice, depth - 1) for choice in choices]
             return frozenset().union(*(each for each in found if each)) if all(found) else None
     return None
 

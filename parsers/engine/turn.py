@@ -27,6 +27,8 @@ _BLANKS = re.compile(r"[ \t\r\n]{0,16}")
 class Stops:
     """Markers that end a stretch, each with the white space that may stand in front of it as part of it.
 
+    `phrases`: those among them that are plain words, which the input does not know as markers.
+
     `follows`: what must follow a marker, as `Dialect.interrupts` has it; without that, the white space in
     front of it is text.
     """
@@ -36,8 +38,10 @@ class Stops:
         markers: Mapping[str, tuple[str, ...]],
         opening: Opening | None = None,
         follows: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+        phrases: tuple[str, ...] = (),
     ) -> None:
         self.markers = markers
+        self._phrases = tuple(phrase for phrase in phrases if phrase in markers)
         self._opening = opening
         self._follows = follows
         spaces = {space for owned in markers.values() for space in owned}
@@ -69,6 +73,11 @@ class Stops:
             if marker and begins:
                 return marker, behind
         marker = source.marker_at(index, self.markers)
+        for phrase in () if marker else self._phrases:
+            if text.startswith(phrase, index):
+                marker = phrase
+            elif not source.ended and phrase.startswith(text[index:]):
+                return None
         if marker is None or self.begins(source, index, marker) is None:
             return None
         if marker or self._opening is None or text[index] not in self._opening.first:
@@ -134,7 +143,7 @@ class MarkedTurn:
         if dialect.reasoning is not None:
             span = dialect.reasoning
             closes = {span.close: span.before_close}
-            for marker in dialect.spellings:
+            for marker in (*dialect.spellings, *dialect.phrases):
                 means = dialect.means(marker)
                 if means:
                     in_text[marker] = span.before
@@ -146,9 +155,12 @@ class MarkedTurn:
                     del in_text[marker]  # content, outside reasoning
             drafts: dict[str, tuple[str, ...]] = dict.fromkeys(dialect.openers, ())
             interrupts = {marker: before[marker] for marker in dialect.interrupts}
-            self._closing = Stops(closes | interrupts, follows=dialect.interrupts)
-            self._in_reasoning = Stops(drafts | closes | interrupts, follows=dialect.interrupts)
-        self._in_text = Stops(in_text, self._opening)
+            phrases = (*dialect.phrases,)
+            self._closing = Stops(closes | interrupts, follows=dialect.interrupts, phrases=phrases)
+            self._in_reasoning = Stops(
+                drafts | closes | interrupts, follows=dialect.interrupts, phrases=phrases
+            )
+        self._in_text = Stops(in_text, self._opening, phrases=(*dialect.phrases,))
 
     def read(self, inside: Inside | None) -> Reading:
         """Read the whole turn. `inside`: what the prompt has left open."""
@@ -173,7 +185,11 @@ class MarkedTurn:
             elif marker in dialect.ends or dialect.spellings.get(marker) == "":
                 emit.markup(source.offset)
             else:
-                emit.malformed(source.text[start - source.base : source.pos], Reason.STRAY_END, source.offset)
+                rest = source.text[start - source.base :]
+                cut = source.ended and any(opener.startswith(rest) for opener in dialect.openers)
+                source.pos = len(source.text) if cut else source.pos  # a marker with which another begins
+                reason = Reason.TRUNCATED if cut else Reason.STRAY_END
+                emit.malformed(source.text[start - source.base : source.pos], reason, source.offset)
 
     def _unmarked(self) -> Reading:
         """Calls without markers, or a character that is content."""

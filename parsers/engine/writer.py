@@ -29,8 +29,8 @@ class CallWriter:
     """
 
     __slots__ = (
-        "_held", "_separator", "_tools", "arguments", "by_schema", "emit", "index", "name", "only_declared",
-        "repaired", "source", "tool",
+        "_held", "_separator", "_tools", "arguments", "by_schema", "complete", "emit", "index", "name",
+        "only_declared", "repaired", "source", "tool",
     )  # fmt: skip
 
     def __init__(
@@ -40,11 +40,12 @@ class CallWriter:
         self.emit = emit
         self.by_schema = by_schema
         self.name: str | None = None
-        self.only_declared = False  # the call stands behind a fault: any other name is a piece of one (slip 26)
+        self.only_declared = False  # the call follows a fault: any other name is a piece of one (slip 26)
         self.tool: Tool | None = None  # set with the name, if the tool is declared
         self.index: int | None = None  # set with the name
         self.arguments: dict[str, Any] = {}
         self.repaired = False
+        self.complete: int | None = None  # where the arguments end, if that is not where the call does
         self._tools = tools
         self._separator = ""
         self._held: list[str] | None = None
@@ -137,7 +138,7 @@ class CallWriter:
     def finish(self, end: int) -> None:
         """The call, which ends at `end`, is complete."""
         assert self.name is not None
-        self.emit.json("}", end)
+        self.emit.json("}", end if self.complete is None else self.complete)
         self.emit.call_end(self.name, self.arguments, self.repaired, end)
 
     # -- what the schema says -------------------------------------------------------------------------

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from parsers.dialect import Dialect
-from parsers.formats import gemma, harmony, kimi_k3, named, pairs
+from parsers.formats import gemma, harmony, kimi_k3, minimax_m3, muse, named, pairs, token_pairs
 from parsers.formats.lists import table as lists
 from parsers.formats.objects import table as objects
 from parsers.formats.tags import table as tags
 
 DIALECTS: Mapping[str, Dialect] = {
     dialect.name: dialect
-    for family in (lists, objects, tags, pairs, named, harmony, gemma, kimi_k3)
+    for family in (lists, objects, tags, pairs, token_pairs, named, harmony, gemma, kimi_k3, minimax_m3, muse)
     for dialect in family.ALL
 }
 """Every dialect by its name."""
+
+
+def dialect_named(name: str) -> Dialect:
+    """The dialect of that name or alias; capitals do not count. Raises ValueError, which lists the names."""
+    if name in DIALECTS:
+        return DIALECTS[name]
+    wanted = name.casefold()
+    for dialect in DIALECTS.values():
+        if wanted in map(str.casefold, (dialect.name, *dialect.aliases)):
+            return dialect
+    raise ValueError(f"no dialect {name!r}: there are {', '.join(sorted(DIALECTS))}")

@@ -214,7 +214,7 @@ class GemmaCall:
     """One call, from `call:` to behind its closing brace."""
 
     def __init__(self, context: Context, quote: str) -> None:
-        self.values = GemmaReader(context, quote, self._follows)
+        self.values = GemmaReader(context, quote, self.follows)
         self.source = context.source
         self.writer = self.values.writer
         self._quote = quote
@@ -235,6 +235,11 @@ class GemmaCall:
         source.pos += 1
         self.writer.start(name)
         self.writer.write("{")
+        yield from self.read_arguments()
+
+    def read_arguments(self) -> Reading:
+        """Read the arguments, whose opening brace is read already, and the closing one."""
+        source = self.source
         if (yield from source.space()) == "{":
             yield from self._wrapped()
         while (yield from source.space()) != "}":
@@ -254,7 +259,7 @@ class GemmaCall:
         self.writer.repaired = True
         self.writer.merge(items, self.values.written)
 
-    def _follows(self, inner: bool) -> Generator[None, None, bool]:
+    def follows(self, inner: bool) -> Generator[None, None, bool]:
         """After an argument: the next one, or the end of the call."""
         source = self.source
         char = yield from source.space()

@@ -292,6 +292,25 @@ class DeepSeekSection(Section):
         source.rewind(end)
 
 
+class SolarSection(Section):
+    """An id, a marker, `f`, a separator and its arguments. The id may be missing."""
+
+    def __init__(
+        self, context: Context, span: Span, behind_id: str, separator: str, closes: tuple[str, ...]
+    ) -> None:
+        super().__init__(context, span, separator, closes)
+        self._behind_id = behind_id
+
+    def name(self) -> Generator[None, None, str]:
+        """See `NamedBlock`."""
+        yield from self.word()
+        if not (yield from self.passed(self._behind_id)):
+            raise Fault(Reason.SYNTAX)
+        name = yield from self.word()
+        yield from self.separator(self.behind_name)
+        return name
+
+
 class MistralBlock(NamedBlock):
     """What `[TOOL_CALLS]` opens: a JSON list of calls, or one call, `f[CALL_ID]id[ARGS]{"city": "Paris"}`.
 
@@ -459,4 +478,33 @@ KIMI_K2 = Dialect(
 )
 """Kimi K2 and K2-Thinking. No draft holds the section's marker, so it ends a reasoning left open."""
 
-ALL = (MISTRAL, DEEPSEEK_V3, DEEPSEEK_V31, KIMI_K2)
+_SOLAR_CALLS = Span("<|tool_calls|>", "<|calls|>")
+_SOLAR_CALL = Span("<|tool_call:begin|>", "<|tool_call:end|>")
+_SOLAR_NAME, _SOLAR_ARGUMENTS = "<|tool_call:name|>", "<|tool_call:args|>"
+
+
+def _solar(context: Context) -> SolarSection:
+    return SolarSection(context, _SOLAR_CALL, _SOLAR_NAME, _SOLAR_ARGUMENTS, (_SOLAR_CALLS.close,))
+
+
+SOLAR_OPEN = Dialect(
+    name="solar-open",
+    reasoning=Span("<|think|>", "<|end|>"),
+    calls=_SOLAR_CALLS,
+    slips=(_SOLAR_CALL.open,),
+    inner=(_SOLAR_NAME, _SOLAR_ARGUMENTS, _SOLAR_CALL.close),
+    spellings={"<|end|>": ""},  # it ends an answer, too
+    ends=("<|flush|>", "<|end|>", "<|calls|>"),
+    turn=MarkedTurn,
+    grammar=_solar,
+    answers=(Span("<|begin|>assistant", "<|content|>"),),  # what each message of a turn begins with
+    cores={"<|begin|>assistant": "<|begin|>"},
+    renderers={
+        "json": by_template(
+            f"{_SOLAR_CALL.open}{{index}}{_SOLAR_NAME}{{name}}{_SOLAR_ARGUMENTS}{{arguments}}{_SOLAR_CALL.close}",
+            around=_SOLAR_CALLS,
+        )
+    },
+)
+
+ALL = (MISTRAL, DEEPSEEK_V3, DEEPSEEK_V31, KIMI_K2, SOLAR_OPEN)

@@ -1,5 +1,8 @@
 """Calls as a name and pairs: `<tool_call>f<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>`.
 
+One grammar serves every format of this kind; a `PairShape` says how its tags are spelled. In some formats a
+block holds several calls, and some models write a JSON object of the arguments in place of the pairs.
+
 White space between the tags means nothing; a value is raw text. Its closing tag ends it, unless it is only
 mentioned: behind a blank or a quote, with text behind it on its line. The next pair inside a value shows that
 the value was never closed, and so does the next block, unless the value's own closing tag comes before the
@@ -15,14 +18,15 @@ from functools import cache
 from typing import Any
 
 from parsers.dialect import Context, Dialect, Grammar, GrammarFactory
-from parsers.engine.driver import Block, Call
+from parsers.engine.driver import Block, Call, FramedBlock
 from parsers.engine.faults import Fault
 from parsers.engine.source import Reading
-from parsers.engine.spans import NOWHERE, THINK, Span
+from parsers.engine.spans import THINK, Span
 from parsers.engine.turn import MarkedTurn
 from parsers.engine.writer import NAME
 from parsers.events import Reason
 from parsers.formats.objects.block import ByFirstCharacter, JsonBlock
+from parsers.formats.objects.calls import ArgumentsCall, JsonCall, LooseJsonCall
 from parsers.formats.tags.block import TagBlock
 from parsers.formats.tags.written import in_blocks
 from parsers.literals.near import NearTags
@@ -30,84 +34,193 @@ from parsers.literals.raw import Ends, RawCall
 from parsers.literals.typed_text import Kinds, holds_no_tags, replace_lone
 from parsers.literals.writer import RawWriter
 
-KEY, KEY_END = "<arg_key>", "</arg_key>"
-VALUE, VALUE_END = "<arg_value>", "</arg_value>"
-
-NEAR = NearTags((VALUE_END,), (KEY,), others=(KEY_END,))
-
-_NAME = re.compile(r"[^<\n]*")
+_NAME = re.compile(r"[^<{\n]*")
 _KEY = re.compile(r"[^<]*")
 
 
-class PairsCall(RawCall):
-    """One call, from behind the marker of its block to behind its end marker, which is the call's own end."""
+@dataclass(frozen=True, slots=True)
+class PairShape:
+    """How the tags are spelled. `value` is "" where the tag behind the key opens the value as well.
 
-    def __init__(self, context: Context, *, bare: bool) -> None:
-        """`bare`: whether a name without pairs is a call."""
-        dialect = context.dialect
-        self._block = dialect.calls or NOWHERE
+    `separator`: what may stand between the name and the pairs. `kind`: the tags around a type, which may
+    stand between key and value. `closers`: what ends a call besides its own closing tag. `namespace`: what
+    models write in front of the names of declared tools.
+    """
+
+    key: str = "<arg_key>"
+    key_end: str = "</arg_key>"
+    value: str = "<arg_value>"
+    value_end: str = "</arg_value>"
+    separator: str = ""
+    kind: tuple[str, str] | None = None
+    closers: tuple[str, ...] = ()
+    namespace: str = ""
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Every tag within a call."""
+        found = (self.key, self.key_end, self.value, self.value_end, self.separator, *(self.kind or ()))
+        return tuple(dict.fromkeys(tag for tag in (*found, *self.closers) if tag))
+
+    @property
+    def near(self) -> NearTags:
+        """What is nearly one of them."""
+        return _near(self)
+
+
+@cache
+def _near(shape: PairShape) -> NearTags:
+    return NearTags((shape.value_end,), (shape.key,), others=(shape.key_end,))
+
+
+GLM = PairShape()
+"""GLM 4.5 and what follows it."""
+_TYPE = re.compile(r"[a-z]*")
+_TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
+
+
+class PairsCall(RawCall):
+    """One call, from behind its opening marker to behind its closing one, which is the call's own end."""
+
+    def __init__(
+        self, context: Context, span: Span, shape: PairShape = GLM, *, bare: bool = True, opened: bool = True
+    ) -> None:
+        """`span`: the markers around the call. `bare`: whether a name without pairs is a call.
+
+        `opened`: whether its opening marker has been read.
+        """
         super().__init__(context)
+        dialect = context.dialect
+        self._context = context
+        self._span = span
+        self._shape = shape
         self._bare = bare
+        self._opened = opened
+        self._closes = (span.close, *shape.closers)
         self._turn_ends = dialect.ends
         self._kinds: Kinds = None
-        special = (*dialect.ends, *dialect.openers, self._block.close)
-        self._ends = _ends_of((VALUE_END, KEY, self._block.close), special, near=True)
-        self._pair_tags = _ends_of((VALUE_END, KEY), special)
+        special = (*dialect.ends, *dialect.openers, span.open, span.close)
+        self._ends = _ends_of((shape.value_end, shape.key, span.close), special, shape.near)
+        self._pair_tags = _ends_of((shape.value_end, shape.key), special)
         self._value_end = 0  # where the value's closing tag is, if it has been looked for and found
 
     def read(self) -> Reading:
         """Read the call. Raises Fault."""
-        source = self.source
+        source, shape = self.source, self._shape
+        if not self._opened and not (yield from source.either((self._span.open,))):
+            source.pos += 1
+            raise Fault(Reason.NOT_A_CALL)
         yield from source.space()
         name = (yield from source.run(_NAME)).strip()
+        if not self._opened and not name and (yield from source.char()) == "{":
+            yield from self._object(LooseJsonCall(self._context, self._span, self._object_ends))
+            return
         if not name or not NAME.fullmatch(name) or not (yield from source.char()):
             raise Fault(Reason.NOT_A_CALL)
+        if shape.separator:
+            yield from source.either((shape.separator,))
+        if (yield from source.space()) == "{":
+            self.writer.start(self._named(name))
+            arguments = ArgumentsCall(self._context, self._span, self._object_ends, self.writer)
+            yield from self._object(arguments)
+            return
+        stray = (yield from self._stray_end()) if self._bare else False
         char = yield from source.space()
-        if char and not (yield from source.ahead((KEY, self._block.close) if self._bare else (KEY,))):
+        follow = (shape.key, *self._closes) if self._bare else (shape.key,)
+        if char and not (yield from source.ahead(follow)):
             raise Fault(Reason.NOT_A_CALL)
-        self.writer.start(name)
+        self.writer.start(self._named(name))
+        self.writer.repaired = stray
         self.writer.write("{")
-        while (tag := (yield from source.either((KEY, self._block.close)))) == KEY:
+        while (tag := (yield from source.either((shape.key, *self._closes)))) == shape.key:
             yield from self._pair()
             yield from source.space()
         if not tag:
             raise Fault(Reason.SYNTAX)
 
+    def _named(self, name: str) -> str:
+        """The declared tool that a name with a namespace in front of it means, else the name."""
+        short = name.removeprefix(self._shape.namespace)
+        return short if not self.writer.declares(name) and self.writer.declares(short) else name
+
+    def _stray_end(self) -> Generator[None, None, bool]:
+        """Read the end of a value that was never opened: quantized models write it in place of arguments."""
+        source = self.source
+        start = source.offset
+        if (yield from source.either((self._shape.value_end,))):
+            yield from source.space()
+            if (yield from source.ahead(self._closes)):
+                return True
+        source.rewind(start)
+        return False
+
+    def _object(self, call: JsonCall) -> Reading:
+        """Read a JSON object in place of the pairs. Its own brace completes it, if the call ends there."""
+        self.writer = call.writer
+        yield from call.read()
+        source = self.source
+        end = self.writer.complete = source.offset
+        yield from source.space()
+        if not (yield from source.either(self._closes)):
+            if not (yield from self._object_ends(True, "")):
+                raise Fault(Reason.SYNTAX)
+            source.rewind(end)
+
+    def _object_ends(self, inner: bool, opener: str) -> Generator[None, None, bool]:
+        """Whether the object can end here. `inner`: there are unescaped quotes in it."""
+        return not inner or (yield from self.goes_on((*self._closes, self._span.open), self._turn_ends))
+
     def _pair(self) -> Reading:
         """Read an argument from behind the tag of its key on."""
-        source = self.source
+        source, shape = self.source, self._shape
         key = replace_lone((yield from source.run(_KEY)).strip())
-        if not (yield from source.either((KEY_END,))):
-            raise Fault(Reason.SYNTAX)
-        yield from source.space()
-        if not (yield from source.either((VALUE,))):
-            raise Fault(Reason.MISSING_VALUE)
+        if not (yield from source.either((shape.key_end,))):
+            raise Fault(Reason.SYNTAX if shape.value else Reason.MISSING_VALUE)
+        said = None
+        if shape.value:
+            yield from source.space()
+            if shape.kind is not None and (yield from source.either((shape.kind[0],))):
+                said = yield from self._said(shape.kind[1])
+            if not (yield from source.either((shape.value,))):
+                raise Fault(Reason.MISSING_VALUE)
         if not key:
             raise Fault(Reason.POSITIONAL_ARGUMENT)
-        self._kinds = self.writer.kinds_of(key)
+        self._kinds = self.writer.kinds_of(key) or said
         yield from self.read_raw(key, self._ends, self._kinds)
+
+    def _said(self, end: str) -> Generator[None, None, Kinds]:
+        """Read the type that stands beside a value, and the tag behind it: `array[string]` is an array."""
+        source = self.source
+        yield from source.space()
+        word = yield from source.run(_TYPE)
+        yield from source.run(_KEY)
+        if not (yield from source.either((end,))):
+            raise Fault(Reason.SYNTAX)
+        yield from source.space()
+        return frozenset((word,)) if word in _TYPES else None
 
     def closes(self, end: str) -> Generator[None, None, bool]:
         """See `RawCall`."""
-        source = self.source
+        source, shape = self.source, self._shape
         start = source.offset
         source.pos += len(end)
         if holds_no_tags(self._kinds):
             found = True
-        elif end == VALUE_END:
-            tags = (KEY, VALUE_END, self._block.close, self._block.open)
+        elif end == shape.value_end:
+            tags = (shape.key, shape.value_end, *self._closes, self._span.open)
             found = not (yield from self.is_mentioned(end, tags, self._turn_ends))
-        elif end == KEY:
+        elif end == shape.key:
             yield from source.run(_KEY)
-            found = (yield from source.either((KEY_END,))) != ""
-            yield from source.space()
-            found = found and (yield from source.ahead((VALUE,))) != ""
+            found = (yield from source.either((shape.key_end,))) != ""
+            if shape.value:
+                yield from source.space()
+                found = found and (yield from source.ahead((shape.value, *(shape.kind or ())[:1]))) != ""
         elif start < self._value_end:
             found = False
         else:
             found = yield from self._begins_block()
         source.rewind(start)
-        if found and end != VALUE_END:
+        if found and end != shape.value_end:
             raise Fault(Reason.UNCLOSED_STRING, balanced=False)
         return found
 
@@ -116,22 +229,22 @@ class PairsCall(RawCall):
         source = self.source
         start = source.offset
         source.pos += len(end)
-        closes = tag == VALUE_END and end[0] == "<"
-        closes = closes and (yield from self.goes_on((KEY, self._block.close), self._turn_ends))
+        closes = tag == self._shape.value_end and end[0] == "<"
+        closes = closes and (yield from self.goes_on((self._shape.key, *self._closes), self._turn_ends))
         source.rewind(start)
         if closes:
             self.writer.repaired = True
-        elif end[1:2] == "/" or end[0] != "<" or tag != VALUE_END:
+        elif end[1:2] == "/" or end[0] != "<" or tag != self._shape.value_end:
             raise Fault(Reason.UNCLOSED_STRING, balanced=False)
         return closes  # `<arg_value>` is a broken tag only where a closing one is due
 
     def _begins_block(self) -> Generator[None, None, bool]:
-        """Whether the next block begins here, with no closing tag of the value before its first pair."""
+        """Whether the next call begins here, with no closing tag of the value before its first pair."""
         source = self.source
         yield from source.space()
-        if not (yield from source.ahead((self._block.open,))):
+        if not (yield from source.ahead((self._span.open,))):
             return False
-        if (yield from self._pair_tags.skip(source)) != VALUE_END:
+        if (yield from self._pair_tags.skip(source)) != self._shape.value_end:
             return True
         self._value_end = source.offset
         return False
@@ -143,8 +256,9 @@ class PairsBlock(Block):
     bare = True
     """Whether a name alone is a call without arguments."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, shape: PairShape = GLM) -> None:
         super().__init__(context)
+        self._shape = shape
         self._stops = _ends_of((self.span.close, self.span.open, *context.dialect.ends))
 
     def read(self) -> Reading:
@@ -153,7 +267,8 @@ class PairsBlock(Block):
         source.keep_from(self.start)
         source.pos += len((yield from source.marker()))
         self.emit.markup(source.offset)
-        yield from self.read_call(PairsCall(self.context, bare=self.bare), self.start)
+        call = PairsCall(self.context, self.span, self._shape, bare=self.bare)
+        yield from self.read_call(call, self.start)
         source.keep_from(None)
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
@@ -171,28 +286,74 @@ class PairsOnlyBlock(PairsBlock):
     bare = False
 
 
+class PairsSection(FramedBlock):
+    """A block of several calls, each between markers of its own. Some models leave out the block's."""
+
+    def __init__(self, context: Context, call: Span, shape: PairShape) -> None:
+        """`call`: the markers around one call."""
+        super().__init__(context)
+        self._shape = shape
+        self._call = call
+        self.call_end = call.close
+        self._stops = _ends_of(
+            (call.close, call.open, self.span.close, self.span.open, *context.dialect.ends)
+        )
+
+    def call(self) -> PairsCall:
+        """See `FramedBlock`."""
+        return PairsCall(self.context, self._call, self._shape, opened=False)
+
+    def begins(self) -> Generator[None, None, bool]:
+        """See `FramedBlock`."""
+        return (yield from self.source.ahead((self._call.open,))) != "" or self.cut(self._call.open)
+
+    def ahead(self) -> Generator[None, None, str]:
+        """See `FramedBlock`."""
+        frame = (self.span.open, self.span.close, *self.context.dialect.ends)
+        return (yield from self.source.ahead((self.span.close,))) or (yield from self.source.marker(frame))
+
+    def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
+        """See `Block`."""
+        end = yield from self._stops.skip(self.source)
+        if end == self.call_end:
+            self.source.pos += len(end)
+            return fault.reason
+        return Reason.TRUNCATED if not end or end in self.context.dialect.ends else Reason.UNCLOSED
+
+
 @cache
-def _ends_of(texts: tuple[str, ...], special: tuple[str, ...] = (), near: bool = False) -> Ends:
-    return Ends(dict.fromkeys(texts, ()), special, NEAR if near else None)
+def _ends_of(texts: tuple[str, ...], special: tuple[str, ...] = (), near: NearTags | None = None) -> Ends:
+    return Ends(dict.fromkeys(texts, ()), special, near)
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """How GLM writes one call. `newline`: behind each tag."""
+    """How a format writes one call as a name and pairs. `newline`: behind each tag.
+
+    `around`: what each call stands between, where a block holds several. `separator`: behind the name.
+    """
 
     newline: str
-    tags = (KEY, KEY_END, VALUE, VALUE_END)
+    shape: PairShape = GLM
+    around: tuple[str, str] = ("", "")
+    separator: str = ""
 
     def write(self, writer: RawWriter, name: str, arguments: Mapping[str, Any]) -> str:
-        """What stands between the markers of a block."""
+        """The call, as it stands between the markers of a block."""
+        shape, newline = self.shape, self.newline
+        behind_key = f"{shape.key_end}{newline}{shape.value}" if shape.value else shape.key_end
         pairs = []
         for key, value in arguments.items():
             text = writer.raw(value)
-            NEAR.check(text, VALUE_END)
-            pairs.append(
-                f"{KEY}{writer.key(key)}{KEY_END}{self.newline}{VALUE}{text}{VALUE_END}{self.newline}"
-            )
-        return f"{name}{self.newline}{''.join(pairs)}"
+            shape.near.check(text, shape.value_end)
+            pairs.append(f"{shape.key}{writer.key(key)}{behind_key}{text}{shape.value_end}{newline}")
+        opening, closing = self.around
+        return f"{opening}{name}{self.separator}{newline}{''.join(pairs)}{closing}"
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """What no value may hold."""
+        return (*self.shape.tags, *filter(None, self.around))
 
 
 def tool_call(otherwise: GrammarFactory) -> GrammarFactory:
@@ -205,7 +366,6 @@ def tool_call(otherwise: GrammarFactory) -> GrammarFactory:
 
 
 _GLM_ENDS = ("<|observation|>", "<|user|>", "<|endoftext|>")
-_GLM_TAGS = (KEY, KEY_END, VALUE, VALUE_END)
 GLM45 = Dialect(
     name="glm45",
     reasoning=Span("<think>", "</think>", after_close=("\n",)),
@@ -214,7 +374,7 @@ GLM45 = Dialect(
     turn=MarkedTurn,
     shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=tool_call(PairsBlock),
-    tags=_GLM_TAGS,
+    tags=GLM.tags,
     renderers={"pairs": in_blocks(Pairs("\n"), RawWriter, inside="")},
 )
 GLM47 = Dialect(
@@ -225,8 +385,8 @@ GLM47 = Dialect(
     turn=MarkedTurn,
     shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=tool_call(PairsBlock),
+    tags=GLM.tags,
     interrupts={"<tool_call>": ()},
-    tags=_GLM_TAGS,
     renderers={"pairs": in_blocks(Pairs(""), RawWriter, between="", inside="")},
 )
 

@@ -38,6 +38,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 Fits = Callable[[bool], Generator[None, None, bool]]
 """Whether what follows `pos` fits after a closing quote; the argument: inner quotes have been seen."""
+FitsAtOnce = Callable[[], bool]
+"""Whether what is in sight shows without any doubt that what follows fits."""
 Torn = Callable[[], Generator[None, None, bool]]
 """Whether what follows `pos` would fit but for one broken character."""
 Write = Callable[[str, int], None]
@@ -48,7 +50,7 @@ class String:
     """One string literal, from behind its opening quote to behind its closing one."""
 
     __slots__ = (
-        "_fits", "_held", "_held_from", "_high", "_inner", "_json", "_json_only", "_pair", "_parts",
+        "_fits", "_fits_at_once", "_held", "_held_from", "_high", "_inner", "_json", "_json_only", "_pair", "_parts",
         "_prefix", "_quote", "_reopened", "_source", "_span", "_start", "_tail", "_torn", "_verbatim", "_write",
         "repaired",
     )  # fmt: skip
@@ -58,7 +60,7 @@ class String:
         source: Source,
         span: Span,
         opening: tuple[int, str, str],
-        fits: Fits,
+        fits: tuple[FitsAtOnce, Fits],
         torn: Torn,
         write: Write,
         *,
@@ -75,7 +77,7 @@ class String:
         self._start = start
         self._quote = quote
         self._prefix = prefix
-        self._fits = fits
+        self._fits_at_once, self._fits = fits
         self._torn = torn
         self._write = write
         self._json = json
@@ -125,7 +127,8 @@ class String:
     def _take(self, value: str) -> None:
         """Add `value`, read up to the current position."""
         self._tail = (self._tail + value)[-2:]
-        value, self._high = whole_characters(self._high + value)
+        if self._high or not value.isascii():
+            value, self._high = whole_characters(self._high + value)
         if self._held is not None:
             self._held.append(value)
         elif value:
@@ -156,13 +159,15 @@ class String:
         source = self._source
         quote = self._quote[0]
         start = source.offset
-        for _ in self._quote:
+        source.pos += 1
+        for _ in self._quote[1:]:
             if (yield from source.char()) != quote:
-                source.rewind(start)
-                source.pos += 1
+                source.rewind(start + 1)
                 self._take(quote)  # one or two quotes inside a triple-quoted string
                 return False
             source.pos += 1
+        if not self._inner and self._fits_at_once():
+            return True
         after = source.offset
         fits = yield from self._fits(self._inner)
         output_ended = source.ended and source.pos == len(source.text)

@@ -133,6 +133,8 @@ def typed_text(text: str, kinds: Kinds) -> tuple[Any, bool]:
         kind = "number"
     if kind == "number" and kind not in kinds and "integer" in kinds and value == math.floor(value):
         return int(value), True
+    if value is None and "string" not in kinds:
+        return None, kind not in kinds  # a null stands for itself where no text is allowed
     return (value, repaired) if kind in kinds else (text, "string" not in kinds)
 
 

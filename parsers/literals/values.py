@@ -21,7 +21,7 @@ from parsers.engine.spans import Span
 from parsers.engine.words import CONSTANTS, literal
 from parsers.engine.writer import NAME, CallWriter, json_text
 from parsers.events import Reason
-from parsers.literals.plain import MOST_DEPTH, plain_items, plain_members
+from parsers.literals.plain import LEAST, MOST_DEPTH, plain_items, plain_members
 from parsers.literals.skipping import QUOTES, Passed, opening_quote, pass_literal
 from parsers.literals.strings import PREFIXES, String
 
@@ -36,6 +36,10 @@ STRING_STARTS = frozenset((*QUOTES, *PREFIX_LETTERS))
 """With which a quoted string may begin."""
 
 _BETWEEN_CALLS = re.compile(r"[\s,)\]]*")
+# What follows a string that is plainly closed: a key, the value of a member, an item of a list.
+_COLON = re.compile(r"[ \t\r\n\f\v]*:")
+_NEXT_KEY = re.compile(r"""[ \t\r\n\f\v]*,[ \t\r\n\f\v]*["']""")
+_NEXT_ITEM = re.compile(r"""[ \t\r\n\f\v]*,[ \t\r\n\f\v]*["'\[{]""")
 _NUMBER_STARTS = frozenset("0123456789+-.")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _JSON_WORD = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
@@ -173,7 +177,9 @@ class LiteralReader:
                 else:
                     continue
             else:
-                value = yield from self.atom(char)
+                value = yield from (
+                    self._strings(self.source.offset, "") if char in QUOTES else self.atom(char)
+                )
             while len(self.frames) > base:
                 if not (yield from self._attach(value)):
                     break
@@ -184,6 +190,8 @@ class LiteralReader:
     def _plain(self, frame: Frame) -> None:
         """Read ahead what needs no thought; what is left is read as usual."""
         source = self.source
+        if len(source.text) - source.pos < LEAST:
+            return
         pieces: list[str] = []
         nested = len(self.frames) + MOST_DEPTH <= MAX_DEPTH
         if frame.keys is False:
@@ -306,11 +314,9 @@ class LiteralReader:
         source = self.source
         start = source.offset
         if char in QUOTES:
-            self.no_json(char != '"')
             return (yield from self._strings(start, ""))
         word = yield from source.run(WORD)
         if word.lower() in PREFIXES and (yield from source.char()) in QUOTES:
-            self.no_json()
             return (yield from self._strings(start, word.lower()))
         if not word:
             raise Fault(Reason.SYNTAX)
@@ -351,16 +357,21 @@ class LiteralReader:
         parts: list[str] = []
         source = self.source
         self.word = None
+        self.no_json(prefix != "" or source.text[source.pos] != '"')
         self.writer.write('"')
         while True:
             if "b" in prefix:
                 raise Fault(Reason.NOT_A_LITERAL)
-            quote = yield from opening_quote(source)
+            quote = source.text[source.pos]
+            if source.text[source.pos + 1 : source.pos + 2] in ("", quote):
+                quote = yield from opening_quote(source)  # it may be one of three
+            else:
+                source.pos += 1
             string = String(
                 source,
                 self.span,
                 (start, prefix, quote),
-                self.fits_after,
+                (self.fits_at_once, self.fits_after),
                 self.is_torn,
                 self.writer.write,
                 json=self.json_escapes,
@@ -382,6 +393,14 @@ class LiteralReader:
         return "".join(parts)
 
     # -- what fits after a closing quote ---------------------------------------------------------------
+
+    def fits_at_once(self) -> bool:
+        """Whether what is in sight shows without any doubt what `fits_after` says of most strings."""
+        if not self.frames:
+            return False
+        frame = self.frames[-1]
+        plain = _COLON if frame.expects_key else _NEXT_KEY if frame.keys else _NEXT_ITEM
+        return plain.match(self.source.text, self.source.pos) is not None
 
     def fits_after(self, inner: bool) -> Generator[None, None, bool]:
         """Whether what comes next shows that the quote just read closes its string.

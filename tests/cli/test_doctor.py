@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,7 +17,7 @@ import pytest
 
 from localagent.cli.doctor.engines import describe_llamacpp, describe_mlx
 from localagent.cli.doctor.findings import Finding
-from localagent.cli.doctor.machine import machine_findings
+from localagent.cli.doctor.machine import LITTLE_DISK, folder_findings, machine_findings, setting_findings
 from localagent.cli.doctor.models import model_findings
 from localagent.engines.check import Report
 from localagent.hosts.memory import Machine
@@ -73,6 +76,19 @@ def test_json_has_every_finding_with_its_data(localagent, tmp_path, no_mlx):
     )
     assert found["settings", "HF_HUB_OFFLINE"]["text"].startswith("1 (")
     assert found["settings", "HF_HUB_OFFLINE"]["status"] == "note"
+    assert found["settings", "HF_HUB_OFFLINE"]["data"] == {"value": "1"}
+    assert found["settings", "LOCALAGENT_OFFLINE"]["data"] == {"value": os.environ.get("LOCALAGENT_OFFLINE")}
+    hub = found["settings", "huggingface_hub"]
+    installed = metadata.version("huggingface_hub")
+    assert (hub["status"], hub["text"], hub["fix"], hub["data"]) == (
+        "ok", installed, None, {"version": installed},
+    )  # fmt: skip
+    assert found["program", "Python"]["data"] == {"version": platform.python_version()}
+    machine = found["machine", "CPU"]["data"]
+    assert machine["threads"] == os.cpu_count()
+    assert machine["default_threads"] <= machine["threads"]
+    assert set(memory) == {"total", "available", "limit", "gpu_share"}
+    assert found["folders", "disk"]["data"]["free"] <= found["folders", "disk"]["data"]["total"]
     for each in found.values():
         assert each["status"] != "problem" or each["fix"], each
 
@@ -147,6 +163,42 @@ def test_an_engine_that_hangs(localagent, tmp_path):
 
 FACTS = {"version": "0.3.36", "uses": ["AVX2"], "gpu": False, "devices": ["CPU: x"]}
 RAN = ("lfm2-nano", "lfm2-nano quantized to Q8_0", "lfm2-nano quantized to Q4_0")
+
+
+def test_a_hub_that_is_not_installed_is_a_note(monkeypatch):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    hub, *_ = setting_findings()
+    assert (hub.status, hub.data) == ("note", {"version": None})
+    assert "install" in hub.fix
+
+
+def test_a_disk_that_is_nearly_full_is_a_problem(monkeypatch, tmp_path):
+    monkeypatch.setenv("LOCALAGENT_HOME", str(tmp_path))
+
+    def disk(free):
+        usage = shutil._ntuple_diskusage(10**12, 10**12 - free, free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+        (found,) = (each for each in folder_findings() if each.name == "disk")
+        assert found.data == {"free": free, "total": 10**12}
+        return found
+
+    assert (disk(LITTLE_DISK).status, disk(LITTLE_DISK).fix) == ("ok", None)
+    little = disk(LITTLE_DISK - 1)
+    assert (little.status, little.fix) == ("problem", "localagent models rm NAME")
+
+
+def test_folders_are_told_with_what_they_take(monkeypatch, tmp_path):
+    monkeypatch.setenv("LOCALAGENT_HOME", str(tmp_path))
+    (tmp_path / "sessions" / "inner").mkdir(parents=True)
+    (tmp_path / "sessions" / "inner" / "a.jsonl").write_bytes(bytes(3_000_000))
+    found = {each.name: each for each in folder_findings()}
+    assert found["sessions"].text == f"{tmp_path}/sessions (3 MB)"
+    assert found["sessions"].data == {"path": f"{tmp_path}/sessions", "size": 3_000_000, "exists": True}
+    assert found["logs"].text == f"{tmp_path}/logs (empty)"
+    assert {each.status for each in found.values()} == {"ok"}
 
 
 def test_a_gpu_that_the_build_cannot_use():

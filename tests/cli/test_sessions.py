@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import sys
@@ -96,8 +97,22 @@ def test_list_shows_the_newest_session_first(command, session, store):
     assert lines[3] == "Continue one: localagent chat --resume ID"
     rows = json.loads(out(command, "list", "--json"))
     assert [row["id"] for row in rows] == [other.id, session.id]
+    for row, info in zip(rows, store.list(), strict=True):
+        assert row == {
+            "id": info.id, "title": info.title, "created": info.created.isoformat(),
+            "changed": info.changed.isoformat(), "size": info.path.stat().st_size, "path": str(info.path),
+            "problem": None,
+        }  # fmt: skip
     assert rows[1]["path"] == str(session.file)
     assert rows[1]["title"].startswith("Will it rain?")
+
+
+def test_sizes_stand_right_aligned_in_the_list(command, session, store):
+    store.create().append(UserMessage.text("x" * 20_000))
+    lines = out(command, "list").splitlines()[:-1]
+    title = lines[0].index("title")
+    assert len({line[:title].rstrip() for line in lines}) == len(lines) == 3
+    assert len({len(line[:title].rstrip()) for line in lines}) == 1, lines
 
 
 def test_a_list_of_no_sessions_says_where_it_looked(command, tmp_path):
@@ -158,8 +173,27 @@ def test_show_tells_of_compactions_and_flushes(command, session):
 def test_show_json_has_head_entries_and_problems(command, session):
     shown = json.loads(out(command, "show", "last", "--json"))
     assert shown["head"] == session.head
-    assert [entry["id"] for entry in shown["entries"]] == [entry.id for entry in session.entries]
+    assert shown["id"] == session.id
+    assert shown["title"] == session.title
+    assert shown["path"] == str(session.file)
+    assert shown["leaves"] == [entry.id for entry in session.leaves]
+    assert shown["entries"] == [entry.model_dump(mode="json") for entry in session.entries]
     assert shown["problems"] == []
+    with session.file.open("ab") as file:
+        file.write(b"garbage\n")
+    (problem,) = json.loads(out(command, "show", "last", "--json"))["problems"]
+    assert problem.startswith("line 11 (byte ")
+
+
+def test_one_entry_on_one_branch(command, store):
+    session = store.create()
+    session.append(UserMessage.text("Hi."))
+    assert out(command, "show", "last").splitlines()[1] == f"1 entry, kept in {session.file}"
+    untitled = store.create()
+    assert (
+        out(command, "show", untitled.id)
+        == f"{untitled.id}: no title\n0 entries, kept in {untitled.file}\n\n"
+    )
 
 
 def test_problems_are_told_on_stderr(command, session):
@@ -283,6 +317,22 @@ def test_export_for_wires(command, session, wire):
     assert messages[-1].text == "Four degrees."
     (turn,) = [message for message in messages if getattr(message, "tool_calls", ())]
     assert turn.tool_calls[0].arguments == CALL.arguments
+
+
+def test_what_an_export_leaves_out_is_told(session, capsys, monkeypatch, tmp_path):
+    """The wires take images; a format that does not would lose them."""
+    from localagent.cli import sessions
+    from localagent.wire import openai
+
+    monkeypatch.setenv("LOCALAGENT_HOME", str(tmp_path))
+    monkeypatch.setattr(openai, "TARGET", dataclasses.replace(openai.TARGET, vision=False))
+    target = tmp_path / "request.json"
+    session.branch(None)
+    picture = ImagePart(data=b"\x89PNG\r\n\x1a\n")
+    session.append(UserMessage(content=("Look", picture, picture)))
+    sessions.export(session.id, "openai", output=target)
+    assert capsys.readouterr().err == "warning: the OpenAI wire sees no images: 2 left out of the request\n"
+    assert "image" not in target.read_text()
 
 
 def test_export_overwrites_nothing_unasked(command, session, tmp_path):

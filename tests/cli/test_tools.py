@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from localagent.session import SessionStore
+from localagent.toolbox import SHIPPED
 from tests.cli.conftest import COMMAND
 
 NANO = ("--model", "lfm2-nano", "--temperature", "0", "--threads", "1")
@@ -59,6 +60,9 @@ def test_a_chat_in_a_pipe(localagent, root, tmp_path):
 def test_the_tools_that_there_are(localagent):
     shown = localagent("tools").stdout.decode()
     assert "write_file(path, content) (asks)" in shown
+    assert "\n  read_file(path, first_line" in shown
+    heads = [line.split(maxsplit=1) for line in shown.splitlines() if not line.startswith(" ")]
+    assert heads == [[name, entry.description] for name, entry in SHIPPED.items()]
     schemas = json.loads(localagent("tools", "--json").stdout)
     assert schemas["calculator"][0]["function"]["name"] == "calculate"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 
 import pytest
 
@@ -12,7 +13,7 @@ pytest.importorskip("llama_cpp")
 from benchmarks.training.tokenizer import SPECIAL
 from localagent.hosts.llamacpp import LlamaCppHost
 from localagent.hosts.sampling import Sampling
-from localagent.nano import GGUF, MLX
+from localagent.nano import GGUF, MLX, measure
 from localagent.nano.measure import answer, wrong
 from localagent.nano.requests import KINDS, make_requests
 
@@ -106,3 +107,61 @@ def test_config_says_what_the_file_is():
     config = json.loads((MLX / "config.json").read_text())
     assert config["model_type"] == "lfm2"
     assert config["max_position_embeddings"] == 4096
+
+
+@pytest.fixture
+def measured(monkeypatch, capsys, tmp_path):
+    """The answers to a kind's requests are right if the list says so; what is printed is the result."""
+
+    class Loaded:
+        closed = 0
+
+        def close(self):
+            self.closed += 1
+
+    def run(*options, right=()):
+        host, loads, asked, told = Loaded(), [], [], iter(right)
+        monkeypatch.setattr(sys, "argv", ["measure", *options])
+        monkeypatch.setattr(
+            LlamaCppHost, "load", lambda *given, **named: loads.append((given, named)) or host
+        )
+
+        def answered(_, request):
+            asked.append(request)
+            return request.output if next(told, True) else "something else"
+
+        monkeypatch.setattr(measure, "answer", answered)
+        measure.main()
+        assert host.closed == 1
+        return loads, asked, capsys.readouterr().out.splitlines()
+
+    return run
+
+
+def test_a_measurement_asks_as_many_of_each_kind_as_it_says(measured, tmp_path):
+    file = tmp_path / "trained.gguf"
+    options = ("--count", "2", "--seed", "9", "--threads", "3", "--weights", str(file))
+    loads, asked, lines = measured(*options, right=[True, False, False, False])
+    assert loads == [((file,), {"threads": 3})]
+    assert asked == [request for kind in KINDS for request in make_requests(kind, 2, 9)]
+    assert [line.split() for line in lines] == [
+        [kind, right, "of", "2"]
+        for kind, right in zip(KINDS, ["1", "0", *"2" * (len(KINDS) - 2)], strict=True)
+    ]
+
+
+def test_a_measurement_is_of_the_weights_in_the_package(measured):
+    loads, asked, lines = measured()
+    assert loads == [((GGUF,), {"threads": 1})]
+    assert asked == [request for kind in KINDS for request in make_requests(kind, 200, 1)]
+    assert {line.split(maxsplit=1)[1] for line in lines} == {"200 of 200"}
+
+
+def test_wrong_answers_are_shown_on_request(measured):
+    _, (request, *_), lines = measured("--count", "1", "--show", right=[False])
+    assert [line.split() for line in lines[1:4]] == [
+        ["asked", *repr(request.messages[-1]["content"]).split()],
+        ["wanted", *repr(request.output).split()],
+        ["wrote", "'something", "else'"],
+    ]
+    assert len(lines) == len(KINDS) + 3

@@ -129,8 +129,8 @@ def by_size(grow: Grow) -> Grow:
 
 
 def filled(head: str, unit: str, tail: str = "") -> Grow:
-    """`unit` over and over."""
-    return lambda size: head + unit * (size // len(unit) + 1) + tail
+    """`unit` over and over, more often with each size that a test asks for, however long it is."""
+    return lambda size: head + unit * (size // min(len(unit), 256) + 1) + tail
 
 
 def families(dialect: str) -> dict[str, Grow]:

@@ -69,9 +69,11 @@ class Loopback:
     def listing(self, repo: str) -> dict[str, Any]:
         siblings = []
         for path, content in self.repos[repo].items():
-            entry: dict[str, Any] = {"rfilename": path, "size": len(content), "blobId": git_id(content)}
-            if len(content) > 10_000:
-                digest = hashlib.sha256(content).hexdigest()
+            stored, digest = content, hashlib.sha256(content).hexdigest()
+            if len(content) > 10_000:  # git has a pointer to it
+                stored = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\n" % digest.encode()
+            entry: dict[str, Any] = {"rfilename": path, "size": len(content), "blobId": git_id(stored)}
+            if stored is not content:
                 entry["lfs"] = {"sha256": digest, "size": len(content), "pointerSize": 130}
             siblings.append(entry)
         return {"_id": "1", "id": repo, "modelId": repo, "sha": self.commit, "siblings": siblings}

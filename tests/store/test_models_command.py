@@ -75,6 +75,16 @@ def test_list_shows_size_context_and_licence(home: Path) -> None:
     for words in ("*", "llamacpp", "98 MB", "8,192", "Apache-2.0"):
         assert words in rows["smollm2-135m"]
     assert "LFM Open License v1.0" in rows["lfm2.5-1.2b-instruct"]
+    head, *lines, hint = (line for line in done.stdout.splitlines() if not line.startswith(" "))
+    assert hint == "* the default. Fetch one with: localagent models pull NAME"
+    for number in ("size", "context"):  # right-aligned, so that they can be compared
+        end = head.index(number) + len(number)
+        given = [line for line in lines if line[end - 4 : end].strip()]  # some sizes are not known
+        assert len(given) > 3
+        assert all(line[end - 1] != " " and line[end] == " " for line in given), number
+    for word in ("model", "here", "backends", "licence", "description"):
+        start = head.index(word)
+        assert all(f" {line}"[start] == " " and line[start] != " " for line in lines), word
 
 
 def test_list_json_says_what_is_present(home: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,6 +116,40 @@ def test_another_file_than_the_catalogue_expects(
     result = puller.pull(spec)
     assert result["error"] == "HashMismatch"
     assert loopback.served == {}
+
+
+def test_a_small_file_is_the_one_that_the_catalogue_expects(
+    puller: Puller, hub_spec: ModelSpec, loopback: Loopback, store: WeightStore
+) -> None:
+    """The hub publishes no sha256 of it; the catalogue's is what counts."""
+    loopback.repos["acme/tiny-GGUF"]["tiny-Q4.gguf"] = content = b"small"
+    for expected, error in (("0" * 64, "HashMismatch"), (hashlib.sha256(content).hexdigest(), None)):
+        source = HubSource(repo="acme/tiny-GGUF", file="tiny-Q4.gguf", sha256=expected)
+        result = puller.pull(make_spec(llamacpp=source))
+        assert result.get("error") == error, result
+    assert store.require(make_spec(llamacpp=source), "llamacpp").read_bytes() == content
+
+
+def test_what_the_hub_says_nothing_of_is_not_fetched(
+    puller: Puller, hub_spec: ModelSpec, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = loopback.listing
+
+    def without(*keys: str) -> dict[str, Any]:
+        files = listing("acme/tiny-GGUF")
+        for file in files["siblings"]:
+            for key in keys:
+                file.pop(key, None)
+        return files
+
+    for missing in (("size",), ("blobId", "lfs")):
+        monkeypatch.setattr(loopback, "listing", lambda _, missing=missing: without(*missing))
+        result = puller.pull(hub_spec)
+        assert result["error"] == "DownloadFailed", missing
+        assert "publishes no size and hash for tiny-Q4.gguf" in result["message"]
+    assert loopback.served == {}
+    monkeypatch.setattr(loopback, "listing", lambda _: without("blobId"))
+    assert "path" in puller.pull(hub_spec)
 
 
 @pytest.mark.parametrize(

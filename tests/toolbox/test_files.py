@@ -309,3 +309,81 @@ def test_search_ends_when_the_call_is_cancelled(tools):
     cancel.set()
     with pytest.raises(ToolError, match="cancelled"):
         call(tools["search_files"], cancel, query="needle")
+
+
+# Limits: what just fits is shown whole, and one more is not
+
+
+def test_the_longest_line_and_the_longest_text_that_are_shown_whole(tools, root):
+    whole = "a" * module.MAX_TEXT
+    (root / "line.txt").write_text(whole)
+    assert call(tools["read_file"], path="line.txt") == whole
+    (root / "line.txt").write_text(whole + "b")
+    assert call(tools["read_file"], path="line.txt") == f"{whole}\n(line 1 is cut: it has 20,001 characters)"
+    half = "a" * (module.MAX_TEXT // 2 - 1)  # with its line's end a half
+    (root / "two.txt").write_text(f"{half}\n{half}\n")
+    assert call(tools["read_file"], path="two.txt") == f"{half}\n{half}"
+    (root / "two.txt").write_text(f"{half}\n{half}b\n")
+    assert (
+        call(tools["read_file"], path="two.txt") == f"{half}\n(lines 1 to 1 of 2, read on with first_line=2)"
+    )
+
+
+def test_the_most_lines_that_are_read_unasked(tools, root):
+    text = "\n".join(str(number) for number in range(module.LINES))
+    (root / "lines.txt").write_text(text)
+    assert call(tools["read_file"], path="lines.txt") == text
+    assert call(tools["read_file"], path="lines.txt", first_line=module.LINES) == (
+        f"{module.LINES - 1}\n(lines 500 to 500 of 500)"
+    )
+    (root / "lines.txt").write_text(f"{text}\nmore")
+    assert call(tools["read_file"], path="lines.txt") == (
+        f"{text}\n(lines 1 to 500 of 501, read on with first_line=501)"
+    )
+
+
+def test_a_tenth_of_unreadable_letters_is_still_text(tools, root):
+    (root / "latin.txt").write_bytes(b"a" * 9 + b"\xff")
+    assert call(tools["read_file"], path="latin.txt").startswith("a" * 9 + "\N{REPLACEMENT CHARACTER}\n")
+    (root / "latin.txt").write_bytes(b"a" * 8 + b"\xff")
+    assert "not a text file" in refused(tools["read_file"], path="latin.txt")
+
+
+def test_the_most_names_in_a_list(tools, root, monkeypatch):
+    folder = root / "src" / "many"
+    folder.mkdir()
+    for number in range(module.LISTED):
+        (folder / f"f{number:04}").touch()
+    names = [f"f{number:04}  0 bytes" for number in range(module.LISTED)]
+    assert call(tools["list_files"], folder="src/many").splitlines() == names
+    monkeypatch.setattr(module, "SCANNED", module.LISTED)
+    assert call(tools["list_files"], folder="src/many").splitlines() == names
+    (folder / ".hidden").touch()
+    monkeypatch.undo()
+    assert call(tools["list_files"], folder="src/many").splitlines() == [
+        *names, "(1 hidden: hidden=true lists them)",
+    ]  # fmt: skip
+    only_hidden = root / "src" / "secret"
+    only_hidden.mkdir()
+    (only_hidden / ".a").touch()
+    assert call(tools["list_files"], folder="src/secret").splitlines() == [
+        "(everything here is hidden)", "(1 hidden: hidden=true lists them)",
+    ]  # fmt: skip
+
+
+def test_folders_come_first_and_names_by_letters(tools, root):
+    folder = root / "src" / "order"
+    for name in ("b", "B2", "a.txt", "Z"):
+        folder.joinpath(name).mkdir(parents=True) if name in ("b", "Z") else folder.joinpath(name).touch()
+    assert call(tools["list_files"], folder="src/order").splitlines() == [
+        "b/", "Z/", "a.txt  0 bytes", "B2  0 bytes",
+    ]  # fmt: skip
+
+
+def test_the_most_that_is_written(tools, root, monkeypatch):
+    monkeypatch.setattr(module, "MAX_WRITTEN", 4)
+    assert call(tools["write_file"], path="new", content="é12") == "wrote new: new file, 4 bytes"
+    assert refused(tools["write_file"], path="new", content="é123").startswith(
+        "5 bytes are too many: at most 4"
+    )
+    assert (root / "new").read_text() == "é12"

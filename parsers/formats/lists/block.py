@@ -49,7 +49,7 @@ class ListBlock(Block):
         self._body = self.start
         self.kept = False  # the call that ended the block was kept, and that says it all
         self._writer: CallWriter | None = None  # of the call at hand
-        self.broken = False  # something in the block was no call
+        self.faulty = False  # something in the block was no call
         self._torn_name = False  # the last element may be the beginning of the next one's name
 
     def read(self) -> Reading:
@@ -88,17 +88,18 @@ class ListBlock(Block):
         self.emit.markup(source.offset)
         start = source.offset
         notation = self.json if char == "{" else self.pythonic
-        yield from self.read_call(notation(self.context, self.span, self.follows_call), start)
+        call = notation(self.context, self.span, self.follows_call)
+        self._writer = call.writer
+        call.writer.only_declared = self._torn_name  # of `[get_wea,her(...)]` nothing is a call (slip 25)
+        read = yield from self.read_call(call, start)
+        self._torn_name = not read and NAME.fullmatch(source.since(start).strip()) is not None
 
     def read_call(self, call: Call, start: int) -> Generator[None, None, bool]:
-        """See `Block`."""
-        writer = self._writer = call.writer
-        # Of `[get_wea,her(...)]` nothing is a call (slip 25); what else is salvaged is a declared tool (slip 26).
-        writer.only_declared = self._torn_name or (self.broken and writer.any_declared())
-        whole = yield from super().read_call(call, start)
-        self.broken |= not whole
-        self._torn_name = not whole and NAME.fullmatch(self.source.since(start).strip()) is not None
-        return whole
+        """See `Block`. What is salvaged behind a fault is a declared tool (slip 26)."""
+        call.writer.only_declared |= self.faulty and call.writer.any_declared()
+        read = yield from super().read_call(call, start)
+        self.faulty = self.faulty or not read
+        return read
 
     def confirm(self) -> Reading:
         """A call is complete once a separator, the end of the list or a marker follows (policy 18)."""

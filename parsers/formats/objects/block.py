@@ -77,7 +77,7 @@ class JsonBlock(ListBlock):
             return
         self.emit.markup(self.source.offset)
         start = self.source.offset
-        self.broken = True
+        self.faulty = True
         yield from self._skip_garbage()
         self.emit.malformed(self.source.since(start), Reason.NOT_A_CALL, self.source.offset)
 

@@ -245,6 +245,20 @@ class LooseJsonCall(JsonCall):
         self.writer.merge(value or {}, {})
 
 
+class ArgumentsCall(LooseJsonCall):
+    """An object of arguments behind a name, which `writer` has already."""
+
+    def __init__(self, context: Context, span: Span, follows_call: FollowsCall, writer: CallWriter) -> None:
+        super().__init__(context, span, follows_call)
+        writer.by_schema = self.by_schema
+        self.writer = writer
+        self.values = self.reader(writer, span, self._follows)
+
+    def read(self) -> Reading:
+        """Read the object. Raises Fault."""
+        yield from self.read_arguments()
+
+
 class ToolNameCall(LooseJsonCall):
     """`{"tool_call_id": "0", "tool_name": "f", "parameters": {}}`, as Command R writes it."""
 

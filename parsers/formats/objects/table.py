@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from parsers.dialect import Calls, Context, Dialect
+from parsers.dialect import Calls, Context, Dialect, Grammar, Render
 from parsers.engine.spans import QWEN_THINK, THINK, Span
 from parsers.engine.turn import MarkedTurn
 from parsers.formats.lists.code import CodeOpening
 from parsers.formats.objects.block import ByFirstCharacter, JsonBlock, KeyedBlock, ToolNameBlock
 from parsers.formats.objects.python_tag import PythonTagBlock
+from parsers.formats.objects.role import CALL_ROLE, ROLE_END, CallRole
 from parsers.formats.objects.unmarked import LeadingCalls, functools_lists, json_of_tools, leading_calls
 from parsers.formats.pairs import PairsOnlyBlock
-from parsers.formats.tags.block import TagBlock
+from parsers.formats.tags.block import TagBlock, functions_of_tools
+from parsers.formats.tags.call import FUNCTION
 from parsers.literals.values import MAX_DEPTH
 from parsers.literals.writer import JSON, Writer
 
@@ -36,6 +38,19 @@ def render_list(span: Span, markers: Iterable[str], calls: Calls) -> str:
 def render_open_list(span: Span, markers: Iterable[str], calls: Calls) -> str:
     """Granite: the same, up to the end of the turn."""
     return f"{span.open}{_list(markers, calls)}"
+
+
+def render_marked(opening: str) -> Render:
+    """GigaChat: an object for each call, behind a marker and up to the end of the message.
+
+    `opening`: what stands in front of it in place of the marker.
+    """
+
+    def render(span: Span, markers: Iterable[str], calls: Calls) -> str:
+        writer = Writer(markers, JSON)
+        return "".join(f"{opening or span.open}{writer.json(*call)}" for call in calls)
+
+    return render
 
 
 def render_actions(span: Span, markers: Iterable[str], calls: Calls) -> str:
@@ -88,7 +103,7 @@ _ANSWER = Span("<answer>", "</answer>")
 _RESPONSE = Span("<response>", "</response>")
 _FINAL = "[BEGIN FINAL RESPONSE]"
 """With which Apriel 1.6 ends its reasoning (slip 9)."""
-_GRANITE_WORDS: Mapping[str, Literal["open", "close"]] = {
+_GRANITE_PHRASES: Mapping[str, Literal["open", "close"]] = {
     "Here is my thought process:": "open",
     "Here's my thought process:": "open",
     "Here is my response:": "close",
@@ -109,6 +124,13 @@ def _tool_call(context: Context) -> ByFirstCharacter:
     return ByFirstCharacter(context, {"<": TagBlock, **objects}, PairsOnlyBlock)
 
 
+def _llama(context: Context) -> Grammar:
+    """What follows `<|python_tag|>`, or a tag with an object: Llama 3.1 calls the user's tools so."""
+    source = context.source
+    block = TagBlock if source.text.startswith(FUNCTION.call, source.pos) else PythonTagBlock
+    return block(context)
+
+
 HERMES = Dialect(
     name="hermes",
     reasoning=QWEN_THINK,
@@ -117,6 +139,7 @@ HERMES = Dialect(
     turn=MarkedTurn,
     shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=_tool_call,
+    opening=functions_of_tools,
     interrupts={TOOL_CALL.open: ("{", "<function=")},
     renderers={"json": render_blocks},
 )
@@ -140,8 +163,8 @@ HUNYUAN = Dialect(
     shown=("<tool_calls>", "</tool_calls>"),
     grammar=JsonBlock,
     answers=(_ANSWER,),
-    spellings={_FINAL: "close"},
-    cores=_words(THINK, _ANSWER, slips=(_FINAL,)),
+    phrases={_FINAL: "close"},
+    cores=_words(THINK, _ANSWER),
     renderers={"json": render_list},
 )
 PHI4_MINI = Dialect(
@@ -163,8 +186,8 @@ GRANITE3 = Dialect(
     grammar=JsonBlock,
     slips=("<tool_call>",),
     answers=(_RESPONSE,),
-    spellings=_GRANITE_WORDS,
-    cores=_words(THINK, _RESPONSE, slips=("<tool_call>", *_GRANITE_WORDS)),
+    phrases=_GRANITE_PHRASES,
+    cores=_words(THINK, _RESPONSE, slips=("<tool_call>",)),
     renderers={"json": render_open_list},
 )
 COMMAND_R7B = Dialect(
@@ -197,14 +220,42 @@ ERNIE = Dialect(
     answers=(Span("<response>", "</response>", after_open=("\n",), before_close=("\n",)),),
     renderers={"json": render_blocks},
 )
+NEMOTRON_NANO_V2 = Dialect(
+    name="nemotron-nano-v2",
+    reasoning=THINK,
+    calls=Span("<TOOLCALL>", "</TOOLCALL>", before=("\n\n",)),
+    ends=("<SPECIAL_12>",),
+    turn=MarkedTurn,
+    shown=("<think>", "</think>"),
+    grammar=JsonBlock,
+    cores=_words(Span("<TOOLCALL>", "</TOOLCALL>")),
+    renderers={"json": render_list},
+)
+GIGACHAT3 = Dialect(
+    name="gigachat3",
+    reasoning=None,
+    calls=Span("<|function_call|>", "<|message_sep|>"),
+    inner=(ROLE_END,),
+    ends=("<|message_sep|>", "</s>"),
+    turn=MarkedTurn,
+    grammar=JsonBlock,
+    opening=CallRole,
+    renderers={
+        "marker": render_marked(""),
+        "role": render_marked(f"<|message_sep|>\n\n{CALL_ROLE}{ROLE_END}\n"),
+    },
+)
+"""GigaChat 3.1, whose calls have a marker; those of 3 are messages of a role of their own."""
 LLAMA3_JSON = Dialect(
     name="llama3-json",
     reasoning=None,
     calls=Span("<|python_tag|>", "<|eom_id|>"),
     ends=("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>"),
     turn=LeadingCalls,
-    grammar=PythonTagBlock,
+    grammar=_llama,
+    slips=(FUNCTION.call,),
     opening=leading_calls,
+    cores={FUNCTION.call: ""},
     renderers={"json": render_parameters},
 )
 BARE_JSON = Dialect(
@@ -226,6 +277,8 @@ ALL = (
     COMMAND_R7B,
     APERTUS,
     ERNIE,
+    NEMOTRON_NANO_V2,
+    GIGACHAT3,
     LLAMA3_JSON,
     BARE_JSON,
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import re
+from collections.abc import Generator, Mapping
 from functools import cache
 
 from parsers.dialect import Context
@@ -10,9 +11,13 @@ from parsers.engine.driver import Call, FramedBlock
 from parsers.engine.faults import Fault
 from parsers.engine.source import Reading
 from parsers.engine.spans import Span
+from parsers.engine.tools import Tool
 from parsers.events import Reason
 from parsers.formats.tags.call import FUNCTION, Shape, TagCall, begins_call
 from parsers.literals.raw import Ends
+
+# Bounded, since text that may be a beginning is looked at again with each piece of output.
+_BLANKS = re.compile(r"[ \t\r\n]{0,64}")
 
 
 class TagBlock(FramedBlock):
@@ -94,6 +99,42 @@ class LoneTagBlock(TagBlock):
         self.source.keep_from(self.start)
         yield from self.read_lone_call()
         self.source.keep_from(None)
+
+
+class TagOpening:
+    """Where a call of a declared tool begins with its tag alone, in formats whose calls stand in blocks."""
+
+    def __init__(self, shape: Shape, tools: Mapping[str, Tool]) -> None:
+        self._shape = shape
+        self.first = shape.call[0]
+        names = "|".join(map(re.escape, sorted(tools, key=len, reverse=True)))
+        quote = r"[\"']?"
+        self._call = re.compile(
+            rf"{re.escape(shape.call)}{quote}(?:{names}){quote}>{_BLANKS.pattern}(?:\{{|{re.escape(shape.parameter)})"
+        )
+        self._tags = [f"{shape.call}{mark}{name}{mark}>" for name in tools for mark in ("", "'", '"')]
+
+    def at(self, text: str, index: int) -> bool | None:
+        """Whether such a call begins at `index`; None while more text may make it so."""
+        if self._call.match(text, index):
+            return True
+        rest = text[index : index + 512]
+        for tag in self._tags:
+            if tag.startswith(rest):
+                return None
+            if rest.startswith(tag):
+                behind = _BLANKS.match(text, index + len(tag)).end()  # type: ignore[union-attr]
+                return None if self._shape.parameter.startswith(text[behind:]) else False
+        return False
+
+    def read(self, context: Context) -> Reading:
+        """Read the call."""
+        yield from TagBlock(context, self._shape).read()
+
+
+def functions_of_tools(tools: Mapping[str, Tool]) -> TagOpening | None:
+    """Where `<function=f>` may begin a call without its block, if there are tools."""
+    return TagOpening(FUNCTION, tools) if tools else None
 
 
 @cache

@@ -29,6 +29,7 @@ from parsers.engine.source import Reading, Source
 from parsers.engine.spans import NOWHERE
 from parsers.engine.writer import NAME
 from parsers.events import Reason
+from parsers.formats.objects.calls import ArgumentsCall
 from parsers.literals.near import NearTags, near_tags
 from parsers.literals.raw import QUOTING, Ends, RawCall
 from parsers.literals.typed_text import ANY_JSON, STRING, Kinds, holds_no_tags, replace_lone
@@ -117,6 +118,7 @@ class TagCall(RawCall):
         dialect = context.dialect
         self._block = dialect.calls or NOWHERE
         super().__init__(context)
+        self._context = context
         self._shape = shape
         self._turn_ends = dialect.ends
         outer = (self._block.open, self._block.close)
@@ -140,10 +142,13 @@ class TagCall(RawCall):
                 raise Fault(Reason.TRUNCATED)
             source.pos += 1
             raise Fault(Reason.NOT_A_CALL)
-        name, _, self.writer.repaired = yield from _tag(source, shape)
+        name, self.writer.repaired = yield from self.opening()
         if not name or not NAME.fullmatch(name):
             raise Fault(Reason.NOT_A_CALL)
         self.writer.start(name)
+        if (yield from source.space()) == "{":
+            yield from self._object()
+            return
         self.writer.write("{")
         end = ""
         while end != shape.call_end:
@@ -154,6 +159,33 @@ class TagCall(RawCall):
                     raise Fault(Reason.SYNTAX)
                 continue
             end = yield from self._parameter()
+
+    def opening(self) -> Generator[None, None, tuple[str, bool]]:
+        """Read the rest of the opening tag: the name, and whether that took a repair. Raises Fault."""
+        name, _, repaired = yield from _tag(self.source, self._shape)
+        return name, repaired
+
+    def _object(self) -> Reading:
+        """Read a JSON object in place of the parameters: `<function=f>{"n": 3}</function>`, as for Llama 3.1.
+
+        Its own brace completes it, if the call ends there: what follows is often a stop token.
+        """
+        source = self.source
+        yield from ArgumentsCall(self._context, self._block, self._object_ends, self.writer).read()
+        end = self.writer.complete = source.offset
+        yield from source.space()
+        if not (yield from source.either((self._shape.call_end,))):
+            if source.cut_marker(self._shape.call_end):
+                source.pos = len(source.text)
+            elif not (yield from self.goes_on(self._behind_call, self._turn_ends)):
+                raise Fault(Reason.SYNTAX)
+            else:
+                source.rewind(end)
+
+    def _object_ends(self, inner: bool, opener: str) -> Generator[None, None, bool]:
+        """Whether the object can end here. `inner`: there are unescaped quotes in it."""
+        follow = (self._shape.call_end, *self._behind_call)
+        return not inner or (yield from self.goes_on(follow, self._turn_ends))
 
     def _parameter(self) -> Generator[None, None, str]:
         """Read an argument from behind the beginning of its tag on; returns what ended it."""
@@ -286,7 +318,7 @@ def begins_call(source: Source, shape: Shape) -> Generator[None, None, bool]:
         return not (yield from source.char())
     if not name or not NAME.fullmatch(name):
         return False
-    tags = (shape.parameter, shape.call_end)
+    tags = (shape.parameter, shape.call_end, "{")
     if not (yield from source.space()) or (yield from source.ahead(tags)):
         return True
     return source.ended and any(tag.startswith(source.text[source.pos :]) for tag in tags)

@@ -16,7 +16,7 @@ from parsers.formats.tags.call import (
     Shape,
     dsml,
 )
-from parsers.formats.tags.written import Tags, alone, in_blocks, in_one_block
+from parsers.formats.tags.written import Tags, alone, in_blocks, in_one_block, render_functions
 from parsers.literals.writer import JsonContainers, PythonText, RawWriter
 
 
@@ -69,6 +69,18 @@ MINIMAX_M2 = Dialect(
     grammar=_shaped(INVOKE),
     renderers={"tags": in_one_block(Tags(INVOKE), RawWriter)},
 )
+_FUNCTION_CALL = Span(FUNCTION.call, FUNCTION.call_end)
+FUNCTIONARY = Dialect(
+    name="functionary",
+    reasoning=None,
+    calls=_FUNCTION_CALL,
+    ends=("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>"),
+    turn=MarkedTurn,
+    grammar=_shaped(FUNCTION, LoneTagBlock),
+    cores={_FUNCTION_CALL.open: "", _FUNCTION_CALL.close: ""},
+    renderers={"object": render_functions(FUNCTION)},
+)
+"""Functionary 3.1, and Llama 3.1 where it is given tools of the user's: an object in a tag."""
 _MINICPM_CALL = Span(NAMED_FUNCTION.call + NAMED_FUNCTION.quote, NAMED_FUNCTION.call_end)
 MINICPM5 = Dialect(
     name="minicpm5",
@@ -105,4 +117,4 @@ DEEPSEEK_V4 = _deepseek("deepseek-v4", "tool_calls")
 DEEPSEEK_V41 = _deepseek("deepseek-v41", "calls", space=" ")
 
 
-ALL = (QWEN3_CODER, SEED_OSS, MINIMAX_M2, MINICPM5, DEEPSEEK_V32, DEEPSEEK_V4, DEEPSEEK_V41)
+ALL = (QWEN3_CODER, SEED_OSS, MINIMAX_M2, FUNCTIONARY, MINICPM5, DEEPSEEK_V32, DEEPSEEK_V4, DEEPSEEK_V41)

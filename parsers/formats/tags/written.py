@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from parsers.dialect import Calls, Render
 from parsers.engine.spans import Span
 from parsers.formats.tags.call import Shape
-from parsers.literals.writer import RawWriter
+from parsers.literals.writer import JSON, RawWriter, Writer
 
 
 class Layout(Protocol):
@@ -71,11 +71,14 @@ def in_blocks(layout: Layout, writer: type[RawWriter], between: str = "\n", insi
     return render
 
 
-def in_one_block(layout: Tags, writer: type[RawWriter], before: str = "") -> Render:
-    """A renderer that puts all calls into one block. `before`: white space in front of it."""
+def in_one_block(layout: Layout, writer: type[RawWriter], before: str = "", between: str = "\n") -> Render:
+    """A renderer that puts all calls into one block. `before`: white space in front of it.
+
+    `between`: what separates the markers and the calls.
+    """
 
     def render(span: Span, markers: Iterable[str], calls: Calls) -> str:
-        return "\n".join((before + span.open, *_written(layout, writer, markers, calls), span.close))
+        return between.join((before + span.open, *_written(layout, writer, markers, calls), span.close))
 
     return render
 
@@ -85,6 +88,20 @@ def alone(layout: Tags, writer: type[RawWriter]) -> Render:
 
     def render(span: Span, markers: Iterable[str], calls: Calls) -> str:
         return "".join(_written(layout, writer, markers, calls))
+
+    return render
+
+
+def render_functions(shape: Shape) -> Render:
+    """A renderer that writes an object of arguments between the tags of each call."""
+
+    def render(span: Span, markers: Iterable[str], calls: Calls) -> str:
+        writer = Writer(markers, JSON)
+        written = []
+        for name, arguments in calls:
+            writer.check_name(name)
+            written.append(f"{shape.call}{name}>{writer.mapping(arguments)}{shape.call_end}")
+        return "".join(written)
 
     return render
 

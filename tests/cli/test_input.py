@@ -1,0 +1,117 @@
+"""Typing in a chat: what the keys do, what is completed and what is kept, without a terminal's help."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from localagent.cli import input as typing
+from localagent.cli.input import _prompt_session, typed_lines
+
+COMMANDS = ("/help", "/history", "/exit")
+CTRL_C, CTRL_D, NEW_LINE = "\x03", "\x04", "\x1b\r"
+
+
+@pytest.fixture
+def typed(monkeypatch):
+    """All lines that come of these keys."""
+    monkeypatch.setattr(typing, "on_terminal", lambda: True)
+
+    def read(keys, kept=None):
+        with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
+            pipe.send_bytes((keys if isinstance(keys, bytes) else keys.encode()) + CTRL_D.encode())
+            return list(typed_lines(kept, COMMANDS))
+
+    return read
+
+
+def test_lines_come_one_by_one_until_the_end(typed):
+    assert typed("one\rtwo\r") == ["one", "two"]
+    assert typed("") == []
+
+
+def test_a_message_may_have_several_lines(typed):
+    assert typed(f"one{NEW_LINE}two\r") == ["one\ntwo"]
+
+
+def test_ctrl_c_drops_the_line_alone(typed):
+    assert typed(f"never mind{CTRL_C}still here\r") == ["still here"]
+
+
+def test_what_cannot_be_text_is_refused_and_the_next_line_is_read(typed, capsys):
+    assert typed(b"a\xffb\rnext\r") == ["next"]
+    assert capsys.readouterr().err == "localagent: what you typed is not UTF-8 text: see character 2\n"
+
+
+def completed(begun: str) -> list[str]:
+    completer = _prompt_session(None, COMMANDS).completer
+    return [each.text for each in completer.get_completions(Document(begun), CompleteEvent())]
+
+
+def test_commands_are_completed_where_they_can_stand():
+    assert completed("/h") == ["/help", "/history"]
+    assert completed("/ex") == ["/exit"]
+    assert completed("what does /ex") == [], "within a message it is no command"
+
+
+def test_nothing_is_completed_unasked():
+    assert not _prompt_session(None, COMMANDS).complete_while_typing
+
+
+def test_earlier_lines_come_back_and_are_offered(typed, tmp_path):
+    kept = tmp_path / "home" / "chat-history"
+    assert typed("first words\rsecond words\r", kept) == ["first words", "second words"]
+    assert kept.stat().st_mode & 0o777 == 0o600
+    session = _prompt_session(kept, COMMANDS)
+    assert list(session.history.load_history_strings()) == ["second words", "first words"]
+    session.history.append_string("third words")
+    suggested = session.auto_suggest.get_suggestion(Buffer(history=session.history), Document("thi"))
+    assert suggested.text == "rd words"
+    assert kept.read_text().endswith("\n+third words\n")
+
+
+def test_a_history_that_can_no_longer_be_kept_goes_on_in_memory(tmp_path):
+    kept = tmp_path / "chat-history"
+    history = _prompt_session(kept, COMMANDS).history
+    kept.unlink()
+    kept.mkdir()
+    history.append_string("words")
+    assert history.get_strings() == ["words"]
+
+
+def test_nothing_comes_back_where_nothing_is_kept(typed):
+    assert typed("first words\r") == ["first words"]
+    assert list(_prompt_session(None, COMMANDS).history.load_history_strings()) == []
+
+
+def test_messages_that_arrive_meanwhile_are_printed_harmlessly(monkeypatch):
+    """A server may say something while a line is being typed: it is shown above that line."""
+    monkeypatch.setattr(typing, "on_terminal", lambda: True)
+    shown: list[str] = []
+
+    class Screen(DummyOutput):
+        def write(self, data: str) -> None:
+            shown.append(data)
+
+        def write_raw(self, data: str) -> None:
+            shown.append(data)
+
+    class Session:
+        def prompt(self, _):
+            sys.stderr.write("server: \x1b[2Jgone\n")
+            sys.stdout.write("and this\n")
+            raise EOFError
+
+    monkeypatch.setattr(typing, "_prompt_session", lambda *_: Session())
+    before = sys.stdout, sys.stderr
+    with create_pipe_input() as pipe, create_app_session(input=pipe, output=Screen()):
+        assert list(typed_lines(None, COMMANDS)) == []
+    assert (sys.stdout, sys.stderr) == before
+    assert "server: \\x1b[2Jgone\nand this\n" in "".join(shown)
