@@ -146,10 +146,9 @@ def run(data: bytes) -> None:
     if not any(special is not None for _, special in pieces):
         check_nothing_is_taken_back(name, raw, cuts[0] % (len(raw) + 1), options)
     check_markers_do_not_leak(name, raw)
-    if not (name == "harmony" and raw.startswith(" to=")):  # that call has no marker
-        marked = raw.translate(str.maketrans("", "", unmarked(name)))
-        check_text_is_held_only_while_it_may_be_a_marker(name, marked)
-        check_spelled_markers_are_data(name, marked)
+    marked = raw.translate(str.maketrans("", "", unmarked(name)))
+    check_text_is_held_only_while_it_may_be_a_marker(name, marked)
+    check_spelled_markers_are_data(name, marked)
     found = list(dict(calls_of(events)).items())
     if DIALECTS[name].renderers and found:
         calls, text = written(name, found)
