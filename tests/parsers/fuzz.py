@@ -241,6 +241,9 @@ def main() -> None:
     )
     arguments.add_argument("file", nargs="?", type=Path, help="an input to show and to run once more")
     options, others = arguments.parse_known_args()
+    names = options.dialects.split(",")
+    if unknown := [name for name in names if name not in NAMES]:
+        arguments.error(f"unknown: {', '.join(unknown)}")
     if options.guided:
         guided(others)
     elif others:
@@ -250,7 +253,7 @@ def main() -> None:
         print(*decode(data), sep="\n")
         run(data)
     else:
-        at_random(options.count, options.seconds, options.seed, options.dialects.split(","))
+        at_random(options.count, options.seconds, options.seed, names)
 
 
 if __name__ == "__main__":
