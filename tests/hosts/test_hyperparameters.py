@@ -322,3 +322,27 @@ def test_a_complaint_is_short():
     assert len(fault(header(rope__scaling__type=long))) < 300
     assert len(tensors(Tensor(long, (1,), 0, 5))) < 200
     assert re.fullmatch(r"tensor 'x{80}' lies at 5, .*", tensors(Tensor(long, (1,), 0, 5)))
+
+
+# What llama.cpp divides by, or makes tensors of: nothing may be 0 here.
+NOT_NOTHING = {
+    "block_count", "context_length", "embedding_length", "embedding_length_out", "vocab_size", "experts_per_group",
+    "full_attention_interval", "rope.dimension_count", "rope.dimension_count_swa", "shortconv.l_cache",
+    "ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "wkv.head_size", "attention.group_norm_groups",
+    "rope.freq_base", "rope.freq_base_swa",
+    *(f"attention.{each}_length{suffix}" for each in ("key", "value") for suffix in ("", "_mla", "_swa")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", RANGES)
+def test_what_may_be_nothing_and_what_models_have(key):
+    allowed = RANGES[key]
+    assert allowed.admits(0) is (key not in NOT_NOTHING)
+    assert allowed.admits(1)
+    assert allowed.admits(512 if allowed.whole else 0.5)
+    assert not allowed.admits(1 << 31 if allowed.whole else 1e38)
+
+
+def test_numbers_that_nobody_could_read():
+    assert "is numbers from nan to nan" in fault(header(something=Array(FLOAT, 2, None, (NAN, NAN))))
+    assert "tokenizer.ggml.bos_token_id is no numbers:" in spoken(bos_token_id=Array(INT, 0, ()))
