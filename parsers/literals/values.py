@@ -490,7 +490,7 @@ class LiteralReader:
         """Whether what comes next looks like structure that a broken character keeps from fitting (slip 25).
 
         Then the quote just read was most likely meant to close its string, and to read on would swallow that
-        structure. Looks ahead to the next quote at most; the caller goes back.
+        structure. Looks ahead to the next quote, or to a name behind that; the caller goes back.
         """
         source = self.source
         for frame in reversed(self.frames):
@@ -506,15 +506,16 @@ class LiteralReader:
             return (yield from source.char()) != char
         if char == ")":
             return (yield from self._is_torn_call())
-        source.pos += 1
+        source.pos += len(char)
         if char == ",":
             if (yield from source.space()) in (",", "\\", *QUOTES):
                 return True  # `a="x",, b=1`, `a="x", "b=1`
             name = yield from source.run(NAME)
             if name and (yield from source.char()) in QUOTES:
-                return True  # `a="x", b"y"`: the equals sign is lost
+                return name not in PREFIXES  # `a="x", unit"y"`: the equals sign is lost
         else:  # `a="x" b=1`: the comma is lost, or `char` stands in its place
             source.pos -= char.isalnum()
+            yield from source.space()
             name = yield from source.run(NAME)
         end = source.offset
         char = yield from source.space()
@@ -522,7 +523,7 @@ class LiteralReader:
             yield from source.run(NAME)  # `a="x"n b=1`
             char = yield from source.space()
         elif char not in ("", *self.assigns, *QUOTES) and source.offset == end:
-            source.pos += 1  # `a="x", n}me=1`, `a="x", b>"y"`, `a="x", b1, c=2`
+            source.pos += 1  # `a="x", n}me=1`, `a="x", unit>"y"`, `a="x", b1, c=2`
             yield from source.space()
             rest = yield from source.run(NAME)
             if name and not rest and (yield from source.char()) in QUOTES:
@@ -537,6 +538,7 @@ class LiteralReader:
         """The same where `)` comes next: `f(a="x")k g(b=1)`, `f(a="x"), n}me(b=1)`, `f(a="x") b=1)`."""
         source = self.source
         yield from source.run(_BETWEEN_CALLS)
+        source.pos += (yield from source.char()) in QUOTES  # in place of the blank or of a letter
         name = yield from source.run(NAME)
         char = yield from source.char()
         if char not in ("", "(", *self.assigns, *QUOTES) and (len(name) == 1 or not char.isspace()):
