@@ -100,7 +100,8 @@ MINICPM5 = Dialect(
 def _deepseek(name: str, calls: str, space: str = "") -> Dialect:
     """A version of DeepSeek's markup. `calls`: what its block is called; `space`: behind the token."""
     shape = dsml(space)
-    span = Span(f"<{DSML}{space}{calls}>", f"</{DSML}{space}{calls}>", before=("\n\n",))
+    span = Span(f"<{DSML}{space}{calls}>", f"</{DSML}{space}{calls}>", before=("\n\n", "\n"))
+    slips = (shape.call, *shape.alias(span.open), *shape.alias(shape.call))
     return Dialect(
         name=name,
         reasoning=THINK,
@@ -108,8 +109,8 @@ def _deepseek(name: str, calls: str, space: str = "") -> Dialect:
         ends=("<\uff5cend\u2581of\u2581sentence\uff5c>",),
         turn=MarkedTurn,
         grammar=_shaped(shape),
-        slips=(shape.call,),
-        cores=dict.fromkeys((span.open, span.close, shape.call), DSML),
+        slips=slips,
+        cores=dict.fromkeys((span.open, span.close, *slips), DSML),
         renderers={"tags": in_one_block(Tags(shape, typed=True), RawWriter, before="\n\n")},
     )
 
