@@ -246,7 +246,8 @@ class TagCall(RawCall):
         source, tool = self.source, self.writer.tool
         pieces = [">\n"] if self._shape.around else []
         if self._shape.quote:
-            pieces += ['string="true">', 'string="false">']  # a `>` in place of the blank in front
+            # a `>` in place of the blank in front, or of the first letter
+            pieces += [f'{name}="{said}">' for name in ("string", "tring") for said in _BOOLEANS]
         if tool is not None and self._argument not in tool.types:
             rest = len(self._argument) + 1  # `sh>w_type>`: a `>` in place of a character
             pieces += [f"{key[rest:]}>" for key in tool.types if key.startswith(self._argument)]
