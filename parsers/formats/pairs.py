@@ -117,9 +117,12 @@ class PairsCall(RawCall):
             return
         if not name or not NAME.fullmatch(name) or not (yield from source.char()):
             raise Fault(Reason.NOT_A_CALL)
+        start = source.offset
         if shape.separator:
             yield from source.either((shape.separator,))
         if (yield from source.space()) == "{":
+            if source.offset == start:
+                raise Fault(Reason.NOT_A_CALL)  # no name is glued to its arguments: `x{"name": "f"}`
             self.writer.start(self._named(name))
             arguments = ArgumentsCall(self._context, self._span, self._object_ends, self.writer)
             yield from self._object(arguments)
