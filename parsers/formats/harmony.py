@@ -269,6 +269,7 @@ HARMONY = Dialect(
     inner=(CONSTRAIN, MESSAGE),
     ends=(RETURN, CALL, END),
     turn=HarmonyTurn,
+    aliases=("gpt-oss",),
     renderers={
         "role": by_template(
             "<|start|>assistant to=functions.{name}<|channel|>commentary json<|message|>{arguments}<|call|>"

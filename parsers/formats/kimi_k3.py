@@ -51,6 +51,7 @@ CORES = {tag: OPEN if tag.startswith(OPEN) else CLOSE for tag in OUTER_TAGS if t
 """The token in each of them."""
 
 _ATTRIBUTE = re.compile(r'([\w\-]+)\s*=\s*"([^"]*)"')
+_ATTRIBUTES = re.compile(rf"\s*(?:{_ATTRIBUTE.pattern}\s+)*")
 _ENTITIES = (("&", "&amp;"), ('"', "&quot;"))
 
 
@@ -186,6 +187,8 @@ class KimiCall(RawCall):
             if token == SEPARATOR:
                 source.pos += len(token)
                 written, _ = whole_characters("".join(parts) + " ")
+                if not _ATTRIBUTES.fullmatch(written):  # `key="date type="string"` (slip 22)
+                    raise Fault(Reason.SYNTAX)
                 return {key: _unescaped(value) for key, value in _ATTRIBUTE.findall(written)}
             if token:
                 raise Fault(Reason.SYNTAX)
