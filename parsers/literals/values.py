@@ -439,6 +439,8 @@ class LiteralReader:
         char = self.source.ready() or (yield from self.source.space())
         if not char:
             return True  # the output ends here: nothing can contradict
+        if self.json_only and self.frames and self.frames[-1].expects_key and self.frames[-1].keys:
+            return True  # no key of JSON has an unescaped quote in it: `"a": 1, "b"x 2` has lost its colon
         if not inner and (char in QUOTES or char in PREFIX_LETTERS):
             start = self.source.offset
             if (yield from self._adjacent()):
