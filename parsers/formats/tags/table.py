@@ -6,7 +6,7 @@ from parsers.dialect import Context, Dialect, Grammar, GrammarFactory
 from parsers.engine.spans import QWEN_THINK, THINK, Span
 from parsers.engine.turn import MarkedTurn
 from parsers.formats.pairs import PairsOnlyBlock, tool_call
-from parsers.formats.tags.block import LoneTagBlock, TagBlock
+from parsers.formats.tags.block import LoneTagBlock, TagBlock, opening_of
 from parsers.formats.tags.call import (
     DSML,
     FUNCTION,
@@ -59,7 +59,8 @@ SEED_OSS = Dialect(
     turn=MarkedTurn,
     shown=("<seed:tool_call>", "</seed:tool_call>", "<seed:think>", "</seed:think>"),
     grammar=_shaped(FUNCTION_INLINE),
-    renderers={"tags": in_blocks(Tags(FUNCTION_INLINE), PythonText, between="")},
+    opening=opening_of(FUNCTION_INLINE),
+    renderers={"tags": in_blocks(Tags(FUNCTION_INLINE, inline=True), PythonText, between="")},
 )
 MINIMAX_M2 = Dialect(
     name="minimax-m2",
@@ -69,6 +70,7 @@ MINIMAX_M2 = Dialect(
     turn=MarkedTurn,
     shown=("<minimax:tool_call>", "</minimax:tool_call>", "<think>", "</think>"),
     grammar=_shaped(INVOKE),
+    opening=opening_of(INVOKE),
     renderers={"tags": in_one_block(Tags(INVOKE), RawWriter)},
 )
 _FUNCTION_CALL = Span(FUNCTION.call, FUNCTION.call_end)
