@@ -29,6 +29,7 @@ MAX_DEPTH = 128
 """Open brackets in one value. JSON readers stop at about 200, and messages wrap values once more."""
 
 WORD = re.compile(r"[^\s,()\[\]{}:'\"=<*`]*")
+IDENTIFIER = re.compile(r"[^\W\d]\w*")
 SIGNS = ("+", "-")
 PREFIX_LETTERS = frozenset("rufRUF")
 """With which a further literal may begin; bytes cannot be joined to text."""
@@ -37,11 +38,12 @@ STRING_STARTS = frozenset((*QUOTES, *PREFIX_LETTERS))
 
 _BETWEEN_CALLS = re.compile(r"[\s,)\]]*")
 # What follows a string that is plainly closed: a key, the value of a member, an item of a list.
-_COLON = re.compile(r"[ \t\r\n\f\v]*:")
-_NEXT_KEY = re.compile(r"""[ \t\r\n\f\v]*,[ \t\r\n\f\v]*["']""")
-_NEXT_ITEM = re.compile(r"""[ \t\r\n\f\v]*,[ \t\r\n\f\v]*["'\[{]""")
+_S = r"[ \t\r\n\f\v]*"
+_KEY_BEGUN = re.compile(rf"""(?:"[^"\\<\n]{{0,40}}(?:"{_S})?|'[^'\\<\n]{{0,40}}(?:'{_S})?)\Z""")
+_COLON = re.compile(rf"{_S}(:|\Z)")
+_NEXT_KEY = re.compile(rf"""{_S}(?:,{_S}(["']|\Z)|(\Z))""")
+_NEXT_ITEM = re.compile(rf"""{_S}(?:,{_S}(["'\[{{]|\Z)|(\Z))""")
 _NUMBER_STARTS = frozenset("0123456789+-.")
-_IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _JSON_WORD = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
 
 Follows = Callable[[bool], Generator[None, None, bool]]
@@ -121,7 +123,8 @@ class LiteralReader:
         if opens == "{" and writer.wraps(key) and writer.empty:
             wrapper = writer.hold()
         writer.key(key)
-        value = yield from self._typed_value(key)
+        typed = writer.type_of(key)
+        value = yield from (self.value() if typed is None else self._typed_value(key, typed))
         if (yield from self.source.space()) not in (",", closer):
             raise Fault(Reason.SYNTAX)
         if wrapper is None:
@@ -135,11 +138,9 @@ class LiteralReader:
             writer.settle(wrapper)
             writer.argument(key, value)
 
-    def _typed_value(self, key: str) -> Generator[None, None, Any]:
+    def _typed_value(self, key: str, kind: str) -> Generator[None, None, Any]:
         """One value, in its declared type where only that can tell; written only when that is decided."""
-        writer, kind = self.writer, self.writer.type_of(key)
-        if kind is None:
-            return (yield from self.value())
+        writer = self.writer
         char = yield from self.source.space()
         # Only a bare number can become a string, and only a string anything else.
         if char not in (_NUMBER_STARTS if kind == "string" else self.string_starts):
@@ -167,15 +168,22 @@ class LiteralReader:
         """Read one value, its brackets included. Raises Fault."""
         base = len(self.frames)
         while True:
-            if len(self.frames) > base:
-                self._plain(self.frames[-1])
+            frame = self.frames[-1] if len(self.frames) > base else None
+            if frame is not None:
+                self._plain(frame)
             char = self.source.ready() or (yield from self.source.space())
             if char in CLOSERS:
-                self._open(char)
-                if (yield from self._closed_at_once()):
-                    value = self._close()
-                else:
+                frame = self._open(char)
+                if (self.source.ready() or (yield from self.source.space())) != frame.closer:
                     continue
+                value = self._closed_at_once(frame)
+            elif (
+                frame is not None
+                and frame.expects_key
+                and char in QUOTES
+                and (yield from self._plain_key(frame))
+            ):
+                continue
             else:
                 value = yield from (
                     self._strings(self.source.offset, "") if char in QUOTES else self.atom(char)
@@ -187,13 +195,23 @@ class LiteralReader:
             else:
                 return value
 
+    def _plain_key(self, frame: Frame) -> Generator[None, None, bool]:
+        """Read a short key in one step, if it is plain: keys are written when they are complete, anyhow."""
+        source = self.source
+        start = source.offset
+        while not source.ended and _KEY_BEGUN.match(source.text, source.pos):
+            yield
+        self._plain(frame)
+        return source.offset > start
+
     def _plain(self, frame: Frame) -> None:
         """Read ahead what needs no thought; what is left is read as usual."""
         source = self.source
-        if len(source.text) - source.pos < LEAST:
+        seen = len(source.text) - source.pos
+        if seen < 3:
             return
         pieces: list[str] = []
-        nested = len(self.frames) + MOST_DEPTH <= MAX_DEPTH
+        nested = seen >= LEAST and len(self.frames) + MOST_DEPTH <= MAX_DEPTH
         if frame.keys is False:
             source.pos, python = plain_items(
                 source.text, source.pos, frame.items.append, pieces.append, nested=nested
@@ -215,7 +233,7 @@ class LiteralReader:
                 frame.keys = True
                 frame.placeholder = self.writer.hold() if frame.key is None else None
 
-    def _open(self, opener: str) -> None:
+    def _open(self, opener: str) -> Frame:
         if len(self.frames) == MAX_DEPTH:
             raise Fault(Reason.TOO_DEEP)
         frame = Frame(opener)
@@ -226,16 +244,14 @@ class LiteralReader:
             self.writer.write("[")
         else:
             frame.placeholder = self.writer.hold()
+        return frame
 
-    def _closed_at_once(self) -> Generator[None, None, bool]:
-        """Read the closer of an empty bracket."""
-        frame = self.frames[-1]
-        if (self.source.ready() or (yield from self.source.space())) != frame.closer:
-            return False
+    def _closed_at_once(self, frame: Frame) -> Any:
+        """Read the closer of an empty bracket; returns its value."""
         self.source.pos += 1
         if frame.keys is None:
             self._decide(frame, keys=frame.closer == "}")
-        return True
+        return self._close()
 
     def _decide(self, frame: Frame, *, keys: bool) -> None:
         """The notation of a brace or parenthesis has shown itself: write its opener."""
@@ -328,7 +344,7 @@ class LiteralReader:
         if not (source.ready() or (yield from source.char())) and source.ended:
             raise Fault(Reason.TRUNCATED)  # the next character might have belonged to it
         value: Any
-        if not self.frames and _IDENTIFIER.fullmatch(word) and word not in CONSTANTS:
+        if self.may_be_text(word):
             value = yield from self.bare_word(word)
         else:
             value, repaired = literal(word)
@@ -336,6 +352,10 @@ class LiteralReader:
             self.no_json(_JSON_WORD.fullmatch(word) is None)
         self.writer.write(json_text(value))
         return value
+
+    def may_be_text(self, word: str) -> bool:
+        """Whether a word without quotes can only be text."""
+        return not self.frames and IDENTIFIER.fullmatch(word) is not None and word not in CONSTANTS
 
     def bare_word(self, word: str) -> Generator[None, None, str]:
         """`mode=fast`: a name in place of a value is its text, unless it would have to be evaluated."""
@@ -347,7 +367,7 @@ class LiteralReader:
         """The text that a word in place of a value stands for. Raises Fault."""
         if word.lower() in ("nan", "inf", "infinity"):
             raise Fault(Reason.NOT_FINITE)
-        if self.kinds is not None and "string" not in self.kinds:
+        if not self.frames and self.kinds is not None and "string" not in self.kinds:
             raise Fault(Reason.NOT_A_LITERAL)  # a misspelled constant: `exact=Tue` (slip 25)
         self.writer.repaired = True
         return word
@@ -394,13 +414,16 @@ class LiteralReader:
 
     # -- what fits after a closing quote ---------------------------------------------------------------
 
-    def fits_at_once(self) -> bool:
-        """Whether what is in sight shows without any doubt what `fits_after` says of most strings."""
+    def fits_at_once(self) -> bool | None:
+        """Whether what is in sight shows without any doubt what `fits_after` says; None while more may show it."""
         if not self.frames:
             return False
-        frame = self.frames[-1]
+        frame, source = self.frames[-1], self.source
         plain = _COLON if frame.expects_key else _NEXT_KEY if frame.keys else _NEXT_ITEM
-        return plain.match(self.source.text, self.source.pos) is not None
+        found = plain.match(source.text, source.pos)
+        if found is None:
+            return False
+        return True if found[1] else False if source.ended else None
 
     def fits_after(self, inner: bool) -> Generator[None, None, bool]:
         """Whether what comes next shows that the quote just read closes its string.
@@ -460,22 +483,23 @@ class LiteralReader:
         return (yield from self.follows(inner))
 
     def is_torn(self) -> Generator[None, None, bool]:
-        """Whether what comes next looks like structure that one broken character keeps from fitting (slip 25).
+        """Whether what comes next looks like structure that a broken character keeps from fitting (slip 25).
 
-        Then the quote just read was most likely meant to close its string, which would swallow that structure
-        if it were read on. Looks ahead to the next quote at most; the caller goes back.
+        Then the quote just read was most likely meant to close its string, and to read on would swallow that
+        structure. Looks ahead to the next quote at most; the caller goes back.
         """
         source = self.source
         for frame in reversed(self.frames):
             char = yield from source.space()
             if char != frame.closer:
-                # `["a", b"]` has lost a quote, `["a" "b"]` a comma, which is another character in `["a"x "b"]`.
+                # `["a", b"]` has lost a quote, `["a" "b"]` a comma, `["a"x "b"]` has something else for it.
                 source.pos += char not in ("", ",", *QUOTES)
                 return char == "," or (yield from source.space()) in QUOTES
             source.pos += 1
         char = yield from source.space()
-        if char in QUOTES:
-            return True  # `a="x"" b="y"`: two quotes in a row
+        if char in QUOTES:  # `a="x"" b="y"`: two quotes in a row; three are those of a docstring
+            source.pos += 1
+            return (yield from source.char()) != char
         if char == ")":
             return (yield from self._is_torn_call())
         source.pos += 1

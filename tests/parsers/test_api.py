@@ -151,7 +151,7 @@ def test_a_name_is_known_before_the_arguments_and_those_as_they_arrive():
     ("written", "streamed"),
     [
         ("[f(a='x' 'y", '"xy'),
-        (f"[f(a='x' 'y {END}", "\"x' 'y "),
+        (f"[f(a='x' 'y {END}", '"x'),
         ("[f(a=['x', 'y", '["x", "y'),
         ("[f(a=[['x']", '[["x"]'),
         ("[f(a=['x', tr", '["x", '),
