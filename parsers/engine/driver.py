@@ -42,18 +42,21 @@ class Block:
         self.emit = context.emit
         self.span = context.dialect.calls or NOWHERE
         self.start = self.source.offset
+        self.faulty = False  # something in the block was no call
 
     def read_call(self, call: Call, start: int) -> Generator[None, None, bool]:
         """Read one call, or keep what was meant as one; returns whether it is one.
 
-        `start`: where it began, for what is kept.
+        `start`: where it began, for what is kept. Behind a fault only declared tools are called (slip 26).
         """
         source = self.source
+        call.writer.only_declared |= self.faulty and call.writer.any_declared()
         try:
             yield from call.read()
             end = source.offset
             yield from self.confirm()
         except Fault as fault:
+            self.faulty = True
             self.emit.broken(fault, ended=source.ended and source.pos == len(source.text))
             reason = yield from self.leave(call, fault)
             writer = call.writer

@@ -86,7 +86,11 @@ class HarmonyTurn(MarkedTurn):
             yield from self._text(emit.reasoning)
         elif (yield from self._addressed()):
             yield from self.message()
-        while marker := (yield from self._stretch(emit.text, self._stops)):
+        while True:
+            yield from self.bare_calls()
+            marker = yield from self._stretch(emit.text, self._stops)
+            if not marker:
+                return
             if marker in _HEADER:
                 yield from self.message()
             else:
@@ -181,12 +185,16 @@ class HarmonyTurn(MarkedTurn):
         if not header.is_own or len(tools) > 1 or "" in tools:
             yield from _Foreign(self._context).keep(start)
         elif tools:
+            self.has_content()
             yield from _Arguments(self._context, tools[0], header.recipients[0]).read_behind(start)
         else:
             self._emit.markup(self._source.offset)
             self._source.keep_from(None)
-            analysis = header.channel.startswith("analysis")
-            yield from self._text(self._emit.reasoning if analysis else self._emit.text)
+            if header.channel.startswith("analysis"):
+                yield from self._text(self._emit.reasoning)
+            else:  # JSON in it is an answer
+                self.has_content()
+                yield from self._text(self._emit.text)
 
     def _text(self, write: Callable[[str, int], None]) -> Reading:
         """Read a message of text up to behind its end, or to the header of the next one."""
@@ -259,6 +267,7 @@ HARMONY = Dialect(
     inner=(CONSTRAIN, MESSAGE),
     ends=(RETURN, CALL, END),
     turn=HarmonyTurn,
+    aliases=("gpt-oss",),
     renderers={
         "role": by_template(
             "<|start|>assistant to=functions.{name}<|channel|>commentary json<|message|>{arguments}<|call|>"

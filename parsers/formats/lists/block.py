@@ -49,7 +49,6 @@ class ListBlock(Block):
         self._body = self.start
         self.kept = False  # the call that ended the block was kept, and that says it all
         self._writer: CallWriter | None = None  # of the call at hand
-        self.faulty = False  # something in the block was no call
         self._torn_name = False  # the last element may be the beginning of the next one's name
 
     def read(self) -> Reading:
@@ -97,13 +96,6 @@ class ListBlock(Block):
         """A reader for the element that begins with `char`."""
         notation = self.json if char == "{" else self.pythonic
         return notation(self.context, self.span, self.follows_call)
-
-    def read_call(self, call: Call, start: int) -> Generator[None, None, bool]:
-        """See `Block`. What is salvaged behind a fault is a declared tool (slip 26)."""
-        call.writer.only_declared |= self.faulty and call.writer.any_declared()
-        read = yield from super().read_call(call, start)
-        self.faulty = self.faulty or not read
-        return read
 
     def confirm(self) -> Reading:
         """A call is complete once a separator, the end of the list or a marker follows (policy 18)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import cache
 
 from parsers.dialect import Context
@@ -132,9 +132,17 @@ class TagOpening:
         yield from TagBlock(context, self._shape).read()
 
 
-def functions_of_tools(tools: Mapping[str, Tool]) -> TagOpening | None:
-    """Where `<function=f>` may begin a call without its block, if there are tools."""
-    return TagOpening(FUNCTION, tools) if tools else None
+def opening_of(shape: Shape) -> Callable[[Mapping[str, Tool]], TagOpening | None]:
+    """Where a call may begin without its block, if there are tools: some models forget it (slip 12)."""
+
+    def opening(tools: Mapping[str, Tool]) -> TagOpening | None:
+        return TagOpening(shape, tools) if tools else None
+
+    return opening
+
+
+functions_of_tools = opening_of(FUNCTION)
+"""Where `<function=f>` may begin one."""
 
 
 @cache

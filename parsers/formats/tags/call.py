@@ -30,14 +30,18 @@ from parsers.engine.spans import NOWHERE
 from parsers.engine.writer import NAME
 from parsers.events import Reason
 from parsers.formats.objects.calls import ArgumentsCall
-from parsers.literals.near import NearTags, near_tags
+from parsers.literals.near import NearTags, is_near, near_tags
 from parsers.literals.raw import QUOTING, Ends, RawCall
 from parsers.literals.typed_text import ANY_JSON, STRING, Kinds, holds_no_tags, replace_lone
 
 _TAG = re.compile(r"[^<>\n]*")
 _QUOTED = {quote: re.compile(rf"[^{quote}<>\n]*") for quote in "\"'"}
 _WORD = re.compile(r"[^\s<>\"']*")
-_STRING_ATTRIBUTE = re.compile(r"""\bstring=["']?(true|false)\b""")
+_ATTRIBUTE = re.compile(r"""\s+([\w:.\-]+)\s*=\s*("[^"]*"|'[^']*'|[^\s"'=/]+)""")
+_ATTRIBUTES = re.compile(rf"(?:{_ATTRIBUTE.pattern})*\s*/?")
+NO_KEY = re.compile(r"""[\s="'`]""")
+"""What is in no name of an argument: a piece of its tag would be (slip 22)."""
+_BOOLEANS = {"true": STRING, "false": ANY_JSON}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +84,8 @@ FUNCTION = Shape(
     slips=("<parameter=", "</function>"),
 )
 """Qwen3-Coder, and what follows it."""
-FUNCTION_INLINE = Shape("<function=", "</function>", "<parameter=", "</parameter>")
-"""Seed-OSS."""
+FUNCTION_INLINE = Shape("<function=", "</function>", "<parameter=", "</parameter>", around=("\n",))
+"""Seed-OSS, which writes no line ends around most values (slip 12)."""
 INVOKE = Shape("<invoke name=", "</invoke>", "<parameter name=", "</parameter>", quote='"')
 """MiniMax M2."""
 NAMED_FUNCTION = Shape(
@@ -97,11 +101,12 @@ NAMED_FUNCTION = Shape(
 
 DSML = "\uff5cDSML\uff5c"
 """The token in the tags of DeepSeek's markup."""
+GCML = "\uff5cGCML\uff5c"
+"""The same in GigaChat's."""
 
 
-def dsml(space: str = "") -> Shape:
-    """DeepSeek's markup. `space`: what V4.1 writes behind the token."""
-    token = DSML + space
+def dsml(token: str = DSML) -> Shape:
+    """DeepSeek's markup. `token`: what stands in its tags."""
     return Shape(
         f"<{token}invoke name=",
         f"</{token}invoke>",
@@ -145,7 +150,7 @@ class TagCall(RawCall):
         name, self.writer.repaired = yield from self.opening()
         if not name or not NAME.fullmatch(name):
             raise Fault(Reason.NOT_A_CALL)
-        self.writer.start(name)
+        self.start(name)
         if (yield from source.space()) == "{":
             yield from self._object()
             return
@@ -155,10 +160,19 @@ class TagCall(RawCall):
             if end != shape.parameter:
                 yield from source.space()
                 end = yield from source.either((shape.call_end, shape.parameter))
-                if not end:
+                if not end and not (yield from self._is_left_open()):
                     raise Fault(Reason.SYNTAX)
+                if not end:
+                    return
                 continue
             end = yield from self._parameter()
+
+    def _is_left_open(self) -> Generator[None, None, bool]:
+        """Whether the block is closed behind whole arguments, and with it the call (slip 12)."""
+        habit = self._shape.call_end in self._shape.slips and bool(self.writer.arguments)
+        closed = habit and (yield from self.source.ahead((self._block.close,))) != ""
+        self.writer.repaired |= closed
+        return closed
 
     def opening(self) -> Generator[None, None, tuple[str, bool]]:
         """Read the rest of the opening tag: the name, and whether that took a repair. Raises Fault."""
@@ -193,6 +207,8 @@ class TagCall(RawCall):
         self._argument, attributes, repaired = yield from _tag(source, self._shape)
         if not self._argument:
             raise Fault(Reason.POSITIONAL_ARGUMENT)
+        if NO_KEY.search(self._argument) or attributes.endswith("/"):
+            raise Fault(Reason.SYNTAX)
         self.writer.repaired |= repaired
         kinds = self._kinds = self._declared(attributes)
         yield from self._check_tag()
@@ -210,21 +226,27 @@ class TagCall(RawCall):
     def _check_tag(self) -> Reading:
         """Look at what follows an argument's tag. Raises Fault if that may be a part of it (slip 22)."""
         source, tool = self.source, self.writer.tool
-        if self._shape.around and (yield from source.ahead((">\n",))):
-            raise Fault(Reason.SYNTAX)
-        if tool is None or self._argument in tool.types:
-            return
-        for key in tool.types:  # `sh>w_type>`: a `>` in place of a character
-            rest = key[len(self._argument) + 1 :]
-            if key.startswith(self._argument) and (yield from source.ahead((f"{rest}>",))):
+        pieces = [">\n"] if self._shape.around else []
+        if self._shape.quote:
+            pieces += ['string="true">', 'string="false">']  # a `>` in place of the blank in front
+        if tool is not None and self._argument not in tool.types:
+            rest = len(self._argument) + 1  # `sh>w_type>`: a `>` in place of a character
+            pieces += [f"{key[rest:]}>" for key in tool.types if key.startswith(self._argument)]
+        for piece in pieces:
+            if (yield from source.ahead((piece,))):
                 raise Fault(Reason.SYNTAX)
 
     def _declared(self, attributes: str) -> Kinds:
         """The JSON types that the argument may have: its tag says that, or else the tool's schema."""
-        said = _STRING_ATTRIBUTE.search(attributes)
-        if said is not None:
-            return STRING if said[1] == "true" else ANY_JSON
-        return self.writer.kinds_of(self._argument)
+        for name, value in _ATTRIBUTE.findall(attributes):
+            if name == "string":
+                said = value.strip("\"'")
+                if said not in _BOOLEANS:
+                    raise Fault(Reason.SYNTAX)
+                return _BOOLEANS[said]
+            if is_near(name, "string"):
+                raise Fault(Reason.SYNTAX)
+        return self.kinds_of(self._argument)
 
     # -- what ends a value ----------------------------------------------------------------------------
 
@@ -275,7 +297,7 @@ class TagCall(RawCall):
         closes = closes and (yield from self.goes_on(follows, self._turn_ends))
         source.rewind(start)
         self.writer.repaired |= closes
-        if not closes and bare[1:2] != "/" and bare[0] == "<" and tag == shape.parameter_end:
+        if not closes and tag == shape.parameter_end and bare[0] == "<" and "/" not in end:
             self._holds_tags = True  # `<parameter>` is a broken tag only where a closing one is due
         elif not closes:
             raise Fault(Reason.UNCLOSED_STRING, balanced=holds_no_tags(self._kinds))
@@ -338,11 +360,10 @@ def _tag(source: Source, shape: Shape) -> Generator[None, None, tuple[str, str, 
         quote = ""
         name = yield from source.run(_WORD if shape.quote else _TAG)
         attributes = yield from source.run(_TAG)
-    is_slip = quote != shape.quote
-    if (yield from source.char()) != ">" or (is_slip and attributes.strip() and "=" not in attributes):
+    if (yield from source.char()) != ">" or not _ATTRIBUTES.fullmatch(attributes):
         raise Fault(Reason.SYNTAX)
     source.pos += 1
-    return replace_lone(name.strip()), attributes, is_slip
+    return replace_lone(name.strip()), attributes, quote != shape.quote
 
 
 @cache
