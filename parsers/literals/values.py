@@ -341,7 +341,7 @@ class LiteralReader:
             yield from source.space()
             word += yield from source.run(WORD)
             self.word = source.since(start)
-        if not (source.ready() or (yield from source.char())) and source.ended:
+        if source.pos == len(source.text) and not (yield from source.char()):
             raise Fault(Reason.TRUNCATED)  # the next character might have belonged to it
         value: Any
         if self.may_be_text(word):
