@@ -142,14 +142,7 @@ def rendered(dialect: str, calls: list[Call]) -> str:
         return DIALECTS[dialect].render(calls[:1])
 
 
-# TEMPORARY: dialects that wait for their rules. Empty before this is whole.
-LATE = ["minimax-m2", "deepseek-v32", "deepseek-v4", "deepseek-v41", "functiongemma", "kimi-k3"]
-
-
-@pytest.mark.parametrize(
-    "dialect",
-    [pytest.param(name, marks=[pytest.mark.xfail(strict=False)] if name in LATE else []) for name in CALLING],
-)
+@pytest.mark.parametrize("dialect", CALLING)
 def test_a_fault_makes_no_call_that_was_not_written(dialect):
     texts = [rendered(dialect, calls) for calls in CALLS]
     written = [calls_of(read(dialect, whole(text), tools=TOOLS)) for text in texts]
