@@ -6,7 +6,7 @@
 #   make test-parsers  tests of the parsers, where localagent cannot be imported
 #   make test-long     all tests, with thirty times as many examples
 #   make check         style and types; make format fixes style
-#   make fuzz          coverage-guided fuzzing of the parser for FUZZ_SECONDS (60)
+#   make fuzz          random outputs in every dialect for FUZZ_SECONDS (60), or FUZZ_COUNT of them; GUIDED=1: by coverage
 #   make mutants       do the tests notice COUNT (200) small faults? SEED draws them, in paths that begin with ONLY
 #   make bench         the cost of the runtime, prefix reuse, parsing, messages and the agent loop
 #   make clean         remove the environment; models stay where they are
@@ -125,8 +125,12 @@ format: dev
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
 fuzz: dev
-	@$(BIN)/pip install --quiet --group fuzz
-	@$(BIN)/python -m tests.parsers.fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=300 -print_final_stats=1
+ifdef GUIDED
+	@$(BIN)/pip install --quiet $(PIP_ARGS) --group fuzz
+	@$(BIN)/python -m tests.parsers.fuzz --guided -max_total_time=$(FUZZ_SECONDS) -max_len=60 -print_final_stats=1
+else
+	@$(BIN)/python -m tests.parsers.fuzz --seed $(SEED) $(if $(FUZZ_COUNT),--count $(FUZZ_COUNT),--seconds $(FUZZ_SECONDS))
+endif
 
 bench: dev weights
 	@$(WATCHED) benchmarks/host_overhead.py nano --chat --threads 1

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from pydantic import BaseModel
 
-from localagent.detection import AUTO, detect_dialect, find_dialect, require_markers
+from localagent.detection import AUTO, declared_in, detect_dialect, find_dialect, require_markers
 from localagent.errors import UnknownModel, UsageError
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.protocol import Host
@@ -233,7 +233,9 @@ def load(
     try:
         if named is not None:
             require_markers(named, host.special_tokens, host.name, host.template_source)
-        chosen = named or detect_dialect(host.special_tokens, host.architecture, host.template_source)
+        chosen = named or detect_dialect(
+            host.special_tokens, host.architecture, host.template_source, declared_in(path)
+        )
     except BaseException:
         host.close()
         raise

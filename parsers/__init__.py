@@ -23,7 +23,8 @@ from parsers.collect import (
     segments,
 )
 from parsers.dialect import Dialect
-from parsers.dialects import DIALECTS
+from parsers.engine.spans import Span
+from parsers.engine.stream import StreamParser
 from parsers.events import (
     ArgumentEnd,
     ArgumentsDelta,
@@ -37,8 +38,7 @@ from parsers.events import (
     Reasoning,
     Text,
 )
-from parsers.spans import Span
-from parsers.stream import StreamParser
+from parsers.formats import DIALECTS, dialect_named
 
 __all__ = [
     "DIALECTS",
@@ -64,5 +64,6 @@ __all__ = [
     "Text",
     "TextPart",
     "collect",
+    "dialect_named",
     "segments",
 ]

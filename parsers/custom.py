@@ -1,4 +1,6 @@
-"""Dialects from TOML files, for formats that differ from a known one in nothing but their markers.
+"""Dialects from files: what a TOML file says, or what a model declares in its tokenizer's configuration.
+
+A TOML file describes a format that differs from a known one in nothing but its markers:
 
     name = "my-model"
     based_on = "hermes"
@@ -18,26 +20,33 @@ What is left out is as in the dialect that it is based on; `reasoning = false` s
 white space (`before`, `after_open`, `before_close`, `after_close`) is what `Span` says, a text or several,
 and `[]` for none.
 
-Contract: a dialect that comes back reads the calls that it renders. Whatever is wrong with a file is one line
-of InvalidDialect, with the file and the key.
+A dialect that comes back reads the calls that it renders. What a model declares itself is read by
+`load_declared`. Whatever is wrong with a file is one line of InvalidDialect, with the file and the key.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from parsers.collect import CallPart, Part, ReasoningPart, collect
-from parsers.dialect import Dialect
-from parsers.dialects import DIALECTS
-from parsers.spans import Span
-from parsers.stream import StreamParser
+from parsers.declared import NAME, declared_dialect
+from parsers.dialect import Dialect, InvalidDialect
+from parsers.engine.spans import Span
+from parsers.engine.stream import StreamParser
+from parsers.formats import dialect_named
 
-_RESERVED = ("auto",)  # what finds a dialect out goes by that name
+__all__ = ["CONFIGURATION", "InvalidDialect", "load_declared", "load_dialect"]
+
+CONFIGURATION = "tokenizer_config.json"
+"""The file in which a model declares its output format."""
+
+_RESERVED = ("auto", NAME)  # what finds a dialect out goes by the first, what models declare by the second
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _KEYS = ("name", "based_on", "calls", "reasoning", "ends")
 _MARKERS = ("open", "close")
@@ -51,25 +60,42 @@ _TOOL = {
 }
 
 
-class InvalidDialect(ValueError):
-    """A file that describes no dialect."""
-
-
 def load_dialect(path: Path) -> Dialect:
     """The dialect that the TOML file at `path` describes. Raises InvalidDialect."""
+    return _File(path, _read(path, "TOML", tomllib.loads)).dialect()
+
+
+def load_declared(path: Path) -> Dialect:
+    """The dialect that a tokenizer's configuration declares; see `parsers.declared`. Raises InvalidDialect.
+
+    `path`: the file, or the folder of a model that holds it as `tokenizer_config.json`.
+    """
+    file = path / CONFIGURATION if path.is_dir() else path
+    config = _read(file, "JSON", json.loads)
+    if not isinstance(config, dict):
+        raise InvalidDialect(f"{file}: not a JSON object")
+    dialect = declared_dialect(config, str(file))
+    if dialect is None:
+        raise InvalidDialect(
+            f"{file}: response_template: missing: this model declares no output format; name its dialect"
+        )
+    return dialect
+
+
+def _read(path: Path, language: str, loads: Callable[[str], Any]) -> Any:
+    """What the file at `path` holds. Raises InvalidDialect."""
     try:
         if path.exists() and not path.is_file():  # a pipe would wait for somebody to write
             raise InvalidDialect(f"{path}: not a file")
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return loads(path.read_text(encoding="utf-8"))
     except InvalidDialect:
         raise
     except OSError as error:
         raise InvalidDialect(f"{path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise InvalidDialect(f"{path}: not valid TOML: {error}") from error
+        raise InvalidDialect(f"{path}: not valid {language}: {error}") from error
     except RecursionError as error:
-        raise InvalidDialect(f"{path}: not valid TOML: nested too deep") from error
-    return _File(path, table).dialect()
+        raise InvalidDialect(f"{path}: not valid {language}: nested too deep") from error
 
 
 class _File:
@@ -84,11 +110,12 @@ class _File:
         table = self._table
         self._known("", table, _KEYS)
         name, based_on = self._text("name", table.get("name")), self._text("based_on", table.get("based_on"))
-        if not _NAME.fullmatch(name) or name in DIALECTS or name in _RESERVED:
+        if not _NAME.fullmatch(name) or name in _RESERVED or _is_taken(name):
             self._refuse("name", f"{name!r} is taken or no name: small letters, digits, '.', '_' and '-'")
-        if based_on not in DIALECTS:
-            self._refuse("based_on", f"no dialect {based_on!r}: there are {', '.join(sorted(DIALECTS))}")
-        base = DIALECTS[based_on]
+        try:
+            base = dialect_named(based_on)
+        except ValueError as error:
+            self._refuse("based_on", str(error))
         calls = base.calls
         if "calls" in table:
             if calls is None:
@@ -199,6 +226,14 @@ class _File:
 
     def _refuse(self, key: str, reason: str) -> NoReturn:
         raise InvalidDialect(f"{self._path}: {key}: {reason}")
+
+
+def _is_taken(name: str) -> bool:
+    try:
+        dialect_named(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _said(dialect: Dialect) -> list[tuple[str, str]]:

@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from parsers.emitter import Emitter
-from parsers.source import Reading, Source
-from parsers.spans import NOWHERE, Span
-from parsers.tools import Tool
+from parsers.engine.emitter import Emitter
+from parsers.engine.source import Reading, Source
+from parsers.engine.spans import NOWHERE, Span
+from parsers.engine.tools import Tool
 
 Inside = Literal["reasoning"]
 """The stretch that a prompt may leave open."""
+
+
+class InvalidDialect(ValueError):
+    """What is wrong with a file that describes a dialect, in one line."""
 
 
 class Grammar(Protocol):
@@ -49,12 +53,21 @@ class Dialect:
     `calls.open` or one of `slips`, other texts with which models of this format begin one by mistake.
     `cores` are of the markers that are no token of their own: for each the token in it, "" if there is none.
     `tags` are ordinary text that the grammar writes, which some vocabularies hold as tokens all the same.
-    `opening` finds calls that begin without any marker. `interrupts` are the markers of calls that end a
-    reasoning left open, each with the texts of which one must follow it, over white space, to begin a call
-    (none: it always does); in most formats a call in reasoning is a draft.
+    `opening` finds calls that begin without any marker; `bare` reads those that are all that a turn says, if
+    tools are declared, or leaves the position where it was.
+
+    `interrupts` are the markers of calls that end a reasoning left open, if nothing but such calls and the
+    end of the turn follows (slip 6), each with the texts of which one must follow it, over white space, to
+    begin a call; in most formats a call in reasoning is a draft. `spellings` are what models write in place
+    of a marker of the reasoning, "open" or "close", or where it means nothing, ""; `phrases` are the same in
+    plain words, which are text in a call.
 
     `shown` are the markers that vocabularies hold as text, or as tokens that they do not flag as special: as
     long as the vocabulary is not known, flags say nothing about them.
+
+    `header` is the marker with which a message begins, in formats whose turn is a sequence of messages;
+    `resumed` is how an output may go on with the header that the prompt has begun.
+    `aliases` are other names that the format goes by: of models, or of parsers elsewhere.
 
     `renderers` write calls, each in one of the format's notations; the first is the one that its models use
     unasked.
@@ -67,21 +80,39 @@ class Dialect:
     turn: TurnFactory
     grammar: GrammarFactory | None = None
     opening: Callable[[Mapping[str, Tool]], Opening | None] | None = None
+    bare: GrammarFactory | None = None
     slips: tuple[str, ...] = ()
     inner: tuple[str, ...] = ()
     answers: tuple[Span, ...] = ()
     interrupts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    spellings: Mapping[str, Literal["open", "close", ""]] = field(default_factory=dict)
+    phrases: Mapping[str, Literal["open", "close"]] = field(default_factory=dict)
     cores: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
+    header: str = ""
+    resumed: str = ""
+    aliases: tuple[str, ...] = ()
     renderers: Mapping[str, Render] = field(default_factory=dict)
+
+    @property
+    def frames_content(self) -> bool:
+        """Whether what is content stands between markers, where no calls can stand."""
+        return bool(self.answers or self.header)
 
     @property
     def markers(self) -> tuple[str, ...]:
         """Every marker of the format."""
         spans = [span for span in (self.reasoning, self.calls, *self.answers) if span is not None]
         found = (*(marker for span in spans for marker in (span.open, span.close)), *self.slips, *self.inner)
-        return tuple(dict.fromkeys((*found, *self.ends)))
+        return tuple(dict.fromkeys((*found, *self.ends, *self.spellings)))
+
+    def means(self, marker: str) -> str:
+        """The marker of the reasoning that `marker` stands for, "" for nothing, else itself."""
+        meaning = self.spellings.get(marker, self.phrases.get(marker))
+        if meaning is None or self.reasoning is None or marker == self.reasoning.close:
+            return marker
+        return {"open": self.reasoning.open, "close": self.reasoning.close, "": ""}[meaning]
 
     @property
     def openers(self) -> tuple[str, ...]:

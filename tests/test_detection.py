@@ -167,6 +167,102 @@ TEMPLATES = {
         end="<|eot_id|>",
         prompt="<|assistant|>\n\n",
     ).replace("<|assistant|>", "<|assistant|>\n\n", 1),
+    "nemotron-nano-v2": template(
+        "\n\n<TOOLCALL>[{% for c in m.tool_calls %}{% set f = c.function %}"
+        + JSON_CALL
+        + "{{ ', ' if not loop.last }}{% endfor %}]</TOOLCALL>",
+        end="\n<SPECIAL_12>\n",
+        prompt="<|assistant|><think>\n\n",
+    ),
+    "gigachat3": template(each("<|function_call|>" + JSON_CALL), end="<|message_sep|>\n\n"),
+    "functionary": template(
+        each("<function={{ f.name }}>{{ f.arguments | tojson }}</function>"), end="<|eom_id|>"
+    ),
+    "longcat": template(
+        each(
+            "<longcat_tool_call>{{ f.name }}\n"
+            + pairs(
+                "<longcat_arg_key>{{ k }}</longcat_arg_key>\n<longcat_arg_value>{{ v }}</longcat_arg_value>\n"
+            )
+            + "</longcat_tool_call>\n"
+        ),
+        end="</longcat_s>",
+        prompt="<|assistant|><longcat_think>\n",
+    ),
+    "hy3": template(
+        "<tool_calls:opensource>\n"
+        + each(
+            "<tool_call:opensource>{{ f.name }}<tool_sep:opensource>\n"
+            + pairs(
+                "<arg_key:opensource>{{ k }}</arg_key:opensource>\n"
+                "<arg_value:opensource>{{ v }}</arg_value:opensource>\n"
+            )
+            + "</tool_call:opensource>\n"
+        )
+        + "</tool_calls:opensource>",
+        "<think:opensource>{{ m.reasoning_content }}</think:opensource>",
+    ),
+    "hy4": template(
+        "<tool_calls>"
+        + each(
+            "<tool_call>{{ f.name }}"
+            + pairs("<arg_key>{{ k }}</arg_key><arg_value>{{ v }}</arg_value>")
+            + "</tool_call>"
+        )
+        + "</tool_calls>",
+        THOUGHT,
+    ),
+    "k2-horizon": template(
+        "<ifm|tool_calls>\n"
+        + each(
+            "<ifm|tool_call>{{ f.name }}\n"
+            + pairs("<ifm|arg_key>{{ k }}</ifm|arg_key>\n<ifm|arg_value>{{ v }}</ifm|arg_value>\n")
+            + "</ifm|tool_call>\n"
+        )
+        + "</ifm|tool_calls>",
+        "<ifm|think>\n{{ m.reasoning_content }}</ifm|think>",
+        "<|ifm|im_end|>",
+        "<|assistant|><ifm|think_fast>\n",
+    ),
+    "solar-open": template(
+        "<|tool_calls|>"
+        + each(
+            "<|tool_call:begin|>{{ c.id }}<|tool_call:name|>{{ f.name }}<|tool_call:args|>"
+            "{{ f.arguments | tojson }}<|tool_call:end|>"
+        )
+        + "<|calls|>",
+        "<|think|>{{ m.reasoning_content }}<|end|><|begin|>assistant",
+    ),
+    "solar-open2": template(
+        each(
+            "<|tool_call:start|>{{ f.name }}\n"
+            + pairs("<|tool_arg:start|>{{ k }}<|tool_arg:value|>{{ v }}<|tool_arg:end|>\n")
+            + "<|tool_call:end|>"
+        ),
+        "<|think:start|>{{ m.reasoning_content }}<|think:end|>",
+        "<|im:end|>",
+    ),
+    "minimax-m3": template(
+        "]<]minimax[>[<tool_call>\n"
+        + each(
+            ']<]minimax[>[<invoke name="{{ f.name }}">'
+            + pairs("]<]minimax[>[<{{ k }}>{{ v }}]<]minimax[>[</{{ k }}>")
+            + "]<]minimax[>[</invoke>\n"
+        )
+        + "]<]minimax[>[</tool_call>",
+        "<mm:think>{{ m.reasoning_content }}</mm:think>",
+        "[e~[",
+    ),
+    "muse": template(
+        each(
+            "<|start|>assistant to={{ f.name }}<|message|><atem:function_calls>\n"
+            '<atem:invoke name="{{ f.name }}">\n'
+            + pairs('<atem:parameter name="{{ k }}">{{ v }}</atem:parameter>\n')
+            + "</atem:invoke>\n</atem:function_calls><|eot|>"
+        ),
+        "<|start|>assistant to=self<|message|>{{ m.reasoning_content }}<|eom|>",
+        prompt="<|start|>assistant",
+    ).replace("<|assistant|>", ""),
     "command-r7b": template(
         "<|START_ACTION|>[\n"
         + each(
@@ -225,9 +321,9 @@ def test_a_format_that_nobody_reads_is_plain_whatever_the_vocabulary_holds():
 @pytest.mark.parametrize(
     "around",
     [
-        "<TOOLCALL>[{}]</TOOLCALL>",
+        "<TOOLS>[{}]</TOOLS>",
         "<tool_calls>\n{}\n",
-        "<|function_call|>{}",
+        "<|function_calls|>{}",
         "<calls>[{}]",
         "[{}]</calls>",
         "Calls: {}<|im_end|>",
@@ -279,6 +375,40 @@ def test_what_a_template_mentions_counts_where_it_writes_no_calls():
     told = "{{ 'Answer with <｜DSML｜tool_calls> and </｜DSML｜tool_calls>.' }}"
     assert detect_dialect({"｜DSML｜"}, "", told).name == "deepseek-v4"
     assert detect_dialect({"｜DSML｜"}, "", None).name == "deepseek-v32"
+
+
+@pytest.mark.parametrize(
+    ("name", "vocabulary"),
+    [
+        ("muse", "<|start|> <|message|> <|eom|> <|eot|> <|end_of_text|>"),
+        ("harmony", "<|start|> <|message|> <|channel|> <|constrain|> <|end|> <|return|> <|call|>"),
+        ("minimax-m3", "]<]minimax[>[ [e~["),
+        ("hy3", "<tool_calls:opensource> </tool_calls:opensource> <tool_call:opensource> <think:opensource>"),
+        ("longcat", "<longcat_tool_call> </longcat_tool_call> </longcat_s>"),
+        ("k2-horizon", "<ifm|tool_calls> </ifm|tool_calls> <ifm|tool_call> <ifm|think>"),
+        ("solar-open", "<|tool_calls|> <|tool_call:begin|> <|tool_call:end|> <|calls|>"),
+        ("solar-open2", "<|tool_call:start|> <|tool_call:end|> <|tool_arg:start|>"),
+        ("gigachat3", "<|function_call|> <|message_sep|> <|role_sep|>"),
+    ],
+)
+def test_tokens_that_one_format_has_tell_it_without_a_template(name, vocabulary):
+    assert detect_dialect(frozenset(vocabulary.split()), "", "x").name == name
+
+
+def test_hunyuan_has_the_label_of_its_vocabulary():
+    relabelled = TEMPLATES["hy3"].replace(":opensource", ":6124c78e")
+    assert detect_dialect(frozenset(), "", relabelled).name == "plain"
+    vocabulary = {"<tool_calls:6124c78e>", "</tool_calls:6124c78e>"}
+    found = detect_dialect(vocabulary, "", relabelled)
+    assert found.name == "hy3"
+    assert found.render([("f", {})]).startswith("<tool_calls:6124c78e>\n<tool_call:6124c78e>f<tool_sep")
+    assert detect_dialect(vocabulary, "", None).calls == found.calls
+
+
+def test_a_prompt_may_open_the_reasoning_of_any_effort():
+    k2 = DIALECTS["k2-horizon"]
+    assert opens_reasoning(k2, "<|ifm|im_start|>assistant\n<ifm|think_faster>\n")
+    assert not opens_reasoning(k2, "<ifm|think_fast></ifm|think_fast>")
 
 
 # -- by name ------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -138,21 +139,31 @@ def tools(
 @app.command()
 def parse(
     dialect: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--dialect",
             "-d",
             metavar="NAME|FILE|auto",
-            help="The output format: a name from --list, a TOML file, or auto to detect it.",
+            help="The output format: a name or an alias from --list, a TOML file, or auto to detect it. "
+            "Default: lfm2.",
         ),
-    ] = "lfm2",
+    ] = None,
+    dialect_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--dialect-from",
+            metavar="FILE|FOLDER",
+            help="The format that a model declares as response_template in its tokenizer_config.json.",
+        ),
+    ] = None,
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Read one JSON object per line, write one per line.")
     ] = False,
     list_them: Annotated[
         bool,
         typer.Option(
-            "--list", help="List the dialects with their markers (JSON with --jsonl); read nothing."
+            "--list",
+            help="List the dialects with their markers and aliases (JSON with --jsonl); read nothing.",
         ),
     ] = False,
 ) -> None:
@@ -165,19 +176,21 @@ def parse(
 
     --dialect auto finds the dialect in which the output has calls and nothing malformed; with --jsonl the
     answer names it as `dialect`. A TOML file describes a dialect of your own: see parsers/README.md.
+    --dialect-from reads the format that newer models declare themselves: give the file or the model's folder.
 
     \b
     Examples:
       localagent parse < output.txt
       localagent parse --dialect auto < output.txt
       localagent parse --dialect lfm2 --jsonl < outputs.jsonl > parsed.jsonl
+      localagent parse --dialect-from models/some-model < output.txt
     """
-    from localagent.cli.parse import list_dialects, parse_lines, parse_text
+    from localagent.cli.parse import chosen_dialect, list_dialects, parse_lines, parse_text
 
     if list_them:
         list_dialects(as_json=jsonl)
         return
-    (parse_lines if jsonl else parse_text)(dialect)
+    (parse_lines if jsonl else parse_text)(chosen_dialect(dialect, dialect_from))
 
 
 @app.command()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from localagent.cli.terminal import cell, show_json, show_table
-from localagent.detection import AUTO, find_dialect, guess_dialect
-from localagent.errors import UnknownDialect
+from localagent.detection import AUTO, find_declared, find_dialect, guess_dialect
+from localagent.errors import UnknownDialect, UsageError
 from parsers import (
     DIALECTS,
     CallPart,
@@ -24,19 +25,30 @@ from parsers import (
     collect,
     segments,
 )
-from parsers.spans import NOWHERE
+from parsers.engine.spans import NOWHERE
 
 
 class _BadLine(ValueError):
     """What is wrong with one line of input."""
 
 
-def parse_lines(name: str) -> None:
+def chosen_dialect(name: str | None, declared: Path | None) -> Dialect | None:
+    """The dialect of the options --dialect and --dialect-from; None to detect it for each output.
+
+    Raises UnknownDialect, and UsageError for both.
+    """
+    if declared is None:
+        return None if name == AUTO else find_dialect(name or "lfm2")
+    if name is not None:
+        raise UsageError("--dialect and --dialect-from both name the format: leave one out")
+    return find_declared(declared)
+
+
+def parse_lines(dialect: Dialect | None) -> None:
     """Read a JSON object per line and write one for each, in order; a bad line is answered with an error.
 
-    With `auto` the dialect is detected for each output and named in the answer. Raises UnknownDialect.
+    Without a dialect, it is detected for each output and named in the answer.
     """
-    dialect = None if name == AUTO else find_dialect(name)
     for line in sys.stdin.buffer:
         identity: Any = None
         try:
@@ -82,13 +94,12 @@ def parse_record(record: dict[str, Any], dialect: Dialect | None) -> dict[str, A
     }
 
 
-def parse_text(name: str) -> None:
-    """Read one raw output and print it for people. Raises UnknownDialect."""
+def parse_text(dialect: Dialect | None) -> None:
+    """Read one raw output and print it for people. Without a dialect detects it. Raises UnknownDialect."""
     from rich.table import Table
 
     from localagent.cli.input import read_text
 
-    dialect = None if name == AUTO else find_dialect(name)
     raw = read_text(sys.stdin.buffer.read())
     found = dialect or guess_dialect(raw)
     parser = StreamParser(found)
@@ -116,15 +127,17 @@ def list_dialects(*, as_json: bool) -> None:
         for dialect in DIALECTS.values():
             spans = {"reasoning": dialect.reasoning, "calls": dialect.calls}
             pairs = {key: span and [_shown(span.open), _shown(span.close)] for key, span in spans.items()}
-            entry = {"name": dialect.name, **pairs, "inner": dialect.inner, "ends": dialect.ends}
-            show_json(entry, indent=None)
+            markers = {"inner": dialect.inner, "ends": dialect.ends}
+            show_json({"name": dialect.name, **pairs, **markers, "aliases": dialect.aliases}, indent=None)
         return
     from rich.table import Table
 
-    table = Table("dialect", "calls", "reasoning", "ends of a turn", box=None, pad_edge=False)
+    columns = ("dialect", "calls", "reasoning", "ends of a turn", "aliases")
+    table = Table(*columns, box=None, pad_edge=False)
     for dialect in DIALECTS.values():
         calls = _pair(dialect.calls) or ("(bare)" if dialect.renderers else "")
-        table.add_row(*map(cell, (dialect.name, calls, _pair(dialect.reasoning), " ".join(dialect.ends))))
+        ends, aliases = " ".join(dialect.ends), ", ".join(dialect.aliases)
+        table.add_row(*map(cell, (dialect.name, calls, _pair(dialect.reasoning), ends, aliases)))
     show_table(table)
 
 

@@ -1,12 +1,21 @@
 """Which parser dialect reads a model's output.
 
-`find_dialect` finds it by name or file, `detect_dialect` from a model's weights, `guess_dialect` from an
-output alone.
+`find_dialect` finds it by name or file, `find_declared` in what a model declares, `detect_dialect` from a
+model's weights, `guess_dialect` from an output alone.
 """
 
-from localagent.detection.detecting import detect_dialect
-from localagent.detection.finding import AUTO, find_dialect, require_markers
+from localagent.detection.detecting import declared_in, detect_dialect
+from localagent.detection.finding import AUTO, find_declared, find_dialect, require_markers
 from localagent.detection.guessing import guess_dialect
 from localagent.prompt.rendering import opens_reasoning
 
-__all__ = ["AUTO", "detect_dialect", "find_dialect", "guess_dialect", "opens_reasoning", "require_markers"]
+__all__ = [
+    "AUTO",
+    "declared_in",
+    "detect_dialect",
+    "find_declared",
+    "find_dialect",
+    "guess_dialect",
+    "opens_reasoning",
+    "require_markers",
+]

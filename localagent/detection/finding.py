@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from localagent.errors import DialectMismatch, UnknownDialect
-from parsers import DIALECTS, Dialect
-from parsers.custom import InvalidDialect, load_dialect
+from parsers import DIALECTS, Dialect, dialect_named
+from parsers.custom import InvalidDialect, load_declared, load_dialect
 
 AUTO = "auto"
 """In place of a dialect's name: detect it."""
@@ -19,12 +19,13 @@ CONTROL = re.compile("<[|\uff5c][^<>]+>|<[^<>]+[|\uff5c]>|\\[[A-Z_]+\\]")  # Dee
 
 
 def find_dialect(name: str | Path) -> Dialect:
-    """The dialect with that name, or the one described by that TOML file; see `parsers.custom`.
+    """The dialect with that name or alias, or the one described by that TOML file; see `parsers.custom`.
 
     Raises UnknownDialect, which lists the names or says what is wrong with the file.
     """
-    if isinstance(name, str) and name in DIALECTS:
-        return DIALECTS[name]
+    if isinstance(name, str):
+        with suppress(ValueError):
+            return dialect_named(name)
     if str(name).endswith(".toml"):
         try:
             return load_dialect(Path(name).expanduser())
@@ -40,6 +41,17 @@ def find_dialect(name: str | Path) -> Dialect:
     )
 
 
+def find_declared(path: str | Path) -> Dialect:
+    """The dialect that a model declares in that `tokenizer_config.json`, or in the folder that holds it.
+
+    Raises UnknownDialect, which says what is wrong with the file.
+    """
+    try:
+        return load_declared(Path(path).expanduser())
+    except (InvalidDialect, RuntimeError, ValueError) as error:  # `~nobody`, a NUL in the path
+        raise UnknownDialect(str(error)) from error
+
+
 def require_markers(
     dialect: Dialect, special_tokens: AbstractSet[str], model: str, template: str | None = None
 ) -> None:
@@ -50,6 +62,8 @@ def require_markers(
     in ordinary tokens, and some formats have no markers.
     """
     if dialect.calls is None or (dialect.opening is not None and dialect.opening({}) is not None):
+        return
+    if not dialect.renderers:
         return
     written = dialect.render([("f", {})])
     markers = [marker for marker in (dialect.calls.open, dialect.calls.close) if marker in written]

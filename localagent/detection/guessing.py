@@ -31,7 +31,7 @@ from parsers import (
     TextPart,
 )
 from parsers import collect as collect_parts
-from parsers.spans import NOWHERE
+from parsers.engine.spans import NOWHERE
 
 _SPACE = re.compile(r"\s+")
 

@@ -24,7 +24,6 @@ from localagent.messages import AssistantMessage, ReasoningPart, TextPart, ToolC
 from localagent.prompt.segments import Trusted
 from localagent.prompt.shield import LETTERS, Shield
 from parsers import (
-    DIALECTS,
     ArgumentEnd,
     ArgumentsDelta,
     CallEnd,
@@ -52,7 +51,7 @@ Needed = Callable[[int, int], bool]
 
 def own_words(message: AssistantMessage, dialect: Dialect) -> tuple[str, ...]:
     """What the model wrote after its reasoning, letter for letter; empty unless the parts say the same."""
-    if not message.raw or not dialect.renderers or frames_content(dialect):
+    if not message.raw or not dialect.renderers or dialect.frames_content:
         return ()
     parts = tuple(map(_signature, message.content))
     if _OTHER in parts:
@@ -223,11 +222,6 @@ def _pieces(
 def _quotes(text: str) -> bool:
     """Whether a string may have begun in the text, in which a marker is data: not those of attributes."""
     return not {'"', "'"}.isdisjoint(_ATTRIBUTE.sub("", text))
-
-
-def frames_content(dialect: Dialect) -> bool:
-    """Whether its templates put what is content between markers, where no calls can stand."""
-    return bool(dialect.answers) or dialect.turn is DIALECTS["harmony"].turn
 
 
 def read_marked(pieces: Iterable[str], dialect: Dialect) -> list[Part]:

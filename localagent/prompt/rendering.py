@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 
 from localagent.errors import TemplateFailed, UsageError
 from localagent.messages import Message, ModelMessage, ToolMessage
-from localagent.prompt.notation import frames_content
 from localagent.prompt.probe import TemplateSupport, probe
 from localagent.prompt.request import Request, build_request
 from localagent.prompt.segments import Prompt
@@ -85,7 +84,10 @@ def render_turn(
 def opens_reasoning(dialect: Dialect, prompt: str) -> bool:
     """Whether a prompt that ends like this leaves the reasoning of `dialect` open."""
     span = dialect.reasoning
-    return span is not None and prompt.rstrip().endswith(span.open.rstrip())
+    if span is None:
+        return False
+    spelled = (marker for marker in dialect.spellings if dialect.means(marker) == span.open)
+    return prompt.rstrip().endswith(tuple(marker.rstrip() for marker in (span.open, *spelled)))
 
 
 def _render(
@@ -101,7 +103,7 @@ def _render(
     where it refuses or drops the results of calls that it has not seen.
     """
     results = [message for message in messages if isinstance(message, ToolMessage)]
-    if not results or (dialect.renderers and not frames_content(dialect)):
+    if not results or (dialect.renderers and not dialect.frames_content):
         try:
             prompt = render(to_wire(messages, dialect), tools)
         except TemplateFailed:

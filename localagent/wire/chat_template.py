@@ -30,7 +30,7 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
-from localagent.prompt.notation import frames_content, read_marked
+from localagent.prompt.notation import read_marked
 from localagent.prompt.pairing import pair
 from localagent.prompt.probe import TemplateSupport, probe
 from localagent.prompt.segments import Mixed, Trusted
@@ -40,7 +40,7 @@ from localagent.wire.payload import Fields, at, objects
 from parsers import CallPart, Dialect, MalformedPart
 from parsers import TextPart as ParsedText
 
-__all__ = ["TARGET", "TemplateSupport", "frames_content", "from_wire", "join_users", "probe", "to_wire"]
+__all__ = ["TARGET", "TemplateSupport", "from_wire", "join_users", "probe", "to_wire"]
 
 
 def from_wire(turns: Sequence[Mapping[str, Any]], dialect: Dialect) -> list[ModelMessage]:

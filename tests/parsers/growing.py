@@ -8,9 +8,9 @@ from itertools import pairwise
 from types import BuiltinMethodType
 from typing import Any
 
-import parsers.stream
+import parsers.engine.stream
 from parsers import DIALECTS, StreamParser
-from parsers.source import Source
+from parsers.engine.source import Source
 from tests.parsers.outputs import CALLING, Call, Tools, samples, with_spaces
 
 Grow = Callable[[int], str]
@@ -60,11 +60,11 @@ def steps(dialect: str, raw: str, tools: Tools | None) -> int:
             count += max(0, self.base - offset)
             super().rewind(offset)
 
-    parsers.stream.Source = Counting  # type: ignore[misc]
+    parsers.engine.stream.Source = Counting  # type: ignore[misc]
     try:
         parser = StreamParser(DIALECTS[dialect], tools)
     finally:
-        parsers.stream.Source = Source  # type: ignore[misc]
+        parsers.engine.stream.Source = Source  # type: ignore[misc]
     sys.setprofile(profile)
     try:
         for at in range(0, len(raw), 8):
@@ -129,8 +129,8 @@ def by_size(grow: Grow) -> Grow:
 
 
 def filled(head: str, unit: str, tail: str = "") -> Grow:
-    """`unit` over and over."""
-    return lambda size: head + unit * (size // len(unit) + 1) + tail
+    """`unit` over and over, more often with each size that a test asks for, however long it is."""
+    return lambda size: head + unit * (size // min(len(unit), 256) + 1) + tail
 
 
 def families(dialect: str) -> dict[str, Grow]:

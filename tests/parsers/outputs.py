@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from parsers import DIALECTS
-from parsers.tools import kind_of
+from parsers.engine.tools import kind_of
 from tests.parsers.reading import Piece
 
 LONG = settings.default.max_examples > 1000
@@ -92,7 +92,7 @@ def tokens(name: str) -> tuple[str, ...]:
 def with_spaces(name: str) -> tuple[str, ...]:
     """The dialect's markers, with each white space that the table says may surround them."""
     dialect = DIALECTS[name]
-    sides = [(dialect.markers, (), ())]
+    sides = [((*dialect.markers, *dialect.phrases), (), ())]
     for span in (dialect.reasoning, *dialect.answers):
         if span is not None:
             sides.append(((span.open,), span.before, span.after_open))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsers import DIALECTS, CallEnd, Malformed, StreamParser
-from parsers.grammars.values import MAX_DEPTH
+from parsers.literals.values import MAX_DEPTH
 from tests.parsers.growing import costs_grow_linearly, families, families_of_calls, pumped_calls
 from tests.parsers.outputs import CALLING, END, LONG, START, TOOLS, declaring, samples, thoughts
 from tests.parsers.reading import check_run, read, whole

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from pathlib import Path
 
 import pytest
 
 from parsers import DIALECTS, CallPart, MalformedPart, collect, segments
-from tests.parsers.outputs import LONG, in_pieces
+from tests.parsers.outputs import LONG
 from tests.parsers.reading import Piece, characters, check_run, exact, merged, outcome, read, split, whole
 
 TABLES = Path(__file__).parent / "cases"
-SHARED = Path(os.environ.get("LFM2_CASES", Path(__file__).parents[3] / "shared" / "cases" / "lfm2.jsonl"))
 
 
 ROWS = 20  # the least that a dialect must have
@@ -64,18 +62,6 @@ def prefixes(raw: str) -> list[str]:
     ]
 
 
-def as_a_host_sends(raw: str) -> list[Piece]:
-    """Markers as special tokens, the rest in ordinary ones of a few characters."""
-    markers = DIALECTS["lfm2"].markers
-    pieces: list[Piece] = []
-    for part in in_pieces(markers, raw):
-        if part in markers:
-            pieces.append((part, True))
-        else:
-            pieces += [(part[at : at + 4], False) for at in range(0, len(part), 4)]
-    return pieces
-
-
 @pytest.mark.parametrize(("dialect", "row"), CASES)
 def test_a_case_is_read_as_its_row_says(dialect, row):
     """Read as it says however it is cut; and cut short anywhere, the laws still hold."""
@@ -99,36 +85,3 @@ def test_a_case_is_read_as_its_row_says(dialect, row):
         events = read(dialect, whole(cut), finish="length", **options)
         check_run(cut, events)
         assert exact(read(dialect, characters(cut), finish="length", **options)) == exact(events)
-
-
-# With flags a marker in a string ends it, and a cut marker is text: these two readings differ by policy 4 and 28.
-FLAGS_DECIDE = {"der-end-marker-in-string", "der-start-marker-in-string", "der-trunc-end-marker"}
-
-
-def recorded():
-    if not SHARED.exists():
-        return []
-    rows = map(json.loads, SHARED.read_text().splitlines())
-    return [pytest.param(row, id=row["id"]) for row in rows]
-
-
-@pytest.mark.parametrize("row", recorded())
-def test_a_recorded_output_is_read_exactly(row):
-    """Outputs recorded elsewhere, which are kept apart from the repository: exact in every cutting."""
-    raw, expected = row["raw"], row["expected"]
-    options = {"tools": row["tools"], "inside": row.get("inside")}
-    pieces = [(piece["text"], piece["special"]) for piece in row.get("pieces", [])]
-    runs = [pieces] if pieces else [*cuttings(raw), as_a_host_sends(raw)]
-    first = merged(read("lfm2", runs[0], row.get("finish", "stop"), **options))
-    for run in runs[: len(runs) - (not pieces)]:
-        events = read("lfm2", run, row.get("finish", "stop"), **options)
-        check_run(raw, events)
-        assert exact(events) == exact(first)
-    found = outcome(first)
-    flagged = read("lfm2", runs[-1], row.get("finish", "stop"), **options)
-    check_run(raw, flagged)
-    if row["id"] not in FLAGS_DECIDE:
-        assert {**outcome(flagged), "malformed": []} == {**found, "malformed": []}
-    assert (found["content"], found["reasoning"]) == (expected["content"], expected["reasoning"])
-    assert found["calls"] == [[call["name"], call["arguments"]] for call in expected["tool_calls"]]
-    assert bool(found["malformed"]) == expected["malformed"]

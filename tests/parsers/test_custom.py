@@ -9,6 +9,7 @@ import pytest
 
 from parsers import DIALECTS, CallPart, ReasoningPart, StreamParser, TextPart, collect
 from parsers.custom import InvalidDialect, load_dialect
+from tests.parsers.outputs import in_pieces
 
 GOOD = """
 name = "mine"
@@ -189,6 +190,33 @@ def test_a_closing_marker_may_end_the_turn_as_well(load):
 def test_a_marker_that_is_replaced_is_not_said_to_be_shown(load):
     dialect = load('name = "mine"\nbased_on = "hermes"\n[reasoning]\nopen = "<thought>"')
     assert dialect.shown == ("<tool_call>", "</tool_call>", "</think>")
+
+
+FILES = Path(__file__).parent / "dialects"
+WRITTEN = {
+    "internlm2": (
+        'So: <|action_start|><|plugin|>\n{"name": "f", "parameters": {"city": "Paris"}}<|action_end|><|im_end|>'
+    ),
+    "command-r-plus": (
+        'So: Action:\n```json\n[\n    {"tool_name": "f", "parameters": {"city": "Paris"}}\n]\n```'
+        "<|END_OF_TURN_TOKEN|>"
+    ),
+    "sarashina": "So: <|tool_calls|>[{'name': 'f', 'arguments': {'city': 'Paris'}}]</s>",
+    "granite-20b-fc": 'So: <function_call> {"name": "f", "arguments": {"city": "Paris"}}<|endoftext|>',
+}
+"""What the models of the formats in `dialects/` write."""
+
+
+@pytest.mark.parametrize("name", [file.stem for file in FILES.glob("*.toml")])
+def test_formats_with_markers_of_their_own_are_files(name):
+    dialect = load_dialect(FILES / f"{name}.toml")
+    assert dialect.name == name
+    for atomic in (None, {*dialect.markers, *dialect.cores.values()}):
+        pieces = in_pieces(dialect.markers, WRITTEN[name])
+        parser = StreamParser(dialect, atomic=atomic)
+        events = [event for piece in pieces for event in parser.feed(piece, piece in dialect.markers)]
+        text, call = collect([*events, *parser.close()])
+        assert (text, call.name, call.arguments) == (TextPart("So: "), "f", {"city": "Paris"})
 
 
 def test_a_file_that_cannot_be_read(tmp_path):

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from parsers import DIALECTS, CallPart, collect
-from parsers.grammars.values import MAX_DEPTH
+from parsers.literals.values import MAX_DEPTH
 from tests.parsers.outputs import CALLING, declaring
 from tests.parsers.reading import calls_of, canonical, read, whole
 

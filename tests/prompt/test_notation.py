@@ -10,7 +10,7 @@ import pytest
 from localagent.errors import Unsupported
 from localagent.messages import AssistantMessage, ReasoningPart, TextPart, ToolCallPart
 from localagent.prompt import ChatTemplate, Mixed, Trusted
-from localagent.wire.chat_template import frames_content, from_wire, to_wire
+from localagent.wire.chat_template import from_wire, to_wire
 from parsers import DIALECTS, CallPart, StreamParser, collect
 from parsers import ReasoningPart as ParsedReasoning
 from parsers import TextPart as ParsedText
@@ -123,7 +123,7 @@ def spoken(dialect, raw: str, inside=None) -> AssistantMessage:
 
 @marked
 def test_a_turn_is_shown_letter_for_letter_behind_its_reasoning(dialect):
-    if frames_content(dialect):
+    if dialect.frames_content:
         pytest.skip("the template frames content, and writes these calls itself")
     calls = dialect.render([("f", {"city": "a  b", "n": 3})])
     span = dialect.reasoning

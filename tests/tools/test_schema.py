@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 from localagent.errors import InvalidTool
 from localagent.tools import tool
 from localagent.tools.schema import MAX_INLINED, inlined, tidied
-from parsers.tools import declared
+from parsers.engine.tools import declared
 
 
 class Unit(enum.Enum):

@@ -1,0 +1,65 @@
+"""The calls in a field of a `response_template`, and what closes the field."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from parsers.declared.objects import BareObject, NamedObject, ObjectsBlock
+from parsers.declared.raw import Fixed, Lines, Tags
+from parsers.declared.shapes import (
+    FixedArguments,
+    LineArguments,
+    ObjectArguments,
+    ObjectCalls,
+    TagArguments,
+)
+from parsers.declared.template import Field
+from parsers.dialect import Context
+from parsers.engine.source import Reading
+from parsers.events import Reason
+from parsers.patterns import Found, Patterns
+
+
+def read_calls(context: Context, field: Field, opening: Found) -> Reading:
+    """Read the calls of a field and what closes it. `source.pos` is where `opening` begins."""
+    match field.shape:
+        case ObjectCalls() as shape:
+            yield from _read_objects(context, field, shape, opening)
+        case ObjectArguments(quote="", bare_keys=False) as shape:
+            yield from NamedObject(context, shape, opening).read()
+            yield from _end(context, field)
+        case ObjectArguments() as shape:
+            yield from BareObject(context, field, shape, opening).read()
+            yield from _end(context, field)
+        case TagArguments() as shape:
+            yield from Tags(context, field, shape, opening).read_field()
+        case LineArguments() as shape:
+            yield from Lines(context, field, shape, opening).read_field()
+        case FixedArguments() as shape:
+            yield from Fixed(context, field, shape, opening).read_field()
+
+
+def _end(context: Context, field: Field) -> Reading:
+    """Read what closes the field after a call that is complete without it."""
+    source, emit = context.source, context.emit
+    if field.close is None:
+        return
+    start = source.offset
+    found = yield from Patterns(source, (field.close,)).here()
+    if found is None and (yield from source.space()):
+        found = yield from Patterns(source, (field.close,)).here()
+    if found is None and (yield from source.char()):
+        source.rewind(start)
+        emit.malformed("", Reason.MISSING_END, start)
+    elif source.offset > emit.end:
+        emit.markup(source.offset)
+
+
+def _read_objects(context: Context, field: Field, shape: ObjectCalls, opening: Found) -> Reading:
+    """Read the objects and what closes the field, which may be one of several tokens."""
+    dialect, close = context.dialect, field.close
+    others = () if close is None or dialect.calls is None else set(close.tokens) - {dialect.calls.close}
+    inner = replace(context, dialect=replace(dialect, ends=(*dialect.ends, *others)))
+    yield from ObjectsBlock(inner, shape, opening).read()
+    if close is not None and others and (yield from Patterns(context.source, (close,)).here()):
+        context.emit.markup(context.source.offset)

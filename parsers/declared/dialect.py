@@ -1,0 +1,134 @@
+"""The dialect that a `response_template` describes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from parsers.collect import CallPart, collect
+from parsers.declared.shapes import ObjectArguments
+from parsers.declared.template import Field, Template, read_template
+from parsers.declared.turn import DeclaredTurn, plan_of
+from parsers.declared.written import renderer, sample
+from parsers.dialect import Dialect, InvalidDialect
+from parsers.engine.spans import NOWHERE, Span
+from parsers.engine.stream import StreamParser
+from parsers.engine.tools import kind_of
+
+NAME = "declared"
+"""The name of every such dialect: it is in no table."""
+
+CONTROL = re.compile("<[|\uff5c]|[|\uff5c]>|\\[[A-Z_]+\\]")
+"""What special tokens look like, where no list of them is given."""
+
+
+def declared_dialect(config: Mapping[str, Any], where: str = "tokenizer_config.json") -> Dialect | None:
+    """The dialect that a tokenizer's configuration declares, None if it declares none.
+
+    `where`: the file, for errors. Raises InvalidDialect.
+    """
+    if config.get("response_template") is None:
+        if config.get("response_schema") is None:
+            return None
+        raise InvalidDialect(
+            f"{where}: response_schema: the older form, expressions over the whole output, is not read: "
+            "write a response_template"
+        )
+    template = read_template(where, config["response_template"])
+    return _dialect(template, _special_tokens(config), _text(config.get("eos_token")))
+
+
+def _dialect(template: Template, special: frozenset[str] | None, end: str) -> Dialect:
+    """The table for a template. `special`: the tokens that are special, None if nobody says so."""
+    spans = {field.kind: _span(field) for field in template.fields if field.open is not None}
+    outer = next((field for field in template.fields if field.open is None), None)
+    ends = (() if outer is None or outer.close is None else outer.close.tokens) + ((end,) if end else ())
+    inner = [token for field in template.fields for token in _tokens(field)]
+    inner += template.frame.tokens if template.frame is not None else ()
+    calls = template.of_kind("calls")
+    if calls is not None and isinstance(calls.shape, ObjectArguments) and calls.shape.quote:
+        inner.append(calls.shape.quote)
+    made = Dialect(
+        name=NAME,
+        reasoning=spans.get("reasoning"),
+        calls=spans.get("calls"),
+        ends=tuple(dict.fromkeys(ends)),
+        turn=partial(DeclaredTurn, plan=plan_of(template, ends)),
+        inner=tuple(dict.fromkeys(inner)),
+        answers=tuple(span for kind, span in spans.items() if kind == "content"),
+    )
+    cores = {marker: core for marker in made.markers if (core := _core(marker, inner)) != marker}
+    tokens = {marker: cores.get(marker, marker) for marker in made.markers}
+    ordinary = (
+        [m for m, token in tokens.items() if token not in special]
+        if special is not None
+        else [m for m, token in tokens.items() if not CONTROL.search(token)]
+    )
+    made = replace(made, cores=cores, shown=tuple(ordinary))
+    if calls is None:
+        return made
+    written = replace(made, renderers={"declared": renderer(calls, partial(_reads, made))})
+    try:
+        written.render([sample(calls)])
+    except ValueError:  # it can be read all the same
+        return made
+    return written
+
+
+def _span(field: Field) -> Span:
+    """What opens and closes a field: a token each; of reasoning the whole text, as prompts end with it."""
+    texts: list[str] = []
+    for anchor, place in ((field.open, 0), (field.close, -1)):
+        tokens = () if anchor is None else anchor.tokens
+        whole = anchor.written({}) if anchor is not None and field.kind == "reasoning" else None
+        texts.append(whole or (tokens[place] if tokens else NOWHERE.close))
+    return Span(texts[0], texts[1])
+
+
+def _tokens(field: Field) -> tuple[str, ...]:
+    return tuple(
+        token for anchor in (field.open, field.close) if anchor is not None for token in anchor.tokens
+    )
+
+
+def _core(marker: str, tokens: list[str]) -> str:
+    """The token in a marker."""
+    return next((token for token in tokens if token in marker), marker)
+
+
+def _reads(dialect: Dialect, text: str, calls: list[tuple[str, Mapping[str, Any]]]) -> bool:
+    """Whether `text` is read as these calls, in the types that their values have, and as nothing else."""
+    tools = [
+        {
+            "function": {
+                "name": name,
+                "parameters": {
+                    "properties": {key: {"type": kind_of(value)} for key, value in arguments.items()}
+                },
+            }
+        }
+        for name, arguments in calls
+    ]
+    parser = StreamParser(dialect, tools)
+    parts = collect([*parser.feed(text), *parser.close()])
+    read = [(part.name, part.arguments) for part in parts if isinstance(part, CallPart) and not part.repaired]
+    return len(read) == len(parts) and json.dumps(read) == json.dumps(calls)
+
+
+def _special_tokens(config: Mapping[str, Any]) -> frozenset[str] | None:
+    """The special tokens that a configuration lists, None if it lists none."""
+    listed = config.get("added_tokens_decoder")
+    if not isinstance(listed, dict):
+        return None
+    tokens = (token for token in listed.values() if isinstance(token, dict) and token.get("special") is True)
+    return frozenset(text for token in tokens if isinstance(text := token.get("content"), str))
+
+
+def _text(token: object) -> str:
+    """The text of a token, which may be an object that holds it."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else ""

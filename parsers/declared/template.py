@@ -1,0 +1,168 @@
+"""A `response_template`, checked: what its fields hold, and where they begin and end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from typing import Literal as Exactly
+
+from parsers.declared.checks import Checks
+from parsers.declared.shapes import PARSERS, ObjectArguments, ObjectCalls, Shape, Shapes
+from parsers.patterns import SPACE, TAG, Choice, Literal, Node, OneOf, Pattern, Repeat, Row, literals
+
+Kind = Exactly["content", "reasoning", "calls"]
+KINDS: Mapping[str, Kind] = {
+    "content": "content",
+    "reasoning_content": "reasoning",
+    "thinking": "reasoning",
+    "reasoning": "reasoning",
+    "tool_calls": "calls",
+}
+"""The fields that there is a place for, and what they hold."""
+
+_TEMPLATE_KEYS = ("version", "defaults", "start_anchor", "start_anchor_pattern", "fields")
+_FIELD_KEYS = (
+    "open", "open_pattern", "close", "close_pattern", "content", "content_args", "repeats", "join",
+    "optional", "transform", "transform_each",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field. `open` is None where it holds what stands outside the others, `close` where nothing ends it.
+
+    `strip`: white space at the ends of its text means nothing. `shape`: of the calls in it.
+    """
+
+    name: str
+    kind: Kind
+    open: Pattern | None
+    close: Pattern | None
+    strip: bool
+    repeats: bool
+    shape: Shape | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """All fields. `frame`: the tokens with which a turn begins, where a model can write them again."""
+
+    fields: tuple[Field, ...]
+    frame: Pattern | None
+
+    def of_kind(self, kind: Kind) -> Field | None:
+        """The field of that kind, if there is one."""
+        return next((field for field in self.fields if field.kind == kind), None)
+
+
+def read_template(where: str, value: object) -> Template:
+    """The template that is the JSON value `value`. Raises InvalidDialect, a line that begins with `where`."""
+    checks = Checks(where)
+    table = checks.table("response_template", value, _TEMPLATE_KEYS)
+    if table.get("version", 1) != 1:
+        checks.refuse("response_template.version", f"{table['version']!r} is not known here: there is 1")
+    checks.table("response_template.defaults", table.get("defaults", {}))
+    anchor = _anchor(checks, "response_template", table, "start_anchor")
+    if anchor is None:
+        checks.refuse("response_template.start_anchor", "missing: name the text with which a turn begins")
+    found = checks.table("response_template.fields", table.get("fields"))
+    fields = tuple(_field(checks, name, field) for name, field in found.items())
+    if not fields:
+        checks.refuse("response_template.fields", "empty: name a field")
+    implicit = [field.name for field in fields if field.open is None]
+    if len(implicit) > 1:
+        checks.refuse(
+            "response_template.fields", f"{' and '.join(implicit)} have no open: only one can do without"
+        )
+    names = [field.name for field in fields if field.kind == "reasoning"]
+    if len(names) > 1:
+        checks.refuse("response_template.fields", f"{' and '.join(names)} hold the same: keep one of them")
+    # Where a field holds what is outside the others, that is text like any other.
+    frame = anchor if any(map(TAG.search, anchor.tokens)) and not implicit else None
+    return Template(fields, frame)
+
+
+def _field(checks: Checks, name: str, value: object) -> Field:
+    key = f"fields.{name}"
+    if name not in KINDS:
+        checks.refuse(key, f"a message has no place for it: there are {', '.join(KINDS)}")
+    kind = KINDS[name]
+    table = checks.table(key, value, _FIELD_KEYS)
+    open_, close = (_anchor(checks, key, table, end) for end in ("open", "close"))
+    groups = () if open_ is None else open_.groups
+    if close is not None and close.groups:
+        checks.refuse(f"{key}.close_pattern", f"the group {close.groups[0]!r} comes too late for the call")
+    if groups and "transform" not in table:
+        checks.refuse(f"{key}.transform", f"missing: nothing else can use the group {groups[0]!r}")
+    repeats = checks.flag(key, table, "repeats", default=False)
+    checks.flag(key, table, "optional", default=True)
+    if "join" in table and not (repeats and isinstance(table["join"], str)):
+        checks.refuse(f"{key}.join", "must be a text, and needs repeats = true")
+    parser = table.get("content", "text")
+    if not isinstance(parser, str) or parser not in PARSERS:
+        checks.refuse(f"{key}.content", f"no parser {parser!r}: there are {', '.join(PARSERS)}")
+    args = checks.table(f"{key}.content_args", table.get("content_args", {}), PARSERS[parser])
+    if kind != "calls":
+        if parser != "text" or "transform" in table:
+            checks.refuse(key, "holds text: content must be 'text', without a transform")
+        strip = checks.flag(f"{key}.content_args", args, "strip", default=True)
+        return Field(name, kind, open_, close, strip, repeats)
+    each = checks.flag(key, table, "transform_each", default=False)
+    shape = Shapes(checks, key, parser, args, groups).read(table.get("transform"), each=each)
+    _check_ends(checks, key, open_, close, shape)
+    return Field(name, kind, open_, close, strip=True, repeats=repeats, shape=shape)
+
+
+def _check_ends(checks: Checks, key: str, open_: Pattern | None, close: Pattern | None, shape: Shape) -> None:
+    """Refuse ends that do not show where calls begin and end."""
+    if open_ is None:
+        checks.refuse(f"{key}.open", "missing: name the text with which calls begin")
+    if close is None and not isinstance(shape, ObjectCalls | ObjectArguments):
+        checks.refuse(f"{key}.close", "missing: a call that the end completes might have been cut off")
+    for what, anchor in (("open", open_), ("close", close)):
+        if anchor is not None and not anchor.tokens:
+            checks.refuse(f"{key}.{what}", "needs a text that is more than white space")
+    if isinstance(shape, ObjectCalls) and close is not None and not _is_one_text(close.node):
+        checks.refuse(f"{key}.close_pattern", "must be one text, with white space around it at most")
+
+
+def _anchor(checks: Checks, key: str, table: Mapping[str, Any], name: str) -> Pattern | None:
+    """What `name`, a text or several, or `name`_pattern, a regular expression, says."""
+    text, expression = table.get(name), table.get(f"{name}_pattern")
+    if text is not None and expression is not None:
+        checks.refuse(f"{key}.{name}", f"stands beside {name}_pattern: keep one of them")
+    if expression is not None:
+        at = f"{key}.{name}_pattern"
+        found = checks.pattern(at, checks.expression(at, expression))
+        if found.matches_anywhere:
+            checks.refuse(at, "matches where there is nothing: name a text that must stand there")
+        return found
+    if text is None:
+        return None
+    texts = [checks.text(f"{key}.{name}", each) for each in (text if isinstance(text, list) else [text])]
+    if not texts:
+        checks.refuse(f"{key}.{name}", "empty: name a text")
+    return checks.pattern(f"{key}.{name}", literals(tuple(dict.fromkeys(texts))))
+
+
+def _is_one_text(node: Node) -> bool:
+    """Whether it matches a single token, or one of several, and white space."""
+    match node:
+        case Literal(text):
+            return len(TAG.findall(text)) <= 1 and bool(text.strip())
+        case Row(items):
+            rest = [item for item in items if not _is_blank(item)]
+            return len(rest) == 1 and _is_one_text(rest[0])
+        case Choice(items):
+            return all(map(_is_one_text, items))
+    return False
+
+
+def _is_blank(node: Node) -> bool:
+    match node:
+        case Literal(text):
+            return not text.strip()
+        case Repeat(OneOf(expression)) | OneOf(expression):
+            return expression == SPACE
+    return False

@@ -1,0 +1,200 @@
+"""A turn as a `response_template` describes it.
+
+Where no field is open, what opens one is looked for, and in reasoning only what closes it. The end of the
+output closes everything. Text outside of every field is content, though the template would drop it: nothing
+that a model wrote is lost. Content that has a field of its own is read alike, so that a call in it is a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from parsers.declared.calls import read_calls
+from parsers.declared.shapes import ObjectArguments
+from parsers.declared.template import Field, Template
+from parsers.dialect import Context, Inside
+from parsers.engine.emitter import Emitter
+from parsers.engine.source import Reading
+from parsers.events import Reason
+from parsers.patterns import Found, Pattern, Patterns, compile_pattern, literals
+
+_OUTSIDE = Field("", "content", None, None, strip=True, repeats=True)
+"""In place of a field for what stands outside of them."""
+
+Action = Field | Reason | None
+"""What a match means: a field begins, something is wrong, or it only frames the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is looked for in a turn. `outer` holds what stands outside of the other fields."""
+
+    outer: Field
+    reasoning: Field | None
+    outside: tuple[tuple[Pattern, Action], ...]
+    in_content: tuple[tuple[Pattern, Action], ...]
+    in_reasoning: tuple[Pattern, ...]
+
+
+def plan_of(template: Template, ends: tuple[str, ...]) -> Plan:
+    """The plan for turns that end with `ends`."""
+    outer = next((field for field in template.fields if field.open is None), _OUTSIDE)
+    reasoning = template.of_kind("reasoning")
+    content = template.of_kind("content")
+    opens: list[tuple[Pattern, Action]] = [
+        (field.open, field) for field in sorted(template.fields, key=_name) if field.open is not None
+    ]
+    frames = [pattern for pattern in (outer.close, template.frame) if pattern is not None]
+    tokens: list[tuple[Pattern, Action]] = [
+        (compile_pattern(literals((token,))), action) for token, action in _tokens(template, ends).items()
+    ]
+    others: list[tuple[Pattern, Action]] = [*((frame, None) for frame in frames), *tokens]
+    closing: list[tuple[Pattern, Action]] = []
+    if content is not None and content is not outer and content.close is not None:
+        closing = [(content.close, outer)]
+    # Any text may be the beginning of some openings: to look for those would keep all content waiting.
+    prompt = [(pattern, action) for pattern, action in opens if pattern.begins_with_token]
+    drafts = [pattern for pattern, action in prompt if isinstance(action, Field) and action.kind == "calls"]
+    ended = [] if reasoning is None or reasoning.close is None else [reasoning.close]
+    return Plan(
+        outer,
+        reasoning,
+        outside=(*opens, *others),
+        in_content=(*closing, *prompt, *others),
+        in_reasoning=(*ended, *drafts),
+    )
+
+
+def _name(field: Field) -> str:
+    return field.name
+
+
+def _tokens(template: Template, ends: tuple[str, ...]) -> dict[str, Action]:
+    """What single tokens mean where they stand alone: those of calls show a call that went wrong.
+
+    The one that closes reasoning is text outside of it.
+    """
+    frames: dict[str, Action] = dict.fromkeys((*ends, *(template.frame.tokens if template.frame else ())))
+    calls: dict[str, Action] = {}
+    thought: dict[str, Action] = {}
+    for field in template.fields:
+        opens = () if field.open is None else field.open.tokens
+        closes = () if field.close is None else field.close.tokens
+        if field.kind == "calls":
+            quote = (
+                (field.shape.quote,) if isinstance(field.shape, ObjectArguments) and field.shape.quote else ()
+            )
+            calls |= dict.fromkeys(opens, Reason.NOT_A_CALL)
+            calls |= dict.fromkeys((*closes, *quote), Reason.STRAY_END)
+        elif field.kind == "reasoning":
+            frames |= dict.fromkeys(opens)
+            thought |= dict.fromkeys(closes)
+        else:
+            frames |= dict.fromkeys((*opens, *closes))
+    shared = {token: None for token in thought if token in calls}
+    return calls | frames | shared
+
+
+class DeclaredTurn:
+    """Reads one turn."""
+
+    def __init__(self, context: Context, plan: Plan) -> None:
+        self._context = context
+        self._source = context.source
+        self._emit = context.emit
+        self._plan = plan
+
+    def read(self, inside: Inside | None) -> Reading:
+        """See `Turn`."""
+        source, emit, plan = self._source, self._emit, self._plan
+        if inside == "reasoning" and plan.reasoning is not None:
+            yield from self._reasoning(plan.reasoning)
+        current = plan.outer
+        while (yield from source.char()):
+            watched = plan.outside if current is plan.outer else plan.in_content
+            patterns = Patterns(source, tuple(pattern for pattern, _ in watched))
+            found = yield from patterns.find(_Text(emit, current).take)
+            if found is None:
+                break
+            match watched[found.number][1]:
+                case Field(kind="calls") as field:
+                    yield from self._calls(field, found)
+                case Field(kind="reasoning") as field if field is not plan.outer:
+                    _account(emit, found.end)
+                    yield from self._reasoning(field)
+                case Field() as field:
+                    _account(emit, found.end)
+                    current = field
+                case None:
+                    _account(emit, found.end)
+                case Reason() as reason:
+                    _account(emit, found.start)
+                    emit.malformed(source.since(found.start), reason, found.end)
+            source.keep_from(None)
+        _account(emit, source.offset)
+
+    def _calls(self, field: Field, opening: Found) -> Reading:
+        """Read the calls in a field. `source.pos` is after `opening`, and the text is kept from there on."""
+        source = self._source
+        source.rewind(opening.start)
+        yield from source.space()  # it frames the call and is no part of it
+        start = min(source.offset, opening.end)
+        source.rewind(start)
+        _account(self._emit, start)
+        source.keep_from(start)
+        source.retain(start)
+        yield from read_calls(self._context, field, opening._replace(start=start))
+        source.release()
+
+    def _reasoning(self, field: Field) -> Reading:
+        """Read reasoning and what closes it. Calls in it are drafts, unless it never closes."""
+        source, emit = self._source, self._emit
+        source.keep_from(None)
+        write = _Text(emit, field).take
+        patterns = Patterns(source, self._plan.in_reasoning)
+        draft: int | None = None
+        while (found := (yield from patterns.find(write))) is not None:
+            if field.close is not None and found.number == 0:
+                break
+            write(source.since(found.start), found.end)
+            if draft is None:
+                draft = found.start
+                source.retain(draft)
+        _account(emit, source.offset if found is None else found.end)
+        if found is None and draft is not None:
+            emit.malformed(source.since(draft), Reason.CALL_IN_REASONING, source.offset)
+        source.release()
+        source.keep_from(None)
+
+
+class _Text:
+    """Writes the text of a field, without white space at its ends unless the template wants it."""
+
+    def __init__(self, emit: Emitter, field: Field) -> None:
+        self._emit = emit
+        self._write: Callable[[str, int], None] = emit.reasoning if field.kind == "reasoning" else emit.text
+        self._strip = field.strip
+        self._begun = False
+        self._blank = ""  # white space that counts if text follows it
+
+    def take(self, text: str, end: int) -> None:
+        """Write a piece, which ends at the offset `end`."""
+        if not self._strip:
+            self._write(text, end)
+            return
+        if not self._begun:
+            text = text.lstrip()
+            _account(self._emit, end - len(text))
+        text = self._blank + text
+        body = text.rstrip()
+        self._blank = text[len(body) :]
+        if body:
+            self._begun = True
+            self._write(body, end - len(self._blank))
+
+
+def _account(emit: Emitter, end: int) -> None:
+    """What is left up to `end` only frames the rest."""
+    if end > emit.end:
+        emit.markup(end)

@@ -1,0 +1,173 @@
+"""The driver of calls: try to read one; where that fails, keep what was written and find where to go on.
+
+Subclasses say what a block looks like: how a call in it begins, is made, and is left after a fault.
+`FramedBlock` here reads calls that stand each by itself, `formats/lists/block.py` reads lists of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Protocol
+
+from parsers.dialect import Context
+from parsers.engine.faults import Fault
+from parsers.engine.source import Reading
+from parsers.engine.spans import NOWHERE
+from parsers.engine.writer import CallWriter
+from parsers.events import Reason
+
+FollowsCall = Callable[[bool, str], Generator[None, None, bool]]
+"""Whether what comes next fits after a whole call, as `ListBlock.follows_call` says."""
+
+
+class Call(Protocol):
+    """A reader for one call."""
+
+    writer: CallWriter
+
+    def closers(self) -> list[str]:
+        """The brackets that are open, outermost first: to find the end of a call that broke."""
+
+    def read(self) -> Reading:
+        """Read the call from its first character to after its last one. Raises Fault."""
+
+
+class Block:
+    """What blocks of every kind share."""
+
+    def __init__(self, context: Context) -> None:
+        """`context.source.pos` is at the marker of the block, or at a call if the marker is missing."""
+        self.context = context
+        self.source = context.source
+        self.emit = context.emit
+        self.span = context.dialect.calls or NOWHERE
+        self.start = self.source.offset
+        self.faulty = False  # something in the block was no call
+
+    def read_call(self, call: Call, start: int) -> Generator[None, None, bool]:
+        """Read one call, or keep what was meant as one; returns whether it is one.
+
+        `start`: where it began, for what is kept. Behind a fault only declared tools are called (slip 26).
+        """
+        source = self.source
+        call.writer.only_declared |= self.faulty and call.writer.any_declared()
+        try:
+            yield from call.read()
+            end = source.offset
+            yield from self.confirm()
+        except Fault as fault:
+            self.faulty = True
+            self.emit.broken(fault, ended=source.ended and source.pos == len(source.text))
+            reason = yield from self.leave(call, fault)
+            writer = call.writer
+            self.emit.malformed(
+                source.since(start), reason, source.offset, writer.name, writer.index, writer.arguments
+            )
+            return False
+        call.writer.finish(end)
+        return True
+
+    def confirm(self) -> Reading:
+        """Look at what follows a call, where that decides whether it counts. Raises Fault if it does not."""
+        return
+        yield
+
+    def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
+        """Go on to where another call can begin or the block ends; returns why the call is none."""
+        raise NotImplementedError
+        yield
+
+
+_PREMATURE = (Reason.SYNTAX, Reason.NOT_A_CALL, Reason.MISSING_VALUE, Reason.POSITIONAL_ARGUMENT)
+"""What is said of such a fault only holds if the call goes on after it."""
+
+
+class FramedBlock(Block):
+    """Calls that are complete with their own end, between the markers of a block or without them.
+
+    After a call only another call or the end of the block can stand. Where the end of the output or of the
+    turn stands in for the end marker, nothing is amiss: it is often a stop token, which is not printed.
+    """
+
+    call_end = ""
+    """The text that ends a call, where another call can follow a broken one."""
+    marked = False
+    """Whether the block has its marker."""
+
+    def call(self) -> Call:
+        """A reader for the call that comes next."""
+        raise NotImplementedError
+
+    def ahead(self) -> Generator[None, None, str]:
+        """What comes next of all that cannot stand within a call, "" if nothing of it does."""
+        raise NotImplementedError
+        yield
+
+    def begins(self) -> Generator[None, None, bool]:
+        """Whether a call comes next, or the output ends in the beginning of one."""
+        raise NotImplementedError
+        yield
+
+    def read(self) -> Reading:
+        """Read the block and what belongs to it; `source.pos` is behind it afterwards."""
+        source = self.source
+        source.keep_from(self.start)
+        self.marked = (yield from source.either((self.span.open,))) != ""
+        end: int | None = None  # behind the last call
+        while (yield from source.space()) and not (yield from self._at_end()):
+            if end is not None and not (yield from self.begins()):
+                break
+            self.emit.markup(source.offset)
+            yield from self.read_call(self.call(), source.offset)
+            end = source.offset
+        yield from self._close(end)
+        source.keep_from(None)
+
+    def cut(self, text: str) -> bool:
+        """Whether the output ends in the beginning of `text`."""
+        return self.source.ended and text.startswith(self.source.text[self.source.pos :])
+
+    def _at_end(self) -> Generator[None, None, bool]:
+        if self.cut(self.span.close):
+            return True
+        return (yield from self.ahead()) != "" and not (yield from self.begins())
+
+    def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
+        """Go on to the next call or the end of the block."""
+        source = self.source
+        found = (yield from self.ahead()) if (yield from source.char()) else ""
+        broken_off = found not in ("", self.call_end)
+        while not found:
+            source.pos += bool((yield from source.char()))
+            yield from source.run(source.unmarked)
+            if not (yield from source.char()):
+                break
+            found = yield from self.ahead()
+        if found and found == self.call_end:
+            source.pos += len(found)
+        if fault.reason not in _PREMATURE:
+            return fault.reason
+        if not found:
+            return Reason.TRUNCATED
+        return Reason.UNCLOSED if broken_off else fault.reason
+
+    def _close(self, end: int | None) -> Reading:
+        """Read the end marker, or say that it is missing. `end`: behind the last call, None without one."""
+        source, emit = self.source, self.emit
+        char = yield from source.space()
+        found = (yield from self.ahead()) if char else ""
+        if found == self.span.close:
+            source.pos += len(found)
+        elif self.cut(self.span.close):
+            source.pos = len(source.text)
+            char = ""
+        if end is None:
+            closed = Reason.NOT_A_CALL if found == self.span.close else Reason.UNCLOSED
+            emit.malformed(source.since(self.start), closed if char else Reason.TRUNCATED, source.offset)
+        elif found or not char:
+            emit.markup(source.offset)
+        else:
+            source.rewind(end)
+            emit.markup(end)
+            if self.marked:
+                emit.malformed("", Reason.MISSING_END, end)

@@ -1,0 +1,112 @@
+"""Where readers write events. Spans tile by construction: each event starts where the last one ended.
+
+Pieces of argument JSON are gathered and written as one delta when anything else follows or the reader
+pauses, so a piece of input makes at most one delta however many tokens of the grammar it holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parsers.engine.faults import Fault
+from parsers.events import (
+    ArgumentEnd,
+    ArgumentsDelta,
+    CallEnd,
+    CallStart,
+    Event,
+    Malformed,
+    Markup,
+    Reason,
+    Reasoning,
+    Text,
+)
+
+
+class Emitter:
+    """The events not yet handed out, and the offset up to which the output is accounted for."""
+
+    __slots__ = ("_events", "_json", "_json_end", "calls", "end")
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.calls = 0  # CallStart events so far
+        self._events: list[Event] = []
+        self._json: list[str] = []
+        self._json_end = 0
+
+    def take(self) -> list[Event]:
+        """Hand out what was written since the last time."""
+        if self._json:
+            self._flush()
+        events, self._events = self._events, []
+        return events
+
+    def adopt(self, other: Emitter) -> None:
+        """Write what `other`, which began where this one stands, has written."""
+        self._events += other.take()
+        self.end = other.end
+        self.calls = other.calls
+
+    def text(self, text: str, end: int) -> None:
+        """Content up to `end`."""
+        self._events.append(Text(text, self.end, end))
+        self.end = end
+
+    def reasoning(self, text: str, end: int) -> None:
+        """Reasoning up to `end`."""
+        self._events.append(Reasoning(text, self.end, end))
+        self.end = end
+
+    def markup(self, end: int) -> None:
+        """Everything up to `end` that is not accounted for yet only frames the rest."""
+        self._events.append(Markup(self.end, end))
+        self.end = end
+
+    def call_start(self, name: str, end: int) -> int:
+        """Open a call; returns its index."""
+        index = self.calls
+        self.calls += 1
+        self._events.append(CallStart(index, name, self.end, end))
+        self.end = end
+        return index
+
+    def json(self, piece: str, end: int) -> None:
+        """A piece of the open call's arguments, accounting for the output up to `end`."""
+        self._json.append(piece)
+        self._json_end = end
+
+    def argument_end(self, key: str, value: Any) -> None:
+        """The open call has one more complete argument."""
+        self._flush()
+        self._events.append(ArgumentEnd(self.calls - 1, key, value, self.end, self.end))
+
+    def call_end(self, name: str, arguments: dict[str, Any], repaired: bool, end: int) -> None:
+        """Close the open call, whose own text ends at `end`."""
+        self._flush()
+        self._events.append(CallEnd(self.calls - 1, name, arguments, repaired, self.end, end))
+        self.end = end
+
+    def broken(self, fault: Fault, *, ended: bool) -> None:
+        """A call cannot be read on. `ended`: the output ends here. Raises it where one fault refuses all."""
+
+    def malformed(
+        self,
+        raw: str,
+        reason: Reason,
+        end: int,
+        name: str | None = None,
+        index: int | None = None,
+        partial: dict[str, Any] | None = None,
+    ) -> None:
+        """Keep `raw`, accounting for the output up to `end`."""
+        self._flush()
+        self._events.append(Malformed(raw, reason, name, index, partial or {}, self.end, max(end, self.end)))
+        self.end = max(end, self.end)
+
+    def _flush(self) -> None:
+        if self._json:
+            piece = "".join(self._json)
+            self._json.clear()
+            self._events.append(ArgumentsDelta(self.calls - 1, piece, self.end, self._json_end))
+            self.end = self._json_end

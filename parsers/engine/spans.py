@@ -1,0 +1,29 @@
+"""Stretches of output between two markers: what a dialect's table is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The markers that open and close a stretch of output, and the white space that belongs to them.
+
+    Each space is a choice of texts, longest first; the first that stands there is markup, nothing else is.
+    `before` and `after_open` surround `open`, `before_close` and `after_close` surround `close`.
+    """
+
+    open: str
+    close: str
+    before: tuple[str, ...] = ()
+    after_open: tuple[str, ...] = ()
+    before_close: tuple[str, ...] = ()
+    after_close: tuple[str, ...] = ()
+
+
+NOWHERE = Span("\x00", "\x00")
+"""Of calls that stand between no markers: no marker is a NUL, so none of them ends such a call."""
+
+THINK = Span("<think>", "</think>")
+QWEN_THINK = Span("<think>", "</think>", after_open=("\n",), before_close=("\n",), after_close=("\n\n",))
+"""Reasoning as Qwen's templates write it."""

@@ -1,0 +1,128 @@
+"""The declared tools, as far as a parser may use them: their names and the types of their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from parsers.engine.faults import Fault
+from parsers.engine.words import literal
+
+WRAPPERS = frozenset({"properties", "parameters", "arguments", "args", "kwargs"})
+"""Names under which models repeat the schema's own nesting: `f(properties={...})`."""
+
+MAX_SCHEMA_DEPTH = 8
+"""How deep alternatives of alternatives are followed."""
+
+_TYPES: Mapping[str, tuple[type, ...]] = {"integer": (int,), "number": (int, float), "boolean": (bool,)}
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One declared tool: the one declared type of each parameter, None where there is not exactly one.
+
+    `kinds` has all JSON types that a parameter's schema allows, for parameters whose schema limits them, and
+    `schemas` the schemas themselves, for what is nested in a value.
+    """
+
+    name: str
+    types: Mapping[str, str | None] = field(default_factory=dict)
+    kinds: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    schemas: Mapping[str, Any] = field(default_factory=dict)
+
+    def type_of(self, parameter: str) -> str | None:
+        """ "integer", "number", "boolean" or "string": the types that decide how a value is read."""
+        kind = self.types.get(parameter)
+        return kind if kind == "string" or kind in _TYPES else None
+
+    def wraps(self, parameter: str) -> bool:
+        """Whether an argument of that name can only be meant as all the arguments."""
+        return parameter in WRAPPERS and parameter not in self.types
+
+    def typed(self, parameter: str, value: Any, written: str | None) -> Any:
+        """`value` as its declared type has it, where only the type can tell; otherwise unchanged.
+
+        `written`: the text of a bare number. Quoted text that is exactly a literal of the type becomes that
+        value, a bare number for a string its text; nothing else is coerced (policy 23).
+        """
+        kind = self.type_of(parameter)
+        if kind == "string":
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            return written if number and written is not None else value
+        if kind is None or not isinstance(value, str) or not value:
+            return value
+        try:
+            found, _ = literal(value)
+        except Fault:
+            return value
+        matches = isinstance(found, _TYPES[kind]) and isinstance(found, bool) == (kind == "boolean")
+        return found if matches else value
+
+
+def declared(tools: Iterable[Mapping[str, Any]] | None) -> dict[str, Tool]:
+    """Tools by name, from OpenAI function tools: {"type": "function", "function": {"name", "parameters"}}.
+
+    Raises ValueError for what is no such tool.
+    """
+    found = {}
+    for tool in tools or ():
+        function = tool.get("function", tool)
+        name = function.get("name") if isinstance(function, Mapping) else None
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"{tool!r:.60} is no function tool: it needs function.name")
+        schema = function.get("parameters")
+        properties = schema.get("properties") if isinstance(schema, Mapping) else None
+        types = properties.items() if isinstance(properties, Mapping) else ()
+        kinds = {key: kinds_of_schema(value) for key, value in types}
+        found[name] = Tool(
+            name,
+            {key: _one_type(value) for key, value in types},
+            {key: allowed for key, allowed in kinds.items() if allowed},
+            dict(types),
+        )
+    return found
+
+
+def _one_type(schema: Any) -> str | None:
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    if isinstance(kind, list) and len(kind) == 1:
+        kind = kind[0]
+    return kind if isinstance(kind, str) else None
+
+
+def kinds_of_schema(schema: Any, depth: int = MAX_SCHEMA_DEPTH) -> frozenset[str] | None:
+    """The JSON types that a schema allows; None where it does not say, or says it in a way not followed."""
+    if not isinstance(schema, Mapping) or depth == 0:
+        return None
+    kind = schema.get("type")
+    if isinstance(kind, str):
+        return frozenset((kind,))
+    if isinstance(kind, list):
+        return frozenset(each for each in kind if isinstance(each, str))
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(values, list):
+        return frozenset(kind_of(value) for value in values)
+    for key in ("anyOf", "oneOf"):
+        if isinstance(choices := schema.get(key), list):
+            found = [kinds_of_schema(choice, depth - 1) for choice in choices]
+            return frozenset().union(*(each for each in found if each)) if all(found) else None
+    return None
+
+
+def kind_of(value: Any) -> str:
+    """The JSON type of a value."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list() | tuple():
+            return "array"
+    return "object"

@@ -1,0 +1,172 @@
+"""A call on its way out: its name, the JSON text of its arguments, and the values that they hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from json.encoder import encode_basestring as quote_json
+from typing import Any
+
+from parsers.engine.emitter import Emitter
+from parsers.engine.faults import Fault
+from parsers.engine.source import Source
+from parsers.engine.tools import Tool
+from parsers.events import Reason
+
+_CONSTANTS = {True: "true", False: "false", None: "null"}
+
+NAME = re.compile(r"[\w.\-]*")
+"""Tool names: letters, digits, `_`, `.` and `-`."""
+
+
+class CallWriter:
+    """Writes the events of one call, whatever notation it is read from.
+
+    JSON text goes out as it is written, except from a `hold` to its `settle`: what is written between the two
+    waits, because its place is not decided yet. `by_schema`: whether the declared type of an argument decides
+    between readings of its value; JSON says itself of what type a value is.
+    """
+
+    __slots__ = (
+        "_held", "_separator", "_tools", "arguments", "by_schema", "complete", "emit", "index", "name",
+        "only_declared", "repaired", "source", "tool",
+    )  # fmt: skip
+
+    def __init__(
+        self, source: Source, emit: Emitter, tools: Mapping[str, Tool], *, by_schema: bool = True
+    ) -> None:
+        self.source = source
+        self.emit = emit
+        self.by_schema = by_schema
+        self.name: str | None = None
+        self.only_declared = False  # the call follows a fault: any other name is a piece of one (slip 26)
+        self.tool: Tool | None = None  # set with the name, if the tool is declared
+        self.index: int | None = None  # set with the name
+        self.arguments: dict[str, Any] = {}
+        self.repaired = False
+        self.complete: int | None = None  # where the arguments end, if that is not where the call does
+        self._tools = tools
+        self._separator = ""
+        self._held: list[str] | None = None
+
+    # -- JSON text ------------------------------------------------------------------------------------
+
+    def write(self, piece: str, end: int | None = None) -> None:
+        """Write JSON text that accounts for the output up to `end`, by default up to the current position."""
+        if self._held is not None:
+            self._held.append(piece)
+        else:
+            source = self.source
+            self.emit.json(piece, source.base + source.pos if end is None else end)
+
+    def hold(self) -> int:
+        """Begin holding JSON text back; returns the place to `settle`."""
+        if self._held is None:
+            self._held = []
+        self._held.append("")
+        return len(self._held) - 1
+
+    def settle(self, place: int, text: str | None = None) -> None:
+        """Decide the piece at `place`: keep what was held after it, or replace all of it by `text`.
+
+        Nothing is held any longer once the outermost place is settled.
+        """
+        assert self._held is not None
+        if text is not None:
+            self._held[place:] = [text]
+        if place == 0:
+            held, self._held = "".join(self._held), None
+            if held:
+                self.write(held)
+
+    def replace(self, place: int, text: str) -> None:
+        """Put `text` in at `place`, keep what was held after it, and settle that."""
+        assert self._held is not None
+        self._held[place] = text
+        self.settle(place)
+
+    # -- the call -------------------------------------------------------------------------------------
+
+    @property
+    def empty(self) -> bool:
+        """Whether no argument has begun."""
+        return not self._separator
+
+    def declares(self, name: str) -> bool:
+        """Whether there is a tool of that name."""
+        return name in self._tools
+
+    def any_declared(self) -> bool:
+        """Whether tools are known at all."""
+        return bool(self._tools)
+
+    def start(self, name: str) -> None:
+        """The name is known: open the call. Raises Fault if it cannot be one."""
+        self.name = name
+        self.tool = self._tools.get(name)
+        if self.only_declared and self.tool is None:
+            raise Fault(Reason.NOT_A_CALL, final=True)
+        self.index = self.emit.call_start(name, self.source.offset)
+
+    def restart(self) -> dict[str, Any]:
+        """Take back the arguments that were held so far; returns them. They are written anew by `merge`."""
+        arguments, self.arguments, self._separator = self.arguments, {}, ""
+        return arguments
+
+    def key(self, key: str) -> None:
+        """Write the key of the argument that comes next."""
+        self.write(f"{self._separator}{quote_json(key)}: ")
+        self._separator = ", "
+
+    def argument(self, key: str, value: Any) -> None:
+        """An argument is complete. A repeated one replaces the earlier value (policy 22)."""
+        self.repaired |= key in self.arguments
+        self.arguments[key] = value
+        if self.index is not None:
+            self.emit.argument_end(key, value)
+
+    def merge(self, items: Mapping[str, Any], written: Mapping[str, str]) -> None:
+        """Take the items of a mapping as arguments. `written`: its bare numbers as they were written."""
+        for key, value in items.items():
+            typed = self.typed(key, value, written.get(key))
+            self.repaired |= typed is not value
+            self.key(key)
+            self.write(json_text(typed))
+            self.argument(key, typed)
+
+    def finish(self, end: int) -> None:
+        """The call, which ends at `end`, is complete."""
+        assert self.name is not None
+        self.emit.json("}", end if self.complete is None else self.complete)
+        self.emit.call_end(self.name, self.arguments, self.repaired, end)
+
+    # -- what the schema says -------------------------------------------------------------------------
+
+    def type_of(self, key: str) -> str | None:
+        """The declared type that decides how the value of `key` is read, as `Tool.type_of`."""
+        return self.tool.type_of(key) if self.tool is not None and self.by_schema else None
+
+    def typed(self, key: str, value: Any, written: str | None) -> Any:
+        """`value` as its declared type has it, as `Tool.typed`."""
+        return self.tool.typed(key, value, written) if self.tool is not None and self.by_schema else value
+
+    def kinds_of(self, key: str) -> frozenset[str] | None:
+        """The JSON types that the schema of an argument allows, None if it does not limit them."""
+        return None if self.tool is None else self.tool.kinds.get(key)
+
+    def wraps(self, key: str) -> bool:
+        """Whether an argument of that name can only be meant as all the arguments."""
+        return self.tool is not None and self.tool.wraps(key)
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON text, as the readers here write it."""
+    kind = type(value)
+    if kind is str:
+        return quote_json(value)
+    if kind is int or kind is float:  # finite, since no reader lets another through
+        return repr(value)
+    if value is True or value is False or value is None:
+        return _CONSTANTS[value]
+    return json.dumps(value, ensure_ascii=False)

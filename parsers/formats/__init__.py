@@ -1,0 +1,35 @@
+"""The formats that can be read, one family in one place: its table, its grammar, and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from parsers.dialect import Dialect
+from parsers.formats import gemma, harmony, kimi_k3, minimax_m3, muse, named, pairs, token_pairs
+from parsers.formats.lists import table as lists
+from parsers.formats.objects import table as objects
+from parsers.formats.objects.unmarked import BareCalls
+from parsers.formats.tags import table as tags
+
+_OWN = frozenset({"lfm2"})
+"""LFM2's policy 13 says which calls without markers count: lists in Python, and no JSON."""
+
+DIALECTS: Mapping[str, Dialect] = {
+    # Where calls have markers, those without count if they are all that a turn says (slip 17).
+    dialect.name: replace(dialect, bare=BareCalls) if dialect.calls and dialect.name not in _OWN else dialect
+    for family in (lists, objects, tags, pairs, token_pairs, named, harmony, gemma, kimi_k3, minimax_m3, muse)
+    for dialect in family.ALL
+}
+"""Every dialect by its name."""
+
+
+def dialect_named(name: str) -> Dialect:
+    """The dialect of that name or alias; capitals do not count. Raises ValueError, which lists the names."""
+    if name in DIALECTS:
+        return DIALECTS[name]
+    wanted = name.casefold()
+    for dialect in DIALECTS.values():
+        if wanted in map(str.casefold, (dialect.name, *dialect.aliases)):
+            return dialect
+    raise ValueError(f"no dialect {name!r}: there are {', '.join(sorted(DIALECTS))}")

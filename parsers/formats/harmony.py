@@ -1,0 +1,283 @@
+"""A turn in OpenAI's harmony format, as gpt-oss writes it: a sequence of messages, each with a header.
+
+    <|start|>assistant<|channel|>analysis<|message|>Let me see.<|end|>
+    <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"n": 3}<|call|>
+
+A message to a recipient is a call, whatever its channel; one in the analysis channel is reasoning; any other
+is content, and so is text outside messages. The recipient stands behind the role or behind the channel. The
+prompt ends in `<|start|>assistant`, so that the first header begins in its middle.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+from parsers.dialect import Context, Dialect, Inside
+from parsers.engine.source import Reading
+from parsers.engine.spans import Span
+from parsers.engine.turn import MarkedTurn, Stops
+from parsers.engine.writer import NAME
+from parsers.events import Reason
+from parsers.formats.named import NamedBlock, by_template, tool_behind
+
+START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
+END, RETURN, CALL = "<|end|>", "<|return|>", "<|call|>"
+TOKENS = (START, CHANNEL, CONSTRAIN, MESSAGE, END, RETURN, CALL)
+_HEADER = (START, CHANNEL, MESSAGE)
+_ENDS = (END, RETURN, CALL)
+
+_TO = re.compile(r"to=\s*(\S*)")
+_ADDRESS = " to="
+_NAMESPACE = "functions."
+_PEOPLE = frozenset({"assistant", "user", "all"})
+"""Recipients that are no tools."""
+_WORDS = ("assistant", "analysis", "commentary", "final", "json", "code")
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a header says. `recipients`: tools, which are two only by mistake. `words`: all the rest."""
+
+    role: str
+    channel: str
+    recipients: tuple[str, ...]
+    words: tuple[str, ...]
+
+    @classmethod
+    def of(cls, stretches: list[tuple[str, str]]) -> Header:
+        """A header from its markers, each with the text behind it. The first channel counts."""
+        recipients: dict[str, None] = {}
+        firsts: dict[str, str] = {}
+        words: list[str] = []
+        for marker, text in stretches:
+            found = _TO.sub("", text).split()
+            words += found
+            firsts.setdefault(marker, found[0] if found else "")
+            recipients |= dict.fromkeys(_TO.findall(text))
+        tools = tuple(name for name in recipients if name not in _PEOPLE)
+        return cls(firsts.get(START, ""), firsts.get(CHANNEL, ""), tools, tuple(words))
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the message is the model's, and not what it imagines somebody to answer."""
+        return not self.role or self.role.startswith("assistant")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is lost without the header, even if its last word is cut."""
+        return not self.recipients and all(
+            any(known.startswith(word) for known in _WORDS) for word in self.words
+        )
+
+
+class HarmonyTurn(MarkedTurn):
+    """Reads one turn; see the module's words."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._stops = Stops(dict.fromkeys(TOKENS, ()))
+
+    def read(self, inside: Inside | None) -> Reading:
+        """Read the whole turn. `inside`: the prompt has left an analysis message open."""
+        source, emit = self._source, self._emit
+        if inside == "reasoning":
+            yield from self._text(emit.reasoning)
+        elif (yield from self._addressed()):
+            yield from self.message()
+        while True:
+            yield from self.bare_calls()
+            marker = yield from self._stretch(emit.text, self._stops)
+            if not marker:
+                return
+            if marker in _HEADER:
+                yield from self.message()
+            else:
+                source.pos += len(marker)
+                self._between(marker)
+
+    def _addressed(self) -> Generator[None, None, bool]:
+        """Whether the output begins with the recipient of a header whose role stands in the prompt."""
+        source = self._source
+        if not (yield from source.ahead((_ADDRESS,))):
+            return False
+        start = source.offset
+        source.keep_from(start)
+        source.pos += len(_ADDRESS)
+        name = yield from source.run(NAME)
+        if (yield from source.either((" ",))):
+            yield from source.run(NAME)
+        addressed = (yield from source.marker((CHANNEL, CONSTRAIN, MESSAGE))) != ""
+        ended = not (yield from source.char()) or any(map(source.cut_marker, TOKENS))
+        source.rewind(start)
+        source.keep_from(None)
+        return addressed or (ended and name.startswith(_NAMESPACE))
+
+    def _between(self, marker: str) -> None:
+        """What a marker that has been read means outside headers."""
+        if marker in _ENDS:
+            self._emit.markup(self._source.offset)
+        else:
+            self._emit.malformed(marker, Reason.STRAY_END, self._source.offset)
+
+    def message(self) -> Reading:
+        """Read a message from the first marker of its header on."""
+        source, emit = self._source, self._emit
+        start = source.offset
+        source.keep_from(start)
+        header = yield from self._header()
+        if (yield from source.marker((MESSAGE,))):
+            source.pos += len(MESSAGE)
+            yield from self._body(header, start)
+        elif header.is_plain:
+            emit.markup(source.offset)
+        else:  # without its end it is no header, and so announces no call (slips 2, 22)
+            ended = not (yield from source.char())
+            raw = source.since(start)
+            cut = not header.recipients or raw.endswith(header.recipients[-1])
+            name = None if cut or len(header.recipients) > 1 else self._tool(header.recipients[0])
+            emit.malformed(raw, Reason.TRUNCATED if ended else Reason.SYNTAX, source.offset, name or None)
+        source.keep_from(None)
+
+    def _tool(self, recipient: str) -> str:
+        """The tool that a recipient names, "" if it is none (slip 22)."""
+        tools = self._context.tools
+        name = recipient.removeprefix(_NAMESPACE)
+        if name not in tools and (found := tool_behind(_NAMESPACE, recipient, tools)):
+            return found
+        return name if name != recipient or name in tools else ""
+
+    def _header(self) -> Generator[None, None, Header]:
+        """Read up to the marker that ends or breaks off the header, or to the end of the output."""
+        source = self._source
+        stretches: list[tuple[str, str]] = []
+        marker = yield from source.marker((START, CHANNEL))
+        while marker or not stretches:
+            begin = source.offset
+            source.pos += len(marker)
+            text = yield from self._words()
+            header = Header.of(stretches)
+            if marker == CHANNEL and header.recipients and not text.startswith(header.channel):
+                source.rewind(begin)  # a second channel: the call was cut off here, the next message begins
+                break
+            stretches.append((marker or START, text))
+            marker = yield from source.marker((CHANNEL, CONSTRAIN))
+        return Header.of(stretches)
+
+    def _words(self) -> Generator[None, None, str]:
+        """Read up to the next marker, and behind one that the end of the output cuts off."""
+        source = self._source
+        start = source.offset
+        while True:
+            yield from source.run(source.unmarked)
+            if not (yield from source.char()) or (yield from source.marker(TOKENS)):
+                return source.since(start)
+            if any(map(source.cut_marker, TOKENS)):
+                text = source.since(start)
+                source.pos = len(source.text)
+                return text
+            source.pos += 1
+
+    def _body(self, header: Header, start: int) -> Reading:
+        """Read the message that the header announces. `start`: where the header began."""
+        tools = [self._tool(recipient) for recipient in header.recipients]
+        if not header.is_own or len(tools) > 1 or "" in tools:
+            yield from _Foreign(self._context).keep(start)
+        elif tools:
+            self.has_content()
+            yield from _Arguments(self._context, tools[0], header.recipients[0]).read_behind(start)
+        else:
+            self._emit.markup(self._source.offset)
+            self._source.keep_from(None)
+            if header.channel.startswith("analysis"):
+                yield from self._text(self._emit.reasoning)
+            else:  # JSON in it is an answer
+                self.has_content()
+                yield from self._text(self._emit.text)
+
+    def _text(self, write: Callable[[str, int], None]) -> Reading:
+        """Read a message of text up to behind its end, or to the header of the next one."""
+        source = self._source
+        while marker := (yield from self._stretch(write, self._stops)):
+            if marker in (START, CHANNEL):
+                return
+            source.pos += len(marker)
+            self._between(marker)
+            if marker in _ENDS:
+                return
+
+
+class _Message(NamedBlock):
+    """A message that is no text, behind its header."""
+
+    def __init__(self, context: Context) -> None:
+        # In a string, too, another message shows that this one was cut off (slip 2).
+        super().__init__(context, Span(CHANNEL, START), (CALL, END, RETURN, START, CHANNEL))
+
+
+class _Arguments(_Message):
+    """A message that is a call."""
+
+    def __init__(self, context: Context, name: str, recipient: str) -> None:
+        super().__init__(context)
+        self._name = name
+        self.renamed = recipient not in (name, f"{_NAMESPACE}{name}")
+
+    def name(self) -> Generator[None, None, str]:
+        """See `NamedBlock`. It stood in the header."""
+        return self._name
+        yield
+
+    def read_behind(self, start: int) -> Reading:
+        """Read the call whose header began at `start`. Text behind it is content."""
+        source = self.source
+        self.emit.markup(source.offset)
+        yield from self.call(start)
+        end = source.offset
+        yield from source.space()
+        closed = yield from self.passed(*_ENDS)
+        if any(map(source.cut_marker, TOKENS)):
+            source.pos = len(source.text)
+        if not closed and (yield from source.char()) and not (yield from self.at_terminator()):
+            source.rewind(end)
+            self.emit.malformed("", Reason.MISSING_END, end)
+        elif source.offset > self.emit.end:
+            self.emit.markup(source.offset)
+
+
+class _Foreign(_Message):
+    """A message that is not the model's, or goes to two recipients, or to one that is no function."""
+
+    def keep(self, start: int) -> Reading:
+        """Keep all of it. `start`: where its header began."""
+        source = self.source
+        yield from self.skip_to_terminator()
+        yield from self.passed(*_ENDS)
+        self.emit.malformed(source.since(start), Reason.NOT_A_CALL, source.offset)
+
+
+HARMONY = Dialect(
+    name="harmony",
+    reasoning=Span("<|channel|>analysis<|message|>", END),
+    calls=Span(START, CALL),
+    header=START,
+    resumed=_ADDRESS,
+    slips=(CHANNEL,),
+    inner=(CONSTRAIN, MESSAGE),
+    ends=(RETURN, CALL, END),
+    turn=HarmonyTurn,
+    aliases=("gpt-oss",),
+    renderers={
+        "role": by_template(
+            "<|start|>assistant to=functions.{name}<|channel|>commentary json<|message|>{arguments}<|call|>"
+        ),
+        "channel": by_template(
+            "<|start|>assistant<|channel|>commentary to=functions.{name} <|constrain|>json"
+            "<|message|>{arguments}<|call|>"
+        ),
+    },
+)
+"""gpt-oss: the first notation is that of its template, the second that of its generations."""
+
+ALL = (HARMONY,)

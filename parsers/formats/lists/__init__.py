@@ -1,0 +1,1 @@
+"""Lists of calls in Python: LFM2, Llama's pythonic notation, OLMo 3."""

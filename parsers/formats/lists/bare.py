@@ -1,0 +1,130 @@
+"""A call list without markers: `[get_weather(city="Paris")]` at any place of the content (policy 13).
+
+Only the declared tools make it a call: Markdown links and indexing look the same. It counts only as a whole,
+so its events wait until the list is closed; anything else about it, and it is content.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from parsers.dialect import Context
+from parsers.engine.driver import Call
+from parsers.engine.emitter import Emitter
+from parsers.engine.faults import Fault
+from parsers.engine.source import Reading
+from parsers.engine.tools import Tool
+from parsers.events import Reason
+from parsers.formats.lists.block import ListBlock
+
+_NAME_OPENED = re.compile(r"([\w.\-]*)(\(?)")
+
+MAX_REREAD = 16
+"""How often, on average, a character may be read in lists that turn out to be content.
+
+A refused list is read again, and may hold further ones; without a bound a hostile output could cost the
+square of its length. Past the bound, and until more output has come, beginnings of bare lists are content.
+"""
+
+
+class BareList(ListBlock):
+    """Reads one list without markers, if it is one. `source.pos` is at its bracket."""
+
+    def __init__(self, context: Context) -> None:
+        self._trial = Trial(context.emit, context.tools)
+        super().__init__(replace(context, emit=self._trial))
+        self.bracketed = True
+        self._outer = context.emit
+
+    reached = 0
+    """How far a list was read that is content."""
+
+    def read(self) -> Reading:
+        """Read the list as calls, or leave `source.pos` where it was."""
+        source = self.source
+        source.keep_from(self.start)
+        source.pos += 1
+        try:
+            closed = yield from self.elements()
+        except Fault:
+            closed = False
+        if closed and not source.has_marker_since(self.start):
+            self.emit.markup(source.offset)
+            self._outer.adopt(self._trial)
+        else:
+            self.reached = source.offset
+            source.rewind(self.start)
+        source.keep_from(None)
+
+    def element(self, char: str) -> Reading:
+        """See `ListBlock`."""
+        if char == "{":
+            raise Fault(Reason.NOT_A_CALL)  # JSON outside a block is content
+        return super().element(char)
+
+    def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
+        """See `Block`."""
+        raise fault  # one fault decides that it is content: nothing is looked for behind it
+        yield
+
+
+class Trial(Emitter):
+    """Events that are only written if nothing about them is wrong."""
+
+    def __init__(self, emit: Emitter, tools: Mapping[str, Tool]) -> None:
+        super().__init__()
+        self.end = emit.end
+        self.calls = emit.calls
+        self._tools = tools
+
+    def call_start(self, name: str, end: int) -> int:
+        """Open a call of a declared tool."""
+        if name not in self._tools:
+            raise Fault(Reason.NOT_A_CALL)
+        return super().call_start(name, end)
+
+    def call_end(self, name: str, arguments: dict[str, Any], repaired: bool, end: int) -> None:
+        """Close a call: without its markers it is always a repaired one."""
+        super().call_end(name, arguments, True, end)
+
+    def malformed(self, *_: Any, **__: Any) -> None:
+        """Refuse the list."""
+        raise Fault(Reason.NOT_A_CALL)
+
+
+class BareOpening:
+    """Where a bare list of the declared tools may begin: `[`, a name, `(`."""
+
+    first = "["
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        self._names = frozenset(tools)
+        self._prefixes = frozenset(name[:length] for name in tools for length in range(len(name) + 1))
+        self._reread = 0  # characters of lists that turned out to be content
+
+    def at(self, text: str, index: int) -> bool | None:
+        """Whether one begins with the `[` at `index`; None while more text may make one."""
+        found = _NAME_OPENED.match(text, index + 1)
+        assert found is not None  # it matches the empty string
+        name, opened = found.groups()
+        if opened:
+            return name in self._names
+        return None if found.end() == len(text) and name in self._prefixes else False
+
+    def read(self, context: Context) -> Reading:
+        """Read the list as calls, or leave the position where it was."""
+        start = context.source.offset
+        if self._reread > MAX_REREAD * (start + 256):
+            return
+        bare = BareList(context)
+        yield from bare.read()
+        if context.source.offset == start:
+            self._reread += max(0, bare.reached - start)
+
+
+def bare_lists(tools: Mapping[str, Tool]) -> BareOpening | None:
+    """Where bare lists may begin, if there are tools that can make them calls."""
+    return BareOpening(tools) if tools else None

@@ -1,0 +1,1 @@
+"""Calls as JSON objects: Hermes and its kin."""

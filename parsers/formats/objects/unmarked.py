@@ -1,0 +1,429 @@
+"""Calls as JSON without any marker: `{"name": "f", "arguments": {}}`, or a list of such objects.
+
+Much JSON that models write is no call. So the events wait until it is certain that this is one: its name is
+known and its arguments have begun. What contradicts before that makes it content. From there on it streams,
+and what breaks is kept, as in any block.
+
+In formats that promise calls without markers they may stand anywhere (`UnmarkedOpening`) or at the beginning
+(`LeadingCalls`); in all others they count if they are all that the turn says (`BareCalls`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Generator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from parsers.dialect import Context, Inside
+from parsers.engine.driver import Call
+from parsers.engine.emitter import Emitter
+from parsers.engine.faults import Fault
+from parsers.engine.source import Reading
+from parsers.engine.spans import NOWHERE
+from parsers.engine.tools import Tool
+from parsers.engine.turn import MarkedTurn, Stops
+from parsers.engine.writer import NAME
+from parsers.events import Reason
+from parsers.formats.lists.bare import MAX_REREAD
+from parsers.formats.objects.block import JsonBlock
+from parsers.formats.objects.calls import ABOUT_A_CALL, LooseJsonCall
+from parsers.literals.skipping import QUOTES
+
+# Bounded, since text that may be a beginning is looked at again with each piece of output.
+_S = r"[ \t\r\n]{0,64}"
+_INFO = r"[\w-]{0,32}[ \t]{0,8}"
+_FENCE = rf"```{_INFO}\r?\n{_S}"
+_FENCE_LINE = re.compile(_FENCE)
+_BEGINNING = re.compile(rf"""(?:{_FENCE})?\[?{_S}\{{{_S}["']""")
+_BEGINNING_OF_ONE = re.compile(rf"(?:`{{1,2}}|```{_INFO}\r?|(?:{_FENCE})?\[?{_S}(?:\{{{_S})?)\Z")
+_SEPARATORS = re.compile(r"[ \t\r\n,;]*")
+_INFO_WORD = re.compile(r"[\w\-]*")
+_CALLING_TOOL = "[Calling tool:"
+_NAME_BEGUN = re.compile(r"""[\s\[`\w\-]*\{\s*"name"\s*:\s*"([^"\\]*)""")
+_NAME_WITHIN = 256
+"""So far the first name is looked for before it is complete, once for each piece."""
+
+
+class Attempt(Emitter):
+    """Events that wait until they are certain to be of calls. `names`: those of all tools, None for any."""
+
+    def __init__(self, emit: Emitter, names: Container[str] | None) -> None:
+        super().__init__()
+        self.end = emit.end
+        self.calls = emit.calls
+        self.certain = False
+        self._names = names
+
+    def call_start(self, name: str, end: int) -> int:
+        """Open a call, if there is a tool of that name."""
+        if self._names is not None and name not in self._names:
+            raise Fault(Reason.NOT_A_CALL)
+        return super().call_start(name, end)
+
+    def json(self, piece: str, end: int) -> None:
+        """The arguments have begun."""
+        super().json(piece, end)
+        self.certain = True
+
+
+class UnmarkedCall(LooseJsonCall):
+    """An object with a name and arguments, and with nothing strange before them."""
+
+    def other_member(self, key: str) -> Reading:
+        """See `JsonCall`."""
+        if key != "function" and key not in ABOUT_A_CALL and not self.complete:
+            raise Fault(Reason.NOT_A_CALL)
+        yield from super().other_member(key)
+
+    def without_arguments(self) -> None:
+        """See `JsonCall`: a name alone is no call here."""
+
+
+class UnmarkedBlock(JsonBlock):
+    """Reads one object, or one list. `source.pos` is at its bracket."""
+
+    json = UnmarkedCall
+
+    def __init__(self, context: Context, attempt: Attempt) -> None:
+        super().__init__(replace(context, emit=attempt))
+        self.span = NOWHERE
+        self._attempt = attempt
+
+    def read(self) -> Reading:
+        """Read the calls. Raises Fault when they are content."""
+        source = self.source
+        char = yield from source.char()
+        self.bracketed = char == "["
+        source.pos += self.bracketed
+        yield from self.elements() if self.bracketed else self.element(char)
+        if not self._attempt.certain:
+            raise Fault(Reason.NOT_A_CALL)
+        self.emit.markup(source.offset)
+
+    def element(self, char: str) -> Reading:
+        """See `ListBlock`."""
+        if char != "{" and not self._attempt.certain:
+            raise Fault(Reason.NOT_A_CALL)
+        return super().element(char)
+
+    def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
+        """See `Block`."""
+        if not self._attempt.certain:
+            raise fault
+        return super().leave(call, fault)
+
+
+class UnmarkedCalls:
+    """Reads objects or lists that follow one another, behind `prefix` or in a Markdown fence."""
+
+    reached = 0
+    """How far what is content was read."""
+
+    def __init__(self, context: Context, names: Container[str] | None, prefix: str = "") -> None:
+        self._context = context
+        self._source = context.source
+        self._names = names
+        self._prefix = prefix
+
+    def read(self) -> Reading:
+        """Read the calls, or leave `source.pos` where it was."""
+        source = self._source
+        start = end = source.offset
+        source.keep_from(start)
+        source.pos += len((yield from source.ahead((self._prefix,))))
+        fenced = (yield from source.char()) == "`"
+        if fenced:
+            source.pos = _FENCE_LINE.match(source.text, source.pos).end()  # type: ignore[union-attr]
+        while (yield from self._calls()):
+            end = source.offset
+            source.keep_from(end)
+            yield from source.run(_SEPARATORS)
+        self.reached = source.offset
+        source.rewind(end)
+        if fenced and end > start:
+            yield from self.closing_fence(end)
+        source.keep_from(None)
+
+    def _calls(self) -> Generator[None, None, bool]:
+        """Read one object or list; False if it is none or content, and then the position is anywhere."""
+        if (yield from self._source.char()) not in ("{", "["):
+            return False
+        emit = self._context.emit
+        attempt = Attempt(emit, self._names)
+        try:
+            for _ in UnmarkedBlock(self._context, attempt).read():
+                if attempt.certain:
+                    emit.adopt(attempt)
+                yield
+        except Fault:
+            return False
+        emit.adopt(attempt)
+        return True
+
+    def closing_fence(self, end: int) -> Reading:
+        """Read the fence that closes the calls, if it comes next. `end`: behind the last call."""
+        source = self._source
+        yield from source.space()
+        if (yield from source.either(("```",))):
+            self._context.emit.markup(source.offset)
+        else:
+            source.rewind(end)
+
+
+class BareCall(UnmarkedCall):
+    """The same where no format promises it: an object of arguments, or a string that holds one."""
+
+    def other_arguments(self) -> Reading:
+        """See `JsonCall`."""
+        if (yield from self.source.char()) not in QUOTES:
+            raise Fault(Reason.NOT_A_CALL)
+        yield from super().other_arguments()
+
+
+class BareBlock(UnmarkedBlock):
+    """Reads one object, or one list."""
+
+    json = BareCall
+
+
+class CallingToolCall(BareCall):
+    """`[Calling tool: f({"a": 1})]`, as small quantizations write it (slip 18)."""
+
+    def read(self) -> Reading:
+        """Read name and arguments. Raises Fault."""
+        yield from self._expect(_CALLING_TOOL)
+        yield from self.source.space()
+        name = yield from self.source.run(NAME)
+        yield from self._expect("(")
+        self.writer.start(name)
+        yield from self.read_arguments()
+        yield from self.source.space()
+        yield from self._expect(")")
+        yield from self._expect("]")
+
+    def _expect(self, text: str) -> Reading:
+        if not (yield from self.source.either((text,))):
+            raise Fault(Reason.SYNTAX)
+
+
+class CallingToolBlock(UnmarkedBlock):
+    """Reads one such call. `source.pos` is at its bracket."""
+
+    def read(self) -> Reading:
+        """See `UnmarkedBlock`."""
+        self.emit.markup(self.source.offset)
+        call = CallingToolCall(self.context, self.span, self.follows_call)
+        yield from self.read_call(call, self.source.offset)
+
+
+class Waiting(Attempt):
+    """Events of a turn that may be nothing but calls: those of its first call go out, up to its end.
+
+    Whether that counts, and everything behind it, waits for the end of the turn.
+    """
+
+    def __init__(self, emit: Emitter, names: Container[str]) -> None:
+        super().__init__(emit, names)
+        self.first: tuple[str | None, int | None, dict[str, Any]] = None, None, {}
+        self.start = 0  # where the first call began
+        self.refused: Reason | None = None
+        self._outer = emit
+        self._over = False  # the first call is
+
+    def go_out(self) -> None:
+        """Hand out what is certain."""
+        if self.certain and not self._over:
+            self._outer.adopt(self)
+
+    def call_start(self, name: str, end: int) -> int:
+        """See `Attempt`."""
+        start = self.end
+        index = super().call_start(name, end)
+        if not self._over:
+            self.start = start
+            self.first = name, index, {}
+        return index
+
+    def call_end(self, name: str, arguments: dict[str, Any], repaired: bool, end: int) -> None:
+        """See `Emitter`: a call without its markers is a repaired one."""
+        self._first_is_over(arguments)
+        super().call_end(name, arguments, True, end)
+
+    def malformed(
+        self,
+        raw: str,
+        reason: Reason,
+        end: int,
+        name: str | None = None,
+        index: int | None = None,
+        partial: dict[str, Any] | None = None,
+    ) -> None:
+        """See `Emitter`: what is no call refuses all of them, unless the end of the output is to blame."""
+        self._first_is_over(partial or {})
+        if reason is not Reason.TRUNCATED:
+            self.refused = self.refused or reason
+        super().malformed(raw, reason, end, name, index, partial)
+
+    def _first_is_over(self, arguments: dict[str, Any]) -> None:
+        if not self._over:
+            self.go_out()
+            self._over = True
+            self.first = *self.first[:2], arguments
+
+
+class BareCalls:
+    """Reads what is left of a turn if that is nothing but calls of declared tools (slips 17, 18).
+
+    Models write them so whose templates promise markers, or in Markdown fences. Until the first name is known
+    nothing is written; a turn that goes on with anything else is content, but for the calls whose names have
+    gone out: those are kept as malformed.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._source = context.source
+        dialect = context.dialect
+        self._close = (dialect.calls or NOWHERE).close
+        self._end: int | None = None  # behind the last object or fence
+
+    def read(self) -> Reading:
+        """Read the calls, or leave the position where it was."""
+        source, emit = self._source, self._context.emit
+        start = source.offset
+        source.keep_from(start)
+        attempt = Waiting(emit, self._context.tools)
+        for _ in self._objects(attempt):
+            attempt.go_out()
+            if not attempt.certain and self._names_no_tool(start):
+                break
+            yield
+        attempt.go_out()
+        if not attempt.certain:
+            source.rewind(start)
+        elif attempt.refused is None and (yield from self._at_end()):
+            emit.adopt(attempt)
+            emit.markup(source.offset)
+        else:
+            assert self._end is not None
+            source.rewind(self._end)
+            raw = source.since(start)[attempt.start - start :]
+            emit.malformed(raw, attempt.refused or Reason.NOT_A_CALL, self._end, *attempt.first)
+        source.keep_from(None)
+
+    def _objects(self, attempt: Waiting) -> Reading:
+        """Read objects and lists of them, fenced or not, up to what is none."""
+        source = self._source
+        context = replace(self._context, emit=attempt)
+        fenced = False
+        while attempt.refused is None:
+            yield from source.run(_SEPARATORS)
+            if (yield from source.either(("```",))):
+                fenced = not fenced
+                if fenced:
+                    yield from source.run(_INFO_WORD)
+                else:
+                    self._end = source.offset
+                continue
+            if self._end is not None and (yield from source.marker((self._close,))):
+                source.pos += len(self._close)  # of a block whose opening marker is missing
+                continue
+            calling = (yield from source.ahead((_CALLING_TOOL,))) != ""
+            if not calling and (yield from source.char()) not in ("{", "["):
+                return
+            block = CallingToolBlock if calling else BareBlock
+            try:
+                yield from block(context, attempt).read()
+            except Fault:
+                return
+            self._end = source.offset
+
+    def _names_no_tool(self, start: int) -> bool:
+        """Whether what has come of the first name, from `start` on, is the beginning of no tool's."""
+        if self._source.offset - start > _NAME_WITHIN:
+            return False
+        begun = _NAME_BEGUN.fullmatch(self._source.since(start))
+        return begun is not None and not any(name.startswith(begun[1]) for name in self._context.tools)
+
+    def _at_end(self) -> Generator[None, None, bool]:
+        """Whether the turn is over."""
+        source = self._source
+        if any(map(source.cut_marker, (*self._context.dialect.ends, self._close))):
+            source.pos = len(source.text)
+        return not (yield from source.char()) or (yield from source.marker(self._context.dialect.ends)) != ""
+
+
+class UnmarkedOpening:
+    """Where calls may begin in the content. `names`: those of all tools, None for any."""
+
+    first = "[{`"
+
+    def __init__(self, names: Container[str] | None, prefix: str = "") -> None:
+        self._names = names
+        self._prefix = prefix
+        self._reread = 0  # characters of JSON that turned out to be content
+
+    def at(self, text: str, index: int) -> bool | None:
+        """Whether calls may begin at `index`; None while more text may make it so."""
+        if _BEGINNING.match(text, index):
+            return True
+        return None if _BEGINNING_OF_ONE.match(text, index) else False
+
+    def read(self, context: Context) -> Reading:
+        """Read the calls, or leave the position where it was."""
+        start = context.source.offset
+        if self._reread > MAX_REREAD * (start + 256):
+            return
+        calls = UnmarkedCalls(context, self._names, self._prefix)
+        yield from calls.read()
+        if context.source.offset == start:
+            self._reread += max(0, calls.reached - start)
+
+
+class PrefixOpening(UnmarkedOpening):
+    """Where calls of any tool begin behind `prefix`: `functools[{"name": "f", "arguments": {}}]`."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__(None, prefix)
+        self.first = prefix[0]
+
+    def at(self, text: str, index: int) -> bool | None:
+        """Whether `prefix` and a bracket stand at `index`; None while more text may make it so."""
+        whole = f"{self._prefix}["
+        if text.startswith(whole, index):
+            return True
+        return None if len(text) - index < len(whole) and whole.startswith(text[index:]) else False
+
+
+def json_of_tools(tools: Mapping[str, Tool]) -> UnmarkedOpening | None:
+    """Where JSON may be calls of the declared tools; nowhere, if none are declared."""
+    return UnmarkedOpening(frozenset(tools)) if tools else None
+
+
+def functools_lists(_tools: Mapping[str, Tool]) -> PrefixOpening:
+    """Where Phi's models write a list behind the name of a library."""
+    return PrefixOpening("functools")
+
+
+def leading_calls(_tools: Mapping[str, Tool]) -> UnmarkedOpening:
+    """Where Llama's models write calls of any tool; `LeadingCalls` looks for them at the beginning only."""
+    return UnmarkedOpening(None)
+
+
+class LeadingCalls(MarkedTurn):
+    """A turn that may begin with calls without markers; behind them, and otherwise, as `MarkedTurn`."""
+
+    def read(self, inside: Inside | None) -> Reading:
+        """Read the whole turn."""
+        source, emit = self._context.source, self._context.emit
+        while (char := (yield from source.char())).isspace():
+            source.pos += 1
+            emit.text(char, source.offset)
+        if char in ("{", "["):
+            assert self._opening is not None
+            start = source.offset
+            yield from self._opening.read(self._context)
+            if source.offset > start:
+                self.has_content()
+        self._in_text = Stops(self._in_text.markers)
+        yield from super().read(inside)

@@ -1,0 +1,482 @@
+"""Calls as a name and pairs: `<tool_call>f<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>`.
+
+One grammar serves every format of this kind; a `PairShape` says how its tags are spelled. In some formats a
+block holds several calls, and some models write a JSON object of the arguments in place of the pairs.
+
+White space between the tags means nothing; a value is raw text. Its closing tag ends it, unless it is only
+mentioned: behind a blank or a quote, with text behind it on its line. The next pair inside a value shows that
+the value was never closed, and so does the next block, unless the value's own closing tag comes before the
+next pair. Only some models leave that tag out as a habit (`PairShape.slips`): where the key of the next pair
+is declared and not given yet, or the turn ends behind the call, the value ends. Otherwise the call is refused,
+as it is where a tag in the value was taken for data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from parsers.dialect import Context, Dialect, Grammar, GrammarFactory
+from parsers.engine.driver import Block, Call, FramedBlock
+from parsers.engine.faults import Fault
+from parsers.engine.source import Reading
+from parsers.engine.spans import THINK, Span
+from parsers.engine.turn import MarkedTurn
+from parsers.engine.writer import NAME
+from parsers.events import Reason
+from parsers.formats.objects.block import ByFirstCharacter, JsonBlock
+from parsers.formats.objects.calls import ArgumentsCall, JsonCall, LooseJsonCall
+from parsers.formats.tags.block import TagBlock
+from parsers.formats.tags.written import in_blocks
+from parsers.literals.near import NearTags, looks_like, near_tags
+from parsers.literals.raw import QUOTING, Ends, RawCall
+from parsers.literals.typed_text import Kinds, holds_no_tags, replace_lone
+from parsers.literals.writer import RawWriter
+
+_NAME = re.compile(r"[^<{\n]*")
+_KEY = re.compile(r"[^<]*")
+_LINE_END = "\\n"
+
+
+@dataclass(frozen=True, slots=True)
+class PairShape:
+    """How the tags are spelled. `value` is "" where the tag behind the key opens the value as well.
+
+    `separator`: what may stand between the name and the pairs. `kind`: the tags around a type, which may
+    stand between key and value. `closers`: what ends a call besides its own closing tag. `namespace`: what
+    models write in front of the names of declared tools. `slips`: whether they leave out
+    tags of values (slip 10).
+    """
+
+    key: str = "<arg_key>"
+    key_end: str = "</arg_key>"
+    value: str = "<arg_value>"
+    value_end: str = "</arg_value>"
+    separator: str = ""
+    kind: tuple[str, str] | None = None
+    closers: tuple[str, ...] = ()
+    namespace: str = ""
+    slips: bool = False
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Every tag within a call."""
+        found = (self.key, self.key_end, self.value, self.value_end, self.separator, *(self.kind or ()))
+        return tuple(dict.fromkeys(tag for tag in (*found, *self.closers) if tag))
+
+    @property
+    def near(self) -> NearTags:
+        """What is nearly the tag behind a value, or the one in front of a key."""
+        return near_tags((self.value_end,), (self.key,), others=(self.key_end,))
+
+
+GLM = PairShape(slips=True)
+"""GLM 4.5 and what follows it."""
+_TYPE = re.compile(r"[a-z]*")
+_TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
+
+
+class PairsCall(RawCall):
+    """One call, from behind its opening marker to behind its closing one, which is the call's own end."""
+
+    def __init__(
+        self, context: Context, span: Span, shape: PairShape = GLM, *, bare: bool = True, opened: bool = True
+    ) -> None:
+        """`span`: the markers around the call. `bare`: whether a name without pairs is a call.
+
+        `opened`: whether its opening marker has been read.
+        """
+        super().__init__(context)
+        dialect = context.dialect
+        self._context = context
+        self._span = span
+        self._shape = shape
+        self._bare = bare
+        self._opened = opened
+        self._closes = (span.close, *shape.closers)
+        self._turn_ends = dialect.ends
+        self._kinds: Kinds = None
+        special = (*dialect.ends, *dialect.openers, span.open, span.close)
+        self._ends = _value_ends(shape, span.close, special)
+        self._pair_tags = _ends_of((shape.value_end, shape.key), special)
+        self._argument = ""
+        self._holds_pairs = False  # a tag in the value was taken for data
+        self.bounds = (span.close,) if shape.slips else ()
+        self._value_end = 0  # where the value's closing tag is, if it has been looked for and found
+
+    def read(self) -> Reading:
+        """Read the call. Raises Fault."""
+        source, shape = self.source, self._shape
+        if not self._opened and not (yield from source.either((self._span.open,))):
+            source.pos += 1
+            raise Fault(Reason.NOT_A_CALL)
+        yield from source.space()
+        name = (yield from source.run(_NAME)).strip().removesuffix(_LINE_END)
+        if not self._opened and not name and (yield from source.char()) == "{":
+            yield from self._object(LooseJsonCall(self._context, self._span, self._object_ends))
+            return
+        char = yield from source.char()
+        # with a blank in it, it may be name and key
+        if not char or (not NAME.fullmatch(name) and not (yield from source.ahead((shape.key_end,)))):
+            raise Fault(Reason.NOT_A_CALL)
+        if not name:
+            raise Fault(Reason.NOT_A_CALL)
+        separated = (yield from source.either((shape.separator,))) != "" if shape.separator else False
+        if (yield from source.space()) == "{":
+            name = self._named(name)
+            unsure = self.writer.any_declared() or not self._bare
+            if unsure and not separated and not self.writer.declares(name):
+                raise Fault(Reason.NOT_A_CALL)  # `json {"name": "f", "arguments": {}}` is no call of `json`
+            self.start(name)
+            arguments = ArgumentsCall(self._context, self._span, self._object_ends, self.writer)
+            yield from self._object(arguments)
+            return
+        repaired = (yield from self._stray_end()) if self._bare else False
+        char = yield from self._space()
+        follow = (shape.key, *self._closes) if self._bare else (shape.key,)
+        key = ""  # that of the first pair, if its tag is missing
+        if char and not (yield from source.ahead(follow)):
+            name, key = yield from self._untagged_key(name)
+            repaired = True
+        self.start(self._named(name))
+        self.writer.repaired |= repaired
+        self.writer.write("{")
+        tag = (yield from self._pair(key)) if key else ""
+        while tag not in self._closes:
+            if not tag:
+                yield from self._space()
+                tag = yield from source.either((shape.key, *self._closes))
+            if not tag:
+                raise Fault(Reason.SYNTAX)
+            if tag == shape.key:
+                tag = yield from self._pair()
+
+    def _space(self) -> Generator[None, None, str]:
+        """As `Source.space`; some models write the two characters of an escape for a line end (slip 10)."""
+        while (char := (yield from self.source.space())) == "\\":
+            if not (yield from self.source.either((_LINE_END,))):
+                break
+            self.writer.repaired = True
+        return char
+
+    def _untagged_key(self, name: str) -> Generator[None, None, tuple[str, str]]:
+        """Read a first key whose tag is missing, up to the tag behind it: the tool's name and it (slip 10).
+
+        Another block seems to begin in place of the tag, or the key is glued to the name; then only what is
+        declared tells the two apart. Raises Fault.
+        """
+        source, shape = self.source, self._shape
+        if (yield from source.either((self._span.open,))):
+            key = (yield from source.run(_NAME)).strip()
+            if key and (yield from source.ahead((shape.key_end,))):
+                return name, key
+        elif (yield from source.ahead((shape.key_end,))):
+            found = [
+                (tool.name, key)
+                for tool in self._context.tools.values()
+                for key in tool.types
+                if name.startswith(tool.name) and name.removeprefix(tool.name).strip() == key
+            ]
+            if len(found) == 1:
+                return found[0]
+        raise Fault(Reason.NOT_A_CALL)
+
+    def _named(self, name: str) -> str:
+        """The declared tool that a name with a namespace in front of it means, else the name."""
+        short = name.removeprefix(self._shape.namespace)
+        return short if not self.writer.declares(name) and self.writer.declares(short) else name
+
+    def _stray_end(self) -> Generator[None, None, bool]:
+        """Read the end of a value that was never opened: quantized models write it in place of arguments."""
+        source = self.source
+        start = source.offset
+        if (yield from source.either((self._shape.value_end,))):
+            yield from source.space()
+            if (yield from source.ahead(self._closes)):
+                return True
+        source.rewind(start)
+        return False
+
+    def _object(self, call: JsonCall) -> Reading:
+        """Read a JSON object in place of the pairs. Its own brace completes it, if the call ends there."""
+        self.writer = call.writer
+        yield from call.read()
+        source = self.source
+        end = self.writer.complete = source.offset
+        yield from source.space()
+        if not (yield from source.either(self._closes)):
+            if not (yield from self._object_ends(True, "")):
+                raise Fault(Reason.SYNTAX)
+            source.rewind(end)
+
+    def _object_ends(self, inner: bool, opener: str) -> Generator[None, None, bool]:
+        """Whether the object can end here. `inner`: there are unescaped quotes in it."""
+        return not inner or (yield from self.goes_on((*self._closes, self._span.open), self._turn_ends))
+
+    def _pair(self, key: str = "") -> Generator[None, None, str]:
+        """Read an argument from behind the tag of its key on, or behind `key`; returns what ended it.
+
+        That is "" for the value's own closing tag.
+        """
+        source, shape = self.source, self._shape
+        key = key or replace_lone((yield from source.run(_KEY)).strip())
+        if not (yield from source.either((shape.key_end,))):
+            raise Fault(Reason.SYNTAX if shape.value else Reason.MISSING_VALUE)
+        said = None
+        if shape.value:
+            char = yield from self._space()
+            if shape.kind is not None and (yield from source.either((shape.kind[0],))):
+                said = yield from self._said(shape.kind[1])
+            if not (yield from source.either((shape.value,))):
+                if char in ("", "<", ">") or not shape.slips or (yield from self._is_torn_tag()):
+                    raise Fault(Reason.MISSING_VALUE)
+                self.writer.repaired = True  # the value's closing tag bounds it (slip 10)
+        if not key:
+            raise Fault(Reason.POSITIONAL_ARGUMENT)
+        self._kinds = self.kinds_of(key) or said
+        self._argument = key
+        self._holds_pairs = False
+        end = yield from self.read_raw(key, self._ends, self._kinds)
+        if end == shape.value_end:
+            return ""
+        self.writer.repaired = True  # the next tag bounds the value (slip 10)
+        return end
+
+    def _is_torn_tag(self) -> Generator[None, None, bool]:
+        """Whether something comes next that may be the tag of a value (slip 21)."""
+        source, tag = self.source, self._shape.value
+        while len(source.text) < source.pos + len(tag) + 2 and not source.ended:
+            yield
+        return looks_like(source.text[source.pos : source.pos + len(tag) + 2], tag)
+
+    def _said(self, end: str) -> Generator[None, None, Kinds]:
+        """Read the type that stands beside a value, and the tag behind it: `array[string]` is an array."""
+        source = self.source
+        yield from source.space()
+        word = yield from source.run(_TYPE)
+        yield from source.run(_KEY)
+        if not (yield from source.either((end,))):
+            raise Fault(Reason.SYNTAX)
+        yield from source.space()
+        return frozenset((word,)) if word in _TYPES else None
+
+    def closes(self, end: str) -> Generator[None, None, bool]:
+        """See `RawCall`."""
+        source, shape = self.source, self._shape
+        start = source.offset
+        source.pos += len(end)
+        bare = end.lstrip("\n")
+        if holds_no_tags(self._kinds):
+            found = True
+        elif bare == shape.value_end:
+            tags = (shape.key, shape.value_end, *self._closes, self._span.open)
+            found = not (yield from self.is_mentioned(end, tags, self._turn_ends))
+        elif bare == shape.key:
+            key = (yield from source.run(_KEY)).strip()
+            found = (yield from source.either((shape.key_end,))) != ""
+            if shape.value:
+                yield from source.space()
+                found = found and (yield from source.ahead((shape.value, *(shape.kind or ())[:1]))) != ""
+            if found and not self._may_begin(key):
+                raise Fault(Reason.UNCLOSED_STRING, balanced=False)
+        elif start < self._value_end:
+            found = False
+        else:
+            found = self.before not in QUOTING and (yield from self._is_at_end())
+            found = found or (yield from self._begins_block())
+        source.rewind(start)
+        if found and bare != shape.value_end and (self._holds_pairs or not shape.slips):
+            raise Fault(Reason.UNCLOSED_STRING, balanced=False)
+        self._holds_pairs |= not found
+        return found
+
+    def _may_begin(self, key: str) -> bool:
+        """Whether a pair of that key can follow: it is declared and not given yet, where that is known."""
+        tool = self.writer.tool
+        given = key == self._argument or key in self.writer.arguments
+        return not given and (tool is None or key in tool.types)
+
+    def _is_at_end(self) -> Generator[None, None, bool]:
+        """Whether the turn or the output ends here."""
+        source = self.source
+        return not (yield from source.space()) or (yield from source.marker()) in self._turn_ends
+
+    def closes_nearly(self, end: str, tag: str) -> Generator[None, None, bool]:
+        """Whether a broken tag closes the value (slip 21): a pair or the end of the block follows then."""
+        source, shape = self.source, self._shape
+        start = source.offset
+        source.pos += len(end)
+        closes = tag == shape.value_end and end[0] == "<"
+        closes = closes and (yield from self.goes_on((shape.key, *self._closes), self._turn_ends))
+        source.rewind(start)
+        if closes:
+            self.writer.repaired = True
+        elif tag != shape.value_end or "/" in end or "/" not in tag:
+            raise Fault(Reason.UNCLOSED_STRING, balanced=False)
+        return closes  # `<arg_value>` is a broken tag only where a closing one is due
+
+    def _begins_block(self) -> Generator[None, None, bool]:
+        """Whether the next call begins here, with no closing tag of the value before its first pair."""
+        source = self.source
+        yield from source.space()
+        if not (yield from source.ahead((self._span.open,))):
+            return False
+        if (yield from self._pair_tags.skip(source)) != self._shape.value_end:
+            return True
+        self._value_end = source.offset
+        return False
+
+
+class PairsBlock(Block):
+    """Reads one block, which is one call. `source.pos` is at its marker."""
+
+    bare = True
+    """Whether a name alone is a call without arguments."""
+
+    def __init__(self, context: Context, shape: PairShape = GLM) -> None:
+        super().__init__(context)
+        self._shape = shape
+        self._stops = _ends_of((self.span.close, self.span.open, *context.dialect.ends))
+
+    def read(self) -> Reading:
+        """Read the block; `source.pos` is behind it afterwards."""
+        source = self.source
+        source.keep_from(self.start)
+        source.pos += len((yield from source.marker()))
+        self.emit.markup(source.offset)
+        call = PairsCall(self.context, self.span, self._shape, bare=self.bare)
+        yield from self.read_call(call, self.start)
+        source.keep_from(None)
+
+    def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
+        """Pass over the rest of what is no call; returns why it is none."""
+        end = yield from self._stops.skip(self.source)
+        if end == self.span.close:
+            self.source.pos += len(end)
+            return fault.reason
+        return Reason.TRUNCATED if not end or end in self.context.dialect.ends else Reason.UNCLOSED
+
+
+class PairsOnlyBlock(PairsBlock):
+    """The same in formats of other notations, where a word alone between the markers is no call."""
+
+    bare = False
+
+
+class PairsSection(FramedBlock):
+    """A block of several calls, each between markers of its own. Some models leave out the block's."""
+
+    def __init__(self, context: Context, call: Span, shape: PairShape) -> None:
+        """`call`: the markers around one call."""
+        super().__init__(context)
+        self._shape = shape
+        self._call = call
+        self.call_end = call.close
+        self._stops = _ends_of(
+            (call.close, call.open, self.span.close, self.span.open, *context.dialect.ends)
+        )
+
+    def call(self) -> PairsCall:
+        """See `FramedBlock`."""
+        return PairsCall(self.context, self._call, self._shape, opened=False)
+
+    def begins(self) -> Generator[None, None, bool]:
+        """See `FramedBlock`."""
+        return (yield from self.source.ahead((self._call.open,))) != "" or self.cut(self._call.open)
+
+    def ahead(self) -> Generator[None, None, str]:
+        """See `FramedBlock`."""
+        frame = (self.span.open, self.span.close, *self.context.dialect.ends)
+        return (yield from self.source.ahead((self.span.close,))) or (yield from self.source.marker(frame))
+
+    def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
+        """See `Block`."""
+        end = yield from self._stops.skip(self.source)
+        if end == self.call_end:
+            self.source.pos += len(end)
+            return fault.reason
+        return Reason.TRUNCATED if not end or end in self.context.dialect.ends else Reason.UNCLOSED
+
+
+@cache
+def _ends_of(texts: tuple[str, ...], special: tuple[str, ...] = ()) -> Ends:
+    return Ends(dict.fromkeys(texts, ()), special)
+
+
+@cache
+def _value_ends(shape: PairShape, close: str, special: tuple[str, ...]) -> Ends:
+    """What may end a value. A line end in front of another tag than its own would stand behind that."""
+    newline = ("\n",) if shape.slips else ()
+    return Ends({shape.value_end: (), shape.key: newline, close: newline}, special, shape.near)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """How a format writes one call as a name and pairs. `newline`: behind each tag.
+
+    `around`: what each call stands between, where a block holds several. `separator`: behind the name.
+    """
+
+    newline: str
+    shape: PairShape = GLM
+    around: tuple[str, str] = ("", "")
+    separator: str = ""
+
+    def write(self, writer: RawWriter, name: str, arguments: Mapping[str, Any]) -> str:
+        """The call, as it stands between the markers of a block."""
+        shape, newline = self.shape, self.newline
+        behind_key = f"{shape.key_end}{newline}{shape.value}" if shape.value else shape.key_end
+        pairs = []
+        for key, value in arguments.items():
+            text = writer.raw(value)
+            shape.near.check(text, shape.value_end)
+            pairs.append(f"{shape.key}{writer.key(key)}{behind_key}{text}{shape.value_end}{newline}")
+        opening, closing = self.around
+        return f"{opening}{name}{self.separator}{newline}{''.join(pairs)}{closing}"
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """What no value may hold."""
+        return (*self.shape.tags, *filter(None, self.around))
+
+
+def tool_call(otherwise: GrammarFactory) -> GrammarFactory:
+    """`<tool_call>`, which opens tags, JSON, or a name with pairs; `otherwise` reads those."""
+
+    def grammar(context: Context) -> Grammar:
+        return ByFirstCharacter(context, {"<": TagBlock, "{": JsonBlock, "[": JsonBlock}, otherwise)
+
+    return grammar
+
+
+_GLM_ENDS = ("<|observation|>", "<|user|>", "<|endoftext|>")
+GLM45 = Dialect(
+    name="glm45",
+    reasoning=Span("<think>", "</think>", after_close=("\n",)),
+    calls=Span("<tool_call>", "</tool_call>", before=("\n",)),
+    ends=_GLM_ENDS,
+    turn=MarkedTurn,
+    shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
+    grammar=tool_call(PairsBlock),
+    tags=GLM.tags,
+    aliases=("glm46",),
+    renderers={"pairs": in_blocks(Pairs("\n"), RawWriter, inside="")},
+)
+GLM47 = Dialect(
+    name="glm47",
+    reasoning=THINK,
+    calls=Span("<tool_call>", "</tool_call>"),
+    ends=_GLM_ENDS,
+    turn=MarkedTurn,
+    shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
+    grammar=tool_call(PairsBlock),
+    tags=GLM.tags,
+    interrupts={"<tool_call>": ()},
+    aliases=("laguna", "poolside"),
+    renderers={"pairs": in_blocks(Pairs(""), RawWriter, between="", inside="")},
+)
+
+ALL = (GLM45, GLM47)

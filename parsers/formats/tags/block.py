@@ -1,0 +1,156 @@
+"""A block of calls as tags, or such a call without a block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Mapping
+from functools import cache
+
+from parsers.dialect import Context
+from parsers.engine.driver import Call, FramedBlock
+from parsers.engine.faults import Fault
+from parsers.engine.source import Reading
+from parsers.engine.spans import Span
+from parsers.engine.tools import Tool
+from parsers.events import Reason
+from parsers.formats.tags.call import FUNCTION, Shape, TagCall, begins_call
+from parsers.literals.raw import Ends
+
+# Bounded, since text that may be a beginning is looked at again with each piece of output.
+_BLANKS = re.compile(r"[ \t\r\n]{0,64}")
+
+
+class TagBlock(FramedBlock):
+    """Reads one block of calls, or calls without one."""
+
+    def __init__(self, context: Context, shape: Shape = FUNCTION) -> None:
+        super().__init__(context)
+        self.shape = shape
+        self.call_end = shape.call_end
+        self._stops, self._far_stops = _stops_of(shape, self.span, context.dialect.ends)
+
+    def read(self) -> Reading:
+        """See `FramedBlock`. A tag that no marker announces begins a call only if it goes on like one."""
+        if (yield from self.source.ahead((self.span.open,))):
+            yield from super().read()
+            return
+        self.source.keep_from(self.start)
+        if (yield from self.read_lone_call()):
+            yield from self._late_marker()
+        self.source.keep_from(None)
+
+    def read_lone_call(self) -> Generator[None, None, bool]:
+        """Read a call that no marker announces, if its tag begins one: text may speak of such tags."""
+        source = self.source
+        marker = yield from source.marker()
+        source.pos += len(self.shape.call)
+        begins = yield from begins_call(source, self.shape)
+        source.rewind(self.start)
+        if begins:
+            self.emit.markup(source.offset)
+            yield from self.read_call(self.call(), self.start)
+        else:
+            source.pos += len(marker)
+            self.emit.malformed(marker, Reason.NOT_A_CALL, source.offset)
+        return begins
+
+    def _late_marker(self) -> Reading:
+        """Read the end marker behind a call that had none in front; anything else is left."""
+        source, span = self.source, self.span
+        end = source.offset
+        char = yield from source.space()
+        if (yield from source.either((span.close,))):
+            self.emit.markup(source.offset)
+        elif char and source.cut_marker(span.close):
+            source.pos = len(source.text)
+            self.emit.markup(source.offset)
+        else:
+            source.rewind(end)
+
+    def call(self) -> TagCall:
+        """See `FramedBlock`."""
+        return TagCall(self.context, self.shape)
+
+    def begins(self) -> Generator[None, None, bool]:
+        """See `FramedBlock`."""
+        return (yield from self.source.ahead((self.shape.call,))) != "" or self.cut(self.shape.call)
+
+    def ahead(self) -> Generator[None, None, str]:
+        """See `FramedBlock`."""
+        frame = (self.span.open, self.span.close, *self.context.dialect.ends)
+        return (yield from self.source.ahead((self.span.close,))) or (yield from self.source.marker(frame))
+
+    def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
+        """See `Block`. Where tags cannot be trusted, only a marker ends what is kept."""
+        stops = self._stops if fault.balanced else self._far_stops
+        end = yield from stops.skip(self.source)
+        if end == self.call_end:
+            self.source.pos += len(end)
+        if not end or end in self.context.dialect.ends:
+            return Reason.TRUNCATED  # there is no telling how it would have gone on
+        return fault.reason
+
+
+class LoneTagBlock(TagBlock):
+    """A call that stands between no markers but its own tags."""
+
+    def read(self) -> Reading:
+        """See `TagBlock`."""
+        self.source.keep_from(self.start)
+        yield from self.read_lone_call()
+        self.source.keep_from(None)
+
+
+class TagOpening:
+    """Where a call of a declared tool begins with its tag alone, in formats whose calls stand in blocks."""
+
+    def __init__(self, shape: Shape, tools: Mapping[str, Tool]) -> None:
+        self._shape = shape
+        self.first = shape.call[0]
+        names = "|".join(map(re.escape, sorted(tools, key=len, reverse=True)))
+        quote = r"[\"']?"
+        self._call = re.compile(
+            rf"{re.escape(shape.call)}{quote}(?:{names}){quote}>{_BLANKS.pattern}(?:\{{|{re.escape(shape.parameter)})"
+        )
+        self._tags = [f"{shape.call}{mark}{name}{mark}>" for name in tools for mark in ("", "'", '"')]
+
+    def at(self, text: str, index: int) -> bool | None:
+        """Whether such a call begins at `index`; None while more text may make it so."""
+        if self._call.match(text, index):
+            return True
+        rest = text[index : index + 512]
+        for tag in self._tags:
+            if tag.startswith(rest):
+                return None
+            if rest.startswith(tag):
+                behind = _BLANKS.match(text, index + len(tag)).end()  # type: ignore[union-attr]
+                return None if self._shape.parameter.startswith(text[behind:]) else False
+        return False
+
+    def read(self, context: Context) -> Reading:
+        """Read the call."""
+        yield from TagBlock(context, self._shape).read()
+
+
+def opening_of(shape: Shape) -> Callable[[Mapping[str, Tool]], TagOpening | None]:
+    """Where a call may begin without its block, if there are tools: some models forget it (slip 12)."""
+
+    def opening(tools: Mapping[str, Tool]) -> TagOpening | None:
+        return TagOpening(shape, tools) if tools else None
+
+    return opening
+
+
+functions_of_tools = opening_of(FUNCTION)
+"""Where `<function=f>` may begin one."""
+
+
+@cache
+def _stops_of(shape: Shape, span: Span, ends: tuple[str, ...]) -> tuple[Ends, Ends]:
+    """Where a broken call ends: at its closing tag, or at what cannot be in it.
+
+    The second are for calls whose tags cannot be trusted, since one may quote another: only a marker ends
+    those, so that nothing quoted is executed.
+    """
+    markers = [marker for marker in (span.close, span.open, *ends) if not marker.startswith(shape.call)]
+    return Ends(dict.fromkeys((shape.call_end, shape.call, *markers), ())), Ends(dict.fromkeys(markers, ()))

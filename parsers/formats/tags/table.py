@@ -1,0 +1,151 @@
+"""Formats whose calls are tags with raw text between them."""
+
+from __future__ import annotations
+
+from parsers.dialect import Context, Dialect, Grammar, GrammarFactory
+from parsers.engine.spans import QWEN_THINK, THINK, Span
+from parsers.engine.turn import MarkedTurn
+from parsers.formats.pairs import PairsOnlyBlock, tool_call
+from parsers.formats.tags.block import LoneTagBlock, TagBlock, opening_of
+from parsers.formats.tags.call import (
+    DSML,
+    FUNCTION,
+    FUNCTION_INLINE,
+    GCML,
+    INVOKE,
+    NAMED_FUNCTION,
+    Shape,
+    dsml,
+)
+from parsers.formats.tags.written import Tags, alone, in_blocks, in_one_block, render_functions
+from parsers.literals.writer import JsonContainers, PythonText, RawWriter
+
+
+def _shaped(shape: Shape, block: type[TagBlock] = TagBlock) -> GrammarFactory:
+    """Blocks of calls whose tags are of that shape."""
+
+    def grammar(context: Context) -> Grammar:
+        return block(context, shape)
+
+    return grammar
+
+
+def _coder(context: Context) -> Grammar:
+    """The same, or a call whose block is not opened."""
+    source = context.source
+    block = TagBlock if source.text.startswith(FUNCTION.call, source.pos) else tool_call(PairsOnlyBlock)
+    return block(context)
+
+
+QWEN3_CODER = Dialect(
+    name="qwen3-coder",
+    reasoning=QWEN_THINK,
+    calls=Span("<tool_call>", "</tool_call>", before=("\n\n", "\n")),
+    ends=("<|im_end|>", "<|endoftext|>"),
+    turn=MarkedTurn,
+    shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
+    grammar=_coder,
+    slips=(FUNCTION.call,),
+    interrupts={"<tool_call>": (FUNCTION.call, "{"), FUNCTION.call: ()},
+    cores={FUNCTION.call: ""},
+    aliases=("qwen3.5", "nemotron3", "step3.5"),
+    renderers={"tags": in_blocks(Tags(FUNCTION), JsonContainers)},
+)
+SEED_OSS = Dialect(
+    name="seed-oss",
+    reasoning=Span("<seed:think>", "</seed:think>"),
+    calls=Span("<seed:tool_call>", "</seed:tool_call>"),
+    ends=("<seed:eos>",),
+    turn=MarkedTurn,
+    shown=("<seed:tool_call>", "</seed:tool_call>", "<seed:think>", "</seed:think>"),
+    grammar=_shaped(FUNCTION_INLINE),
+    opening=opening_of(FUNCTION_INLINE),
+    renderers={"tags": in_blocks(Tags(FUNCTION_INLINE, inline=True), PythonText, between="")},
+)
+MINIMAX_M2 = Dialect(
+    name="minimax-m2",
+    reasoning=THINK,
+    calls=Span("<minimax:tool_call>", "</minimax:tool_call>"),
+    ends=("[e~[",),
+    turn=MarkedTurn,
+    shown=("<minimax:tool_call>", "</minimax:tool_call>", "<think>", "</think>"),
+    grammar=_shaped(INVOKE),
+    opening=opening_of(INVOKE),
+    renderers={"tags": in_one_block(Tags(INVOKE), RawWriter)},
+)
+_FUNCTION_CALL = Span(FUNCTION.call, FUNCTION.call_end)
+FUNCTIONARY = Dialect(
+    name="functionary",
+    reasoning=None,
+    calls=_FUNCTION_CALL,
+    ends=("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>"),
+    turn=MarkedTurn,
+    grammar=_shaped(FUNCTION, LoneTagBlock),
+    cores={_FUNCTION_CALL.open: "", _FUNCTION_CALL.close: ""},
+    aliases=("functionary3.1",),
+    renderers={"object": render_functions(FUNCTION)},
+)
+"""Functionary 3.1, and Llama 3.1 where it is given tools of the user's: an object in a tag."""
+_MINICPM_CALL = Span(NAMED_FUNCTION.call + NAMED_FUNCTION.quote, NAMED_FUNCTION.call_end)
+MINICPM5 = Dialect(
+    name="minicpm5",
+    reasoning=THINK,
+    calls=_MINICPM_CALL,
+    ends=("<|im_end|>", "</s>"),
+    turn=MarkedTurn,
+    shown=("<think>", "</think>"),
+    grammar=_shaped(NAMED_FUNCTION, LoneTagBlock),
+    cores={_MINICPM_CALL.open: "", _MINICPM_CALL.close: ""},
+    renderers={"tags": alone(Tags(NAMED_FUNCTION, newline=""), PythonText)},
+)
+
+
+def _deepseek(name: str, calls: str, space: str = "") -> Dialect:
+    """A version of DeepSeek's markup. `calls`: what its block is called; `space`: behind the token."""
+    shape = dsml(DSML + space)
+    span = Span(f"<{DSML}{space}{calls}>", f"</{DSML}{space}{calls}>", before=("\n\n",))
+    return Dialect(
+        name=name,
+        reasoning=THINK,
+        calls=span,
+        ends=("<\uff5cend\u2581of\u2581sentence\uff5c>",),
+        turn=MarkedTurn,
+        grammar=_shaped(shape),
+        slips=(shape.call,),
+        cores=dict.fromkeys((span.open, span.close, shape.call), DSML),
+        renderers={"tags": in_one_block(Tags(shape, typed=True), RawWriter, before="\n\n")},
+    )
+
+
+DEEPSEEK_V32 = _deepseek("deepseek-v32", "function_calls")
+DEEPSEEK_V4 = _deepseek("deepseek-v4", "tool_calls")
+DEEPSEEK_V41 = _deepseek("deepseek-v41", "calls", space=" ")
+
+_GCML = dsml(GCML)
+_GCML_CALLS = Span(f"<{GCML}tool_calls>", f"</{GCML}tool_calls>", before=("\n\n",))
+GIGACHAT35 = Dialect(
+    name="gigachat35",
+    reasoning=Span("<think>", "</think>", after_close=("\n\n",)),
+    calls=_GCML_CALLS,
+    ends=("<|message_sep|>", "</s>"),
+    turn=MarkedTurn,
+    shown=("<think>", "</think>"),
+    grammar=_shaped(_GCML),
+    slips=(_GCML.call,),
+    cores=dict.fromkeys((_GCML_CALLS.open, _GCML_CALLS.close, _GCML.call), GCML),
+    aliases=("gigachat3.5",),
+    renderers={"tags": in_one_block(Tags(_GCML, typed=True), RawWriter, before="\n\n")},
+)
+"""GigaChat 3.5: DeepSeek's markup with a token of its own."""
+
+ALL = (
+    QWEN3_CODER,
+    SEED_OSS,
+    MINIMAX_M2,
+    FUNCTIONARY,
+    MINICPM5,
+    DEEPSEEK_V32,
+    DEEPSEEK_V4,
+    DEEPSEEK_V41,
+    GIGACHAT35,
+)

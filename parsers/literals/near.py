@@ -1,0 +1,165 @@
+"""Tags that are almost written right, in raw text: `</paameter>`, `</parameter` without `>`, `/parameter>`.
+
+Raw text has no escapes. A broken tag that were taken for text would become part of a value that nobody wrote,
+so it is found, and what follows it decides (slip 21). A beginning is held back no longer than it may
+still be a tag.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from typing import TypeVar
+
+Named = TypeVar("Named")
+
+_SPACE = frozenset(" \t\r\n\f\v\u200b")  # the last is how DeepSeek says that a tag is none
+_PREFIX = 5
+"""So much shows of most tags that they are none of the format's."""
+_SHORT = 10
+"""A tag of fewer characters is near only by one edit: `</invoice>` is no `</invoke>`."""
+
+
+class _Tag:
+    """One tag, compared by Wu and Manber's algorithm: a bit for each beginning, a word for each edit."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.edits = 1 if len(text) < _SHORT else 2
+        self._bits: dict[str, int] = {}
+        for at, char in enumerate(text):
+            self._bits[char] = self._bits.get(char, 0) | 1 << at
+        self._whole = 1 << len(text)
+        self._all = 2 * self._whole - 1
+
+    def lengths(self, text: str, index: int) -> tuple[list[tuple[int, int]], bool]:
+        """How much of `text` from `index` on is the tag, nearly: edits and lengths; and if it may go on."""
+        found: list[tuple[int, int]] = []
+        none, one, two = 1, 3, 7 if self.edits == 2 else 0  # the beginnings with so many edits, or fewer
+        length = 0
+        for char in text[index : index + len(self.text) + self.edits]:
+            bits = self._bits.get(char, 0)
+            if (length > 1 and char == "<") or (not bits and char in _SPACE):
+                return found, False
+            last, before, none = one, none, (none & bits) << 1
+            one = ((one & bits) << 1 | before | (before | none) << 1) & self._all
+            if self.edits == 2:
+                two = ((two & bits) << 1 | last | (last | one) << 1) & self._all
+            length += 1
+            if not (one | two):
+                return found, False
+            if (one | two) & self._whole:
+                found.append((0 if none & self._whole else 1 if one & self._whole else 2, length))
+        return found, length < len(self.text) + self.edits
+
+
+class NearTags:
+    """Finds what is nearly a tag of one format.
+
+    `closers` are whole tags, `openers` what stands in front of a name. `at_lines`: they stand on lines of
+    their own. `others`: further tags, which are similar to these and are not meant.
+    """
+
+    def __init__(
+        self,
+        closers: tuple[str, ...],
+        openers: tuple[str, ...],
+        at_lines: bool = False,
+        others: tuple[str, ...] = (),
+    ) -> None:
+        self._closers = [_Tag(tag) for tag in closers]
+        self._openers = [_Tag(tag) for tag in openers]
+        self._tags = (*self._closers, *self._openers)
+        self._exact = (*closers, *openers, *others)
+        slash = "".join({char for tag in closers for char in tag[2:4]})
+        starts = f"<|/(?=[/{re.escape(slash)}]|\\Z)"
+        if at_lines:
+            words = "".join({tag[2] for tag in closers})
+            starts = rf"\n(?=[</{re.escape(words)}]|\Z)|{starts}"
+        self._may_begin = lru_cache(1024)(self._begins_nearly)  # tags of other languages come over and over
+        self.starts = starts
+        """A pattern for where one may begin."""
+        self._start = re.compile(starts)
+
+    def at(self, text: str, index: int, ended: bool) -> tuple[int, str] | None:
+        """How long the near tag at `index` is, and which is meant; "" if there is none.
+
+        None while more text may make one. `ended`: no more comes. A line end in front belongs to the tag.
+        """
+        begin = index + (text[index] == "\n")
+        if not self._may_begin(text[begin : begin + _PREFIX]) or text.startswith(self._exact, begin):
+            return 0, ""
+        undecided = any(tag.startswith(text[begin:]) for tag in self._exact)
+        for tag in self._closers:
+            found, open_ = tag.lengths(text, begin)
+            undecided |= open_
+            best: tuple[int, int] | None = None
+            for edits, length in found:
+                end = begin + length
+                if text[end - 1] != ">":
+                    if text[begin] != "<":
+                        continue  # `/parameter` is a path
+                    if end == len(text):
+                        undecided = True
+                    elif text[end].isalnum() or text[end] == "_":
+                        continue  # `</parameterize>`
+                if best is None or (edits, -length) <= best:
+                    best = (edits, -length)
+            if best is not None and (ended or not undecided):
+                length = begin - index - best[1]
+                return (length, tag.text) if self._is_apart(text, index, begin, tag) else (0, "")
+        for tag in self._openers:
+            found, open_ = tag.lengths(text, begin) if text[begin : begin + 1] in ("<", "") else ([], False)
+            undecided |= open_
+            for _, length in found:
+                if text[begin + length - 1] == tag.text[-1] and (ended or not undecided):
+                    return begin - index + length, tag.text
+        return None if undecided and not ended else (0, "")
+
+    def _begins_nearly(self, text: str) -> bool:
+        """Whether something that begins like this may be a near tag."""
+        return any(found or open_ for found, open_ in (tag.lengths(text, 0) for tag in self._tags))
+
+    def _is_apart(self, text: str, index: int, begin: int, tag: _Tag) -> bool:
+        """Whether a closing tag without `<` and `/` is one: on its line, and with nothing else amiss."""
+        return text[begin] in "</" or (begin > index and text.startswith(tag.text[2:], begin))
+
+    def check(self, value: str, end: str) -> None:
+        """Raise ValueError if a written value holds something like a tag. `end`: the tag behind it."""
+        text = value + end
+        for hit in self._start.finditer(text, 0, len(value)):
+            found = self.at(text, hit.start(), True)
+            if found is not None and found[1]:
+                written = text[hit.start() : hit.start() + found[0]].strip()
+                raise ValueError(f"a value with {written!r} in it cannot be written as raw text")
+
+
+@cache
+def near_tags(
+    closers: tuple[str, ...],
+    openers: tuple[str, ...],
+    at_lines: bool = False,
+    others: tuple[str, ...] = (),
+) -> NearTags:
+    """One for each format."""
+    return NearTags(closers, openers, at_lines, others)
+
+
+def looks_like(text: str, tag: str) -> bool:
+    """Whether `text` begins with what is nearly `tag`, its last character included."""
+    return any(text[length - 1] == tag[-1] for _, length in _Tag(tag).lengths(text, 0)[0])
+
+
+def is_near(text: str, word: str) -> bool:
+    """Whether `text` is `word` but for one character at most."""
+    if abs(len(text) - len(word)) > 1:
+        return False
+    at = next((at for at, (a, b) in enumerate(zip(text, word, strict=False)) if a != b), len(word))
+    return text[at + 1 :] in (word[at:], word[at + 1 :]) or text[at:] == word[at + 1 :]
+
+
+def nearest(name: str, known: Mapping[str, Named]) -> Named | None:
+    """What one of the known names means, of which `name` is a misspelling; None unless it is exactly one."""
+    found = [value for word, value in known.items() if is_near(name, word)]
+    return found[0] if len(found) == 1 else None

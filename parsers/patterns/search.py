@@ -1,0 +1,265 @@
+"""The search for several patterns in the output of a model, as it arrives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from functools import cache
+from typing import NamedTuple
+
+from parsers.engine.source import Reading, Source
+from parsers.patterns.program import Op, Pattern
+
+
+class Found(NamedTuple):
+    """A match: which of the patterns, where in the output, and the text of its groups."""
+
+    number: int
+    start: int
+    end: int
+    groups: Mapping[str, str]
+
+
+class Patterns:
+    """Several patterns that are looked for at once. Of matches at one place the longest counts."""
+
+    def __init__(self, source: Source, patterns: tuple[Pattern, ...]) -> None:
+        self._source = source
+        self._patterns = patterns
+        self._first = _any_of(tuple(pattern.first for pattern in patterns))
+        self._spaced = any(pattern.spaced for pattern in patterns)
+
+    def here(self) -> Generator[None, None, Found | None]:
+        """Read the match that begins at the current offset, if there is one. The caller retains the text."""
+        start = self._source.offset
+        run = _Run(self._source, self._patterns)
+        run.enter()
+        while run.best() is None and run.held is not None:
+            yield from run.advance()
+        if (best := run.best()) is not None:
+            return run.take(best)
+        self._source.rewind(start)
+        return None
+
+    def find(self, write: Callable[[str, int], None]) -> Generator[None, None, Found | None]:
+        """Read up to behind the next match, from whose beginning on the text is kept; None if there is none.
+
+        `write` gets the text before it, each piece with the offset at which it ends, as soon as no match can
+        begin there.
+        """
+        source = self._source
+        run = _Run(source, self._patterns, write)
+        run.enter()  # some match where the output begins, whatever it begins with
+        while True:
+            if run.best() is None:
+                yield from run.advance()
+            if (best := run.best()) is not None:
+                return run.take(best)
+            if run.ended:
+                run.flush(source.offset)
+                return None
+            if run.held is None:
+                yield from self._skip(run)
+            char = source.text[source.pos : source.pos + 1]
+            if self._first.match(char) or not char or (self._spaced and char.isspace()):
+                run.enter()
+
+    def _skip(self, run: _Run) -> Reading:
+        """Read up to where a match may begin."""
+        source = self._source
+        while True:
+            text = source.text
+            hit = self._first.search(text, source.pos)
+            end = len(text) if hit is None else hit.start()
+            if self._spaced:  # the white space in front of it is part of the match
+                end = source.pos + len(text[source.pos : end].rstrip())
+            source.pos = end
+            if hit is not None or source.ended or len(text) - end >= _SHORT:
+                return
+            yield from run.pause()  # to look at white space again costs less than to follow it
+
+
+_SHORT = 64
+"""So much text may stay unread although it is copied then with the next piece."""
+
+
+@cache
+def _any_of(expressions: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(("(?!)", *dict.fromkeys(expressions))))
+
+
+class _Run:
+    """One search for several patterns. `ended`: the output is, and no thread can go on."""
+
+    def __init__(
+        self,
+        source: Source,
+        patterns: Iterable[Pattern],
+        write: Callable[[str, int], None] | None = None,
+    ) -> None:
+        self._source = source
+        self._searches = [_Search(pattern) for pattern in patterns]
+        self._write = write
+        self._written = source.offset
+        self._kept = False
+        self.ended = False
+
+    @property
+    def held(self) -> int | None:
+        """The offset from which on a match may have begun that is not decided yet."""
+        return min((search.threads[0].start for search in self._searches if search.threads), default=None)
+
+    def best(self) -> tuple[int, int, int] | None:
+        """Start, negative length and number of the match that nothing can outdo any more."""
+        best = min(
+            (
+                (found[0].start, found[0].start - found[1], number)
+                for number, search in enumerate(self._searches)
+                if (found := search.found) is not None and not search.threads
+            ),
+            default=None,
+        )
+        held = self.held
+        return best if best is not None and (held is None or best[0] < held) else None
+
+    def enter(self) -> None:
+        """A match may begin at the current offset."""
+        for search in self._searches:
+            search.enter(self._source.offset)
+
+    def advance(self) -> Reading:
+        """Read a character, or find that there is none."""
+        source = self._source
+        while source.pos == len(source.text) and not source.ended:
+            yield from self.pause()
+        if source.pos == len(source.text):
+            self.ended = True
+            for search in self._searches:
+                search.finish(source.offset)
+            return
+        standing = set()
+        for token in {token for search in self._searches for token in search.tokens()}:
+            while (marker := source.marker_at(source.pos, (token,))) is None:
+                yield from self.pause()
+            standing.add(marker)
+        source.pos += 1
+        for search in self._searches:
+            if search.threads:
+                search.step(source.text[source.pos - 1], standing, source.offset)
+
+    def pause(self) -> Reading:
+        """Wait for more input, once everything is written that no match can begin in."""
+        source, held = self._source, self.held
+        self.flush(source.offset if held is None else held)
+        if self._write is not None and self._kept != (held is not None):
+            self._kept = held is not None
+            source.keep_from(held)
+        yield
+
+    def flush(self, end: int) -> None:
+        """Write what is not written yet, up to `end`."""
+        if self._write is not None and end > self._written:
+            self._write(self._source.since(self._written)[: end - self._written], end)
+            self._written = end
+
+    def take(self, best: tuple[int, int, int]) -> Found:
+        """Write what comes before that match and read up to behind it."""
+        source = self._source
+        start, number = best[0], best[2]
+        found = self._searches[number].found
+        assert found is not None
+        thread, end = found
+        self.flush(start)
+        text = source.since(start)
+        opened: dict[str, int] = {}
+        groups: dict[str, str] = {}
+        for name, offset in thread.saved:
+            if name in opened:
+                groups[name] = text[opened.pop(name) - start : offset - start]
+            else:
+                opened[name] = offset
+        if self._write is not None:
+            source.rewind(start)
+            source.keep_from(start)
+        source.rewind(end)
+        return Found(number, start, end, groups)
+
+
+class _Thread(NamedTuple):
+    """One way to go on. `saved`: where groups began and ended, in turn."""
+
+    place: int
+    start: int
+    saved: tuple[tuple[str, int], ...]
+
+
+class _Search:
+    """One pattern on its way through the text. `threads`: preferred ones first, none once all is decided."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        self._steps = pattern.steps
+        self.threads: list[_Thread] = []
+        self.found: tuple[_Thread, int] | None = None  # the best match so far, and where it ends
+
+    def tokens(self) -> Iterator[str]:
+        """The tokens that count if they stand at the current offset."""
+        for thread in self.threads:
+            if (step := self._steps[thread.place]).op is Op.TOKEN:
+                yield step.text
+
+    def enter(self, offset: int) -> None:
+        """A match may begin at `offset`; what began earlier is preferred."""
+        if self.found is None:
+            seen = {thread.place for thread in self.threads}
+            self._follow(self.threads, seen, _Thread(0, offset, ()), offset)
+            self._settle(offset)
+
+    def step(self, char: str, standing: Collection[str], offset: int) -> None:
+        """Read `char`, up to `offset`. `standing`: the tokens that begin with it."""
+        threads: list[_Thread] = []
+        seen: set[int] = set()
+        for thread in self.threads:
+            op, text, test, following, _ = self._steps[thread.place]
+            if op is Op.REST or (op is Op.ONE and test(char)) or (op is Op.TOKEN and text in standing):
+                self._follow(threads, seen, thread._replace(place=following), offset)
+        self.threads = threads
+        self._settle(offset)
+
+    def finish(self, offset: int) -> None:
+        """The output ends at `offset`."""
+        threads: list[_Thread] = []
+        seen: set[int] = set()
+        for thread in self.threads:
+            if self._steps[thread.place].op is Op.END:
+                self._follow(threads, seen, thread, offset, ended=True)
+        self.threads = threads
+        self._settle(offset)
+        self.threads = []
+
+    def _follow(
+        self, threads: list[_Thread], seen: set[int], thread: _Thread, offset: int, *, ended: bool = False
+    ) -> None:
+        """Add to `threads` what `thread` becomes before it reads anything, waits for the end, or matches."""
+        waiting = [thread]
+        while waiting:
+            thread = waiting.pop()
+            if thread.place in seen:
+                continue
+            seen.add(thread.place)
+            op, text, _, following, other = self._steps[thread.place]
+            if op is Op.FORK:
+                waiting += [thread._replace(place=other), thread._replace(place=following)]
+            elif op is Op.SAVE:
+                waiting.append(_Thread(following, thread.start, (*thread.saved, (text, offset))))
+            elif (op is Op.BEGIN and offset == 0) or (op is Op.END and ended):
+                waiting.append(thread._replace(place=following))
+            elif op is not Op.BEGIN:
+                threads.append(thread)
+
+    def _settle(self, offset: int) -> None:
+        """A thread that has matched outdoes those after it."""
+        for number, thread in enumerate(self.threads):
+            if self._steps[thread.place].op is Op.MATCH:
+                self.found = (thread, offset)
+                del self.threads[number:]
+                return

@@ -1,1 +1,0 @@
-"""Calls back to text, as the models of each format write them."""
