@@ -105,7 +105,7 @@ MINICPM5 = Dialect(
 def _deepseek(name: str, calls: str, space: str = "") -> Dialect:
     """A version of DeepSeek's markup. `calls`: what its block is called; `space`: behind the token."""
     token = DSML + space
-    shape = replace(dsml(token), inserted=(f"<{token}", "r:"))  # V4 of 2026-07-31 has it in its openers (slip 14)
+    shape = replace(dsml(token), inserted=(f"<{token}", "r:"))  # in the openers of V4's 2026-07-31 (slip 14)
     span = Span(f"<{token}{calls}>", f"</{token}{calls}>", before=("\n\n", "\n"))
     slips = (shape.call, *shape.alias(span.open), *shape.alias(shape.call))
     return Dialect(
