@@ -419,7 +419,7 @@ class LiteralReader:
     # -- what fits after a closing quote ---------------------------------------------------------------
 
     def fits_at_once(self) -> bool | None:
-        """Whether what is in sight shows without any doubt what `fits_after` says; None while more may show it."""
+        """What `fits_after` says, if what is in sight shows it without any doubt; None while more may."""
         if not self.frames:
             return False
         frame, source = self.frames[-1], self.source

@@ -46,7 +46,11 @@ def test_outputs_are_read_as_declared(name, raw, expected):
     check_run(raw, events)
     assert outcome(events) == {"content": "", "reasoning": "", "calls": [], "malformed": []} | expected
     assert exact(read(name, characters(raw))) == exact(events)
-    assert not [event for event in events if getattr(event, "repaired", False)] or "tool_name" in raw or "null" in raw
+    assert (
+        not [event for event in events if getattr(event, "repaired", False)]
+        or "tool_name" in raw
+        or "null" in raw
+    )
 
 
 def test_every_declaration_has_an_outcome_and_a_renderer():
@@ -88,7 +92,9 @@ def check_spelled_markers_are_text(name: str, raw: str) -> None:
     if name == "started":  # it begins in its reasoning, whatever the output begins with
         assert {type(event) for event in events} <= {Reasoning, Markup}
     else:
-        assert [event.text for event in events if isinstance(event, Text)] == [raw.strip()][: bool(raw.strip())]
+        assert [event.text for event in events if isinstance(event, Text)] == [raw.strip()][
+            : bool(raw.strip())
+        ]
 
 
 def check_text_is_held_only_while_it_may_be_a_marker(name: str, raw: str) -> None:
