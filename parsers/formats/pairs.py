@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any
 
 from parsers.dialect import Context, Dialect, Grammar, GrammarFactory
-from parsers.engine.driver import Block, Call, FramedBlock
+from parsers.engine.driver import Call, CallBlock, FramedBlock
 from parsers.engine.faults import Fault
 from parsers.engine.source import Reading
 from parsers.engine.spans import THINK, Span
@@ -330,7 +330,7 @@ class PairsCall(RawCall):
         return False
 
 
-class PairsBlock(Block):
+class PairsBlock(CallBlock):
     """Reads one block, which is one call. `source.pos` is at its marker."""
 
     bare = True
@@ -339,25 +339,10 @@ class PairsBlock(Block):
     def __init__(self, context: Context, shape: PairShape = GLM) -> None:
         super().__init__(context)
         self._shape = shape
-        self._stops = _ends_of((self.span.close, self.span.open, *context.dialect.ends))
 
-    def read(self) -> Reading:
-        """Read the block; `source.pos` is behind it afterwards."""
-        source = self.source
-        source.keep_from(self.start)
-        source.pos += len((yield from source.marker()))
-        self.emit.markup(source.offset)
-        call = PairsCall(self.context, self.span, self._shape, bare=self.bare)
-        yield from self.read_call(call, self.start)
-        source.keep_from(None)
-
-    def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """Pass over the rest of what is no call; returns why it is none."""
-        end = yield from self._stops.skip(self.source)
-        if end == self.span.close:
-            self.source.pos += len(end)
-            return fault.reason
-        return Reason.TRUNCATED if not end or end in self.context.dialect.ends else Reason.UNCLOSED
+    def call(self) -> PairsCall:
+        """See `CallBlock`."""
+        return PairsCall(self.context, self.span, self._shape, bare=self.bare)
 
 
 class PairsOnlyBlock(PairsBlock):

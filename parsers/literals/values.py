@@ -90,6 +90,10 @@ class LiteralReader:
     json_only = False
     """Whether what JSON does not have counts as repaired."""
     string_starts = STRING_STARTS
+    separator = ","
+    """What stands between two arguments."""
+    words = WORD
+    """What a value without quotes is made of: nothing that may follow it."""
     assigns: tuple[str, ...] = ("=",)
     """What may stand between the name of an argument and its value."""
 
@@ -116,7 +120,7 @@ class LiteralReader:
     # -- arguments ------------------------------------------------------------------------------------
 
     def argument(self, key: str, closer: str) -> Reading:
-        """Read the value of `key` and look for what must follow it: a comma or `closer`, left unread."""
+        """Read the value of `key` and look for what must follow it: `separator` or `closer`, left unread."""
         writer, wrapper = self.writer, None
         self.kinds = writer.kinds_of(key)
         opens = yield from self.source.space()
@@ -125,7 +129,7 @@ class LiteralReader:
         writer.key(key)
         typed = writer.type_of(key)
         value = yield from (self.value() if typed is None else self._typed_value(key, typed))
-        if (yield from self.source.space()) not in (",", closer):
+        if (yield from self.source.space()) not in (self.separator, closer):
             raise Fault(Reason.SYNTAX)
         if wrapper is None:
             writer.argument(key, value)
@@ -153,10 +157,10 @@ class LiteralReader:
         return typed
 
     def is_last(self, closer: str) -> Generator[None, None, bool]:
-        """Whether only `closer`, or a comma and `closer`, comes next."""
+        """Whether only `closer`, or `separator` and `closer`, comes next."""
         source = self.source
         start = source.offset
-        if (yield from source.char()) == ",":
+        if (yield from source.char()) == self.separator:
             source.pos += 1
         last = (yield from source.space()) == closer
         source.rewind(start)
@@ -331,7 +335,7 @@ class LiteralReader:
         start = source.offset
         if char in QUOTES:
             return (yield from self._strings(start, ""))
-        word = yield from source.run(WORD)
+        word = yield from source.run(self.words)
         if word.lower() in PREFIXES and (yield from source.char()) in QUOTES:
             return (yield from self._strings(start, word.lower()))
         if not word:
@@ -339,7 +343,7 @@ class LiteralReader:
         self.word = word
         if word in SIGNS:
             yield from source.space()
-            word += yield from source.run(WORD)
+            word += yield from source.run(self.words)
             self.word = source.since(start)
         if source.pos == len(source.text) and not (yield from source.char()):
             raise Fault(Reason.TRUNCATED)  # the next character might have belonged to it
@@ -408,7 +412,7 @@ class LiteralReader:
                 frame.joined = True
             yield from source.space()
             start = source.offset
-            prefix = (yield from source.run(WORD)).lower()
+            prefix = (yield from source.run(self.words)).lower()
         self.writer.write('"')
         return "".join(parts)
 
@@ -446,7 +450,7 @@ class LiteralReader:
         """Whether more literals follow, each complete, the last up to a quote that fits."""
         source = self.source
         while True:
-            word = yield from source.run(WORD)
+            word = yield from source.run(self.words)
             text = not word or (word.lower() in PREFIXES and word[0] in PREFIX_LETTERS)
             if (yield from source.char()) not in QUOTES or not text:
                 return False
@@ -548,10 +552,10 @@ class LiteralReader:
         char = source.ready() or (yield from source.space())
         if char in ("", frame.closer, *QUOTES) or (char in CLOSERS and not frame.keys):
             return True
-        word = yield from source.run(WORD)
+        word = yield from source.run(self.words)
         if word in SIGNS:
             yield from source.space()
-            word += yield from source.run(WORD)
+            word += yield from source.run(self.words)
         if not (follower := (yield from source.char())):
             return True
         if follower in QUOTES:
