@@ -419,7 +419,7 @@ class LiteralReader:
     # -- what fits after a closing quote ---------------------------------------------------------------
 
     def fits_at_once(self) -> bool | None:
-        """Whether what is in sight shows without any doubt what `fits_after` says; None while more may show it."""
+        """What `fits_after` says, if what is in sight shows it without any doubt; None while more may."""
         if not self.frames:
             return False
         frame, source = self.frames[-1], self.source
@@ -439,6 +439,8 @@ class LiteralReader:
         char = self.source.ready() or (yield from self.source.space())
         if not char:
             return True  # the output ends here: nothing can contradict
+        if self.json_only and self.frames and self.frames[-1].expects_key and self.frames[-1].keys:
+            return True  # no key of JSON has an unescaped quote in it: `"a": 1, "b"x 2` has lost its colon
         if not inner and (char in QUOTES or char in PREFIX_LETTERS):
             start = self.source.offset
             if (yield from self._adjacent()):
