@@ -58,11 +58,7 @@ class Verbatim:
         self._held_from = 0
         self._unclosed = unclosed
         self._tail = ""  # brackets that may stand behind the string, not in it
-        self._ending: tuple[str, str, int] = (
-            "",
-            "",
-            0,
-        )  # the first token, the tail before it, the parts before that
+        self._ending = ("", "", 0)  # the first token, the tail before it, the parts before that
 
     def read(self) -> Generator[None, None, str]:
         """Read to behind the end; returns the value. Raises Fault."""

@@ -32,7 +32,10 @@ _VARIABLE = "tool_code"
 _PRINT = "print("
 _B = r"[ \t]{0,16}"
 _INFO = re.compile(rf"```({_VARIABLE})?{_B}\r?\n{_S}")
-_INFO_SO_FAR = re.compile(rf"`{{1,2}}\Z|```(?:\w{{0,{len(_VARIABLE)}}}|{_VARIABLE}{_B}\r?)\Z")
+_INFO_SO_FAR = re.compile(
+    rf"`{{1,2}}\Z|```(?:{'|'.join(_VARIABLE[:end] for end in range(1, len(_VARIABLE)))}"
+    rf"|(?:{_VARIABLE})?{_B}\r?)\Z"
+)
 _GIVEN = rf"{_VARIABLE}{_B}={_B}"
 _STATEMENT = re.compile(rf"(?:print\(|({_GIVEN}))?(?!print\()({_NAME})\(")
 _STATEMENT_SO_FAR = re.compile(rf"(?:print\(|{_GIVEN})?(?:{_NAME})?{_B}\Z")
@@ -192,12 +195,7 @@ class FenceOpening:
         """Whether a fence with calls begins at `index`; None while more text may make it so."""
         info = _INFO.match(text, index)
         if info is None:
-            rest = text[index : index + 64]
-            return (
-                None
-                if _INFO_SO_FAR.match(rest) and f"```{_VARIABLE}".startswith(rest.rstrip(" \t\r"))
-                else False
-            )
+            return None if _INFO_SO_FAR.match(text, index) else False
         statement = _STATEMENT.match(text, info.end())
         if statement is None:
             return None if _STATEMENT_SO_FAR.match(text, info.end()) else False
