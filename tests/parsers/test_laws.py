@@ -340,6 +340,14 @@ def test_a_bare_call_streams_and_text_is_held_only_while_it_may_be_one(dialect):
     start, *_ = [event for event in parser.feed(', "arguments": {"word": "') if isinstance(event, CallStart)]
     assert start.name == "look_up"
     assert [event.json for event in parser.feed("x") if isinstance(event, ArgumentsDelta)] == ["x"]
-    for raw in ('{"name": "look_it', '{"name": "look_up", "of":', "{1", '{"k":', "```json\nx", "[Call m", "\n\nNo"):
+    for raw in (
+        '{"name": "look_it',
+        '{"name": "look_up", "of":',
+        "{1",
+        '{"k":',
+        "```json\nx",
+        "[Call m",
+        "\n\nNo",
+    ):
         parser = StreamParser(DIALECTS[dialect], declared)
         assert joined(parser.feed(raw), Text) == raw, raw
