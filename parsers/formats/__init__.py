@@ -9,7 +9,7 @@ from parsers.dialect import Dialect
 from parsers.formats import gemma, harmony, kimi_k3, minimax_m3, muse, named, pairs, token_pairs
 from parsers.formats.lists import table as lists
 from parsers.formats.objects import table as objects
-from parsers.formats.objects.unmarked import BareCalls
+from parsers.formats.objects.bare import BareCalls
 from parsers.formats.tags import table as tags
 
 _OWN = frozenset({"lfm2"})

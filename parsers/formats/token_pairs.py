@@ -145,6 +145,7 @@ class SolarTurn(MarkedTurn):
                 source.pos += len(marker)
                 emit.markup(source.offset)
                 return
+            self.has_content()
             yield from dialect.grammar(self._context).read()
 
 
