@@ -20,8 +20,8 @@ What is left out is as in the dialect that it is based on; `reasoning = false` s
 white space (`before`, `after_open`, `before_close`, `after_close`) is what `Span` says, a text or several,
 and `[]` for none.
 
-A dialect that comes back reads the calls that it renders. What a model declares itself is read by `load_declared`.
-Whatever is wrong with a file is one line of InvalidDialect, with the file and the key.
+A dialect that comes back reads the calls that it renders. What a model declares itself is read by
+`load_declared`. Whatever is wrong with a file is one line of InvalidDialect, with the file and the key.
 """
 
 from __future__ import annotations

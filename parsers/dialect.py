@@ -53,12 +53,14 @@ class Dialect:
     `calls.open` or one of `slips`, other texts with which models of this format begin one by mistake.
     `cores` are of the markers that are no token of their own: for each the token in it, "" if there is none.
     `tags` are ordinary text that the grammar writes, which some vocabularies hold as tokens all the same.
-    `opening` finds calls that begin without any marker.
+    `opening` finds calls that begin without any marker; `bare` reads those that are all that a turn says, if
+    tools are declared, or leaves the position where it was.
 
     `interrupts` are the markers of calls that end a reasoning left open, if nothing but such calls and the
     end of the turn follows (slip 6), each with the texts of which one must follow it, over white space, to
     begin a call; in most formats a call in reasoning is a draft. `spellings` are what models write in place
-    of a marker of the reasoning, "open" or "close", or where it means nothing, "".
+    of a marker of the reasoning, "open" or "close", or where it means nothing, ""; `phrases` are the same in
+    plain words, which are text in a call.
 
     `shown` are the markers that vocabularies hold as text, or as tokens that they do not flag as special: as
     long as the vocabulary is not known, flags say nothing about them.
@@ -78,11 +80,13 @@ class Dialect:
     turn: TurnFactory
     grammar: GrammarFactory | None = None
     opening: Callable[[Mapping[str, Tool]], Opening | None] | None = None
+    bare: GrammarFactory | None = None
     slips: tuple[str, ...] = ()
     inner: tuple[str, ...] = ()
     answers: tuple[Span, ...] = ()
     interrupts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     spellings: Mapping[str, Literal["open", "close", ""]] = field(default_factory=dict)
+    phrases: Mapping[str, Literal["open", "close"]] = field(default_factory=dict)
     cores: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
@@ -105,7 +109,7 @@ class Dialect:
 
     def means(self, marker: str) -> str:
         """The marker of the reasoning that `marker` stands for, "" for nothing, else itself."""
-        meaning = self.spellings.get(marker)
+        meaning = self.spellings.get(marker, self.phrases.get(marker))
         if meaning is None or self.reasoning is None or marker == self.reasoning.close:
             return marker
         return {"open": self.reasoning.open, "close": self.reasoning.close, "": ""}[meaning]

@@ -176,8 +176,7 @@ def parse(
 
     --dialect auto finds the dialect in which the output has calls and nothing malformed; with --jsonl the
     answer names it as `dialect`. A TOML file describes a dialect of your own: see parsers/README.md.
-    --dialect-from reads the declaration that newer models on Hugging Face carry with them: give the file, or the
-    model's folder.
+    --dialect-from reads the format that newer models declare themselves: give the file or the model's folder.
 
     \b
     Examples:

@@ -95,7 +95,7 @@ def parse_record(record: dict[str, Any], dialect: Dialect | None) -> dict[str, A
 
 
 def parse_text(dialect: Dialect | None) -> None:
-    """Read one raw output and print it for people. Without a dialect, it is detected. Raises UnknownDialect."""
+    """Read one raw output and print it for people. Without a dialect detects it. Raises UnknownDialect."""
     from rich.table import Table
 
     from localagent.cli.input import read_text

@@ -1,7 +1,7 @@
 """Which parser dialect reads a model's output.
 
-`find_dialect` finds it by name or file, `find_declared` in what a model declares, `detect_dialect` from a model's
-weights, `guess_dialect` from an output alone.
+`find_dialect` finds it by name or file, `find_declared` in what a model declares, `detect_dialect` from a
+model's weights, `guess_dialect` from an output alone.
 """
 
 from localagent.detection.detecting import declared_in, detect_dialect

@@ -36,8 +36,8 @@ def detect_dialect(
 ) -> Dialect:
     """The dialect of a model: by its vocabulary, its architecture, and what its chat template writes.
 
-    `declared` is the one that the model itself declares (see `declared_in`). A known dialect comes first: it reads
-    what models of its family write by mistake, too, of which a declaration says nothing.
+    `declared` is the one that the model itself declares (see `declared_in`). A known dialect comes first: it
+    reads what models of its family write by mistake, too, of which a declaration says nothing.
 
     1. The template renders a known call. Of the dialects that read exactly this call from the result, with
        nothing malformed, the one that would write it most similarly wins, and it keeps the template's

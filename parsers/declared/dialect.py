@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any
 
 from parsers.collect import CallPart, collect
-from parsers.declared.template import Field, ObjectArguments, Template, read_template
-from parsers.declared.turn import DeclaredTurn
+from parsers.declared.shapes import ObjectArguments
+from parsers.declared.template import Field, Template, read_template
+from parsers.declared.turn import DeclaredTurn, plan_of
 from parsers.declared.written import renderer, sample
 from parsers.dialect import Dialect, InvalidDialect
 from parsers.engine.spans import NOWHERE, Span
@@ -45,18 +46,18 @@ def _dialect(template: Template, special: frozenset[str] | None, end: str) -> Di
     """The table for a template. `special`: the tokens that are special, None if nobody says so."""
     spans = {field.kind: _span(field) for field in template.fields if field.open is not None}
     outer = next((field for field in template.fields if field.open is None), None)
-    ends = () if outer is None or outer.close is None else outer.close.tokens
+    ends = (() if outer is None or outer.close is None else outer.close.tokens) + ((end,) if end else ())
     inner = [token for field in template.fields for token in _tokens(field)]
     inner += template.frame.tokens if template.frame is not None else ()
-    calls = next(iter(template.of_kind("calls")), None)
+    calls = template.of_kind("calls")
     if calls is not None and isinstance(calls.shape, ObjectArguments) and calls.shape.quote:
         inner.append(calls.shape.quote)
     made = Dialect(
         name=NAME,
         reasoning=spans.get("reasoning"),
         calls=spans.get("calls"),
-        ends=tuple(dict.fromkeys((*ends, *filter(None, [end])))),
-        turn=partial(DeclaredTurn, template=template),
+        ends=tuple(dict.fromkeys(ends)),
+        turn=partial(DeclaredTurn, plan=plan_of(template, ends)),
         inner=tuple(dict.fromkeys(inner)),
         answers=tuple(span for kind, span in spans.items() if kind == "content"),
     )
@@ -79,13 +80,13 @@ def _dialect(template: Template, special: frozenset[str] | None, end: str) -> Di
 
 
 def _span(field: Field) -> Span:
-    """What opens and closes a field: the tokens of a call, the whole texts around reasoning and content."""
-    texts = []
+    """What opens and closes a field: a token each; of reasoning the whole text, as prompts end with it."""
+    texts: list[str] = []
     for anchor, place in ((field.open, 0), (field.close, -1)):
         tokens = () if anchor is None else anchor.tokens
-        whole = None if anchor is None or field.kind == "calls" else anchor.written({})
+        whole = anchor.written({}) if anchor is not None and field.kind == "reasoning" else None
         texts.append(whole or (tokens[place] if tokens else NOWHERE.close))
-    return Span(*texts)
+    return Span(texts[0], texts[1])
 
 
 def _tokens(field: Field) -> tuple[str, ...]:

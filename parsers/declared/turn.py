@@ -1,96 +1,193 @@
 """A turn as a `response_template` describes it.
 
-Outside of the fields, what opens one of them is looked for; inside a field, only what closes it. The end of the
-output closes the field that is open. What stands outside of every field is content, though the template would
-drop it: nothing that a model wrote is lost.
+Where no field is open, what opens one is looked for, and in reasoning only what closes it. The end of the
+output closes everything. Text outside of every field is content, though the template would drop it: nothing
+that a model wrote is lost. Content that has a field of its own is read alike, so that a call in it is a call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 
 from parsers.declared.calls import read_calls
+from parsers.declared.shapes import ObjectArguments
 from parsers.declared.template import Field, Template
 from parsers.dialect import Context, Inside
 from parsers.engine.emitter import Emitter
 from parsers.engine.source import Reading
 from parsers.events import Reason
-from parsers.patterns import Found, Patterns, compile_pattern, literals
+from parsers.patterns import Found, Pattern, Patterns, compile_pattern, literals
+
+_OUTSIDE = Field("", "content", None, None, strip=True, repeats=True)
+"""In place of a field for what stands outside of them."""
+
+Action = Field | Reason | None
+"""What a match means: a field begins, something is wrong, or it only frames the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is looked for in a turn. `outer` holds what stands outside of the other fields."""
+
+    outer: Field
+    reasoning: Field | None
+    calls: Field | None
+    outside: tuple[tuple[Pattern, Action], ...]
+    in_content: tuple[tuple[Pattern, Action], ...]
+    in_reasoning: tuple[Pattern, ...]
+
+
+def plan_of(template: Template, ends: tuple[str, ...]) -> Plan:
+    """The plan for turns that end with `ends`."""
+    outer = next((field for field in template.fields if field.open is None), _OUTSIDE)
+    reasoning = template.of_kind("reasoning")
+    content = template.of_kind("content")
+    opens: list[tuple[Pattern, Action]] = [
+        (field.open, field) for field in sorted(template.fields, key=_name) if field.open is not None
+    ]
+    frames = [pattern for pattern in (outer.close, template.frame) if pattern is not None]
+    tokens: list[tuple[Pattern, Action]] = [
+        (compile_pattern(literals((token,))), action) for token, action in _tokens(template, ends).items()
+    ]
+    others: list[tuple[Pattern, Action]] = [*((frame, None) for frame in frames), *tokens]
+    closing: list[tuple[Pattern, Action]] = []
+    if content is not None and content is not outer and content.close is not None:
+        closing = [(content.close, outer)]
+    # Any text may be the beginning of some openings: to look for those would keep all content waiting.
+    prompt = [(pattern, action) for pattern, action in opens if pattern.begins_with_token]
+    drafts = [pattern for pattern, action in prompt if isinstance(action, Field) and action.kind == "calls"]
+    ended = [] if reasoning is None or reasoning.close is None else [reasoning.close]
+    return Plan(
+        outer,
+        reasoning,
+        template.of_kind("calls"),
+        outside=(*opens, *others),
+        in_content=(*closing, *prompt, *others),
+        in_reasoning=(*ended, *drafts),
+    )
+
+
+def _name(field: Field) -> str:
+    return field.name
+
+
+def _tokens(template: Template, ends: tuple[str, ...]) -> dict[str, Action]:
+    """What single tokens mean where they stand alone: those of calls show a call that went wrong.
+
+    The one that closes reasoning is text outside of it.
+    """
+    frames: dict[str, Action] = dict.fromkeys((*ends, *(template.frame.tokens if template.frame else ())))
+    calls: dict[str, Action] = {}
+    thought: dict[str, Action] = {}
+    for field in template.fields:
+        opens = () if field.open is None else field.open.tokens
+        closes = () if field.close is None else field.close.tokens
+        if field.kind == "calls":
+            quote = (
+                (field.shape.quote,) if isinstance(field.shape, ObjectArguments) and field.shape.quote else ()
+            )
+            calls |= dict.fromkeys(opens, Reason.NOT_A_CALL)
+            calls |= dict.fromkeys((*closes, *quote), Reason.STRAY_END)
+        elif field.kind == "reasoning":
+            frames |= dict.fromkeys(opens)
+            thought |= dict.fromkeys(closes)
+        else:
+            frames |= dict.fromkeys((*opens, *closes))
+    shared = {token: None for token in thought if token in calls}
+    return calls | frames | shared
 
 
 class DeclaredTurn:
     """Reads one turn."""
 
-    def __init__(self, context: Context, template: Template) -> None:
+    def __init__(self, context: Context, plan: Plan) -> None:
         self._context = context
         self._source = context.source
         self._emit = context.emit
-        self._template = template
-        self._fields = sorted(
-            (field for field in template.fields if field.open), key=lambda field: field.name
-        )
-        outer = next((field for field in template.fields if field.open is None), None)
-        self._outer = Field("", "content", None, None, strip=True, repeats=True) if outer is None else outer
-        opens = [field.open for field in self._fields if field.open is not None]
-        frames = [frame for frame in (self._outer.close, template.frame) if frame is not None]
-        parts, self._strays = _parts(template, context.dialect.ends)
-        frames += [compile_pattern(literals((token,))) for token in parts]
-        strays = [compile_pattern(literals((token,))) for token in self._strays]
-        self._first_stray = len(opens) + len(frames)
-        self._outside = Patterns(context.source, [*opens, *frames, *strays])
+        self._plan = plan
 
     def read(self, inside: Inside | None) -> Reading:
         """See `Turn`."""
-        source, emit = self._source, self._emit
-        if inside == "reasoning":
-            yield from self._text(self._template.of_kind("reasoning")[0])
+        source, emit, plan = self._source, self._emit, self._plan
+        if inside == "reasoning" and plan.reasoning is not None:
+            yield from self._reasoning(plan.reasoning)
+        current = plan.outer
         while (yield from source.char()):
-            found = yield from self._outside.find(_Text(emit, self._outer).take)
+            watched = plan.outside if current is plan.outer else plan.in_content
+            patterns = Patterns(source, tuple(pattern for pattern, _ in watched))
+            found = yield from patterns.find(_Text(emit, current).take)
             if found is None:
                 break
-            if found.number < len(self._fields):
-                yield from self._field(self._fields[found.number], found)
-            elif found.number < self._first_stray:
-                _account(emit, found.end)
-            else:
-                _account(emit, found.start)
-                raw = source.since(found.start)
-                emit.malformed(raw, self._strays[raw], found.end)
+            match watched[found.number][1]:
+                case Field(kind="calls") as field:
+                    yield from self._calls(field, found)
+                case Field(kind="reasoning") as field if field is not plan.outer:
+                    _account(emit, found.end)
+                    yield from self._reasoning(field)
+                case Field() as field:
+                    _account(emit, found.end)
+                    current = field
+                case action if (yield from self._is_cut_off(found)):
+                    break
+                case None:
+                    _account(emit, found.end)
+                case Reason() as reason:
+                    _account(emit, found.start)
+                    emit.malformed(source.since(found.start), reason, found.end)
             source.keep_from(None)
         _account(emit, source.offset)
 
-    def _field(self, field: Field, opening: Found) -> Reading:
-        """Read a field. `source.pos` is after `opening`, and the text is kept from there on."""
-        source, emit = self._source, self._emit
-        if field.kind != "calls":
-            _account(emit, opening.end)
-            yield from self._text(field)
-            return
+    def _calls(self, field: Field, opening: Found) -> Reading:
+        """Read the calls in a field. `source.pos` is after `opening`, and the text is kept from there on."""
+        source = self._source
         source.rewind(opening.start)
         yield from source.space()  # it frames the call and is no part of it
         start = min(source.offset, opening.end)
         source.rewind(start)
-        _account(emit, start)
+        _account(self._emit, start)
         source.keep_from(start)
         source.retain(start)
-        yield from read_calls(self._context, field, opening._replace(start=start))
+        source.pos += opening.end - start
+        if (yield from source.char()):
+            source.rewind(start)
+            yield from read_calls(self._context, field, opening._replace(start=start))
+        else:  # the name in it may have been cut off, too
+            self._emit.malformed(source.since(start), Reason.TRUNCATED, source.offset)
         source.release()
 
-    def _text(self, field: Field) -> Reading:
-        """Read the text of a field and what closes it. Calls in reasoning are drafts, unless it never closes."""
+    def _is_cut_off(self, token: Found) -> Generator[None, None, bool]:
+        """Whether the output ends in what opens a field of calls; then that is kept."""
+        source, calls = self._source, self._plan.calls
+        if calls is None or calls.open is None:
+            return False
+        source.rewind(token.start)
+        source.retain(token.start)
+        cut_off = yield from Patterns(source, (calls.open,)).cut_off()
+        source.release()
+        if cut_off:
+            source.pos = len(source.text)
+            _account(self._emit, token.start)
+            self._emit.malformed(source.since(token.start), Reason.TRUNCATED, source.offset)
+        else:
+            source.rewind(token.end)
+        return cut_off
+
+    def _reasoning(self, field: Field) -> Reading:
+        """Read reasoning and what closes it. Calls in it are drafts, unless it never closes."""
         source, emit = self._source, self._emit
         source.keep_from(None)
         write = _Text(emit, field).take
-        ends = [] if field.close is None else [field.close]
-        calls = self._template.of_kind("calls") if field.kind == "reasoning" else ()
-        drafts = Patterns(source, [*ends, *(field.open for field in calls if field.open is not None)])
+        patterns = Patterns(source, self._plan.in_reasoning)
         draft: int | None = None
-        while (found := (yield from drafts.find(write))) is not None and found.number == len(ends):
+        while (found := (yield from patterns.find(write))) is not None:
+            if field.close is not None and found.number == 0:
+                break
             write(source.since(found.start), found.end)
             if draft is None:
                 draft = found.start
                 source.retain(draft)
-        _account(emit, source.offset)
+        _account(emit, source.offset if found is None else found.end)
         if found is None and draft is not None:
             emit.malformed(source.since(draft), Reason.CALL_IN_REASONING, source.offset)
         source.release()
@@ -127,23 +224,3 @@ def _account(emit: Emitter, end: int) -> None:
     """What is left up to `end` only frames the rest."""
     if end > emit.end:
         emit.markup(end)
-
-
-def _parts(template: Template, ends: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, Reason]]:
-    """The tokens of which a single one can stand outside of all fields: those that frame text, and those of calls."""
-    calls: dict[str, Reason] = {}
-    frames = dict.fromkeys(ends)
-    thought: set[str] = set()
-    for field in template.fields:
-        opens = () if field.open is None else field.open.tokens
-        closes = () if field.close is None else field.close.tokens
-        if field.kind == "calls":
-            calls |= dict.fromkeys(opens, Reason.NOT_A_CALL) | dict.fromkeys(closes, Reason.STRAY_END)
-        elif field.kind == "reasoning":
-            frames |= dict.fromkeys(opens)
-            thought |= set(closes)  # what closes reasoning is content where there is none
-        else:
-            frames |= dict.fromkeys((*opens, *closes))
-    strays = {token: reason for token, reason in calls.items() if token not in frames}
-    frames |= dict.fromkeys(thought & strays.keys())
-    return tuple(frames), {token: reason for token, reason in strays.items() if token not in frames}

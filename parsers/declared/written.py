@@ -1,13 +1,12 @@
-"""Calls as a `response_template` says that they are written, where its patterns leave no choice that matters."""
+"""Calls as a `response_template` says that they are written, where its patterns say how."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from parsers.declared.calls import OPENED_TAG
-from parsers.declared.template import (
-    Field,
+from parsers.declared.raw import OPENED_TAG
+from parsers.declared.shapes import (
     FixedArguments,
     LineArguments,
     ObjectArguments,
@@ -15,6 +14,7 @@ from parsers.declared.template import (
     TagArguments,
     Value,
 )
+from parsers.declared.template import Field
 from parsers.dialect import Calls, Render
 from parsers.engine.spans import Span
 from parsers.formats.gemma import KEY, GemmaWriter
@@ -92,8 +92,9 @@ def _call(field: Field, markers: tuple[str, ...], name: str, arguments: Mapping[
             writer = GemmaWriter(markers, quote) if quote else plain
             return _framed(field, groups, writer.mapping(arguments, MAX_DEPTH + 1 if quote else MAX_DEPTH))
         case TagArguments():
+            tail = shape.tail.written({})
             body = "".join(
-                f"{shape.head.written({'key': raw.key(key)})}{_value(raw, item, shape.value)}{shape.tail.written({})}"
+                f"{shape.head.written({'key': raw.key(key)})}{_value(raw, item, shape.value)}{tail}"
                 for key, value in arguments.items()
                 for item in (value if shape.merge and isinstance(value, list) and len(value) > 1 else [value])
             )

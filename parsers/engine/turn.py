@@ -27,6 +27,8 @@ _BLANKS = re.compile(r"[ \t\r\n]{0,16}")
 class Stops:
     """Markers that end a stretch, each with the white space that may stand in front of it as part of it.
 
+    `phrases`: those among them that are plain words, which the input does not know as markers.
+
     `follows`: what must follow a marker, as `Dialect.interrupts` has it; without that, the white space in
     front of it is text.
     """
@@ -36,8 +38,10 @@ class Stops:
         markers: Mapping[str, tuple[str, ...]],
         opening: Opening | None = None,
         follows: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+        phrases: tuple[str, ...] = (),
     ) -> None:
         self.markers = markers
+        self._phrases = tuple(phrase for phrase in phrases if phrase in markers)
         self._opening = opening
         self._follows = follows
         spaces = {space for owned in markers.values() for space in owned}
@@ -69,6 +73,11 @@ class Stops:
             if marker and begins:
                 return marker, behind
         marker = source.marker_at(index, self.markers)
+        for phrase in () if marker else self._phrases:
+            if text.startswith(phrase, index):
+                marker = phrase
+            elif not source.ended and phrase.startswith(text[index:]):
+                return None
         if marker is None or self.begins(source, index, marker) is None:
             return None
         if marker or self._opening is None or text[index] not in self._opening.first:
@@ -124,6 +133,7 @@ class MarkedTurn:
         self._emit = context.emit
         dialect = self._dialect = context.dialect
         self._opening = dialect.opening(context.tools) if dialect.opening else None
+        self._bare = dialect.bare(context) if dialect.bare and context.tools else None
         markers = dict.fromkeys(dialect.markers, ())
         before = {} if dialect.calls is None else dict.fromkeys(dialect.openers, dialect.calls.before)
         in_text: dict[str, tuple[str, ...]] = markers | before
@@ -134,7 +144,7 @@ class MarkedTurn:
         if dialect.reasoning is not None:
             span = dialect.reasoning
             closes = {span.close: span.before_close}
-            for marker in dialect.spellings:
+            for marker in (*dialect.spellings, *dialect.phrases):
                 means = dialect.means(marker)
                 if means:
                     in_text[marker] = span.before
@@ -146,21 +156,30 @@ class MarkedTurn:
                     del in_text[marker]  # content, outside reasoning
             drafts: dict[str, tuple[str, ...]] = dict.fromkeys(dialect.openers, ())
             interrupts = {marker: before[marker] for marker in dialect.interrupts}
-            self._closing = Stops(closes | interrupts, follows=dialect.interrupts)
-            self._in_reasoning = Stops(drafts | closes | interrupts, follows=dialect.interrupts)
-        self._in_text = Stops(in_text, self._opening)
+            phrases = (*dialect.phrases,)
+            self._closing = Stops(closes | interrupts, follows=dialect.interrupts, phrases=phrases)
+            self._in_reasoning = Stops(
+                drafts | closes | interrupts, follows=dialect.interrupts, phrases=phrases
+            )
+        self._in_text = Stops(in_text, self._opening, phrases=(*dialect.phrases,))
 
     def read(self, inside: Inside | None) -> Reading:
         """Read the whole turn. `inside`: what the prompt has left open."""
         dialect, source, emit = self._dialect, self._source, self._emit
         if inside == "reasoning":
             yield from self._reasoning()
-        while marker := (yield from self._stretch(emit.text, self._in_text)):
+        while True:
+            yield from self.bare_calls()
+            marker = yield from self._stretch(emit.text, self._in_text)
+            if not marker:
+                return
             if marker is _CALLS:
+                self.has_content()
                 yield from self._unmarked()
                 continue
             start = source.offset
             if marker in dialect.openers and dialect.grammar is not None:
+                self.has_content()
                 yield from dialect.grammar(self._context).read()
                 continue
             source.pos += len(marker)
@@ -168,6 +187,7 @@ class MarkedTurn:
             if dialect.reasoning is not None and means == dialect.reasoning.open:
                 yield from self._reasoning()
             elif marker in self._answers:
+                self.has_content()  # JSON in an answer is one
                 yield from source.either(self._answers[marker])
                 emit.markup(source.offset)
             elif marker in dialect.ends or dialect.spellings.get(marker) == "":
@@ -178,6 +198,24 @@ class MarkedTurn:
                 source.pos = len(source.text) if cut else source.pos  # a marker with which another begins
                 reason = Reason.TRUNCATED if cut else Reason.STRAY_END
                 emit.malformed(source.text[start - source.base : source.pos], reason, source.offset)
+
+    def bare_calls(self) -> Reading:
+        """Read calls without markers, where the turn's first content or call is due (slip 17)."""
+        bare, source = self._bare, self._source
+        if bare is None:
+            return
+        start = source.offset
+        source.keep_from(start)
+        marker = (yield from source.marker()) if (yield from source.space()) else ""
+        source.rewind(start)
+        source.keep_from(None)
+        if not marker:
+            self.has_content()
+            yield from bare.read()
+
+    def has_content(self) -> None:
+        """The turn has content or calls: what follows cannot be all that it says."""
+        self._bare = None
 
     def _unmarked(self) -> Reading:
         """Calls without markers, or a character that is content."""

@@ -87,14 +87,20 @@ class KimiTurn(MarkedTurn):
         source, emit = self._source, self._emit
         if inside == "reasoning":
             yield from self._thoughts()
-        while token := (yield from self._stretch(emit.text, self._tokens)):
+        while True:
+            yield from self.bare_calls()
+            token = yield from self._stretch(emit.text, self._tokens)
+            if not token:
+                return
             tag = yield from source.ahead(OUTER_TAGS)
             if tag in (TOOLS, CALL):
+                self.has_content()
                 yield from KimiBlock(self._context).read()
             elif tag == THINK:
                 source.pos += len(tag)
                 yield from self._thoughts()
             elif tag in _FRAME:
+                self.has_content()  # JSON in a response is an answer
                 source.pos += len(tag)
                 emit.markup(source.offset)
             else:

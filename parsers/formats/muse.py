@@ -279,6 +279,7 @@ MUSE = Dialect(
     ends=_ENDS,
     turn=MuseTurn,
     tags=(_BLOCK.open, _BLOCK.close, *ATEM.tags),
+    aliases=("muse-glimmer", "atem", "onyx"),
     renderers={"tags": render_messages},
 )
 _PAYLOAD = replace(MUSE, calls=_BLOCK, ends=(*_ENDS, START))

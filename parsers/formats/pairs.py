@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any
 
 from parsers.dialect import Context, Dialect, Grammar, GrammarFactory
-from parsers.engine.driver import Block, Call, FramedBlock
+from parsers.engine.driver import Call, CallBlock, FramedBlock
 from parsers.engine.faults import Fault
 from parsers.engine.source import Reading
 from parsers.engine.spans import THINK, Span
@@ -124,10 +124,13 @@ class PairsCall(RawCall):
             raise Fault(Reason.NOT_A_CALL)
         if not name:
             raise Fault(Reason.NOT_A_CALL)
-        if shape.separator:
-            yield from source.either((shape.separator,))
+        separated = (yield from source.either((shape.separator,))) != "" if shape.separator else False
         if (yield from source.space()) == "{":
-            self.start(self._named(name))
+            name = self._named(name)
+            unsure = self.writer.any_declared() or not self._bare
+            if unsure and not separated and not self.writer.declares(name):
+                raise Fault(Reason.NOT_A_CALL)  # `json {"name": "f", "arguments": {}}` is no call of `json`
+            self.start(name)
             arguments = ArgumentsCall(self._context, self._span, self._object_ends, self.writer)
             yield from self._object(arguments)
             return
@@ -331,7 +334,7 @@ class PairsCall(RawCall):
         return False
 
 
-class PairsBlock(Block):
+class PairsBlock(CallBlock):
     """Reads one block, which is one call. `source.pos` is at its marker."""
 
     bare = True
@@ -340,25 +343,10 @@ class PairsBlock(Block):
     def __init__(self, context: Context, shape: PairShape = GLM) -> None:
         super().__init__(context)
         self._shape = shape
-        self._stops = _ends_of((self.span.close, self.span.open, *context.dialect.ends))
 
-    def read(self) -> Reading:
-        """Read the block; `source.pos` is behind it afterwards."""
-        source = self.source
-        source.keep_from(self.start)
-        source.pos += len((yield from source.marker()))
-        self.emit.markup(source.offset)
-        call = PairsCall(self.context, self.span, self._shape, bare=self.bare)
-        yield from self.read_call(call, self.start)
-        source.keep_from(None)
-
-    def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """Pass over the rest of what is no call; returns why it is none."""
-        end = yield from self._stops.skip(self.source)
-        if end == self.span.close:
-            self.source.pos += len(end)
-            return fault.reason
-        return Reason.TRUNCATED if not end or end in self.context.dialect.ends else Reason.UNCLOSED
+    def call(self) -> PairsCall:
+        """See `CallBlock`."""
+        return PairsCall(self.context, self.span, self._shape, bare=self.bare)
 
 
 class PairsOnlyBlock(PairsBlock):
@@ -463,6 +451,7 @@ GLM45 = Dialect(
     shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=tool_call(PairsBlock),
     tags=GLM.tags,
+    aliases=("glm46",),
     renderers={"pairs": in_blocks(Pairs("\n"), RawWriter, inside="")},
 )
 GLM47 = Dialect(
@@ -475,6 +464,7 @@ GLM47 = Dialect(
     grammar=tool_call(PairsBlock),
     tags=GLM.tags,
     interrupts={"<tool_call>": ()},
+    aliases=("laguna", "poolside"),
     renderers={"pairs": in_blocks(Pairs(""), RawWriter, between="", inside="")},
 )
 

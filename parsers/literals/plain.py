@@ -35,8 +35,8 @@ _CONSTANT_TEXT = {True: "true", False: "false", None: "null"}
 
 MOST_DEPTH = 8
 """How deep brackets are read in one step: one that is not plain is read again for each of them around it."""
-_LEAST = 16
-"""Characters in sight from which on it is worth trying: in shorter pieces no bracket is complete."""
+LEAST = 12
+"""Characters in sight from which on it is worth trying: what is shorter is rarely complete."""
 
 
 class _Unclear(Exception):
@@ -114,7 +114,7 @@ _Bracket = tuple[int, Any, str, bool]
 def _bracket(text: str, start: int, follow: re.Pattern[str]) -> tuple[re.Match[str], Any, str, bool] | None:
     """A plain bracket with `follow` behind it, which is matched, and the rest as in `_Bracket`."""
     opener = _OPENER.match(text, start)
-    if opener is None or len(text) - start < _LEAST:
+    if opener is None:
         return None
     try:
         end, value, written, python = _inner(text, opener.end(), MOST_DEPTH)

@@ -12,6 +12,7 @@ is whatever `re` and the `regex` package could read differently.
 
 from parsers.patterns.expression import (
     ANY,
+    SPACE,
     Choice,
     Group,
     InvalidPattern,
@@ -28,6 +29,7 @@ from parsers.patterns.search import Found, Patterns
 
 __all__ = [
     "ANY",
+    "SPACE",
     "TAG",
     "Choice",
     "Found",

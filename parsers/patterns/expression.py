@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -10,11 +11,14 @@ _QUANTIFIER = re.compile(r"([*+?]|\{(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)\})([?+]?)")
 _GROUP = re.compile(r"\((?:\?:|\?P<(\w+)>|(?!\?))")
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _CODE = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
+_SET_IN_SET = re.compile(r"(?<!\\)\[|--|&&|~~|\|\|")
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v"}
 
 
 ANY = r"[\s\S]"
 """The class of every character."""
+SPACE = r"[\s]"
+"""The class of white space."""
 
 
 class InvalidPattern(ValueError):
@@ -85,61 +89,66 @@ def literals(texts: tuple[str, ...]) -> Node:
 
 def parse(expression: str) -> Node:
     """What `expression` says, as `re` reads it with DOTALL. Raises InvalidPattern."""
+    found = None
     try:
+        with suppress(IndexError):  # `re` says better what is missing
+            found = _Parser(expression).choice()
         re.compile(expression, re.DOTALL)
-        parser = _Parser(expression)
-        node = parser.choice()
     except re.error as error:
         raise InvalidPattern(f"no regular expression: {error}") from error
     except RecursionError as error:
         raise InvalidPattern("nested too deep") from error
-    assert parser.at == len(expression), "`re` has checked that parentheses match"
-    return node
+    assert found is not None
+    return found
 
 
 class _Parser:
-    """Reads an expression that `re` has accepted."""
+    """Reads an expression; that it is one is for `re` to say."""
 
     def __init__(self, expression: str) -> None:
         self._text = expression
-        self.at = 0
+        self._at = 0
 
     def choice(self) -> Node:
         """Alternatives, up to the end or a closing parenthesis."""
         items = [self._row()]
-        while self._text.startswith("|", self.at):
-            self.at += 1
+        while self._text.startswith("|", self._at):
+            self._at += 1
             items.append(self._row())
         return items[0] if len(items) == 1 else Choice(tuple(items))
 
     def _row(self) -> Node:
         items: list[Node] = []
-        while self.at < len(self._text) and self._text[self.at] not in "|)":
+        while self._at < len(self._text) and self._text[self._at] not in "|)":
             item = self._item()
-            if found := _QUANTIFIER.match(self._text, self.at):
-                self.at = found.end()
+            if found := _QUANTIFIER.match(self._text, self._at):
+                self._at = found.end()
                 item = _repeated(item, found[1], found[2])
             items.append(item)
         return Row(_joined(items))
 
     def _item(self) -> Node:
-        text, start = self._text, self.at
+        text, start = self._text, self._at
         char = text[start]
-        self.at += 1
+        self._at += 1
         match char:
             case "(":
                 found = _GROUP.match(text, start)
                 if found is None:
                     raise InvalidPattern(f"{text[start : start + 3]!r} cannot be matched as text arrives")
-                self.at = found.end()
+                self._at = found.end()
                 item = self.choice()
-                self.at += 1
+                self._at += 1
                 return Group(found[1], item) if found[1] else item
             case "[":
                 found = _CLASS.match(text, start)
-                if found is None or "[" in found[0][1:]:  # sets in sets, and [:alpha:]
-                    raise InvalidPattern(f"write '[' as '\\[' in the set that begins at {start}")
-                self.at = found.end()
+                if found is None:
+                    raise IndexError
+                if _SET_IN_SET.search(found[0], 1):
+                    raise InvalidPattern(
+                        f"{found[0]!r} is a set in a set for some: write '\\[', '\\-', '\\&'"
+                    )
+                self._at = found.end()
                 return OneOf(found[0])
             case ".":
                 return OneOf(ANY)
@@ -155,14 +164,14 @@ class _Parser:
 
     def _escape(self, start: int) -> Node:
         text = self._text
-        self.at += 1
+        self._at += 1
         char = text[start + 1]
         if char in "wWdDsS":
             return OneOf(f"[\\{char}]")
         if char in "AZ":
             return Edge.BEGIN if char == "A" else Edge.END
         if found := _CODE.match(text, start):
-            self.at = found.end()
+            self._at = found.end()
             return Literal(chr(int(found[0][2:], 16)))
         if char in _CONTROLS:
             return Literal(_CONTROLS[char])

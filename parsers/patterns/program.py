@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
 from parsers.patterns.expression import (
+    SPACE,
     Choice,
     Edge,
     Group,
@@ -53,21 +54,21 @@ class Step(NamedTuple):
     other: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """The program of an expression. `tokens` are the markers in it, whose places the source knows."""
+    """The program of an expression.
+
+    `tokens` are the markers in it, whose places the source knows. `first` is an expression for `re`, of the
+    characters with which a match may begin; if it is `spaced`, of those that come first after any white space
+    with which it begins. `begins_with_token`: all of these begin a token.
+    """
 
     node: Node
     steps: tuple[Step, ...]
     tokens: tuple[str, ...]
-
-    @property
-    def first(self) -> str:
-        """An expression for `re`, of the characters with which a match may begin."""
-        reached = [self.steps[place] for place in self._reached(edges=True)]
-        found = {step.text for step in reached if step.op is Op.ONE}
-        found |= {re.escape(step.text[0]) for step in reached if step.op is Op.TOKEN}
-        return "|".join(sorted(found)) or "(?!)"
+    first: str
+    spaced: bool
+    begins_with_token: bool
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -77,23 +78,7 @@ class Pattern:
     @property
     def matches_anywhere(self) -> bool:
         """Whether it matches without any text, and not only where the output begins or ends."""
-        return any(self.steps[place].op is Op.MATCH for place in self._reached(edges=False))
-
-    def _reached(self, *, edges: bool) -> set[int]:
-        """The places that are reached without reading anything. `edges`: also across those of the output."""
-        seen: set[int] = set()
-        places = [0]
-        while places:
-            place = places.pop()
-            if place in seen:
-                continue
-            seen.add(place)
-            step = self.steps[place]
-            if step.op is Op.FORK:
-                places += [step.next, step.other]
-            elif step.op is Op.SAVE or (edges and step.op in (Op.BEGIN, Op.END)):
-                places.append(step.next)
-        return seen
+        return any(step.op is Op.MATCH for step in _reached(self.steps, edges=False))
 
     def written(self, groups: Mapping[str, str]) -> str | None:
         """The shortest text that it matches with these groups, None if no single text is."""
@@ -103,11 +88,49 @@ class Pattern:
 def compile_pattern(node: Node, *, tokens: bool = True) -> Pattern:
     """The program of what `parse` or `literals` has read. Raises InvalidPattern.
 
-    `tokens`: whether the tags in it are markers, of which the source says where they stand. An expression without
-    tags has its longest text as a marker.
+    `tokens`: whether the tags in it are markers, of which the source says where they stand. If there are
+    none, the longest text in it is one.
     """
     writer = _Writer(node, tokens=tokens)
-    return Pattern(node, tuple(writer.steps), tuple(dict.fromkeys(writer.tokens)))
+    reached, beyond = (_reached(writer.steps, edges=True, spaces=spaces) for spaces in (False, True))
+    spaced = any(map(_is_space, reached)) and not any(step.op is Op.MATCH for step in beyond)
+    if spaced:
+        reached = [step for step in beyond if not _is_space(step)]
+    first = {step.text for step in reached if step.op is Op.ONE}
+    first |= {re.escape(step.text[0]) for step in reached if step.op is Op.TOKEN}
+    return Pattern(
+        node,
+        tuple(writer.steps),
+        tuple(dict.fromkeys(writer.tokens)),
+        "|".join(sorted(first)) or "(?!)",
+        spaced,
+        not any(step.op is Op.ONE for step in reached),
+    )
+
+
+def _is_space(step: Step) -> bool:
+    """Whether the step reads white space and nothing else."""
+    return step.op is Op.ONE and (step.text == SPACE or (step.text[:1] == "\\" and step.text[1:].isspace()))
+
+
+def _reached(steps: Sequence[Step], *, edges: bool, spaces: bool = False) -> list[Step]:
+    """The steps that are reached without reading anything, or nothing but white space.
+
+    `edges`: also across the edges of the output.
+    """
+    seen: set[int] = set()
+    places = [0]
+    while places:
+        place = places.pop()
+        if place in seen:
+            continue
+        seen.add(place)
+        step = steps[place]
+        if step.op is Op.FORK:
+            places += [step.next, step.other]
+        elif step.op is Op.SAVE or (edges and step.op in (Op.BEGIN, Op.END)) or (spaces and _is_space(step)):
+            places.append(step.next)
+    return [steps[place] for place in sorted(seen)]
 
 
 class _Writer:
@@ -210,7 +233,7 @@ def _written(node: Node, groups: Mapping[str, str]) -> str | None:
             texts = [_written(item, groups) for item in items]
             return None if None in texts else "".join(filter(None, texts))
         case Choice(items):
-            return _written(items[0], groups)
+            return _written(min(items, key=may_be_empty), groups)
         case Repeat(item, least):
             once = _written(item, groups) if least else ""
             return None if once is None else once * least

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from functools import cache
 from typing import NamedTuple
 
 from parsers.engine.source import Reading, Source
@@ -22,10 +23,11 @@ class Found(NamedTuple):
 class Patterns:
     """Several patterns that are looked for at once. Of matches at one place the longest counts."""
 
-    def __init__(self, source: Source, patterns: Iterable[Pattern]) -> None:
+    def __init__(self, source: Source, patterns: tuple[Pattern, ...]) -> None:
         self._source = source
-        self._patterns = tuple(patterns)
-        self._first = re.compile("|".join(["(?!)", *(pattern.first for pattern in self._patterns)]))
+        self._patterns = patterns
+        self._first = _any_of(tuple(pattern.first for pattern in patterns))
+        self._spaced = any(pattern.spaced for pattern in patterns)
 
     def here(self) -> Generator[None, None, Found | None]:
         """Read the match that begins at the current offset, if there is one. The caller retains the text."""
@@ -39,6 +41,16 @@ class Patterns:
         self._source.rewind(start)
         return None
 
+    def cut_off(self) -> Generator[None, None, bool]:
+        """Whether the output ends in the beginning of a match from here on. The caller retains the text."""
+        start = self._source.offset
+        run = _Run(self._source, self._patterns)
+        run.enter()
+        while run.held is not None and run.best() is None:
+            yield from run.advance()
+        self._source.rewind(start)
+        return run.cut and run.best() is None
+
     def find(self, write: Callable[[str, int], None]) -> Generator[None, None, Found | None]:
         """Read up to behind the next match, from whose beginning on the text is kept; None if there is none.
 
@@ -47,8 +59,8 @@ class Patterns:
         """
         source = self._source
         run = _Run(source, self._patterns, write)
+        run.enter()  # some match where the output begins, whatever it begins with
         while True:
-            run.enter()
             if run.best() is None:
                 yield from run.advance()
             if (best := run.best()) is not None:
@@ -57,12 +69,37 @@ class Patterns:
                 run.flush(source.offset)
                 return None
             if run.held is None:
-                hit = self._first.search(source.text, source.pos)
-                source.pos = len(source.text) if hit is None else hit.start()
+                yield from self._skip(run)
+            char = source.text[source.pos : source.pos + 1]
+            if self._first.match(char) or not char or (self._spaced and char.isspace()):
+                run.enter()
+
+    def _skip(self, run: _Run) -> Reading:
+        """Read up to where a match may begin."""
+        source = self._source
+        while True:
+            text = source.text
+            hit = self._first.search(text, source.pos)
+            end = len(text) if hit is None else hit.start()
+            if self._spaced:  # the white space in front of it is part of the match
+                end = source.pos + len(text[source.pos : end].rstrip())
+            source.pos = end
+            if hit is not None or source.ended or len(text) - end >= _SHORT:
+                return
+            yield from run.pause()  # to look at white space again costs less than to follow it
+
+
+_SHORT = 64
+"""So much text may stay unread although it is copied then with the next piece."""
+
+
+@cache
+def _any_of(expressions: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(("(?!)", *dict.fromkeys(expressions))))
 
 
 class _Run:
-    """One search for several patterns. `ended`: the output is, and no thread can go on."""
+    """One search for several patterns. `ended`: the output is, and no thread can go on. `cut`: one would have."""
 
     def __init__(
         self,
@@ -75,7 +112,7 @@ class _Run:
         self._write = write
         self._written = source.offset
         self._kept = False
-        self.ended = False
+        self.ended = self.cut = False
 
     @property
     def held(self) -> int | None:
@@ -104,22 +141,25 @@ class _Run:
         """Read a character, or find that there is none."""
         source = self._source
         while source.pos == len(source.text) and not source.ended:
-            yield from self._pause()
+            yield from self.pause()
         if source.pos == len(source.text):
             self.ended = True
+            self.cut |= self.held is not None
             for search in self._searches:
                 search.finish(source.offset)
             return
         standing = set()
         for token in {token for search in self._searches for token in search.tokens()}:
             while (marker := source.marker_at(source.pos, (token,))) is None:
-                yield from self._pause()
+                yield from self.pause()
             standing.add(marker)
+            self.cut |= not marker and source.cut_marker(token)
         source.pos += 1
         for search in self._searches:
-            search.step(source.text[source.pos - 1], standing, source.offset)
+            if search.threads:
+                search.step(source.text[source.pos - 1], standing, source.offset)
 
-    def _pause(self) -> Reading:
+    def pause(self) -> Reading:
         """Wait for more input, once everything is written that no match can begin in."""
         source, held = self._source, self.held
         self.flush(source.offset if held is None else held)
@@ -166,7 +206,7 @@ class _Thread(NamedTuple):
 
 
 class _Search:
-    """One pattern on its way through the text. `threads`: the preferred ones first, none once all is decided."""
+    """One pattern on its way through the text. `threads`: preferred ones first, none once all is decided."""
 
     def __init__(self, pattern: Pattern) -> None:
         self._steps = pattern.steps

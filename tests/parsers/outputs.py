@@ -92,7 +92,7 @@ def tokens(name: str) -> tuple[str, ...]:
 def with_spaces(name: str) -> tuple[str, ...]:
     """The dialect's markers, with each white space that the table says may surround them."""
     dialect = DIALECTS[name]
-    sides = [(dialect.markers, (), ())]
+    sides = [((*dialect.markers, *dialect.phrases), (), ())]
     for span in (dialect.reasoning, *dialect.answers):
         if span is not None:
             sides.append(((span.open,), span.before, span.after_open))

@@ -86,12 +86,16 @@ class ListBlock(Block):
         source = self.source
         self.emit.markup(source.offset)
         start = source.offset
-        notation = self.json if char == "{" else self.pythonic
-        call = notation(self.context, self.span, self.follows_call)
+        call = self.call_at(char)
         self._writer = call.writer
-        call.writer.only_declared = self._torn_name  # of `[get_wea,her(...)]` nothing is a call (slip 25)
+        call.writer.only_declared |= self._torn_name  # of `[get_wea,her(...)]` nothing is a call (slip 25)
         read = yield from self.read_call(call, start)
         self._torn_name = not read and NAME.fullmatch(source.since(start).strip()) is not None
+
+    def call_at(self, char: str) -> Call:
+        """A reader for the element that begins with `char`."""
+        notation = self.json if char == "{" else self.pythonic
+        return notation(self.context, self.span, self.follows_call)
 
     def confirm(self) -> Reading:
         """A call is complete once a separator, the end of the list or a marker follows (policy 18)."""
@@ -110,7 +114,7 @@ class ListBlock(Block):
             raise Fault(Reason.SYNTAX, balanced=False)
 
     def _goes_on(self) -> Generator[None, None, bool]:
-        """Whether an argument of the call follows its bracket: `f(a=1), b=2)` has closed too early (slip 23)."""
+        """Whether the bracket came too early, since an argument follows: `f(a=1), b=2)` (slip 23)."""
         source, writer = self.source, self._writer
         if writer is None or writer.tool is None:
             return False
@@ -257,7 +261,7 @@ class ListBlock(Block):
         return (yield from self.may_end())
 
     def may_end(self) -> Generator[None, None, bool]:
-        """Whether a marker comes next that ends a block, or the output ends here or in its end marker (slip 16)."""
+        """Whether a block may end here: at a marker or with the output, even in its end marker (slip 16)."""
         ends = yield from self.at_terminator()
         return ends or self.source.cut_marker(self.span.close)
 

@@ -113,18 +113,18 @@ NAMED_FUNCTION = Shape(
 
 DSML = "\uff5cDSML\uff5c"
 """The token in the tags of DeepSeek's markup."""
+GCML = "\uff5cGCML\uff5c"
+"""The same in GigaChat's."""
 
 
-def dsml(space: str = "") -> Shape:
-    """DeepSeek's markup. `space`: what V4.1 writes behind the token."""
-    token = DSML + space
+def dsml(token: str = DSML) -> Shape:
+    """DeepSeek's markup. `token`: what stands in its tags."""
     return Shape(
         f"<{token}invoke name=",
         f"</{token}invoke>",
         f"<{token}parameter name=",
         f"</{token}parameter>",
         quote='"',
-        inserted=(f"<{token}", "r:"),  # V4 of 2026-07-31; its closing tags are plain (slip 14)
     )
 
 
