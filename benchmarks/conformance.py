@@ -57,7 +57,6 @@ CONTROL = {
 STRATEGIES = (*DEFAULT_STRATEGIES, ChunkStrategy("char"), ChunkStrategy("char", seed=1))
 
 FAILS: dict[str, tuple[str, Calls]] = {
-    "deepseek/sglang-v4-self-closing-invoke": ("not read yet: an invoke that closes itself", []),
     "llama/l4-truncated-missing-close-bracket": (
         "wants no call of a list that was cut off, of which the first call is complete",
         [("get_weather", {"city": "San Francisco"})],

@@ -11,6 +11,8 @@ Raw text has no escapes, so a tag in it can be data. What follows it decides, ov
   where it begins a line, the end of the output follows. Only some models leave it out as a habit (`slips`):
   in the formats of the others the call is refused.
 - A second call with parameters in a value shows that the value was never closed: the call is refused.
+- What is nearly a tag, as `</paameter>`, is part of no value: a broken closing tag ends it if an argument or
+  the end of the call follows, and otherwise the call is refused (slip 21).
 
 Every other tag is data, and behind it only the value's own closing tag ends the value: where that is missing
 as well, the call is refused. A number or a boolean holds no tags: there the first one ends the value.
