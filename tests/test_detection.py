@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from localagent.detection import detect_dialect, find_dialect, guess_dialect, opens_reasoning, require_markers
+from localagent.detection import (
+    detect_dialect,
+    find_dialect,
+    guess_dialect,
+    guessing,
+    opens_reasoning,
+    require_markers,
+)
 from localagent.errors import DialectMismatch, UnknownDialect
 from localagent.prompt.probe import ARGUMENTS, NAME, probe_calls
 from parsers import DIALECTS, CallPart, StreamParser, collect
@@ -526,3 +533,12 @@ def test_an_output_without_calls_tells_nothing():
     for raw in ("", "Hello.", '<tool_call>\n{"name": "f", "argu'):
         with pytest.raises(UnknownDialect, match="no dialect reads calls"):
             guess_dialect(raw)
+
+
+def test_a_call_begins_at_the_marker_of_its_block():
+    """Whatever began before that, and reaches into it, may hold it."""
+    text = "Hi. <|tool_call_start|>[a(), b()]<|tool_call_end|> So: <|tool_call_start|>[c()]<|tool_call_end|>"
+    found = list(guessing._calls(guessing.explain(text, DIALECTS["lfm2"], None, None)))
+    first, second = text.index("<|tool_call_start|>"), text.rindex("<|tool_call_start|>")
+    assert [call.begin for call in found] == [first, first, second]
+    assert [text[call.start : call.end].rstrip(",] ") for call in found] == ["a()", "b()", "c()"]

@@ -135,11 +135,11 @@ def test_large_files_are_drawn_more_often(tree):
 
 
 def test_a_sample_is_the_seeds():
-    first = sample(ROOT, 7, 8, "parsers/grammars/")
-    assert [each.key for each in first] == [each.key for each in sample(ROOT, 7, 8, "parsers/grammars/")]
-    assert {each.key for each in first} != {each.key for each in sample(ROOT, 8, 8, "parsers/grammars/")}
+    first = sample(ROOT, 7, 8, "localagent/session/")
+    assert [each.key for each in first] == [each.key for each in sample(ROOT, 7, 8, "localagent/session/")]
+    assert {each.key for each in first} != {each.key for each in sample(ROOT, 8, 8, "localagent/session/")}
     assert len({(each.path, each.after) for each in first}) == 8
-    assert all(each.path.startswith("parsers/grammars/") for each in first)
+    assert all(each.path.startswith("localagent/session/") for each in first)
     assert all(each.before == (ROOT / each.path).read_text() for each in first)
 
 

@@ -6,9 +6,9 @@ block holds several calls, and some models write a JSON object of the arguments 
 White space between the tags means nothing; a value is raw text. Its closing tag ends it, unless it is only
 mentioned: behind a blank or a quote, with text behind it on its line. The next pair inside a value shows that
 the value was never closed, and so does the next block, unless the value's own closing tag comes before the
-next pair. Only some models leave that tag out as a habit (`PairShape.slips`): where the key of the next pair
-is declared and not given yet, or the turn ends behind the call, the value ends. Otherwise the call is refused,
-as it is where a tag in the value was taken for data.
+next pair. Only some models leave that tag out as a habit (`PairShape.slips`): there the value ends if the key
+of the next pair is declared and not given yet, or if the turn ends behind the call. Otherwise the call is
+refused, as it is where a tag in the value was taken for data.
 """
 
 from __future__ import annotations
@@ -169,6 +169,7 @@ class PairsCall(RawCall):
         declared tells the two apart. Raises Fault.
         """
         source, shape = self.source, self._shape
+        start = source.offset
         if (yield from source.either((self._span.open,))):
             key = (yield from source.run(_NAME)).strip()
             if key and (yield from source.ahead((shape.key_end,))):
@@ -182,6 +183,7 @@ class PairsCall(RawCall):
             ]
             if len(found) == 1:
                 return found[0]
+        source.rewind(start)
         raise Fault(Reason.NOT_A_CALL)
 
     def _named(self, name: str) -> str:
@@ -210,6 +212,8 @@ class PairsCall(RawCall):
         if not (yield from source.either(self._closes)):
             if not (yield from self._object_ends(True, "")):
                 raise Fault(Reason.SYNTAX)
+            if self._shape.slips and (yield from source.ahead((self._span.open,))):
+                raise Fault(Reason.UNCLOSED)  # Laguna begins a call, and then the same once more (slip 11)
             source.rewind(end)
 
     def _object_ends(self, inner: bool, opener: str) -> Generator[None, None, bool]:
@@ -440,7 +444,7 @@ def tool_call(otherwise: GrammarFactory) -> GrammarFactory:
 _GLM_ENDS = ("<|observation|>", "<|user|>", "<|endoftext|>")
 GLM45 = Dialect(
     name="glm45",
-    reasoning=Span("<think>", "</think>", after_close=("\n",)),
+    reasoning=Span("<think>", "</think>", before=("\n",), after_close=("\n",)),  # slip 19
     calls=Span("<tool_call>", "</tool_call>", before=("\n",)),
     ends=_GLM_ENDS,
     turn=MarkedTurn,

@@ -12,7 +12,7 @@ from parsers.literals.values import LiteralReader
 
 
 class LiteralCall:
-    """A writer, a reader of literals, and what may follow one of them. Subclasses read the call around them."""
+    """A writer, and a reader of literals. Subclasses read the call, and say what may follow an argument."""
 
     reader: type[LiteralReader] = LiteralReader
     by_schema = True

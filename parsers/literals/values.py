@@ -419,7 +419,7 @@ class LiteralReader:
     # -- what fits after a closing quote ---------------------------------------------------------------
 
     def fits_at_once(self) -> bool | None:
-        """Whether what is in sight shows without any doubt what `fits_after` says; None while more may show it."""
+        """What `fits_after` says, if what is in sight shows it without any doubt; None while more may."""
         if not self.frames:
             return False
         frame, source = self.frames[-1], self.source
@@ -439,6 +439,8 @@ class LiteralReader:
         char = self.source.ready() or (yield from self.source.space())
         if not char:
             return True  # the output ends here: nothing can contradict
+        if self.json_only and self.frames and self.frames[-1].expects_key and self.frames[-1].keys:
+            return True  # no key of JSON has an unescaped quote in it: `"a": 1, "b"x 2` has lost its colon
         if not inner and (char in QUOTES or char in PREFIX_LETTERS):
             start = self.source.offset
             if (yield from self._adjacent()):
@@ -490,7 +492,7 @@ class LiteralReader:
         """Whether what comes next looks like structure that a broken character keeps from fitting (slip 25).
 
         Then the quote just read was most likely meant to close its string, and to read on would swallow that
-        structure. Looks ahead to the next quote at most; the caller goes back.
+        structure. Looks ahead to the next quote, or to a name behind that; the caller goes back.
         """
         source = self.source
         for frame in reversed(self.frames):
@@ -506,15 +508,16 @@ class LiteralReader:
             return (yield from source.char()) != char
         if char == ")":
             return (yield from self._is_torn_call())
-        source.pos += 1
+        source.pos += len(char)
         if char == ",":
             if (yield from source.space()) in (",", "\\", *QUOTES):
                 return True  # `a="x",, b=1`, `a="x", "b=1`
             name = yield from source.run(NAME)
             if name and (yield from source.char()) in QUOTES:
-                return True  # `a="x", b"y"`: the equals sign is lost
+                return name not in PREFIXES  # `a="x", unit"y"`: the equals sign is lost
         else:  # `a="x" b=1`: the comma is lost, or `char` stands in its place
             source.pos -= char.isalnum()
+            yield from source.space()
             name = yield from source.run(NAME)
         end = source.offset
         char = yield from source.space()
@@ -522,7 +525,7 @@ class LiteralReader:
             yield from source.run(NAME)  # `a="x"n b=1`
             char = yield from source.space()
         elif char not in ("", *self.assigns, *QUOTES) and source.offset == end:
-            source.pos += 1  # `a="x", n}me=1`, `a="x", b>"y"`, `a="x", b1, c=2`
+            source.pos += 1  # `a="x", n}me=1`, `a="x", unit>"y"`, `a="x", b1, c=2`
             yield from source.space()
             rest = yield from source.run(NAME)
             if name and not rest and (yield from source.char()) in QUOTES:
@@ -537,6 +540,7 @@ class LiteralReader:
         """The same where `)` comes next: `f(a="x")k g(b=1)`, `f(a="x"), n}me(b=1)`, `f(a="x") b=1)`."""
         source = self.source
         yield from source.run(_BETWEEN_CALLS)
+        source.pos += (yield from source.char()) in QUOTES  # in place of the blank or of a letter
         name = yield from source.run(NAME)
         char = yield from source.char()
         if char not in ("", "(", *self.assigns, *QUOTES) and (len(name) == 1 or not char.isspace()):

@@ -9,8 +9,14 @@ from time import monotonic, sleep
 
 import pytest
 
+from localagent.agent import HandedOver, ToolEnded, ToolStarted, TurnStarted
 from localagent.agent.concurrency import AHEAD, Cancel, Cancelled, Coroutines, Stepper, in_thread
+from localagent.agent.events import is_piece
+from localagent.hosts.protocol import Prefilled
+from localagent.messages import ToolCallPart
+from parsers import ArgumentEnd, ArgumentsDelta, CallEnd, CallStart, Markup, Reasoning, Text
 
+CALL = ToolCallPart(id="c", name="f")
 SOON = 20.0  # seconds that nothing here takes
 
 
@@ -203,6 +209,19 @@ def test_nothing_happens_until_it_is_asked_for():
 
     follow((steps(), main))
     assert done == ["begun", 0], "what was left behind does not go on"
+
+
+@pytest.mark.parametrize(
+    ("event", "piece"),
+    [
+        (Text("a", 0, 1), True), (Reasoning("a", 0, 1), True), (Markup(0, 1), True), (Prefilled(1, 2, 0), True),
+        (CallStart(0, "f", 0, 1), True), (ArgumentsDelta(0, "{", 0, 1), True), (ArgumentEnd(0, "a", 1, 0, 1), True),
+        (CallEnd(0, "f", {}, False, 0, 1), False), (TurnStarted(0), False), (HandedOver("a", "b"), False),
+        (ToolStarted(CALL), False), (ToolEnded(CALL, CALL.result("x")), False),
+    ],
+)  # fmt: skip
+def test_a_piece_is_what_nothing_is_done_about_yet(event, piece):
+    assert is_piece(event) is piece
 
 
 def test_pieces_may_be_ahead_up_to_a_number():

@@ -331,3 +331,32 @@ def check_a_call_counts_only_when_it_is_complete(dialect: str, calls: list[Call]
     for event in events:
         if isinstance(event, Text) and not unmarked(dialect):
             assert any(pattern.startswith(event.text) for pattern in with_spaces(dialect))
+
+
+BARE = [name for name in DIALECTS if DIALECTS[name].bare is not None and name != "llama3-json"]
+"""The dialects in which calls without markers count if they are all that a turn says.
+
+Llama's may also begin with calls of tools that nobody declares.
+"""
+
+
+@pytest.mark.law("prompt")
+@pytest.mark.parametrize("dialect", BARE)
+def test_a_bare_call_streams_and_text_is_held_only_while_it_may_be_one(dialect):
+    declared = declaring([("look_up", {"word": "x"})])
+    parser = StreamParser(DIALECTS[dialect], declared)
+    assert parser.feed('```json\n{"name": "look_up"') == []
+    start, *_ = [event for event in parser.feed(', "arguments": {"word": "') if isinstance(event, CallStart)]
+    assert start.name == "look_up"
+    assert [event.json for event in parser.feed("x") if isinstance(event, ArgumentsDelta)] == ["x"]
+    for raw in (
+        '{"name": "look_it',
+        '{"name": "look_up", "of":',
+        "{1",
+        '{"k":',
+        "```json\nx",
+        "[Call m",
+        "\n\nNo",
+    ):
+        parser = StreamParser(DIALECTS[dialect], declared)
+        assert joined(parser.feed(raw), Text) == raw, raw
