@@ -6,7 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from parsers.dialect import Dialect
-from parsers.formats import gemma, harmony, inkling, kimi_k3, minimax_m3, muse, named, pairs, token_pairs
+from parsers.formats import (
+    gemma,
+    harmony,
+    inkling,
+    kimi_k3,
+    minimax_m3,
+    muse,
+    named,
+    pairs,
+    step3,
+    token_pairs,
+)
 from parsers.formats.lists import table as lists
 from parsers.formats.objects import table as objects
 from parsers.formats.objects.unmarked import BareCalls
@@ -31,6 +42,7 @@ DIALECTS: Mapping[str, Dialect] = {
         minimax_m3,
         muse,
         inkling,
+        step3,
     )
     for dialect in family.ALL
 }
