@@ -253,6 +253,14 @@ TEMPLATES = {
         "<mm:think>{{ m.reasoning_content }}</mm:think>",
         "[e~[",
     ),
+    "inkling": template(
+        each(
+            "<|message_model|>{{ f.name }}<|content_invoke_tool_json|>"
+            '{"args": {{ f.arguments | tojson }}, "name": "{{ f.name }}"}<|end_message|>'
+        ),
+        "<|message_model|><|content_thinking|>{{ m.reasoning_content }}<|end_message|>",
+        "<|content_model_end_sampling|>",
+    ),
     "muse": template(
         each(
             "<|start|>assistant to={{ f.name }}<|message|><atem:function_calls>\n"
@@ -382,6 +390,7 @@ def test_what_a_template_mentions_counts_where_it_writes_no_calls():
     [
         ("muse", "<|start|> <|message|> <|eom|> <|eot|> <|end_of_text|>"),
         ("harmony", "<|start|> <|message|> <|channel|> <|constrain|> <|end|> <|return|> <|call|>"),
+        ("inkling", "<|message_model|> <|content_invoke_tool_json|> <|end_message|>"),
         ("minimax-m3", "]<]minimax[>[ [e~["),
         ("hy3", "<tool_calls:opensource> </tool_calls:opensource> <tool_call:opensource> <think:opensource>"),
         ("longcat", "<longcat_tool_call> </longcat_tool_call> </longcat_s>"),
