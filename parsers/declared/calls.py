@@ -59,7 +59,6 @@ def _end(context: Context, field: Field) -> Reading:
         emit.markup(source.offset)
 
 
-
 def _read_objects(context: Context, field: Field, shape: ObjectCalls, opening: Found) -> Reading:
     """Read the objects and what closes the field, which may be one of several tokens."""
     dialect, close = context.dialect, field.close
