@@ -13,7 +13,7 @@ from parsers.collect import CallPart, collect
 from parsers.declared.shapes import ObjectArguments
 from parsers.declared.template import Field, Template, read_template
 from parsers.declared.turn import DeclaredTurn, plan_of
-from parsers.declared.written import renderer, sample
+from parsers.declared.written import can_be_written, renderer
 from parsers.dialect import Dialect, InvalidDialect
 from parsers.engine.spans import NOWHERE, Span
 from parsers.engine.stream import StreamParser
@@ -69,14 +69,9 @@ def _dialect(template: Template, special: frozenset[str] | None, end: str) -> Di
         else [m for m, token in tokens.items() if not CONTROL.search(token)]
     )
     made = replace(made, cores=cores, shown=tuple(ordinary))
-    if calls is None:
+    if calls is None or not can_be_written(calls):
         return made
-    written = replace(made, renderers={"declared": renderer(calls, partial(_reads, made))})
-    try:
-        written.render([sample(calls)])
-    except ValueError:  # it can be read all the same
-        return made
-    return written
+    return replace(made, renderers={NAME: renderer(calls, partial(_reads, made))})
 
 
 def _span(field: Field) -> Span:

@@ -128,7 +128,7 @@ class DeclaredTurn:
                 case Field() as field:
                     _account(emit, found.end)
                     current = field
-                case action if (yield from self._is_cut_off(found)):
+                case _ if (yield from self._is_cut_off(found)):
                     break
                 case None:
                     _account(emit, found.end)

@@ -39,17 +39,13 @@ def renderer(field: Field, reads: Reads) -> Render:
     return render
 
 
-def sample(field: Field) -> tuple[str, dict[str, Any]]:
-    """A call that has a place in the field, if any has."""
-    shape = field.shape
-    assert shape is not None
-    name = (shape.name.constant if shape.name is not None else "") or "look_up"
-    if isinstance(shape, FixedArguments):
-        values = {"int": 3, "float": 1.5, "bool": True}
-        content = {shape.content: values.get(shape.value.parser, "Paris")}
-        return name, {**shape.constants, **dict.fromkeys(shape.groups, "Paris"), **content}
-    value = getattr(shape, "value", Value())
-    return name, {"city": {"int": 3, "float": 1.5, "bool": True}.get(value.parser, "Paris")}
+def can_be_written(field: Field) -> bool:
+    """Whether the patterns of the field say what to write."""
+    groups = {} if field.open is None else dict.fromkeys(field.open.groups, "x")
+    texts = [anchor.written(groups) for anchor in (field.open, field.close) if anchor is not None]
+    if isinstance(field.shape, TagArguments):
+        texts += [field.shape.head.written({"key": "x"}), field.shape.tail.written({})]
+    return None not in texts
 
 
 def _write(field: Field, markers: tuple[str, ...], calls: list[tuple[str, Mapping[str, Any]]]) -> str:
@@ -120,8 +116,8 @@ def _framed(field: Field, groups: Mapping[str, str], body: str, *, closing: bool
     assert field.open is not None
     opened = field.open.written(groups)
     closed = "" if field.close is None else field.close.written({})
-    if opened is None or closed is None:
-        raise ValueError("the format that the model declares cannot be written: its patterns do not say how")
+    assert opened is not None
+    assert closed is not None
     tags = [f"</{name}>" for name in reversed(OPENED_TAG.findall(opened))] if closing else []
     return f"{opened}{body}{''.join(tag for tag in tags if tag not in closed)}{closed}"
 

@@ -99,7 +99,7 @@ def _any_of(expressions: tuple[str, ...]) -> re.Pattern[str]:
 
 
 class _Run:
-    """One search for several patterns. `ended`: the output is, and no thread can go on. `cut`: one would have."""
+    """One search for several patterns. `ended`: the output is, so that no thread can go on; `cut`: one would."""
 
     def __init__(
         self,

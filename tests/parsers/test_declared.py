@@ -131,3 +131,309 @@ def test_calls_keep_the_laws(dialect, data):
 @given(words=st.text(st.characters(categories=["L", "Nd"]), min_size=1, max_size=20))
 def test_string_arguments_stream_as_they_arrive(dialect, words):
     test_laws.test_string_arguments_stream_as_they_arrive.hypothesis.inner_test(dialect, words)
+
+
+# -- values --------------------------------------------------------------------------------------------
+
+
+def argument(value_parser: dict[str, Any] | None, **told: Any) -> dict[str, Any]:
+    """A declaration of calls with one tag for each argument."""
+    args = {"tag_pattern": r"<(?P<key>\w+)>(?P<value>.*?)</arg>", **told}
+    if value_parser is not None:
+        args["value_parser"] = value_parser
+    calls = {"open": "[CALL]", "close": "[END]", "content": "xml-inline", "content_args": args}
+    return template(tool_calls={**calls, "transform": called("f", "{content}")})
+
+
+def tools(kind: object) -> list[dict[str, Any]]:
+    return [{"function": {"name": "f", "parameters": {"properties": {"a": {"type": kind}}}}}]
+
+
+MAYBE_JSON = {"name": "json", "args": {"allow_non_json": True}}
+
+
+@pytest.mark.parametrize(
+    ("parser", "text", "kind", "value"),
+    [
+        (None, " 3 ", None, " 3 "),
+        (None, "3", "integer", 3),
+        (None, "True", "boolean", True),
+        (None, "x", "integer", "x"),
+        (None, "3", ["integer", "null"], 3),
+        (None, "<|q|>", None, "<|q|>"),
+        ({"name": "text"}, " a b ", None, "a b"),
+        ({"name": "text"}, " a b ", "string", "a b"),
+        ({"name": "text", "args": {"strip": False}}, " a ", None, " a "),
+        ({}, " a ", None, "a"),
+        ({"name": "int"}, " +07 ", None, 7),
+        ({"name": "int"}, "7.5", None, "not_a_literal"),
+        ({"name": "int"}, "9" * 5000, None, "too_large"),
+        ({"name": "float"}, "1.50", None, 1.5),
+        ({"name": "float"}, "7", None, 7.0),
+        ({"name": "float"}, "inf", None, "not_finite"),
+        ({"name": "float"}, "x", None, "not_a_literal"),
+        ({"name": "bool"}, " TRUE ", None, True),
+        ({"name": "bool"}, "0", None, False),
+        ({"name": "bool"}, "maybe", None, "not_a_literal"),  # transformers takes it for false
+        ({"name": "json"}, '{"k": [1.5, null]}', None, {"k": [1.5, None]}),
+        ({"name": "json"}, '"3"', "string", "3"),
+        ({"name": "json"}, "Paris", None, "not_a_literal"),
+        ({"name": "json"}, "NaN", None, "not_finite"),
+        ({"name": "json"}, "[" * 300 + "]" * 300, None, "too_deep"),
+        (MAYBE_JSON, "[1, 2]", None, [1, 2]),
+        (MAYBE_JSON, "Paris", None, "Paris"),
+        (MAYBE_JSON, "True", None, "True"),
+        (MAYBE_JSON, "True", "boolean", True),
+        (MAYBE_JSON, "007", "integer", 7),
+        (MAYBE_JSON, "007", None, "007"),
+        (MAYBE_JSON, "NaN", None, "NaN"),
+        (MAYBE_JSON, '"7"', None, "7"),
+        (MAYBE_JSON, '"7"', "string", "7"),
+        (MAYBE_JSON, '"7"', "integer", 7),
+        (MAYBE_JSON, "1.50", "string", "1.50"),  # transformers makes it a number
+        (MAYBE_JSON, "3.0", "integer", 3),
+        (MAYBE_JSON, "[" * 5_000 + "]" * 5_000, None, "too_deep"),
+        (MAYBE_JSON, "\ud83d", None, "\ufffd"),
+        (None, "\ud83d\ude00\ud83d", None, "\U0001f600\ufffd"),
+    ],
+)
+def test_a_value_has_the_type_that_its_parser_and_the_tool_give_it(parser, text, kind, value):
+    made = dialect(argument(parser))
+    raw = f"[CALL]<a>{text}</arg>[END]"
+    declared = None if kind is None else tools(kind)
+    ways = []
+    for pieces in (whole(raw), characters(raw)):
+        stream = StreamParser(made, declared)
+        ways.append([event for piece, _ in pieces for event in stream.feed(piece)] + stream.close())
+        check_run(raw, ways[-1])
+    assert exact(ways[0]) == exact(ways[1])
+    found = outcome(ways[0])
+    refused = isinstance(value, str) and "_" in value
+    assert found["malformed"] == ([value] if refused else [])
+    assert json.dumps(found["calls"]) == json.dumps([] if refused else [["f", {"a": value}]])
+
+
+def test_a_key_that_comes_again_makes_a_list_if_the_template_says_so():
+    raw = "[CALL]<a>1</arg><b>x</arg><a>2</arg>[END]"
+    for merge, expected in ((True, {"a": [1, 2], "b": "x"}), (False, {"a": 2, "b": "x"})):
+        stream = StreamParser(dialect(argument(MAYBE_JSON, merge_duplicates=merge)))
+        assert calls_of([*stream.feed(raw), *stream.close()]) == [("f", expected)]
+    stream = StreamParser(dialect(argument(None, merge_duplicates=True)))
+    assert outcome([*stream.feed("[CALL]<a>1[END]"), *stream.close()])["malformed"] == ["unclosed_string"]
+
+
+def test_what_a_value_may_hold_is_as_the_tag_says():
+    """`[^<]+` ends a value at any tag, and there must be something in it."""
+    args = {"tag_pattern": r"<(?P<key>\w+)=(?P<value>[^<>]+)>"}
+    fields = {"open": "[CALL]", "close": "[END]", "content": "xml-inline", "content_args": args}
+    made = dialect(template(tool_calls={**fields, "transform": called("f", "{content}")}))
+    for text, expected in (("<a=1 2>", [["f", {"a": "1 2"}]]), ("<a=>", []), ("<a=<b>>", []), ("<a=1", [])):
+        stream = StreamParser(made)
+        assert outcome([*stream.feed(f"[CALL]{text}[END]"), *stream.close()])["calls"] == expected
+
+
+def test_lines_have_the_ends_that_the_template_gives_them():
+    args = {"line_sep": ";", "kv_sep": "=>", "strip": False, "value_parser": {"name": "int", "args": {}}}
+    fields = {"open": "[CALL]", "close": "[END]", "content": "kv-lines", "content_args": args}
+    made = dialect(template(tool_calls={**fields, "transform": called("f", "{content}")}))
+    stream = StreamParser(made)
+    assert calls_of([*stream.feed("[CALL]a=> 7 ; b=>8;[END]"), *stream.close()]) == [("f", {"a": 7, " b": 8})]
+    assert made.render([("f", {"a": 7})]) == "[CALL]a=>7[END]"
+
+
+def test_the_groups_of_the_opening_can_be_arguments():
+    transform = called("edit", {"path": "{path}", "line": "{line}", "text": "{content}"})
+    fields = {
+        "open_pattern": r"<edit (?P<path>\S+):(?P<line>\d+)>\n",
+        "close": "</edit>",
+        "transform": transform,
+    }
+    made = dialect(template(tool_calls=fields))
+    declared = [{"function": {"name": "edit", "parameters": {"properties": {"line": {"type": "integer"}}}}}]
+    stream = StreamParser(made, declared)
+    raw = "<edit src/a.py:12>\nx = 1\n</edit>"
+    expected = [("edit", {"path": "src/a.py", "line": 12, "text": "x = 1"})]
+    assert calls_of([*stream.feed(raw), *stream.close()]) == expected
+    assert made.render(expected) == "<edit src/a.py:12>\nx = 1</edit>"
+
+
+# -- writing -------------------------------------------------------------------------------------------
+
+
+def test_what_a_format_cannot_hold_is_not_written():
+    for name, call in (
+        ("lines", ("f", {"a": "1\n2"})),
+        ("lines", ("f", {"a:b": "1"})),
+        ("tags", ("f", {"a": " 1"})),
+        ("tags", ("f", {"a": "</parameter>"})),
+        ("tags", ("f", {"a": "</tool_call>"})),
+        ("messages", ("a-b", {})),
+        ("code", ("f", {})),
+        ("code", ("python", {"code": 3})),
+        ("bare keys", ("f", {"a": '<|"|>'})),
+        ("objects", ("no name", {})),
+    ):
+        with pytest.raises(ValueError, match=r"cannot|is no"):
+            DIALECTS[name].render([call])
+    with pytest.raises(ValueError, match="no more than one call"):
+        DIALECTS["code"].render([("python", {})] * 2)
+
+
+def test_a_pattern_that_does_not_say_what_to_write_can_be_read_all_the_same():
+    fields = {"open_pattern": r"<call \w+>", "close": "</call>", "content": "json", "transform": WHOLE}
+    made = dialect(template(tool_calls=fields))
+    stream = StreamParser(made)
+    assert calls_of(stream.feed('<call 1a>{"name": "f", "arguments": {}}</call>')) == [("f", {})]
+    with pytest.raises(ValueError, match="has no tool calls"):
+        made.render([("f", {})])
+
+
+# -- the configuration ---------------------------------------------------------------------------------
+
+
+def test_the_tokens_of_the_vocabulary_are_told_apart_from_text():
+    """`</s>` ends a turn though no field says so; what no special token is may be spelled in ordinary ones."""
+    tokens = {
+        "1": {"content": "<tool_call>", "special": True},
+        "2": {"content": "<think>", "special": False},
+        "3": 4,
+    }
+    made = dialect(DECLARATIONS["objects"], eos_token={"content": "</s>"}, added_tokens_decoder=tokens)
+    assert made.ends == ("<|im_end|>", "<|endoftext|>", "</s>")
+    assert "<tool_call>" not in made.shown
+    assert "<think>" in made.shown
+    stream = StreamParser(made)
+    events = stream.feed("<think>a</think><tool_call>b</s>", special=False) + stream.close()
+    assert outcome(events) == {"reasoning": "a", "content": "<tool_call>b", "calls": [], "malformed": []}
+
+
+def test_a_configuration_without_a_declaration_has_no_dialect():
+    assert declared_dialect({}) is None
+    assert declared_dialect({"response_template": None, "response_schema": None}) is None
+
+
+CALLS = {"open": "<c>", "close": "</c>", "content": "json", "transform": WHOLE}
+XML = {"content": "xml-inline", "transform": called("f", "{content}")}
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (3, "response_template: must be an object"),
+        ({**template(content={}), "version": 2}, "version: 2 is not known here"),
+        ({**template(content={}), "x": 2}, "response_template.x: no such key: there are version, "),
+        ({**template(content={}), "defaults": 2}, "defaults: must be an object"),
+        ({**template(content={}), "start_anchor_pattern": "a"}, "start_anchor: stands beside start_anchor_pattern"),
+        ({"fields": {"content": {}}}, "start_anchor: missing: name the text"),
+        ({"start_anchor": "a"}, "fields: missing"),
+        (template(), "fields: empty: name a field"),
+        (template(content={}, thinking={}), "content and thinking have no open: only one can do without"),
+        (
+            template(reasoning={"open": "a"}, thinking={"open": "b"}),
+            "reasoning and thinking hold the same: keep one of them",
+        ),
+        (template(citation={}), "fields.citation: a message has no place for it: there are content, "),
+        (template(content=3), "fields.content: must be an object"),
+        (template(content={"strip": True}), "fields.content.strip: no such key: there are open, "),
+        (template(content={"content": "yaml"}), "fields.content.content: no parser 'yaml': there are text, "),
+        (template(content={"content": ["text"]}), "fields.content.content: no parser"),
+        (template(content={"content": "int"}), "fields.content: holds text"),
+        (template(content={"transform": {}}), "fields.content: holds text"),
+        (template(content={"content_args": {"trim": True}}), "fields.content.content_args.trim: no such key"),
+        (template(content={"content_args": {"strip": 1}}), "content_args.strip: must be true or false"),
+        (template(content={"repeats": 1}), "fields.content.repeats: must be true or false"),
+        (template(content={"join": ""}), "fields.content.join: must be a text, and needs repeats"),
+        (template(content={"open": ""}), "fields.content.open: must be a text, and not empty"),
+        (template(content={"open": []}), "fields.content.open: empty: name a text"),
+        (template(content={"open": ["a", 3]}), "fields.content.open: must be a text"),
+        (template(content={"open": "a", "open_pattern": "b"}), "open: stands beside open_pattern: keep one"),
+        (template(content={"close_pattern": "("}), "fields.content.close_pattern: no regular expression"),
+        (template(content={"close_pattern": r"\s*"}), "close_pattern: matches where there is nothing"),
+        (template(content={"close_pattern": "(?=x)"}), "close_pattern: '(?=' cannot be matched as text arrives"),
+        (template(content={"close_pattern": "x{3000}"}), "close_pattern: too long"),
+        (template(content={"open_pattern": "(?P<n>a)"}), "transform: missing: nothing else can use the group 'n'"),
+        (template(content={"close_pattern": "(?P<n>a)"}), "the group 'n' comes too late"),
+        (template(tool_calls={**CALLS, "open": None}), "fields.tool_calls.open: missing: name the text"),
+        (template(tool_calls={**CALLS, "open": "\n"}), "fields.tool_calls.open: needs a text that is more than"),
+        (template(tool_calls={**CALLS, "close_pattern": "</c>|x</d>"}) , "close: stands beside"),
+        (
+            template(tool_calls={"open": "<c>", "close_pattern": "</d></c>", "content": "json"}),
+            "close_pattern: must be one text",
+        ),
+        (template(tool_calls={"open": "<c>", "content": "text"}), "transform: missing: it says where a call has"),
+        (template(tool_calls={**CALLS, "transform": "{content.x"}), "transform: must say where function.name"),
+        (template(tool_calls={**CALLS, "transform": "a {content}"}), "mixes a placeholder with text"),
+        (template(tool_calls={**CALLS, "transform": {"function": "{call}"}}), "there is no 'call' to refer to"),
+        (template(tool_calls={**CALLS, "transform": {"name": "f"}}), "must say where function.name and"),
+        (template(tool_calls={**CALLS, "transform": called("", "{content}")}), "function.name: must be a text"),
+        (
+            template(tool_calls={**CALLS, "transform": called("{content.a}", "{content.b.c}")}),
+            "name and arguments must be two members of one object",
+        ),
+        (
+            template(tool_calls={**CALLS, "transform_each": True, "transform": called("f", "{a}")}),
+            "must both stand in the content",
+        ),
+        (template(tool_calls={**CALLS, "content": "text"}), "content: text holds no names of calls: use json"),
+        (
+            template(tool_calls={**CALLS, "content": "text", "transform": called("f", "{content}")}),
+            "text makes no arguments: use json, xml-inline or kv-lines",
+        ),
+        (template(tool_calls={**CALLS, "transform": called("f", "{x}")}), "must be '{content}' or a part of it"),
+        (
+            template(tool_calls={"open": "a", "close": "b", **XML, "transform": called("f", "{content.x}")}),
+            "xml-inline has no parts",
+        ),
+        (
+            template(tool_calls={**CALLS, "open": None, "open_pattern": "<(?P<n>a)>", "transform": called("{n.x}", "{content}")}),
+            "the group 'n' has no parts",
+        ),
+        (
+            template(tool_calls={**CALLS, "transform": called("f", {"a": 1})}),
+            "exactly one argument must be '{content}'",
+        ),
+        (
+            template(tool_calls={**CALLS, "transform": called("f", {"a": ["{content}"]})}),
+            "the argument 'a' refers to what is not there",
+        ),
+        (template(tool_calls={**CALLS, "transform": called("f", [])}), "an object in which '{content}' is one value"),
+        (
+            template(tool_calls={**CALLS, "content_args": {"unquoted_keys": True}}),
+            "content_args.unquoted_keys: can only be where",
+        ),
+        (
+            template(tool_calls={**CALLS, "transform": NAMED | called("f", "{content}"), "content_args": {"string_delims": [["a", "b"]]}}),
+            "string_delims: must be one pair of equal texts",
+        ),
+        (
+            template(tool_calls={**CALLS, "transform": called("f", "{content}"), "content_args": {"string_delims": [["'", "'"]]}}),
+            "string_delims: must be a token such as",
+        ),
+        (template(tool_calls={"open": "a", **XML, "content_args": {"tag_pattern": TAG}}), "close: missing: a call that"),
+        (argument(None, tag_pattern=None), "tag_pattern: missing"),
+        (argument(None, tag_pattern="<(?P<key>a)>"), "must have the groups 'key' and 'value'"),
+        (argument(None, tag_pattern="<(?P<value>a)(?P<key>b)>"), "must have the groups 'key' and 'value'"),
+        (argument(None, tag_pattern="<(?P<key>a)=(?P<value>b)>"), "the value must be '.*?'"),
+        (argument(None, tag_pattern="<(?P<key>a)=(?P<value>.*)>"), "the value takes all that follows"),
+        (argument(None, tag_pattern="<(?P<key>a)=(?P<value>.*?)"), "a text must stand before and after the value"),
+        (argument({"name": "yaml"}), "value_parser.name: 'yaml' is none of text, "),
+        (argument({"name": "int", "x": 1}), "value_parser.x: no such key"),
+        (argument({"name": "json", "args": {"unquoted_keys": True}}), "value_parser.args.unquoted_keys: can only"),
+        (
+            template(tool_calls={"open": "a", "close": "b", "content": "kv-lines", "content_args": {"kv_sep": ""}, "transform": called("f", "{content}")}),
+            "content_args.kv_sep: must be a text, and not empty",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_expressed_is_refused_in_one_line(value, says):
+    with pytest.raises(InvalidDialect) as caught:
+        declared_dialect({"response_template": value}, "here.json")
+    line = str(caught.value)
+    assert line.startswith("here.json: ")
+    assert says in line
+    assert "\n" not in line
+
+
+def test_the_older_form_is_named():
+    with pytest.raises(InvalidDialect, match=r"here\.json: response_schema: the older form"):
+        declared_dialect({"response_schema": {"x-regex": "."}}, "here.json")
