@@ -58,7 +58,6 @@ STRATEGIES = (*DEFAULT_STRATEGIES, ChunkStrategy("char"), ChunkStrategy("char", 
 
 FAILS: dict[str, tuple[str, Calls]] = {
     "deepseek/sglang-v4-self-closing-invoke": ("not read yet: an invoke that closes itself", []),
-    "glm/glm47-missing-last-close-arg-value": ("not read yet: a value that the end of the call bounds", []),
     "llama/l4-truncated-missing-close-bracket": (
         "wants no call of a list that was cut off, of which the first call is complete",
         [("get_weather", {"city": "San Francisco"})],

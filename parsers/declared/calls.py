@@ -45,13 +45,17 @@ def _end(context: Context, field: Field) -> Reading:
     if field.close is None:
         return
     start = source.offset
-    found = yield from Patterns(source, (field.close,)).here()
+    close = Patterns(source, (field.close,))
+    found = yield from close.here()
     if found is None and (yield from source.space()):
-        found = yield from Patterns(source, (field.close,)).here()
-    if found is None and (yield from source.char()):
+        found = yield from close.here()
+    if found is None and (yield from source.char()) and not (yield from close.cut_off()):
         source.rewind(start)
         emit.malformed("", Reason.MISSING_END, start)
-    elif source.offset > emit.end:
+        return
+    if found is None:
+        source.pos = len(source.text)
+    if source.offset > emit.end:
         emit.markup(source.offset)
 
 

@@ -7,7 +7,7 @@ that a model wrote is lost. Content that has a field of its own is read alike, s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from parsers.declared.calls import read_calls
@@ -32,6 +32,7 @@ class Plan:
 
     outer: Field
     reasoning: Field | None
+    calls: Field | None
     outside: tuple[tuple[Pattern, Action], ...]
     in_content: tuple[tuple[Pattern, Action], ...]
     in_reasoning: tuple[Pattern, ...]
@@ -60,6 +61,7 @@ def plan_of(template: Template, ends: tuple[str, ...]) -> Plan:
     return Plan(
         outer,
         reasoning,
+        template.of_kind("calls"),
         outside=(*opens, *others),
         in_content=(*closing, *prompt, *others),
         in_reasoning=(*ended, *drafts),
@@ -126,6 +128,8 @@ class DeclaredTurn:
                 case Field() as field:
                     _account(emit, found.end)
                     current = field
+                case action if (yield from self._is_cut_off(found)):
+                    break
                 case None:
                     _account(emit, found.end)
                 case Reason() as reason:
@@ -144,8 +148,30 @@ class DeclaredTurn:
         _account(self._emit, start)
         source.keep_from(start)
         source.retain(start)
-        yield from read_calls(self._context, field, opening._replace(start=start))
+        source.pos += opening.end - start
+        if (yield from source.char()):
+            source.rewind(start)
+            yield from read_calls(self._context, field, opening._replace(start=start))
+        else:  # the name in it may have been cut off, too
+            self._emit.malformed(source.since(start), Reason.TRUNCATED, source.offset)
         source.release()
+
+    def _is_cut_off(self, token: Found) -> Generator[None, None, bool]:
+        """Whether the output ends in what opens a field of calls; then that is kept."""
+        source, calls = self._source, self._plan.calls
+        if calls is None or calls.open is None:
+            return False
+        source.rewind(token.start)
+        source.retain(token.start)
+        cut_off = yield from Patterns(source, (calls.open,)).cut_off()
+        source.release()
+        if cut_off:
+            source.pos = len(source.text)
+            _account(self._emit, token.start)
+            self._emit.malformed(source.since(token.start), Reason.TRUNCATED, source.offset)
+        else:
+            source.rewind(token.end)
+        return cut_off
 
     def _reasoning(self, field: Field) -> Reading:
         """Read reasoning and what closes it. Calls in it are drafts, unless it never closes."""

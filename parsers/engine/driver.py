@@ -78,6 +78,37 @@ class Block:
         yield
 
 
+class CallBlock(Block):
+    """One call between the markers of the block; the closing marker is the call's own end."""
+
+    def call(self) -> Call:
+        """A reader for the call, from behind the opening marker to behind the closing one."""
+        raise NotImplementedError
+
+    def read(self) -> Reading:
+        """Read the block; `source.pos` is behind it afterwards."""
+        source = self.source
+        source.keep_from(self.start)
+        source.pos += len((yield from source.marker()))
+        self.emit.markup(source.offset)
+        yield from self.read_call(self.call(), self.start)
+        source.keep_from(None)
+
+    def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
+        """Pass over the rest of what is no call."""
+        source, ends = self.source, self.context.dialect.ends
+        found = ""
+        while not found and (yield from source.char()):
+            found = yield from source.marker((self.span.close, self.span.open, *ends))
+            if not found:
+                source.pos += 1
+                yield from source.run(source.unmarked)
+        if found == self.span.close:
+            source.pos += len(found)
+            return fault.reason
+        return Reason.TRUNCATED if not found or found in ends else Reason.UNCLOSED
+
+
 _PREMATURE = (Reason.SYNTAX, Reason.NOT_A_CALL, Reason.MISSING_VALUE, Reason.POSITIONAL_ARGUMENT)
 """What is said of such a fault only holds if the call goes on after it."""
 

@@ -101,7 +101,7 @@ class Source:
     # -- looking at what is next ----------------------------------------------------------------------
 
     def ready(self) -> str:
-        """The next character if it has arrived and at most one blank stands in front of it, which is skipped; else "".
+        """The next character if it has arrived with at most one blank in front, which is skipped; else "".
 
         `source.ready() or (yield from source.space())` is `space` without a generator in the usual case.
         """

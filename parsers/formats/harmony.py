@@ -152,15 +152,17 @@ class HarmonyTurn(MarkedTurn):
         """Read up to the marker that ends or breaks off the header, or to the end of the output."""
         source = self._source
         stretches: list[tuple[str, str]] = []
+        called, channel = False, ""
         marker = yield from source.marker((START, CHANNEL))
         while marker or not stretches:
             begin = source.offset
             source.pos += len(marker)
             text = yield from self._words()
-            header = Header.of(stretches)
-            if marker == CHANNEL and header.recipients and not text.startswith(header.channel):
+            if marker == CHANNEL and called and not text.startswith(channel):
                 source.rewind(begin)  # a second channel: the call was cut off here, the next message begins
                 break
+            stretch = Header.of([(marker or START, text)])
+            called, channel = called or stretch.recipients != (), channel or stretch.channel
             stretches.append((marker or START, text))
             marker = yield from source.marker((CHANNEL, CONSTRAIN))
         return Header.of(stretches)

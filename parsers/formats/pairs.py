@@ -6,9 +6,9 @@ block holds several calls, and some models write a JSON object of the arguments 
 White space between the tags means nothing; a value is raw text. Its closing tag ends it, unless it is only
 mentioned: behind a blank or a quote, with text behind it on its line. The next pair inside a value shows that
 the value was never closed, and so does the next block, unless the value's own closing tag comes before the
-next pair. Only some models leave that tag out as a habit (`PairShape.slips`): where the key of the next pair
-is declared and not given yet, or the turn ends behind the call, the value ends. Otherwise the call is refused,
-as it is where a tag in the value was taken for data.
+next pair. Only some models leave that tag out as a habit (`PairShape.slips`): there the value ends if the key
+of the next pair is declared and not given yet, or if the turn ends behind the call. Otherwise the call is
+refused, as it is where a tag in the value was taken for data.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any
 
 from parsers.dialect import Context, Dialect, Grammar, GrammarFactory
-from parsers.engine.driver import Block, Call, FramedBlock
+from parsers.engine.driver import Call, CallBlock, FramedBlock
 from parsers.engine.faults import Fault
 from parsers.engine.source import Reading
 from parsers.engine.spans import THINK, Span
@@ -169,6 +169,7 @@ class PairsCall(RawCall):
         declared tells the two apart. Raises Fault.
         """
         source, shape = self.source, self._shape
+        start = source.offset
         if (yield from source.either((self._span.open,))):
             key = (yield from source.run(_NAME)).strip()
             if key and (yield from source.ahead((shape.key_end,))):
@@ -182,6 +183,7 @@ class PairsCall(RawCall):
             ]
             if len(found) == 1:
                 return found[0]
+        source.rewind(start)
         raise Fault(Reason.NOT_A_CALL)
 
     def _named(self, name: str) -> str:
@@ -210,6 +212,8 @@ class PairsCall(RawCall):
         if not (yield from source.either(self._closes)):
             if not (yield from self._object_ends(True, "")):
                 raise Fault(Reason.SYNTAX)
+            if self._shape.slips and (yield from source.ahead((self._span.open,))):
+                raise Fault(Reason.UNCLOSED)  # Laguna begins a call, and then the same once more (slip 11)
             source.rewind(end)
 
     def _object_ends(self, inner: bool, opener: str) -> Generator[None, None, bool]:
@@ -330,7 +334,7 @@ class PairsCall(RawCall):
         return False
 
 
-class PairsBlock(Block):
+class PairsBlock(CallBlock):
     """Reads one block, which is one call. `source.pos` is at its marker."""
 
     bare = True
@@ -339,25 +343,10 @@ class PairsBlock(Block):
     def __init__(self, context: Context, shape: PairShape = GLM) -> None:
         super().__init__(context)
         self._shape = shape
-        self._stops = _ends_of((self.span.close, self.span.open, *context.dialect.ends))
 
-    def read(self) -> Reading:
-        """Read the block; `source.pos` is behind it afterwards."""
-        source = self.source
-        source.keep_from(self.start)
-        source.pos += len((yield from source.marker()))
-        self.emit.markup(source.offset)
-        call = PairsCall(self.context, self.span, self._shape, bare=self.bare)
-        yield from self.read_call(call, self.start)
-        source.keep_from(None)
-
-    def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """Pass over the rest of what is no call; returns why it is none."""
-        end = yield from self._stops.skip(self.source)
-        if end == self.span.close:
-            self.source.pos += len(end)
-            return fault.reason
-        return Reason.TRUNCATED if not end or end in self.context.dialect.ends else Reason.UNCLOSED
+    def call(self) -> PairsCall:
+        """See `CallBlock`."""
+        return PairsCall(self.context, self.span, self._shape, bare=self.bare)
 
 
 class PairsOnlyBlock(PairsBlock):
@@ -455,7 +444,7 @@ def tool_call(otherwise: GrammarFactory) -> GrammarFactory:
 _GLM_ENDS = ("<|observation|>", "<|user|>", "<|endoftext|>")
 GLM45 = Dialect(
     name="glm45",
-    reasoning=Span("<think>", "</think>", after_close=("\n",)),
+    reasoning=Span("<think>", "</think>", before=("\n",), after_close=("\n",)),  # slip 19
     calls=Span("<tool_call>", "</tool_call>", before=("\n",)),
     ends=_GLM_ENDS,
     turn=MarkedTurn,

@@ -14,7 +14,9 @@ from typing import TypeVar
 
 Named = TypeVar("Named")
 
-_SPACE = frozenset(" \t\r\n\f\v\u200b")  # the last is how DeepSeek says that a tag is none
+ESCAPE = "\u200b"
+"""What DeepSeek writes behind the `<` of a tag that is none."""
+_SPACE = frozenset(" \t\r\n\f\v" + ESCAPE)
 _PREFIX = 5
 """So much shows of most tags that they are none of the format's."""
 _SHORT = 10

@@ -237,6 +237,8 @@ class String:
         if char in _ESCAPES:
             source.pos += 1
             self._take(_ESCAPES[char])
+            if char in "'\"":
+                self._tail = "\\"  # three quotes in a row are not escaped
         elif char == "/" and self._json:
             source.pos += 1
             self._take("/")

@@ -90,6 +90,10 @@ class LiteralReader:
     json_only = False
     """Whether what JSON does not have counts as repaired."""
     string_starts = STRING_STARTS
+    separator = ","
+    """What stands between two arguments."""
+    words = WORD
+    """What a value without quotes is made of: nothing that may follow it."""
     assigns: tuple[str, ...] = ("=",)
     """What may stand between the name of an argument and its value."""
 
@@ -116,7 +120,7 @@ class LiteralReader:
     # -- arguments ------------------------------------------------------------------------------------
 
     def argument(self, key: str, closer: str) -> Reading:
-        """Read the value of `key` and look for what must follow it: a comma or `closer`, left unread."""
+        """Read the value of `key` and look for what must follow it: `separator` or `closer`, left unread."""
         writer, wrapper = self.writer, None
         self.kinds = writer.kinds_of(key)
         opens = yield from self.source.space()
@@ -125,7 +129,7 @@ class LiteralReader:
         writer.key(key)
         typed = writer.type_of(key)
         value = yield from (self.value() if typed is None else self._typed_value(key, typed))
-        if (yield from self.source.space()) not in (",", closer):
+        if (yield from self.source.space()) not in (self.separator, closer):
             raise Fault(Reason.SYNTAX)
         if wrapper is None:
             writer.argument(key, value)
@@ -153,10 +157,10 @@ class LiteralReader:
         return typed
 
     def is_last(self, closer: str) -> Generator[None, None, bool]:
-        """Whether only `closer`, or a comma and `closer`, comes next."""
+        """Whether only `closer`, or `separator` and `closer`, comes next."""
         source = self.source
         start = source.offset
-        if (yield from source.char()) == ",":
+        if (yield from source.char()) == self.separator:
             source.pos += 1
         last = (yield from source.space()) == closer
         source.rewind(start)
@@ -331,7 +335,7 @@ class LiteralReader:
         start = source.offset
         if char in QUOTES:
             return (yield from self._strings(start, ""))
-        word = yield from source.run(WORD)
+        word = yield from source.run(self.words)
         if word.lower() in PREFIXES and (yield from source.char()) in QUOTES:
             return (yield from self._strings(start, word.lower()))
         if not word:
@@ -339,7 +343,7 @@ class LiteralReader:
         self.word = word
         if word in SIGNS:
             yield from source.space()
-            word += yield from source.run(WORD)
+            word += yield from source.run(self.words)
             self.word = source.since(start)
         if source.pos == len(source.text) and not (yield from source.char()):
             raise Fault(Reason.TRUNCATED)  # the next character might have belonged to it
@@ -408,14 +412,14 @@ class LiteralReader:
                 frame.joined = True
             yield from source.space()
             start = source.offset
-            prefix = (yield from source.run(WORD)).lower()
+            prefix = (yield from source.run(self.words)).lower()
         self.writer.write('"')
         return "".join(parts)
 
     # -- what fits after a closing quote ---------------------------------------------------------------
 
     def fits_at_once(self) -> bool | None:
-        """Whether what is in sight shows without any doubt what `fits_after` says; None while more may show it."""
+        """What `fits_after` says, if what is in sight shows it without any doubt; None while more may."""
         if not self.frames:
             return False
         frame, source = self.frames[-1], self.source
@@ -435,6 +439,8 @@ class LiteralReader:
         char = self.source.ready() or (yield from self.source.space())
         if not char:
             return True  # the output ends here: nothing can contradict
+        if self.json_only and self.frames and self.frames[-1].expects_key and self.frames[-1].keys:
+            return True  # no key of JSON has an unescaped quote in it: `"a": 1, "b"x 2` has lost its colon
         if not inner and (char in QUOTES or char in PREFIX_LETTERS):
             start = self.source.offset
             if (yield from self._adjacent()):
@@ -446,7 +452,7 @@ class LiteralReader:
         """Whether more literals follow, each complete, the last up to a quote that fits."""
         source = self.source
         while True:
-            word = yield from source.run(WORD)
+            word = yield from source.run(self.words)
             text = not word or (word.lower() in PREFIXES and word[0] in PREFIX_LETTERS)
             if (yield from source.char()) not in QUOTES or not text:
                 return False
@@ -486,7 +492,7 @@ class LiteralReader:
         """Whether what comes next looks like structure that a broken character keeps from fitting (slip 25).
 
         Then the quote just read was most likely meant to close its string, and to read on would swallow that
-        structure. Looks ahead to the next quote at most; the caller goes back.
+        structure. Looks ahead to the next quote, or to a name behind that; the caller goes back.
         """
         source = self.source
         for frame in reversed(self.frames):
@@ -502,15 +508,16 @@ class LiteralReader:
             return (yield from source.char()) != char
         if char == ")":
             return (yield from self._is_torn_call())
-        source.pos += 1
+        source.pos += len(char)
         if char == ",":
             if (yield from source.space()) in (",", "\\", *QUOTES):
                 return True  # `a="x",, b=1`, `a="x", "b=1`
             name = yield from source.run(NAME)
             if name and (yield from source.char()) in QUOTES:
-                return True  # `a="x", b"y"`: the equals sign is lost
+                return name not in PREFIXES  # `a="x", unit"y"`: the equals sign is lost
         else:  # `a="x" b=1`: the comma is lost, or `char` stands in its place
             source.pos -= char.isalnum()
+            yield from source.space()
             name = yield from source.run(NAME)
         end = source.offset
         char = yield from source.space()
@@ -518,7 +525,7 @@ class LiteralReader:
             yield from source.run(NAME)  # `a="x"n b=1`
             char = yield from source.space()
         elif char not in ("", *self.assigns, *QUOTES) and source.offset == end:
-            source.pos += 1  # `a="x", n}me=1`, `a="x", b>"y"`, `a="x", b1, c=2`
+            source.pos += 1  # `a="x", n}me=1`, `a="x", unit>"y"`, `a="x", b1, c=2`
             yield from source.space()
             rest = yield from source.run(NAME)
             if name and not rest and (yield from source.char()) in QUOTES:
@@ -533,6 +540,7 @@ class LiteralReader:
         """The same where `)` comes next: `f(a="x")k g(b=1)`, `f(a="x"), n}me(b=1)`, `f(a="x") b=1)`."""
         source = self.source
         yield from source.run(_BETWEEN_CALLS)
+        source.pos += (yield from source.char()) in QUOTES  # in place of the blank or of a letter
         name = yield from source.run(NAME)
         char = yield from source.char()
         if char not in ("", "(", *self.assigns, *QUOTES) and (len(name) == 1 or not char.isspace()):
@@ -546,10 +554,10 @@ class LiteralReader:
         char = source.ready() or (yield from source.space())
         if char in ("", frame.closer, *QUOTES) or (char in CLOSERS and not frame.keys):
             return True
-        word = yield from source.run(WORD)
+        word = yield from source.run(self.words)
         if word in SIGNS:
             yield from source.space()
-            word += yield from source.run(WORD)
+            word += yield from source.run(self.words)
         if not (follower := (yield from source.char())):
             return True
         if follower in QUOTES:

@@ -41,6 +41,16 @@ class Patterns:
         self._source.rewind(start)
         return None
 
+    def cut_off(self) -> Generator[None, None, bool]:
+        """Whether the output ends in the beginning of a match from here on. The caller retains the text."""
+        start = self._source.offset
+        run = _Run(self._source, self._patterns)
+        run.enter()
+        while run.held is not None and run.best() is None:
+            yield from run.advance()
+        self._source.rewind(start)
+        return run.cut and run.best() is None
+
     def find(self, write: Callable[[str, int], None]) -> Generator[None, None, Found | None]:
         """Read up to behind the next match, from whose beginning on the text is kept; None if there is none.
 
@@ -89,7 +99,7 @@ def _any_of(expressions: tuple[str, ...]) -> re.Pattern[str]:
 
 
 class _Run:
-    """One search for several patterns. `ended`: the output is, and no thread can go on."""
+    """One search for several patterns. `ended`: the output is, and no thread can go on. `cut`: one would have."""
 
     def __init__(
         self,
@@ -102,7 +112,7 @@ class _Run:
         self._write = write
         self._written = source.offset
         self._kept = False
-        self.ended = False
+        self.ended = self.cut = False
 
     @property
     def held(self) -> int | None:
@@ -134,6 +144,7 @@ class _Run:
             yield from self.pause()
         if source.pos == len(source.text):
             self.ended = True
+            self.cut |= self.held is not None
             for search in self._searches:
                 search.finish(source.offset)
             return
@@ -142,6 +153,7 @@ class _Run:
             while (marker := source.marker_at(source.pos, (token,))) is None:
                 yield from self.pause()
             standing.add(marker)
+            self.cut |= not marker and source.cut_marker(token)
         source.pos += 1
         for search in self._searches:
             if search.threads:

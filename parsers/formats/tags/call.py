@@ -30,7 +30,7 @@ from parsers.engine.spans import NOWHERE
 from parsers.engine.writer import NAME
 from parsers.events import Reason
 from parsers.formats.objects.calls import ArgumentsCall
-from parsers.literals.near import NearTags, is_near, near_tags
+from parsers.literals.near import ESCAPE, NearTags, is_near, near_tags
 from parsers.literals.raw import QUOTING, Ends, RawCall
 from parsers.literals.typed_text import ANY_JSON, STRING, Kinds, holds_no_tags, replace_lone
 
@@ -52,6 +52,8 @@ class Shape:
     quotation marks, or none, are a slip. Attributes may follow. `around`: white space that is markup at both
     ends of a value. `verbatim`: what may stand around a value to say that no tag in it counts. `slips`: the
     tags that end a value as well as `parameter_end`, which models of this format at times leave out.
+    `inserted`: a beginning of opening tags, and what some models write behind it. `strays`: the tags that may
+    stand behind a whole call and mean nothing there.
     """
 
     call: str
@@ -62,6 +64,13 @@ class Shape:
     around: tuple[str, ...] = ()
     verbatim: tuple[str, str] | None = None
     slips: tuple[str, ...] = ()
+    inserted: tuple[str, str] = ("", "")
+    strays: tuple[str, ...] = ()
+
+    def alias(self, tag: str) -> tuple[str, ...]:
+        """How else an opening tag may be written, if at all."""
+        behind, inserted = self.inserted
+        return (tag.replace(behind, behind + inserted, 1),) if inserted else ()
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -82,6 +91,7 @@ FUNCTION = Shape(
     "</parameter>",
     around=("\n",),
     slips=("<parameter=", "</function>"),
+    strays=("</function>", "</function_invocation>"),
 )
 """Qwen3-Coder, and what follows it."""
 FUNCTION_INLINE = Shape("<function=", "</function>", "<parameter=", "</parameter>", around=("\n",))
@@ -131,17 +141,20 @@ class TagCall(RawCall):
         special = (*dialect.ends, *openers, self._block.close)
         self._ends, self._verbatim_ends = _ends_of(shape, self._block.close, special)
         self._is_verbatim = False
-        self._behind_parameter = (shape.parameter_end, shape.call_end, shape.parameter, shape.call, *outer)
+        aliases = (*shape.alias(shape.parameter), *shape.alias(shape.call))
+        opening = (shape.parameter, shape.call, *aliases)
+        self._behind_parameter = (shape.parameter_end, shape.call_end, *opening, *outer)
         self._behind_call = (shape.call, *outer)
         self._on_its_line = False  # the value begins on the line of its tag
         self._kinds: Kinds = None
         self._argument = ""
+        self._is_empty = False  # its opening tag closes it: `<invoke name="submit"/>` (slip 14)
         self._holds_tags = False  # a tag in the value was taken for data
 
     def read(self) -> Reading:
         """Read the call. Raises Fault."""
         source, shape = self.source, self._shape
-        if not (yield from source.either((shape.call,))):
+        if not (yield from source.either((shape.call, *shape.alias(shape.call)))):
             if source.ended and shape.call.startswith(source.text[source.pos :]):
                 source.pos = len(source.text)
                 raise Fault(Reason.TRUNCATED)
@@ -155,11 +168,15 @@ class TagCall(RawCall):
             yield from self._object()
             return
         self.writer.write("{")
+        if self._is_empty:
+            return
         end = ""
         while end != shape.call_end:
             if end != shape.parameter:
                 yield from source.space()
                 end = yield from source.either((shape.call_end, shape.parameter))
+                if not end and (yield from source.either(shape.alias(shape.parameter))):
+                    end = shape.parameter
                 if not end and not (yield from self._is_left_open()):
                     raise Fault(Reason.SYNTAX)
                 if not end:
@@ -176,7 +193,8 @@ class TagCall(RawCall):
 
     def opening(self) -> Generator[None, None, tuple[str, bool]]:
         """Read the rest of the opening tag: the name, and whether that took a repair. Raises Fault."""
-        name, _, repaired = yield from _tag(self.source, self._shape)
+        name, attributes, repaired = yield from _tag(self.source, self._shape)
+        self._is_empty = attributes.endswith("/")
         return name, repaired
 
     def _object(self) -> Reading:
@@ -228,7 +246,8 @@ class TagCall(RawCall):
         source, tool = self.source, self.writer.tool
         pieces = [">\n"] if self._shape.around else []
         if self._shape.quote:
-            pieces += ['string="true">', 'string="false">']  # a `>` in place of the blank in front
+            # a `>` in place of the blank in front, or of the first letter
+            pieces += [f'{name}="{said}">' for name in ("string", "tring") for said in _BOOLEANS]
         if tool is not None and self._argument not in tool.types:
             rest = len(self._argument) + 1  # `sh>w_type>`: a `>` in place of a character
             pieces += [f"{key[rest:]}>" for key in tool.types if key.startswith(self._argument)]
@@ -287,13 +306,15 @@ class TagCall(RawCall):
     def closes_nearly(self, end: str, tag: str) -> Generator[None, None, bool]:
         """Whether a broken tag closes the value (slip 21): an argument or the call's end must follow."""
         source, shape = self.source, self._shape
+        if self.before == ESCAPE:
+            return False
         start = source.offset
         source.pos += len(end)
         closes = tag == shape.parameter_end and not self._holds_tags
         bare = end.lstrip("\n")
         if bare[0] != "<":  # inside a line, the character in front may stand for the `<`
             closes = closes and (end[0] == "\n" or self.before == "\n")
-        follows = (shape.call_end, shape.parameter)
+        follows = (shape.call_end, shape.parameter, *shape.alias(shape.parameter))
         closes = closes and (yield from self.goes_on(follows, self._turn_ends))
         source.rewind(start)
         self.writer.repaired |= closes
@@ -340,7 +361,7 @@ def begins_call(source: Source, shape: Shape) -> Generator[None, None, bool]:
         return not (yield from source.char())
     if not name or not NAME.fullmatch(name):
         return False
-    tags = (shape.parameter, shape.call_end, "{")
+    tags = (shape.parameter, *shape.alias(shape.parameter), shape.call_end, "{")
     if not (yield from source.space()) or (yield from source.ahead(tags)):
         return True
     return source.ended and any(tag.startswith(source.text[source.pos :]) for tag in tags)

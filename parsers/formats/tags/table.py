@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from parsers.dialect import Context, Dialect, Grammar, GrammarFactory
 from parsers.engine.spans import QWEN_THINK, THINK, Span
 from parsers.engine.turn import MarkedTurn
@@ -102,8 +104,10 @@ MINICPM5 = Dialect(
 
 def _deepseek(name: str, calls: str, space: str = "") -> Dialect:
     """A version of DeepSeek's markup. `calls`: what its block is called; `space`: behind the token."""
-    shape = dsml(DSML + space)
-    span = Span(f"<{DSML}{space}{calls}>", f"</{DSML}{space}{calls}>", before=("\n\n",))
+    token = DSML + space
+    shape = replace(dsml(token), inserted=(f"<{token}", "r:"))  # in the openers of V4's 2026-07-31 (slip 14)
+    span = Span(f"<{token}{calls}>", f"</{token}{calls}>", before=("\n\n", "\n"))
+    slips = (shape.call, *shape.alias(span.open), *shape.alias(shape.call))
     return Dialect(
         name=name,
         reasoning=THINK,
@@ -111,8 +115,8 @@ def _deepseek(name: str, calls: str, space: str = "") -> Dialect:
         ends=("<\uff5cend\u2581of\u2581sentence\uff5c>",),
         turn=MarkedTurn,
         grammar=_shaped(shape),
-        slips=(shape.call,),
-        cores=dict.fromkeys((span.open, span.close, shape.call), DSML),
+        slips=slips,
+        cores=dict.fromkeys((span.open, span.close, *slips), DSML),
         renderers={"tags": in_one_block(Tags(shape, typed=True), RawWriter, before="\n\n")},
     )
 
