@@ -27,6 +27,7 @@ from localagent.messages import (
     load_messages,
 )
 from localagent.messages.usage import Timings
+from localagent.session.entries import CompactionEntry, MessageEntry
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -148,3 +149,21 @@ def test_a_misspelt_cost_is_refused(kind, given):
                 kind(**given | {name: wrong})
     with pytest.raises(ValidationError, match="frozen"):
         kind(**given).output = 3
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda said: TextPart(text=[said]),
+        lambda said: ToolCallPart(id="1", name="f", arguments=said),
+        lambda said: UserMessage(content=[{"kind": "text", "text": {said: 1}}]),
+        lambda said: AssistantMessage(content="x", usage=said),
+        lambda said: MessageEntry(id="a", parent=None, timestamp=said, message=UserMessage(content=said)),
+        lambda said: CompactionEntry(id="a", parent=None, timestamp=None, summary=[said], first_kept=None),
+    ],
+)
+def test_what_was_said_stays_out_of_errors(make):
+    """They end in logs and in reports."""
+    with pytest.raises(ValidationError) as caught:
+        make("SECRET")
+    assert "SECRET" not in str(caught.value)
