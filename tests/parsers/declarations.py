@@ -229,6 +229,8 @@ OUTCOMES: list[tuple[str, str, dict[str, Any]]] = [
     ),
     ("nested", '<actions>[{"name": "f", "with": {}}]</actions>', {"malformed": ["not_a_call"]}),
     ("argument", '<do=f>{"input": {"a": 1}, "id": 3}</do> a', {"content": "a", "calls": [["f", {"a": 1}]]}),
+    ("argument", '<do=f>{"inputs": {"a": 1}}</do>', {"malformed": ["not_a_call"]}),
+    ("objects", '<tool_call>{"name": "f", "options": {"a": 1}}</tool_call>', {"malformed": ["not_a_call"]}),
     ("argument", '<do=f>{"input": {"a": 1}}<|eot|>', {"calls": [["f", {"a": 1}]]}),
 ]  # fmt: skip
 """Declaration, output, and what is read."""
