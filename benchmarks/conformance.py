@@ -57,10 +57,6 @@ CONTROL = {
 STRATEGIES = (*DEFAULT_STRATEGIES, ChunkStrategy("char"), ChunkStrategy("char", seed=1))
 
 FAILS: dict[str, tuple[str, Calls]] = {
-    "deepseek/sglang-v4-self-closing-invoke": ("not read yet: an invoke that closes itself", []),
-    "gemma4/bug-ollama-18390-key-with-spaces": ("not read yet: a key with spaces", []),
-    "gemma4/edge-values-key-with-space": ("not read yet: a key with spaces", []),
-    "glm/glm47-missing-last-close-arg-value": ("not read yet: a value that the end of the call bounds", []),
     "llama/l4-truncated-missing-close-bracket": (
         "wants no call of a list that was cut off, of which the first call is complete",
         [("get_weather", {"city": "San Francisco"})],

@@ -53,7 +53,8 @@ class Dialect:
     `calls.open` or one of `slips`, other texts with which models of this format begin one by mistake.
     `cores` are of the markers that are no token of their own: for each the token in it, "" if there is none.
     `tags` are ordinary text that the grammar writes, which some vocabularies hold as tokens all the same.
-    `opening` finds calls that begin without any marker.
+    `opening` finds calls that begin without any marker; `bare` reads those that are all that a turn says, if
+    tools are declared, or leaves the position where it was.
 
     `interrupts` are the markers of calls that end a reasoning left open, if nothing but such calls and the
     end of the turn follows (slip 6), each with the texts of which one must follow it, over white space, to
@@ -79,6 +80,7 @@ class Dialect:
     turn: TurnFactory
     grammar: GrammarFactory | None = None
     opening: Callable[[Mapping[str, Tool]], Opening | None] | None = None
+    bare: GrammarFactory | None = None
     slips: tuple[str, ...] = ()
     inner: tuple[str, ...] = ()
     answers: tuple[Span, ...] = ()

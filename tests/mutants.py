@@ -67,6 +67,17 @@ def tests_for(root: Path, path: str) -> tuple[str, ...]:
     return (*named, *(each for start, tests in ELSEWHERE.items() if path.startswith(start) for each in tests))
 
 
+def distance(root: Path, path: str, test: str) -> int:
+    """How far a test file is from a source file, by its name and by what it names: the nearest are run first."""
+    parts = Path(path).with_suffix("").parts
+    if Path(test).stem == f"test_{parts[-1]}":
+        return 0
+    text = (root / test).read_text()
+    return next(
+        (at for at in range(1, len(parts)) if ".".join(parts[: len(parts) + 1 - at]) in text), len(parts)
+    )
+
+
 def negated(node: cst.If | cst.While) -> Iterator[cst.CSTNode]:
     """`if a:` becomes `if not a:`; mutmut takes a `not` away, and puts none in."""
     if not m.matches(node.test, m.UnaryOperation(operator=m.Not())):
@@ -273,9 +284,8 @@ def main(arguments: list[str] | None = None) -> int:
         for mutant in bar.track(chosen, description="with a fault"):
             tests, seconds = plain[fitting[mutant.path]]
             copy.write(mutant.path, mutant.after)
-            own = f"test_{Path(mutant.path).stem}"
-            tests = sorted(tests, key=lambda file: Path(file).stem != own)  # the likeliest to fail first
-            results.append((mutant, told(mutant, copy.run(tests, PATIENCE + 4 * seconds), reasons)))
+            nearest = sorted(tests, key=lambda file: distance(ROOT, mutant.path, file))
+            results.append((mutant, told(mutant, copy.run(nearest, PATIENCE + 4 * seconds), reasons)))
             copy.write(mutant.path, mutant.before)
     return report(results)
 

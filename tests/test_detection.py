@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from localagent.detection import detect_dialect, find_dialect, guess_dialect, opens_reasoning, require_markers
+from localagent.detection import (
+    detect_dialect,
+    find_dialect,
+    guess_dialect,
+    guessing,
+    opens_reasoning,
+    require_markers,
+)
 from localagent.errors import DialectMismatch, UnknownDialect
 from localagent.prompt.probe import ARGUMENTS, NAME, probe_calls
 from parsers import DIALECTS, CallPart, StreamParser, collect
@@ -246,6 +253,14 @@ TEMPLATES = {
         "<mm:think>{{ m.reasoning_content }}</mm:think>",
         "[e~[",
     ),
+    "inkling": template(
+        each(
+            "<|message_model|>{{ f.name }}<|content_invoke_tool_json|>"
+            '{"args": {{ f.arguments | tojson }}, "name": "{{ f.name }}"}<|end_message|>'
+        ),
+        "<|message_model|><|content_thinking|>{{ m.reasoning_content }}<|end_message|>",
+        "<|content_model_end_sampling|>",
+    ),
     "muse": template(
         each(
             "<|start|>assistant to={{ f.name }}<|message|><atem:function_calls>\n"
@@ -375,6 +390,7 @@ def test_what_a_template_mentions_counts_where_it_writes_no_calls():
     [
         ("muse", "<|start|> <|message|> <|eom|> <|eot|> <|end_of_text|>"),
         ("harmony", "<|start|> <|message|> <|channel|> <|constrain|> <|end|> <|return|> <|call|>"),
+        ("inkling", "<|message_model|> <|content_invoke_tool_json|> <|end_message|>"),
         ("minimax-m3", "]<]minimax[>[ [e~["),
         ("hy3", "<tool_calls:opensource> </tool_calls:opensource> <tool_call:opensource> <think:opensource>"),
         ("longcat", "<longcat_tool_call> </longcat_tool_call> </longcat_s>"),
@@ -517,3 +533,12 @@ def test_an_output_without_calls_tells_nothing():
     for raw in ("", "Hello.", '<tool_call>\n{"name": "f", "argu'):
         with pytest.raises(UnknownDialect, match="no dialect reads calls"):
             guess_dialect(raw)
+
+
+def test_a_call_begins_at_the_marker_of_its_block():
+    """Whatever began before that, and reaches into it, may hold it."""
+    text = "Hi. <|tool_call_start|>[a(), b()]<|tool_call_end|> So: <|tool_call_start|>[c()]<|tool_call_end|>"
+    found = list(guessing._calls(guessing.explain(text, DIALECTS["lfm2"], None, None)))
+    first, second = text.index("<|tool_call_start|>"), text.rindex("<|tool_call_start|>")
+    assert [call.begin for call in found] == [first, first, second]
+    assert [text[call.start : call.end].rstrip(",] ") for call in found] == ["a()", "b()", "c()"]

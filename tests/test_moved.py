@@ -19,6 +19,7 @@ def test_the_old_name_gives_what_the_new_one_has(old, monkeypatch):
     names = [name for name in vars(new) if not name.startswith("_")]
     assert names
     assert all(getattr(under_old, name) is getattr(new, name) for name in names)
+    assert not hasattr(under_old, "__file__"), "it is no module of its own, and is not to be taken for one"
     with pytest.raises(ImportError, match="nothing_of_that_name"):
         exec(f"from {old} import nothing_of_that_name")
 

@@ -120,6 +120,20 @@ def test_every_source_has_tests():
             assert (ROOT / each).is_file() or list((ROOT / each).rglob("test_*.py")), f"{path}: {each}"
 
 
+def test_the_nearest_tests_come_first(tmp_path):
+    for name, text in {
+        "test_reading.py": "",
+        "test_wire.py": "from localagent.wire.openai.reading import read",
+        "test_openai.py": "from localagent.wire import x\nfrom localagent.wire.openai import from_wire",
+        "test_laws.py": "import localagent.wire",
+        "test_far.py": "import localagent",
+    }.items():
+        (tmp_path / name).write_text(text)
+    names = ["test_reading.py", "test_wire.py", "test_openai.py", "test_laws.py", "test_far.py"]
+    found = [mutants.distance(tmp_path, "localagent/wire/openai/reading.py", name) for name in names]
+    assert found == [0, 1, 2, 3, 4]
+
+
 def test_what_is_named_is_there():
     paths = sources(ROOT)
     for beginning in mutants.ELSEWHERE:
@@ -135,11 +149,11 @@ def test_large_files_are_drawn_more_often(tree):
 
 
 def test_a_sample_is_the_seeds():
-    first = sample(ROOT, 7, 8, "parsers/grammars/")
-    assert [each.key for each in first] == [each.key for each in sample(ROOT, 7, 8, "parsers/grammars/")]
-    assert {each.key for each in first} != {each.key for each in sample(ROOT, 8, 8, "parsers/grammars/")}
+    first = sample(ROOT, 7, 8, "localagent/session/")
+    assert [each.key for each in first] == [each.key for each in sample(ROOT, 7, 8, "localagent/session/")]
+    assert {each.key for each in first} != {each.key for each in sample(ROOT, 8, 8, "localagent/session/")}
     assert len({(each.path, each.after) for each in first}) == 8
-    assert all(each.path.startswith("parsers/grammars/") for each in first)
+    assert all(each.path.startswith("localagent/session/") for each in first)
     assert all(each.before == (ROOT / each.path).read_text() for each in first)
 
 

@@ -42,18 +42,21 @@ class Block:
         self.emit = context.emit
         self.span = context.dialect.calls or NOWHERE
         self.start = self.source.offset
+        self.faulty = False  # something in the block was no call
 
     def read_call(self, call: Call, start: int) -> Generator[None, None, bool]:
         """Read one call, or keep what was meant as one; returns whether it is one.
 
-        `start`: where it began, for what is kept.
+        `start`: where it began, for what is kept. Behind a fault only declared tools are called (slip 26).
         """
         source = self.source
+        call.writer.only_declared |= self.faulty and call.writer.any_declared()
         try:
             yield from call.read()
             end = source.offset
             yield from self.confirm()
         except Fault as fault:
+            self.faulty = True
             self.emit.broken(fault, ended=source.ended and source.pos == len(source.text))
             reason = yield from self.leave(call, fault)
             writer = call.writer
@@ -73,6 +76,37 @@ class Block:
         """Go on to where another call can begin or the block ends; returns why the call is none."""
         raise NotImplementedError
         yield
+
+
+class CallBlock(Block):
+    """One call between the markers of the block; the closing marker is the call's own end."""
+
+    def call(self) -> Call:
+        """A reader for the call, from behind the opening marker to behind the closing one."""
+        raise NotImplementedError
+
+    def read(self) -> Reading:
+        """Read the block; `source.pos` is behind it afterwards."""
+        source = self.source
+        source.keep_from(self.start)
+        source.pos += len((yield from source.marker()))
+        self.emit.markup(source.offset)
+        yield from self.read_call(self.call(), self.start)
+        source.keep_from(None)
+
+    def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
+        """Pass over the rest of what is no call."""
+        source, ends = self.source, self.context.dialect.ends
+        found = ""
+        while not found and (yield from source.char()):
+            found = yield from source.marker((self.span.close, self.span.open, *ends))
+            if not found:
+                source.pos += 1
+                yield from source.run(source.unmarked)
+        if found == self.span.close:
+            source.pos += len(found)
+            return fault.reason
+        return Reason.TRUNCATED if not found or found in ends else Reason.UNCLOSED
 
 
 _PREMATURE = (Reason.SYNTAX, Reason.NOT_A_CALL, Reason.MISSING_VALUE, Reason.POSITIONAL_ARGUMENT)

@@ -101,11 +101,15 @@ class Source:
     # -- looking at what is next ----------------------------------------------------------------------
 
     def ready(self) -> str:
-        """The next character if it has arrived and is no white space, else "".
+        """The next character if it has arrived with at most one blank in front, which is skipped; else "".
 
         `source.ready() or (yield from source.space())` is `space` without a generator in the usual case.
         """
-        char = self.text[self.pos : self.pos + 1]
+        text, pos = self.text, self.pos
+        char = text[pos : pos + 1]
+        if char == " ":
+            self.pos = pos + 1
+            char = text[pos + 1 : pos + 2]
         return char if char > " " else ""
 
     def char(self) -> Generator[None, None, str]:

@@ -133,6 +133,7 @@ class MarkedTurn:
         self._emit = context.emit
         dialect = self._dialect = context.dialect
         self._opening = dialect.opening(context.tools) if dialect.opening else None
+        self._bare = dialect.bare(context) if dialect.bare and context.tools else None
         markers = dict.fromkeys(dialect.markers, ())
         before = {} if dialect.calls is None else dict.fromkeys(dialect.openers, dialect.calls.before)
         in_text: dict[str, tuple[str, ...]] = markers | before
@@ -167,12 +168,18 @@ class MarkedTurn:
         dialect, source, emit = self._dialect, self._source, self._emit
         if inside == "reasoning":
             yield from self._reasoning()
-        while marker := (yield from self._stretch(emit.text, self._in_text)):
+        while True:
+            yield from self.bare_calls()
+            marker = yield from self._stretch(emit.text, self._in_text)
+            if not marker:
+                return
             if marker is _CALLS:
+                self.has_content()
                 yield from self._unmarked()
                 continue
             start = source.offset
             if marker in dialect.openers and dialect.grammar is not None:
+                self.has_content()
                 yield from dialect.grammar(self._context).read()
                 continue
             source.pos += len(marker)
@@ -180,6 +187,7 @@ class MarkedTurn:
             if dialect.reasoning is not None and means == dialect.reasoning.open:
                 yield from self._reasoning()
             elif marker in self._answers:
+                self.has_content()  # JSON in an answer is one
                 yield from source.either(self._answers[marker])
                 emit.markup(source.offset)
             elif marker in dialect.ends or dialect.spellings.get(marker) == "":
@@ -190,6 +198,24 @@ class MarkedTurn:
                 source.pos = len(source.text) if cut else source.pos  # a marker with which another begins
                 reason = Reason.TRUNCATED if cut else Reason.STRAY_END
                 emit.malformed(source.text[start - source.base : source.pos], reason, source.offset)
+
+    def bare_calls(self) -> Reading:
+        """Read calls without markers, where the turn's first content or call is due (slip 17)."""
+        bare, source = self._bare, self._source
+        if bare is None:
+            return
+        start = source.offset
+        source.keep_from(start)
+        marker = (yield from source.marker()) if (yield from source.space()) else ""
+        source.rewind(start)
+        source.keep_from(None)
+        if not marker:
+            self.has_content()
+            yield from bare.read()
+
+    def has_content(self) -> None:
+        """The turn has content or calls: what follows cannot be all that it says."""
+        self._bare = None
 
     def _unmarked(self) -> Reading:
         """Calls without markers, or a character that is content."""

@@ -3,16 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from parsers.dialect import Dialect
-from parsers.formats import gemma, harmony, kimi_k3, minimax_m3, muse, named, pairs, token_pairs
+from parsers.formats import (
+    gemma,
+    harmony,
+    inkling,
+    kimi_k3,
+    minimax_m3,
+    muse,
+    named,
+    pairs,
+    step3,
+    token_pairs,
+)
 from parsers.formats.lists import table as lists
 from parsers.formats.objects import table as objects
+from parsers.formats.objects.bare import BareCalls
 from parsers.formats.tags import table as tags
 
+_OWN = frozenset({"lfm2"})
+"""LFM2's policy 13 says which calls without markers count: lists in Python, and no JSON."""
+
 DIALECTS: Mapping[str, Dialect] = {
-    dialect.name: dialect
-    for family in (lists, objects, tags, pairs, token_pairs, named, harmony, gemma, kimi_k3, minimax_m3, muse)
+    # Where calls have markers, those without count if they are all that a turn says (slip 17).
+    dialect.name: replace(dialect, bare=BareCalls) if dialect.calls and dialect.name not in _OWN else dialect
+    for family in (
+        lists,
+        objects,
+        tags,
+        pairs,
+        token_pairs,
+        named,
+        harmony,
+        gemma,
+        kimi_k3,
+        minimax_m3,
+        muse,
+        inkling,
+        step3,
+    )
     for dialect in family.ALL
 }
 """Every dialect by its name."""

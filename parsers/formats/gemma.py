@@ -1,7 +1,8 @@
 """Calls in Gemma's object notation: `call:f{city:<|"|>Paris<|"|>,n:3}`.
 
 Keys are bare, strings stand between two equal tokens, everything else is as in JSON. A call is complete with
-its closing brace. Models fall back to JSON's or Python's quotes and to `=`, which is read as well.
+its closing brace. Models fall back to the quotes of JSON and Python, to `=`, to parentheses and to no quotes
+at all, which is read as far as it can only mean one thing (slip 15).
 """
 
 from __future__ import annotations
@@ -17,18 +18,25 @@ from parsers.engine.faults import Fault
 from parsers.engine.source import Reading
 from parsers.engine.spans import Span
 from parsers.engine.turn import MarkedTurn
+from parsers.engine.words import CONSTANTS, literal
 from parsers.engine.writer import NAME, CallWriter
 from parsers.events import Reason
+from parsers.formats.lists.code import fences
 from parsers.literals.skipping import QUOTES
-from parsers.literals.values import MAX_DEPTH, STRING_STARTS, Follows, Frame, JsonReader
-from parsers.literals.verbatim import FIRST, Verbatim
+from parsers.literals.values import IDENTIFIER, MAX_DEPTH, STRING_STARTS, Follows, Frame, JsonReader
+from parsers.literals.verbatim import FIRST, Unclosed, Verbatim
 from parsers.literals.writer import JSON, Writer, verbatim
 
 KEY = re.compile(r"""[^\s,:=(){}\[\]<'"\ud800-\udfff]*""")
 """Keys that are written without quotes."""
 
 _CALL = "call:"
-_ASSIGN = (":", "=")
+_CLOSERS = {"{": "}", "(": ")"}
+_KEY_OF_WORDS = re.compile(r"[^,:=(){}\[\]<\n\ud800-\udfff]*")
+_EXPRESSION = re.compile(r"[\w.+\-/%@#$&^~!?]*")
+"""Text that is written without quotes although it is no single word: `432+1`, `2024-05-01`."""
+_SWALLOWED = re.compile(r"""[,{\[][\w.\-@ \n"']{1,64}[:=]""")
+"""A member in the text of a string that was never closed."""
 _QUOTED_KEY = {quote: re.compile(rf"[^{quote}\\\n<\ud800-\udfff]*") for quote in QUOTES}
 _OPENERS = frozenset("[{")
 
@@ -37,6 +45,9 @@ class GemmaReader(JsonReader):
     """Gemma's values. `quote`: the token around strings, `tokens`: that and the markers around them."""
 
     string_starts = STRING_STARTS | {FIRST}
+    assigns: tuple[str, ...] = (":", "=")
+    closer = "}"
+    """What closes the call: a parenthesis where its arguments are written as in Python."""
 
     def __init__(self, context: Context, quote: str, follows: Follows) -> None:
         assert context.dialect.calls is not None
@@ -44,6 +55,8 @@ class GemmaReader(JsonReader):
         super().__init__(CallWriter(context.source, context.emit, context.tools), span, follows)
         self._quote = quote
         self.tokens = (quote, span.open, span.close, *context.dialect.ends)
+        length = len(quote) // 2  # one broken character leaves so much of the quote in one piece
+        self._pieces = tuple(quote[at : at + length] for at in range(len(quote) - length + 1))
 
     def value(self) -> Generator[None, None, Any]:
         """See `Values`."""
@@ -105,6 +118,8 @@ class GemmaReader(JsonReader):
         if char == ",":
             source.pos += 1
         if (yield from source.space()) == frame.closer:
+            if char == "," and not frame.keys:
+                raise Fault(Reason.MISSING_VALUE)  # `[1,]`: of a number of one digit nothing else is left
             self.writer.repaired |= char == ","
             return True
         self.writer.write(", ")
@@ -123,8 +138,9 @@ class GemmaReader(JsonReader):
         """A key and its colon."""
         source = self.source
         char = yield from source.space()
-        quoted = char in QUOTES
-        if quoted:
+        repaired = char in QUOTES
+        assigns: tuple[str, ...] = self.assigns
+        if char in QUOTES:
             source.pos += 1
             key = yield from source.run(_QUOTED_KEY[char])
             if (yield from source.char()) != char:
@@ -135,14 +151,20 @@ class GemmaReader(JsonReader):
             key = yield from self._verbatim()
             self.writer.settle(place, "")
         else:
+            start = source.offset
             key = yield from source.run(KEY)
             if not key:
                 raise Fault(Reason.POSITIONAL_ARGUMENT)
+            if (yield from source.char()) in (" ", *QUOTES):
+                yield from source.run(_KEY_OF_WORDS)
+                words = source.since(start).rstrip()
+                if words != key:  # `Basic LLM Chain:1`, but in `two words=1` something is lost
+                    key, repaired, assigns = words, True, (":",)
         follower = yield from source.space()
-        if follower not in _ASSIGN:
-            raise Fault(Reason.POSITIONAL_ARGUMENT if follower in (",", "}") else Reason.SYNTAX)
+        if follower not in assigns:
+            raise Fault(Reason.POSITIONAL_ARGUMENT if follower in (",", "}", ")") else Reason.SYNTAX)
         source.pos += 1
-        self.writer.repaired |= quoted or follower == "="
+        self.writer.repaired |= repaired or follower == "="
         return key
 
     def atom(self, char: str) -> Generator[None, None, Any]:
@@ -150,17 +172,37 @@ class GemmaReader(JsonReader):
         if char == FIRST and (yield from self.at_quote()):
             self.word = None
             self.writer.write('"')
-            text = yield from self._verbatim()
+            text = yield from self._verbatim(Unclosed(self._brackets(), self.span.close, self._is_whole))
             self.writer.write('"')
             return text
-        if char in (",", "}"):
+        if char in (",", "}", ")"):
             raise Fault(Reason.MISSING_VALUE)
-        self.writer.repaired |= char in QUOTES
-        return (yield from super().atom(char))
+        if char not in QUOTES:
+            return (yield from super().atom(char))
+        self.writer.repaired = True
+        text = yield from super().atom(char)
+        if (yield from self.source.space()) == FIRST and (yield from self.at_quote()):
+            self.source.pos += len(self._quote)  # nothing else of the token is needed: `dangles` has seen it
+        return text
+
+    def may_be_text(self, word: str) -> bool:
+        """See `LiteralReader`; in brackets as well, and outside of them what would have to be evaluated."""
+        if word in CONSTANTS or IDENTIFIER.fullmatch(word):
+            return word not in CONSTANTS
+        if self.frames or not _EXPRESSION.fullmatch(word):
+            return False
+        try:
+            literal(word)
+        except Fault as fault:
+            return fault.reason is Reason.NOT_A_LITERAL
+        return False
 
     def bare_word(self, word: str) -> Generator[None, None, str]:
         """A single word without the tokens around it is its text."""
-        if (yield from self.source.space()) not in (",", "}"):
+        if (yield from self.source.space()) not in (
+            ",",
+            self.frames[-1].closer if self.frames else self.closer,
+        ):
             raise Fault(Reason.NOT_A_LITERAL)
         return self.text_of(word)
 
@@ -168,10 +210,19 @@ class GemmaReader(JsonReader):
         """Whether the quote token comes next."""
         return (yield from self.source.marker(self.tokens)) == self._quote
 
-    def _verbatim(self) -> Generator[None, None, str]:
+    def _verbatim(self, unclosed: Unclosed | None = None) -> Generator[None, None, str]:
         """A string, its tokens included."""
         self.source.pos += len(self._quote)
-        return (yield from Verbatim(self.writer, self.tokens, self._closing).read())
+        return (yield from Verbatim(self.writer, self.tokens, self._closing, unclosed).read())
+
+    def _brackets(self) -> str:
+        """What closes the call from here on."""
+        return "".join(reversed(self.closers())) + self.closer
+
+    def _is_whole(self, text: str) -> bool:
+        """Whether the text of a string that was never closed holds no further member and no broken quote."""
+        broken = any(piece in text for piece in self._pieces)
+        return text != "" and not broken and _SWALLOWED.search(text) is None
 
     def _closing(self, token: str, doubtful: bool) -> Generator[None, None, int | None]:
         """See `verbatim.Closing`. Behind other tokens a quote only closes if what follows it fits."""
@@ -189,6 +240,26 @@ class GemmaReader(JsonReader):
 
     # -- what fits after a quote of JSON or Python ------------------------------------------------------
 
+    def fits_after(self, inner: bool) -> Generator[None, None, bool]:
+        """See `LiteralReader`; a token may dangle behind a quote."""
+        start = self.source.offset
+        if (yield from self._dangles()):
+            return True
+        self.source.rewind(start)
+        return (yield from super().fits_after(inner))
+
+    def _dangles(self) -> Generator[None, None, bool]:
+        """Whether a quote token comes next that opens nothing, since call and block end behind it."""
+        source = self.source
+        if (yield from source.space()) != FIRST or not (yield from self.at_quote()):
+            return False
+        source.pos += len(self._quote)
+        for bracket in self._brackets():
+            if (char := (yield from source.char())) != bracket:
+                return not char
+            source.pos += 1
+        return not (yield from source.char()) or (yield from source.marker(self.tokens)) == self.span.close
+
     def starts_item(self, frame: Frame) -> Generator[None, None, bool]:
         """See `LiteralReader`."""
         if frame.keys:
@@ -203,11 +274,13 @@ class GemmaReader(JsonReader):
         char = yield from source.space()
         if char in ("", "}", *QUOTES):
             return True
+        if char == self.closer and not self.frames:
+            return True
         if char == FIRST:
             return (yield from self.at_quote())
         key = yield from source.run(KEY)
         follower = yield from source.space()
-        return not follower or (key != "" and follower in _ASSIGN)
+        return not follower or (key != "" and follower in self.assigns)
 
 
 class GemmaCall:
@@ -230,23 +303,29 @@ class GemmaCall:
             raise Fault(Reason.NOT_A_CALL)
         yield from source.space()
         name = yield from source.run(NAME)
-        if (yield from source.space()) != "{" or not name:
+        while (opener := (yield from source.space())) == ":" and name:
+            source.pos += 1  # `google:mcp:search`
+            name = yield from source.run(NAME)
+            self.writer.repaired = self.writer.only_declared = True
+        if opener not in _CLOSERS or not name:
             raise Fault(Reason.NOT_A_CALL)
         source.pos += 1
         self.writer.start(name)
         self.writer.write("{")
+        self.writer.repaired |= opener == "("
+        self.values.closer = _CLOSERS[opener]
         yield from self.read_arguments()
 
     def read_arguments(self) -> Reading:
-        """Read the arguments, whose opening brace is read already, and the closing one."""
-        source = self.source
-        if (yield from source.space()) == "{":
+        """Read the arguments, whose opening bracket is read already, and the closing one."""
+        source, closer = self.source, self.values.closer
+        if closer == "}" and (yield from source.space()) == "{":
             yield from self._wrapped()
-        while (yield from source.space()) != "}":
-            yield from self.values.argument((yield from self.values.member_key()), "}")
+        while (yield from source.space()) != closer:
+            yield from self.values.argument((yield from self.values.member_key()), closer)
             if (yield from source.char()) == ",":
                 source.pos += 1
-                self.writer.repaired |= (yield from source.space()) == "}"
+                self.writer.repaired |= (yield from source.space()) == closer
         source.pos += 1
 
     def _wrapped(self) -> Reading:
@@ -263,7 +342,7 @@ class GemmaCall:
         """After an argument: the next one, or the end of the call."""
         source = self.source
         char = yield from source.space()
-        if char == "}":
+        if char == self.values.closer:
             source.pos += 1
             return not inner or (yield from self._ends_block())
         if char != ",":
@@ -288,6 +367,16 @@ class GemmaBlock(FramedBlock):
     def call(self) -> GemmaCall:
         """See `FramedBlock`."""
         return GemmaCall(self.context, self._quote)
+
+    def confirm(self) -> Reading:
+        """See `Block`; the text behind the brace shows that `{a:1}b:2}` was not over there (slip 23)."""
+        char = yield from self.source.char()
+        if char == FIRST:  # a marker, whole or broken; but a quote may be a key's
+            ends = (yield from self.source.marker()) != self._quote
+        else:
+            ends = not char or char.isspace() or (yield from self.begins())
+        if not ends:
+            raise Fault(Reason.SYNTAX)
 
     def ahead(self) -> Generator[None, None, str]:
         """See `FramedBlock`."""
@@ -361,6 +450,7 @@ GEMMA4 = Dialect(
     ends=("<turn|>", "<|tool_response>", "<eos>"),
     turn=MarkedTurn,
     grammar=_gemma,
+    opening=fences,
     inner=(_GEMMA_QUOTE,),
     spellings={"<channel|>": "", _DOUBLED_THOUGHT: "open"},
     cores=dict.fromkeys(("<|channel>thought", _DOUBLED_THOUGHT), "<|channel>"),

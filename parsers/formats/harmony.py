@@ -86,7 +86,11 @@ class HarmonyTurn(MarkedTurn):
             yield from self._text(emit.reasoning)
         elif (yield from self._addressed()):
             yield from self.message()
-        while marker := (yield from self._stretch(emit.text, self._stops)):
+        while True:
+            yield from self.bare_calls()
+            marker = yield from self._stretch(emit.text, self._stops)
+            if not marker:
+                return
             if marker in _HEADER:
                 yield from self.message()
             else:
@@ -148,15 +152,17 @@ class HarmonyTurn(MarkedTurn):
         """Read up to the marker that ends or breaks off the header, or to the end of the output."""
         source = self._source
         stretches: list[tuple[str, str]] = []
+        called, channel = False, ""
         marker = yield from source.marker((START, CHANNEL))
         while marker or not stretches:
             begin = source.offset
             source.pos += len(marker)
             text = yield from self._words()
-            header = Header.of(stretches)
-            if marker == CHANNEL and header.recipients and not text.startswith(header.channel):
+            if marker == CHANNEL and called and not text.startswith(channel):
                 source.rewind(begin)  # a second channel: the call was cut off here, the next message begins
                 break
+            stretch = Header.of([(marker or START, text)])
+            called, channel = called or stretch.recipients != (), channel or stretch.channel
             stretches.append((marker or START, text))
             marker = yield from source.marker((CHANNEL, CONSTRAIN))
         return Header.of(stretches)
@@ -181,12 +187,16 @@ class HarmonyTurn(MarkedTurn):
         if not header.is_own or len(tools) > 1 or "" in tools:
             yield from _Foreign(self._context).keep(start)
         elif tools:
+            self.has_content()
             yield from _Arguments(self._context, tools[0], header.recipients[0]).read_behind(start)
         else:
             self._emit.markup(self._source.offset)
             self._source.keep_from(None)
-            analysis = header.channel.startswith("analysis")
-            yield from self._text(self._emit.reasoning if analysis else self._emit.text)
+            if header.channel.startswith("analysis"):
+                yield from self._text(self._emit.reasoning)
+            else:  # JSON in it is an answer
+                self.has_content()
+                yield from self._text(self._emit.text)
 
     def _text(self, write: Callable[[str, int], None]) -> Reading:
         """Read a message of text up to behind its end, or to the header of the next one."""
@@ -259,6 +269,7 @@ HARMONY = Dialect(
     inner=(CONSTRAIN, MESSAGE),
     ends=(RETURN, CALL, END),
     turn=HarmonyTurn,
+    aliases=("gpt-oss",),
     renderers={
         "role": by_template(
             "<|start|>assistant to=functions.{name}<|channel|>commentary json<|message|>{arguments}<|call|>"

@@ -51,6 +51,7 @@ CORES = {tag: OPEN if tag.startswith(OPEN) else CLOSE for tag in OUTER_TAGS if t
 """The token in each of them."""
 
 _ATTRIBUTE = re.compile(r'([\w\-]+)\s*=\s*"([^"]*)"')
+_ATTRIBUTES = re.compile(rf"\s*(?:{_ATTRIBUTE.pattern}\s+)*")
 _ENTITIES = (("&", "&amp;"), ('"', "&quot;"))
 
 
@@ -86,14 +87,20 @@ class KimiTurn(MarkedTurn):
         source, emit = self._source, self._emit
         if inside == "reasoning":
             yield from self._thoughts()
-        while token := (yield from self._stretch(emit.text, self._tokens)):
+        while True:
+            yield from self.bare_calls()
+            token = yield from self._stretch(emit.text, self._tokens)
+            if not token:
+                return
             tag = yield from source.ahead(OUTER_TAGS)
             if tag in (TOOLS, CALL):
+                self.has_content()
                 yield from KimiBlock(self._context).read()
             elif tag == THINK:
                 source.pos += len(tag)
                 yield from self._thoughts()
             elif tag in _FRAME:
+                self.has_content()  # JSON in a response is an answer
                 source.pos += len(tag)
                 emit.markup(source.offset)
             else:
@@ -180,6 +187,8 @@ class KimiCall(RawCall):
             if token == SEPARATOR:
                 source.pos += len(token)
                 written, _ = whole_characters("".join(parts) + " ")
+                if not _ATTRIBUTES.fullmatch(written):  # `key="date type="string"` (slip 22)
+                    raise Fault(Reason.SYNTAX)
                 return {key: _unescaped(value) for key, value in _ATTRIBUTE.findall(written)}
             if token:
                 raise Fault(Reason.SYNTAX)

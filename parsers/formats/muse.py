@@ -61,7 +61,11 @@ class MuseTurn(MarkedTurn):
             yield from self._text(emit.reasoning)
         elif (yield from self._addressed()):
             yield from self._message()
-        while marker := (yield from self._stretch(emit.text, self._stops)):
+        while True:
+            yield from self.bare_calls()
+            marker = yield from self._stretch(emit.text, self._stops)
+            if not marker:
+                return
             if marker in (START, MESSAGE):
                 yield from self._message()
             else:
@@ -108,8 +112,10 @@ class MuseTurn(MarkedTurn):
             source.keep_from(None)
             yield from self._text(emit.reasoning)
         elif named and named[0] not in _PEOPLE:
+            self.has_content()
             yield from self._calls(start, named[0])
         else:
+            self.has_content()  # JSON in it is an answer
             emit.markup(source.offset)
             if (yield from self._is_call()):
                 yield from AtemBlock(self._context, "").read()
@@ -279,6 +285,7 @@ MUSE = Dialect(
     ends=_ENDS,
     turn=MuseTurn,
     tags=(_BLOCK.open, _BLOCK.close, *ATEM.tags),
+    aliases=("muse-glimmer", "atem", "onyx"),
     renderers={"tags": render_messages},
 )
 _PAYLOAD = replace(MUSE, calls=_BLOCK, ends=(*_ENDS, START))

@@ -392,6 +392,7 @@ MISTRAL = Dialect(
     ends=("</s>",),
     turn=MarkedTurn,
     grammar=MistralBlock,
+    aliases=("ministral", "devstral", "magistral"),
     renderers={
         "args": by_template("[TOOL_CALLS]{name}[ARGS]{arguments}"),
         "ids": by_template("[TOOL_CALLS]{name}[CALL_ID]{index:09}[ARGS]{arguments}"),
@@ -425,6 +426,7 @@ DEEPSEEK_V3 = Dialect(
     turn=MarkedTurn,
     shown=("<think>", "</think>"),
     grammar=_deepseek,
+    aliases=("deepseek-r1",),
     renderers={
         "fenced": by_template(
             f"{_DEEPSEEK_CALL.open}function{_DEEPSEEK_SEPARATOR}{{name}}\n```json\n{{arguments}}\n```"
@@ -439,6 +441,7 @@ DEEPSEEK_V3 = Dialect(
 DEEPSEEK_V31 = replace(
     DEEPSEEK_V3,
     name="deepseek-v31",
+    aliases=(),
     renderers={
         "plain": by_template(
             f"{_DEEPSEEK_CALL.open}{{name}}{_DEEPSEEK_SEPARATOR}{{arguments}}{_DEEPSEEK_CALL.close}",
@@ -494,11 +497,12 @@ SOLAR_OPEN = Dialect(
     slips=(_SOLAR_CALL.open,),
     inner=(_SOLAR_NAME, _SOLAR_ARGUMENTS, _SOLAR_CALL.close),
     spellings={"<|end|>": ""},  # it ends an answer, too
-    ends=("<|flush|>", "<|end|>", "<|calls|>"),
+    ends=("<|flush|>", "<|end|>"),
     turn=MarkedTurn,
     grammar=_solar,
     answers=(Span("<|begin|>assistant", "<|content|>"),),  # what each message of a turn begins with
     cores={"<|begin|>assistant": "<|begin|>"},
+    aliases=("solar",),
     renderers={
         "json": by_template(
             f"{_SOLAR_CALL.open}{{index}}{_SOLAR_NAME}{{name}}{_SOLAR_ARGUMENTS}{{arguments}}{_SOLAR_CALL.close}",

@@ -6,7 +6,9 @@ block holds several calls, and some models write a JSON object of the arguments 
 White space between the tags means nothing; a value is raw text. Its closing tag ends it, unless it is only
 mentioned: behind a blank or a quote, with text behind it on its line. The next pair inside a value shows that
 the value was never closed, and so does the next block, unless the value's own closing tag comes before the
-next pair: the call is refused.
+next pair. Only some models leave that tag out as a habit (`PairShape.slips`): there the value ends if the key
+of the next pair is declared and not given yet, or if the turn ends behind the call. Otherwise the call is
+refused, as it is where a tag in the value was taken for data.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from functools import cache
 from typing import Any
 
 from parsers.dialect import Context, Dialect, Grammar, GrammarFactory
-from parsers.engine.driver import Block, Call, FramedBlock
+from parsers.engine.driver import Call, CallBlock, FramedBlock
 from parsers.engine.faults import Fault
 from parsers.engine.source import Reading
 from parsers.engine.spans import THINK, Span
@@ -29,13 +31,14 @@ from parsers.formats.objects.block import ByFirstCharacter, JsonBlock
 from parsers.formats.objects.calls import ArgumentsCall, JsonCall, LooseJsonCall
 from parsers.formats.tags.block import TagBlock
 from parsers.formats.tags.written import in_blocks
-from parsers.literals.near import NearTags
-from parsers.literals.raw import Ends, RawCall
+from parsers.literals.near import NearTags, looks_like, near_tags
+from parsers.literals.raw import QUOTING, Ends, RawCall
 from parsers.literals.typed_text import Kinds, holds_no_tags, replace_lone
 from parsers.literals.writer import RawWriter
 
 _NAME = re.compile(r"[^<{\n]*")
 _KEY = re.compile(r"[^<]*")
+_LINE_END = "\\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,8 @@ class PairShape:
 
     `separator`: what may stand between the name and the pairs. `kind`: the tags around a type, which may
     stand between key and value. `closers`: what ends a call besides its own closing tag. `namespace`: what
-    models write in front of the names of declared tools.
+    models write in front of the names of declared tools. `slips`: whether they leave out
+    tags of values (slip 10).
     """
 
     key: str = "<arg_key>"
@@ -55,6 +59,7 @@ class PairShape:
     kind: tuple[str, str] | None = None
     closers: tuple[str, ...] = ()
     namespace: str = ""
+    slips: bool = False
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -64,16 +69,11 @@ class PairShape:
 
     @property
     def near(self) -> NearTags:
-        """What is nearly one of them."""
-        return _near(self)
+        """What is nearly the tag behind a value, or the one in front of a key."""
+        return near_tags((self.value_end,), (self.key,), others=(self.key_end,))
 
 
-@cache
-def _near(shape: PairShape) -> NearTags:
-    return NearTags((shape.value_end,), (shape.key,), others=(shape.key_end,))
-
-
-GLM = PairShape()
+GLM = PairShape(slips=True)
 """GLM 4.5 and what follows it."""
 _TYPE = re.compile(r"[a-z]*")
 _TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
@@ -100,8 +100,11 @@ class PairsCall(RawCall):
         self._turn_ends = dialect.ends
         self._kinds: Kinds = None
         special = (*dialect.ends, *dialect.openers, span.open, span.close)
-        self._ends = _ends_of((shape.value_end, shape.key, span.close), special, shape.near)
+        self._ends = _value_ends(shape, span.close, special)
         self._pair_tags = _ends_of((shape.value_end, shape.key), special)
+        self._argument = ""
+        self._holds_pairs = False  # a tag in the value was taken for data
+        self.bounds = (span.close,) if shape.slips else ()
         self._value_end = 0  # where the value's closing tag is, if it has been looked for and found
 
     def read(self) -> Reading:
@@ -111,32 +114,77 @@ class PairsCall(RawCall):
             source.pos += 1
             raise Fault(Reason.NOT_A_CALL)
         yield from source.space()
-        name = (yield from source.run(_NAME)).strip()
+        name = (yield from source.run(_NAME)).strip().removesuffix(_LINE_END)
         if not self._opened and not name and (yield from source.char()) == "{":
             yield from self._object(LooseJsonCall(self._context, self._span, self._object_ends))
             return
-        if not name or not NAME.fullmatch(name) or not (yield from source.char()):
+        char = yield from source.char()
+        # with a blank in it, it may be name and key
+        if not char or (not NAME.fullmatch(name) and not (yield from source.ahead((shape.key_end,)))):
             raise Fault(Reason.NOT_A_CALL)
-        if shape.separator:
-            yield from source.either((shape.separator,))
+        if not name:
+            raise Fault(Reason.NOT_A_CALL)
+        separated = (yield from source.either((shape.separator,))) != "" if shape.separator else False
         if (yield from source.space()) == "{":
-            self.writer.start(self._named(name))
+            name = self._named(name)
+            unsure = self.writer.any_declared() or not self._bare
+            if unsure and not separated and not self.writer.declares(name):
+                raise Fault(Reason.NOT_A_CALL)  # `json {"name": "f", "arguments": {}}` is no call of `json`
+            self.start(name)
             arguments = ArgumentsCall(self._context, self._span, self._object_ends, self.writer)
             yield from self._object(arguments)
             return
-        stray = (yield from self._stray_end()) if self._bare else False
-        char = yield from source.space()
+        repaired = (yield from self._stray_end()) if self._bare else False
+        char = yield from self._space()
         follow = (shape.key, *self._closes) if self._bare else (shape.key,)
+        key = ""  # that of the first pair, if its tag is missing
         if char and not (yield from source.ahead(follow)):
-            raise Fault(Reason.NOT_A_CALL)
-        self.writer.start(self._named(name))
-        self.writer.repaired = stray
+            name, key = yield from self._untagged_key(name)
+            repaired = True
+        self.start(self._named(name))
+        self.writer.repaired |= repaired
         self.writer.write("{")
-        while (tag := (yield from source.either((shape.key, *self._closes)))) == shape.key:
-            yield from self._pair()
-            yield from source.space()
-        if not tag:
-            raise Fault(Reason.SYNTAX)
+        tag = (yield from self._pair(key)) if key else ""
+        while tag not in self._closes:
+            if not tag:
+                yield from self._space()
+                tag = yield from source.either((shape.key, *self._closes))
+            if not tag:
+                raise Fault(Reason.SYNTAX)
+            if tag == shape.key:
+                tag = yield from self._pair()
+
+    def _space(self) -> Generator[None, None, str]:
+        """As `Source.space`; some models write the two characters of an escape for a line end (slip 10)."""
+        while (char := (yield from self.source.space())) == "\\":
+            if not (yield from self.source.either((_LINE_END,))):
+                break
+            self.writer.repaired = True
+        return char
+
+    def _untagged_key(self, name: str) -> Generator[None, None, tuple[str, str]]:
+        """Read a first key whose tag is missing, up to the tag behind it: the tool's name and it (slip 10).
+
+        Another block seems to begin in place of the tag, or the key is glued to the name; then only what is
+        declared tells the two apart. Raises Fault.
+        """
+        source, shape = self.source, self._shape
+        start = source.offset
+        if (yield from source.either((self._span.open,))):
+            key = (yield from source.run(_NAME)).strip()
+            if key and (yield from source.ahead((shape.key_end,))):
+                return name, key
+        elif (yield from source.ahead((shape.key_end,))):
+            found = [
+                (tool.name, key)
+                for tool in self._context.tools.values()
+                for key in tool.types
+                if name.startswith(tool.name) and name.removeprefix(tool.name).strip() == key
+            ]
+            if len(found) == 1:
+                return found[0]
+        source.rewind(start)
+        raise Fault(Reason.NOT_A_CALL)
 
     def _named(self, name: str) -> str:
         """The declared tool that a name with a namespace in front of it means, else the name."""
@@ -164,29 +212,49 @@ class PairsCall(RawCall):
         if not (yield from source.either(self._closes)):
             if not (yield from self._object_ends(True, "")):
                 raise Fault(Reason.SYNTAX)
+            if self._shape.slips and (yield from source.ahead((self._span.open,))):
+                raise Fault(Reason.UNCLOSED)  # Laguna begins a call, and then the same once more (slip 11)
             source.rewind(end)
 
     def _object_ends(self, inner: bool, opener: str) -> Generator[None, None, bool]:
         """Whether the object can end here. `inner`: there are unescaped quotes in it."""
         return not inner or (yield from self.goes_on((*self._closes, self._span.open), self._turn_ends))
 
-    def _pair(self) -> Reading:
-        """Read an argument from behind the tag of its key on."""
+    def _pair(self, key: str = "") -> Generator[None, None, str]:
+        """Read an argument from behind the tag of its key on, or behind `key`; returns what ended it.
+
+        That is "" for the value's own closing tag.
+        """
         source, shape = self.source, self._shape
-        key = replace_lone((yield from source.run(_KEY)).strip())
+        key = key or replace_lone((yield from source.run(_KEY)).strip())
         if not (yield from source.either((shape.key_end,))):
             raise Fault(Reason.SYNTAX if shape.value else Reason.MISSING_VALUE)
         said = None
         if shape.value:
-            yield from source.space()
+            char = yield from self._space()
             if shape.kind is not None and (yield from source.either((shape.kind[0],))):
                 said = yield from self._said(shape.kind[1])
             if not (yield from source.either((shape.value,))):
-                raise Fault(Reason.MISSING_VALUE)
+                if char in ("", "<", ">") or not shape.slips or (yield from self._is_torn_tag()):
+                    raise Fault(Reason.MISSING_VALUE)
+                self.writer.repaired = True  # the value's closing tag bounds it (slip 10)
         if not key:
             raise Fault(Reason.POSITIONAL_ARGUMENT)
-        self._kinds = self.writer.kinds_of(key) or said
-        yield from self.read_raw(key, self._ends, self._kinds)
+        self._kinds = self.kinds_of(key) or said
+        self._argument = key
+        self._holds_pairs = False
+        end = yield from self.read_raw(key, self._ends, self._kinds)
+        if end == shape.value_end:
+            return ""
+        self.writer.repaired = True  # the next tag bounds the value (slip 10)
+        return end
+
+    def _is_torn_tag(self) -> Generator[None, None, bool]:
+        """Whether something comes next that may be the tag of a value (slip 21)."""
+        source, tag = self.source, self._shape.value
+        while len(source.text) < source.pos + len(tag) + 2 and not source.ended:
+            yield
+        return looks_like(source.text[source.pos : source.pos + len(tag) + 2], tag)
 
     def _said(self, end: str) -> Generator[None, None, Kinds]:
         """Read the type that stands beside a value, and the tag behind it: `array[string]` is an array."""
@@ -204,37 +272,53 @@ class PairsCall(RawCall):
         source, shape = self.source, self._shape
         start = source.offset
         source.pos += len(end)
+        bare = end.lstrip("\n")
         if holds_no_tags(self._kinds):
             found = True
-        elif end == shape.value_end:
+        elif bare == shape.value_end:
             tags = (shape.key, shape.value_end, *self._closes, self._span.open)
             found = not (yield from self.is_mentioned(end, tags, self._turn_ends))
-        elif end == shape.key:
-            yield from source.run(_KEY)
+        elif bare == shape.key:
+            key = (yield from source.run(_KEY)).strip()
             found = (yield from source.either((shape.key_end,))) != ""
             if shape.value:
                 yield from source.space()
                 found = found and (yield from source.ahead((shape.value, *(shape.kind or ())[:1]))) != ""
+            if found and not self._may_begin(key):
+                raise Fault(Reason.UNCLOSED_STRING, balanced=False)
         elif start < self._value_end:
             found = False
         else:
-            found = yield from self._begins_block()
+            found = self.before not in QUOTING and (yield from self._is_at_end())
+            found = found or (yield from self._begins_block())
         source.rewind(start)
-        if found and end != shape.value_end:
+        if found and bare != shape.value_end and (self._holds_pairs or not shape.slips):
             raise Fault(Reason.UNCLOSED_STRING, balanced=False)
+        self._holds_pairs |= not found
         return found
+
+    def _may_begin(self, key: str) -> bool:
+        """Whether a pair of that key can follow: it is declared and not given yet, where that is known."""
+        tool = self.writer.tool
+        given = key == self._argument or key in self.writer.arguments
+        return not given and (tool is None or key in tool.types)
+
+    def _is_at_end(self) -> Generator[None, None, bool]:
+        """Whether the turn or the output ends here."""
+        source = self.source
+        return not (yield from source.space()) or (yield from source.marker()) in self._turn_ends
 
     def closes_nearly(self, end: str, tag: str) -> Generator[None, None, bool]:
         """Whether a broken tag closes the value (slip 21): a pair or the end of the block follows then."""
-        source = self.source
+        source, shape = self.source, self._shape
         start = source.offset
         source.pos += len(end)
-        closes = tag == self._shape.value_end and end[0] == "<"
-        closes = closes and (yield from self.goes_on((self._shape.key, *self._closes), self._turn_ends))
+        closes = tag == shape.value_end and end[0] == "<"
+        closes = closes and (yield from self.goes_on((shape.key, *self._closes), self._turn_ends))
         source.rewind(start)
         if closes:
             self.writer.repaired = True
-        elif end[1:2] == "/" or end[0] != "<" or tag != self._shape.value_end:
+        elif tag != shape.value_end or "/" in end or "/" not in tag:
             raise Fault(Reason.UNCLOSED_STRING, balanced=False)
         return closes  # `<arg_value>` is a broken tag only where a closing one is due
 
@@ -250,7 +334,7 @@ class PairsCall(RawCall):
         return False
 
 
-class PairsBlock(Block):
+class PairsBlock(CallBlock):
     """Reads one block, which is one call. `source.pos` is at its marker."""
 
     bare = True
@@ -259,25 +343,10 @@ class PairsBlock(Block):
     def __init__(self, context: Context, shape: PairShape = GLM) -> None:
         super().__init__(context)
         self._shape = shape
-        self._stops = _ends_of((self.span.close, self.span.open, *context.dialect.ends))
 
-    def read(self) -> Reading:
-        """Read the block; `source.pos` is behind it afterwards."""
-        source = self.source
-        source.keep_from(self.start)
-        source.pos += len((yield from source.marker()))
-        self.emit.markup(source.offset)
-        call = PairsCall(self.context, self.span, self._shape, bare=self.bare)
-        yield from self.read_call(call, self.start)
-        source.keep_from(None)
-
-    def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """Pass over the rest of what is no call; returns why it is none."""
-        end = yield from self._stops.skip(self.source)
-        if end == self.span.close:
-            self.source.pos += len(end)
-            return fault.reason
-        return Reason.TRUNCATED if not end or end in self.context.dialect.ends else Reason.UNCLOSED
+    def call(self) -> PairsCall:
+        """See `CallBlock`."""
+        return PairsCall(self.context, self.span, self._shape, bare=self.bare)
 
 
 class PairsOnlyBlock(PairsBlock):
@@ -322,8 +391,15 @@ class PairsSection(FramedBlock):
 
 
 @cache
-def _ends_of(texts: tuple[str, ...], special: tuple[str, ...] = (), near: NearTags | None = None) -> Ends:
-    return Ends(dict.fromkeys(texts, ()), special, near)
+def _ends_of(texts: tuple[str, ...], special: tuple[str, ...] = ()) -> Ends:
+    return Ends(dict.fromkeys(texts, ()), special)
+
+
+@cache
+def _value_ends(shape: PairShape, close: str, special: tuple[str, ...]) -> Ends:
+    """What may end a value. A line end in front of another tag than its own would stand behind that."""
+    newline = ("\n",) if shape.slips else ()
+    return Ends({shape.value_end: (), shape.key: newline, close: newline}, special, shape.near)
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,13 +444,14 @@ def tool_call(otherwise: GrammarFactory) -> GrammarFactory:
 _GLM_ENDS = ("<|observation|>", "<|user|>", "<|endoftext|>")
 GLM45 = Dialect(
     name="glm45",
-    reasoning=Span("<think>", "</think>", after_close=("\n",)),
+    reasoning=Span("<think>", "</think>", before=("\n",), after_close=("\n",)),  # slip 19
     calls=Span("<tool_call>", "</tool_call>", before=("\n",)),
     ends=_GLM_ENDS,
     turn=MarkedTurn,
     shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=tool_call(PairsBlock),
     tags=GLM.tags,
+    aliases=("glm46",),
     renderers={"pairs": in_blocks(Pairs("\n"), RawWriter, inside="")},
 )
 GLM47 = Dialect(
@@ -387,6 +464,7 @@ GLM47 = Dialect(
     grammar=tool_call(PairsBlock),
     tags=GLM.tags,
     interrupts={"<tool_call>": ()},
+    aliases=("laguna", "poolside"),
     renderers={"pairs": in_blocks(Pairs(""), RawWriter, between="", inside="")},
 )
 

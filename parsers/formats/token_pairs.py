@@ -92,6 +92,7 @@ LONGCAT = Dialect(
     turn=MarkedTurn,
     grammar=_blocks(_LONGCAT),
     tags=_LONGCAT.tags,
+    aliases=("longcat-flash",),
     renderers={"pairs": in_blocks(Pairs("\n", _LONGCAT), RawWriter, inside="")},
 )
 
@@ -121,6 +122,7 @@ K2_HORIZON = Dialect(
     turn=MarkedTurn,
     grammar=_section(_K2_CALL, _K2),
     tags=_K2.tags,
+    aliases=("ifm",),
     renderers={
         "pairs": in_one_block(Pairs("\n", _K2, (_K2_CALL.open, _K2_CALL.close)), RawWriter),
     },
@@ -143,6 +145,7 @@ class SolarTurn(MarkedTurn):
                 source.pos += len(marker)
                 emit.markup(source.offset)
                 return
+            self.has_content()
             yield from dialect.grammar(self._context).read()
 
 
@@ -154,6 +157,7 @@ SOLAR_OPEN2 = Dialect(
     turn=SolarTurn,
     grammar=_blocks(_SOLAR),
     tags=_SOLAR.tags,
+    aliases=("solar2",),
     renderers={"pairs": in_blocks(Pairs("\n", _SOLAR), RawWriter, inside="")},
 )
 

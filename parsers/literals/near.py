@@ -8,9 +8,15 @@ still be a tag.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache, lru_cache
+from typing import TypeVar
 
-_SPACE = frozenset(" \t\r\n\f\v")
+Named = TypeVar("Named")
+
+ESCAPE = "\u200b"
+"""What DeepSeek writes behind the `<` of a tag that is none."""
+_SPACE = frozenset(" \t\r\n\f\v" + ESCAPE)
 _PREFIX = 5
 """So much shows of most tags that they are none of the format's."""
 _SHORT = 10
@@ -132,6 +138,30 @@ class NearTags:
 
 
 @cache
-def near_tags(closers: tuple[str, ...], openers: tuple[str, ...], at_lines: bool = False) -> NearTags:
+def near_tags(
+    closers: tuple[str, ...],
+    openers: tuple[str, ...],
+    at_lines: bool = False,
+    others: tuple[str, ...] = (),
+) -> NearTags:
     """One for each format."""
-    return NearTags(closers, openers, at_lines)
+    return NearTags(closers, openers, at_lines, others)
+
+
+def looks_like(text: str, tag: str) -> bool:
+    """Whether `text` begins with what is nearly `tag`, its last character included."""
+    return any(text[length - 1] == tag[-1] for _, length in _Tag(tag).lengths(text, 0)[0])
+
+
+def is_near(text: str, word: str) -> bool:
+    """Whether `text` is `word` but for one character at most."""
+    if abs(len(text) - len(word)) > 1:
+        return False
+    at = next((at for at, (a, b) in enumerate(zip(text, word, strict=False)) if a != b), len(word))
+    return text[at + 1 :] in (word[at:], word[at + 1 :]) or text[at:] == word[at + 1 :]
+
+
+def nearest(name: str, known: Mapping[str, Named]) -> Named | None:
+    """What one of the known names means, of which `name` is a misspelling; None unless it is exactly one."""
+    found = [value for word, value in known.items() if is_near(name, word)]
+    return found[0] if len(found) == 1 else None

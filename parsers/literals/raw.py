@@ -15,7 +15,7 @@ from parsers.engine.faults import Fault
 from parsers.engine.source import Source
 from parsers.engine.writer import CallWriter, json_text
 from parsers.events import Reason
-from parsers.literals.near import NearTags
+from parsers.literals.near import NearTags, nearest
 from parsers.literals.strings import whole_characters
 from parsers.literals.typed_text import (
     LONGEST_CONSTANT,
@@ -104,13 +104,31 @@ class RawCall:
     before = ""
     """The character in front of the text that may end the argument being read, "" if it is empty so far."""
 
+    bounds: tuple[str, ...] = ()
+    """The markers that end an argument as special tokens; any other token shows that it was never closed."""
+
     def __init__(self, context: Context) -> None:
         self.source = context.source
         self.writer = CallWriter(context.source, context.emit, context.tools)
+        self._tools = context.tools
 
     def closers(self) -> list[str]:
         """None: brackets in raw text are text."""
         return []
+
+    def start(self, name: str) -> None:
+        """The name is known: open the call. A misspelled name has the types of the tool that it means."""
+        self.writer.start(name)
+        if self.writer.tool is None:
+            self.writer.tool = nearest(name, self._tools)
+
+    def kinds_of(self, key: str) -> Kinds:
+        """The JSON types that the schema of an argument allows, whose name may be misspelled."""
+        tool = self.writer.tool
+        if tool is None or key in tool.types:
+            return self.writer.kinds_of(key)
+        meant = nearest(key, {declared: declared for declared in tool.types})
+        return None if meant is None else tool.kinds.get(meant)
 
     def read_raw(self, key: str, ends: Ends, kinds: Kinds) -> Generator[None, None, str]:
         """Read an argument's text and what ends it, which is returned without its white space.
@@ -216,7 +234,10 @@ class RawCall:
                 return piece, ""
             if end:
                 if ends.is_special(source, stop, end):
-                    raise Fault(Reason.UNCLOSED_STRING, balanced=False)
+                    if end not in self.bounds:
+                        raise Fault(Reason.UNCLOSED_STRING, balanced=False)
+                    source.pos += len(end)
+                    return "", end
                 exact = end in ends.bare
                 closes = yield from (self.closes(end) if exact else self.closes_nearly(end, tag))
                 source.pos += len(end)

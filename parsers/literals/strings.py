@@ -32,14 +32,15 @@ _NUMERIC = {
     kind: re.compile(rf"(?P<all>[0-9a-fA-F]{{{n}}})|[0-9a-fA-F]{{0,{n - 1}}}") for kind, n in _HEX.items()
 }
 _NUMERIC["N"] = re.compile(r"(?P<all>\{[A-Za-z0-9 -]{1,88}\})|(?:\{[A-Za-z0-9 -]{0,88})?")
-_BEFORE_OPENING = frozenset(("", *" \t\r\n([{=:,+"))
-"""What stands before a quote that opens rather than closes: `x.join(", ")`, `{"k":"v"}`; "" at the beginning."""
+_BEFORE_OPENING = frozenset(("", *" \t\r\n([{=:,+'\""))
+"""What stands before a quote that opens, not closes: `x.join(", ")`, `{"k":"v"}`, three quotes in a row; the
+empty string stands for the beginning."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 Fits = Callable[[bool], Generator[None, None, bool]]
 """Whether what follows `pos` fits after a closing quote; the argument: inner quotes have been seen."""
-FitsAtOnce = Callable[[], bool]
-"""Whether what is in sight shows without any doubt that what follows fits."""
+FitsAtOnce = Callable[[], bool | None]
+"""Whether what is in sight shows without any doubt that what follows fits; None while more may show it."""
 Torn = Callable[[], Generator[None, None, bool]]
 """Whether what follows `pos` would fit but for one broken character."""
 Write = Callable[[str, int], None]
@@ -49,11 +50,15 @@ Write = Callable[[str, int], None]
 class String:
     """One string literal, from behind its opening quote to behind its closing one."""
 
-    __slots__ = (
-        "_fits", "_fits_at_once", "_held", "_held_from", "_high", "_inner", "_json", "_json_only", "_pair", "_parts",
-        "_prefix", "_quote", "_reopened", "_source", "_span", "_start", "_tail", "_torn", "_verbatim", "_write",
-        "repaired",
-    )  # fmt: skip
+    # Most strings are short and plain: what those do not change is not set for each of them.
+    repaired = False
+    _reopened = False  # an end marker and a start marker have been seen: the next quote must close
+    _held: list[str] | None = None  # text behind an end marker that may yet end the block
+    _held_from = 0
+    _high = ""  # a high surrogate waiting for its other half
+    _tail = ""  # the last two characters read, as they were written
+    _inner = False  # an inner quote has been seen
+    _pair = False  # inside a pair of inner quotes
 
     def __init__(
         self,
@@ -82,16 +87,8 @@ class String:
         self._write = write
         self._json = json
         self._json_only = json_only
-        self._reopened = False  # an end marker and a start marker have been seen: the next quote must close
         self._parts: list[str] = []
-        self._held: list[str] | None = None  # text behind an end marker that may yet end the block
-        self._held_from = 0
-        self._high = ""  # a high surrogate waiting for its other half
-        self._tail = ""  # the last two characters read, as they were written
-        self._inner = False  # an inner quote has been seen
-        self._pair = False  # inside a pair of inner quotes
         self._verbatim = "r" in prefix
-        self.repaired = False
 
     def read(self) -> Generator[None, None, str]:
         """Read to the closing quote; returns the value. Raises Fault."""
@@ -166,8 +163,10 @@ class String:
                 self._take(quote)  # one or two quotes inside a triple-quoted string
                 return False
             source.pos += 1
-        if not self._inner and self._fits_at_once():
-            return True
+        while not self._inner and (at_once := self._fits_at_once()) is not False:
+            if at_once:
+                return True
+            yield
         after = source.offset
         fits = yield from self._fits(self._inner)
         output_ended = source.ended and source.pos == len(source.text)
@@ -181,12 +180,13 @@ class String:
         before = self._tail[-1:]
         follower = yield from source.char()
         apostrophe = quote == "'" and before.isalnum() and follower.isalnum()
+        lone_prefix = before.lower() in PREFIXES and not self._tail[:-1].isalnum()
         # A quote that opens or ends a pair of inner quotes is text, whatever follows it.
-        if not (apostrophe or self._pair or before in _BEFORE_OPENING) and (yield from self._torn()):
+        text = apostrophe or lone_prefix or self._pair or before in _BEFORE_OPENING
+        if not text and (yield from self._torn()):
             raise self._abandon(Reason.AMBIGUOUS_QUOTE)
         source.rewind(start + 1)
         if not apostrophe:
-            lone_prefix = before.lower() in PREFIXES and not self._tail[:-1].isalnum()
             self._pair = not self._pair and (not before.isalnum() or lone_prefix)
         self._inner = self._verbatim = self.repaired = True
         self._take(quote)
@@ -237,6 +237,8 @@ class String:
         if char in _ESCAPES:
             source.pos += 1
             self._take(_ESCAPES[char])
+            if char in "'\"":
+                self._tail = "\\"  # three quotes in a row are not escaped
         elif char == "/" and self._json:
             source.pos += 1
             self._take("/")

@@ -32,6 +32,7 @@ _CONTAINERS = {"[": list, "{": dict}
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _NUMBER_STARTS = frozenset("-0123456789")
 _CONTAINER_KINDS = frozenset({"object", "array"})
+_IN_ANY_CASE = {"true": True, "false": False, "null": None}
 _SCALARS = frozenset({"integer", "number", "boolean", "null"})
 LONGEST_CONSTANT = max(map(len, CONSTANTS))
 """How much of a text shows whether it begins with a constant."""
@@ -113,17 +114,7 @@ def typed_text(text: str, kinds: Kinds) -> tuple[Any, bool]:
         return text, False
     if kinds is None:
         return untyped(text)
-    if "string" in kinds:
-        value, repaired = untyped(text)
-    else:
-        try:
-            value, repaired = read_literal(text)
-        except Fault as fault:
-            if fault.reason in _NO_VALUE:
-                raise
-            if kinds == ANY_JSON or kinds <= _CONTAINER_KINDS:
-                raise Fault(Reason.NOT_A_LITERAL) from fault
-            return text, True
+    value, repaired = untyped(text) if "string" in kinds else _literal_of(text, kinds)
     kind = kind_of(value)
     if kinds == ANY_JSON:
         return value, repaired
@@ -134,8 +125,30 @@ def typed_text(text: str, kinds: Kinds) -> tuple[Any, bool]:
     if kind == "number" and kind not in kinds and "integer" in kinds and value == math.floor(value):
         return int(value), True
     if value is None and "string" not in kinds:
-        return None, kind not in kinds  # a null stands for itself where no text is allowed
+        return None, repaired or kind not in kinds  # a null stands for itself where no text is allowed
     return (value, repaired) if kind in kinds else (text, "string" not in kinds)
+
+
+def _literal_of(text: str, kinds: frozenset[str]) -> tuple[Any, bool]:
+    """As `typed_text`, where no text is allowed; text that can be no value comes back as it is."""
+    word = text.strip()
+    if word.lower() in _IN_ANY_CASE and (word[0] in "nN" or kinds == ANY_JSON or "boolean" in kinds):
+        return _IN_ANY_CASE[word.lower()], word not in CONSTANTS  # `TRUE`, `NULL` (slip 12)
+    try:
+        value, repaired = read_literal(text)
+    except Fault as fault:
+        if fault.reason in _NO_VALUE:
+            raise
+        if kinds == ANY_JSON or kinds <= _CONTAINER_KINDS:
+            raise Fault(Reason.NOT_A_LITERAL) from fault
+        return text, True
+    if isinstance(value, str) and kinds & _CONTAINER_KINDS:
+        try:
+            inner, _ = read_literal(value)  # a list or an object, written into a JSON string (slip 12)
+        except Fault:
+            return text, True
+        return (inner, True) if kind_of(inner) in _CONTAINER_KINDS else (text, True)
+    return value, repaired
 
 
 def holds_no_tags(kinds: Kinds) -> bool:

@@ -29,6 +29,7 @@ MAX_DEPTH = 128
 """Open brackets in one value. JSON readers stop at about 200, and messages wrap values once more."""
 
 WORD = re.compile(r"[^\s,()\[\]{}:'\"=<*`]*")
+IDENTIFIER = re.compile(r"[^\W\d]\w*")
 SIGNS = ("+", "-")
 PREFIX_LETTERS = frozenset("rufRUF")
 """With which a further literal may begin; bytes cannot be joined to text."""
@@ -37,11 +38,12 @@ STRING_STARTS = frozenset((*QUOTES, *PREFIX_LETTERS))
 
 _BETWEEN_CALLS = re.compile(r"[\s,)\]]*")
 # What follows a string that is plainly closed: a key, the value of a member, an item of a list.
-_COLON = re.compile(r"[ \t\r\n\f\v]*:")
-_NEXT_KEY = re.compile(r"""[ \t\r\n\f\v]*,[ \t\r\n\f\v]*["']""")
-_NEXT_ITEM = re.compile(r"""[ \t\r\n\f\v]*,[ \t\r\n\f\v]*["'\[{]""")
+_S = r"[ \t\r\n\f\v]*"
+_KEY_BEGUN = re.compile(rf"""(?:"[^"\\<\n]{{0,40}}(?:"{_S})?|'[^'\\<\n]{{0,40}}(?:'{_S})?)\Z""")
+_COLON = re.compile(rf"{_S}(:|\Z)")
+_NEXT_KEY = re.compile(rf"""{_S}(?:,{_S}(["']|\Z)|(\Z))""")
+_NEXT_ITEM = re.compile(rf"""{_S}(?:,{_S}(["'\[{{]|\Z)|(\Z))""")
 _NUMBER_STARTS = frozenset("0123456789+-.")
-_IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _JSON_WORD = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
 
 Follows = Callable[[bool], Generator[None, None, bool]]
@@ -88,6 +90,10 @@ class LiteralReader:
     json_only = False
     """Whether what JSON does not have counts as repaired."""
     string_starts = STRING_STARTS
+    separator = ","
+    """What stands between two arguments."""
+    words = WORD
+    """What a value without quotes is made of: nothing that may follow it."""
     assigns: tuple[str, ...] = ("=",)
     """What may stand between the name of an argument and its value."""
 
@@ -114,15 +120,16 @@ class LiteralReader:
     # -- arguments ------------------------------------------------------------------------------------
 
     def argument(self, key: str, closer: str) -> Reading:
-        """Read the value of `key` and look for what must follow it: a comma or `closer`, left unread."""
+        """Read the value of `key` and look for what must follow it: `separator` or `closer`, left unread."""
         writer, wrapper = self.writer, None
         self.kinds = writer.kinds_of(key)
         opens = yield from self.source.space()
         if opens == "{" and writer.wraps(key) and writer.empty:
             wrapper = writer.hold()
         writer.key(key)
-        value = yield from self._typed_value(key)
-        if (yield from self.source.space()) not in (",", closer):
+        typed = writer.type_of(key)
+        value = yield from (self.value() if typed is None else self._typed_value(key, typed))
+        if (yield from self.source.space()) not in (self.separator, closer):
             raise Fault(Reason.SYNTAX)
         if wrapper is None:
             writer.argument(key, value)
@@ -135,11 +142,9 @@ class LiteralReader:
             writer.settle(wrapper)
             writer.argument(key, value)
 
-    def _typed_value(self, key: str) -> Generator[None, None, Any]:
+    def _typed_value(self, key: str, kind: str) -> Generator[None, None, Any]:
         """One value, in its declared type where only that can tell; written only when that is decided."""
-        writer, kind = self.writer, self.writer.type_of(key)
-        if kind is None:
-            return (yield from self.value())
+        writer = self.writer
         char = yield from self.source.space()
         # Only a bare number can become a string, and only a string anything else.
         if char not in (_NUMBER_STARTS if kind == "string" else self.string_starts):
@@ -152,10 +157,10 @@ class LiteralReader:
         return typed
 
     def is_last(self, closer: str) -> Generator[None, None, bool]:
-        """Whether only `closer`, or a comma and `closer`, comes next."""
+        """Whether only `closer`, or `separator` and `closer`, comes next."""
         source = self.source
         start = source.offset
-        if (yield from source.char()) == ",":
+        if (yield from source.char()) == self.separator:
             source.pos += 1
         last = (yield from source.space()) == closer
         source.rewind(start)
@@ -167,15 +172,22 @@ class LiteralReader:
         """Read one value, its brackets included. Raises Fault."""
         base = len(self.frames)
         while True:
-            if len(self.frames) > base:
-                self._plain(self.frames[-1])
+            frame = self.frames[-1] if len(self.frames) > base else None
+            if frame is not None:
+                self._plain(frame)
             char = self.source.ready() or (yield from self.source.space())
             if char in CLOSERS:
-                self._open(char)
-                if (yield from self._closed_at_once()):
-                    value = self._close()
-                else:
+                frame = self._open(char)
+                if (self.source.ready() or (yield from self.source.space())) != frame.closer:
                     continue
+                value = self._closed_at_once(frame)
+            elif (
+                frame is not None
+                and frame.expects_key
+                and char in QUOTES
+                and (yield from self._plain_key(frame))
+            ):
+                continue
             else:
                 value = yield from (
                     self._strings(self.source.offset, "") if char in QUOTES else self.atom(char)
@@ -187,13 +199,23 @@ class LiteralReader:
             else:
                 return value
 
+    def _plain_key(self, frame: Frame) -> Generator[None, None, bool]:
+        """Read a short key in one step, if it is plain: keys are written when they are complete, anyhow."""
+        source = self.source
+        start = source.offset
+        while not source.ended and _KEY_BEGUN.match(source.text, source.pos):
+            yield
+        self._plain(frame)
+        return source.offset > start
+
     def _plain(self, frame: Frame) -> None:
         """Read ahead what needs no thought; what is left is read as usual."""
         source = self.source
-        if len(source.text) - source.pos < LEAST:
+        seen = len(source.text) - source.pos
+        if seen < 3:
             return
         pieces: list[str] = []
-        nested = len(self.frames) + MOST_DEPTH <= MAX_DEPTH
+        nested = seen >= LEAST and len(self.frames) + MOST_DEPTH <= MAX_DEPTH
         if frame.keys is False:
             source.pos, python = plain_items(
                 source.text, source.pos, frame.items.append, pieces.append, nested=nested
@@ -215,7 +237,7 @@ class LiteralReader:
                 frame.keys = True
                 frame.placeholder = self.writer.hold() if frame.key is None else None
 
-    def _open(self, opener: str) -> None:
+    def _open(self, opener: str) -> Frame:
         if len(self.frames) == MAX_DEPTH:
             raise Fault(Reason.TOO_DEEP)
         frame = Frame(opener)
@@ -226,16 +248,14 @@ class LiteralReader:
             self.writer.write("[")
         else:
             frame.placeholder = self.writer.hold()
+        return frame
 
-    def _closed_at_once(self) -> Generator[None, None, bool]:
-        """Read the closer of an empty bracket."""
-        frame = self.frames[-1]
-        if (self.source.ready() or (yield from self.source.space())) != frame.closer:
-            return False
+    def _closed_at_once(self, frame: Frame) -> Any:
+        """Read the closer of an empty bracket; returns its value."""
         self.source.pos += 1
         if frame.keys is None:
             self._decide(frame, keys=frame.closer == "}")
-        return True
+        return self._close()
 
     def _decide(self, frame: Frame, *, keys: bool) -> None:
         """The notation of a brace or parenthesis has shown itself: write its opener."""
@@ -315,7 +335,7 @@ class LiteralReader:
         start = source.offset
         if char in QUOTES:
             return (yield from self._strings(start, ""))
-        word = yield from source.run(WORD)
+        word = yield from source.run(self.words)
         if word.lower() in PREFIXES and (yield from source.char()) in QUOTES:
             return (yield from self._strings(start, word.lower()))
         if not word:
@@ -323,12 +343,12 @@ class LiteralReader:
         self.word = word
         if word in SIGNS:
             yield from source.space()
-            word += yield from source.run(WORD)
+            word += yield from source.run(self.words)
             self.word = source.since(start)
-        if not (source.ready() or (yield from source.char())) and source.ended:
+        if source.pos == len(source.text) and not (yield from source.char()):
             raise Fault(Reason.TRUNCATED)  # the next character might have belonged to it
         value: Any
-        if not self.frames and _IDENTIFIER.fullmatch(word) and word not in CONSTANTS:
+        if self.may_be_text(word):
             value = yield from self.bare_word(word)
         else:
             value, repaired = literal(word)
@@ -336,6 +356,10 @@ class LiteralReader:
             self.no_json(_JSON_WORD.fullmatch(word) is None)
         self.writer.write(json_text(value))
         return value
+
+    def may_be_text(self, word: str) -> bool:
+        """Whether a word without quotes can only be text."""
+        return not self.frames and IDENTIFIER.fullmatch(word) is not None and word not in CONSTANTS
 
     def bare_word(self, word: str) -> Generator[None, None, str]:
         """`mode=fast`: a name in place of a value is its text, unless it would have to be evaluated."""
@@ -347,7 +371,7 @@ class LiteralReader:
         """The text that a word in place of a value stands for. Raises Fault."""
         if word.lower() in ("nan", "inf", "infinity"):
             raise Fault(Reason.NOT_FINITE)
-        if self.kinds is not None and "string" not in self.kinds:
+        if not self.frames and self.kinds is not None and "string" not in self.kinds:
             raise Fault(Reason.NOT_A_LITERAL)  # a misspelled constant: `exact=Tue` (slip 25)
         self.writer.repaired = True
         return word
@@ -388,19 +412,22 @@ class LiteralReader:
                 frame.joined = True
             yield from source.space()
             start = source.offset
-            prefix = (yield from source.run(WORD)).lower()
+            prefix = (yield from source.run(self.words)).lower()
         self.writer.write('"')
         return "".join(parts)
 
     # -- what fits after a closing quote ---------------------------------------------------------------
 
-    def fits_at_once(self) -> bool:
-        """Whether what is in sight shows without any doubt what `fits_after` says of most strings."""
+    def fits_at_once(self) -> bool | None:
+        """What `fits_after` says, if what is in sight shows it without any doubt; None while more may."""
         if not self.frames:
             return False
-        frame = self.frames[-1]
+        frame, source = self.frames[-1], self.source
         plain = _COLON if frame.expects_key else _NEXT_KEY if frame.keys else _NEXT_ITEM
-        return plain.match(self.source.text, self.source.pos) is not None
+        found = plain.match(source.text, source.pos)
+        if found is None:
+            return False
+        return True if found[1] else False if source.ended else None
 
     def fits_after(self, inner: bool) -> Generator[None, None, bool]:
         """Whether what comes next shows that the quote just read closes its string.
@@ -412,6 +439,8 @@ class LiteralReader:
         char = self.source.ready() or (yield from self.source.space())
         if not char:
             return True  # the output ends here: nothing can contradict
+        if self.json_only and self.frames and self.frames[-1].expects_key and self.frames[-1].keys:
+            return True  # no key of JSON has an unescaped quote in it: `"a": 1, "b"x 2` has lost its colon
         if not inner and (char in QUOTES or char in PREFIX_LETTERS):
             start = self.source.offset
             if (yield from self._adjacent()):
@@ -423,7 +452,7 @@ class LiteralReader:
         """Whether more literals follow, each complete, the last up to a quote that fits."""
         source = self.source
         while True:
-            word = yield from source.run(WORD)
+            word = yield from source.run(self.words)
             text = not word or (word.lower() in PREFIXES and word[0] in PREFIX_LETTERS)
             if (yield from source.char()) not in QUOTES or not text:
                 return False
@@ -460,33 +489,35 @@ class LiteralReader:
         return (yield from self.follows(inner))
 
     def is_torn(self) -> Generator[None, None, bool]:
-        """Whether what comes next looks like structure that one broken character keeps from fitting (slip 25).
+        """Whether what comes next looks like structure that a broken character keeps from fitting (slip 25).
 
-        Then the quote just read was most likely meant to close its string, which would swallow that structure
-        if it were read on. Looks ahead to the next quote at most; the caller goes back.
+        Then the quote just read was most likely meant to close its string, and to read on would swallow that
+        structure. Looks ahead to the next quote, or to a name behind that; the caller goes back.
         """
         source = self.source
         for frame in reversed(self.frames):
             char = yield from source.space()
             if char != frame.closer:
-                # `["a", b"]` has lost a quote, `["a" "b"]` a comma, which is another character in `["a"x "b"]`.
+                # `["a", b"]` has lost a quote, `["a" "b"]` a comma, `["a"x "b"]` has something else for it.
                 source.pos += char not in ("", ",", *QUOTES)
                 return char == "," or (yield from source.space()) in QUOTES
             source.pos += 1
         char = yield from source.space()
-        if char in QUOTES:
-            return True  # `a="x"" b="y"`: two quotes in a row
+        if char in QUOTES:  # `a="x"" b="y"`: two quotes in a row; three are those of a docstring
+            source.pos += 1
+            return (yield from source.char()) != char
         if char == ")":
             return (yield from self._is_torn_call())
-        source.pos += 1
+        source.pos += len(char)
         if char == ",":
             if (yield from source.space()) in (",", "\\", *QUOTES):
                 return True  # `a="x",, b=1`, `a="x", "b=1`
             name = yield from source.run(NAME)
             if name and (yield from source.char()) in QUOTES:
-                return True  # `a="x", b"y"`: the equals sign is lost
+                return name not in PREFIXES  # `a="x", unit"y"`: the equals sign is lost
         else:  # `a="x" b=1`: the comma is lost, or `char` stands in its place
             source.pos -= char.isalnum()
+            yield from source.space()
             name = yield from source.run(NAME)
         end = source.offset
         char = yield from source.space()
@@ -494,7 +525,7 @@ class LiteralReader:
             yield from source.run(NAME)  # `a="x"n b=1`
             char = yield from source.space()
         elif char not in ("", *self.assigns, *QUOTES) and source.offset == end:
-            source.pos += 1  # `a="x", n}me=1`, `a="x", b>"y"`, `a="x", b1, c=2`
+            source.pos += 1  # `a="x", n}me=1`, `a="x", unit>"y"`, `a="x", b1, c=2`
             yield from source.space()
             rest = yield from source.run(NAME)
             if name and not rest and (yield from source.char()) in QUOTES:
@@ -509,6 +540,7 @@ class LiteralReader:
         """The same where `)` comes next: `f(a="x")k g(b=1)`, `f(a="x"), n}me(b=1)`, `f(a="x") b=1)`."""
         source = self.source
         yield from source.run(_BETWEEN_CALLS)
+        source.pos += (yield from source.char()) in QUOTES  # in place of the blank or of a letter
         name = yield from source.run(NAME)
         char = yield from source.char()
         if char not in ("", "(", *self.assigns, *QUOTES) and (len(name) == 1 or not char.isspace()):
@@ -522,10 +554,10 @@ class LiteralReader:
         char = source.ready() or (yield from source.space())
         if char in ("", frame.closer, *QUOTES) or (char in CLOSERS and not frame.keys):
             return True
-        word = yield from source.run(WORD)
+        word = yield from source.run(self.words)
         if word in SIGNS:
             yield from source.space()
-            word += yield from source.run(WORD)
+            word += yield from source.run(self.words)
         if not (follower := (yield from source.char())):
             return True
         if follower in QUOTES:

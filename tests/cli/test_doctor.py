@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
+from localagent.cli.doctor import models
 from localagent.cli.doctor.engines import describe_llamacpp, describe_mlx
 from localagent.cli.doctor.findings import Finding
 from localagent.cli.doctor.machine import LITTLE_DISK, folder_findings, machine_findings, setting_findings
 from localagent.cli.doctor.models import model_findings
 from localagent.engines.check import Report
+from localagent.hosts import host
 from localagent.hosts.memory import Machine
 from tests.engines.fakes import CRASHES, MISCALCULATES, MISSING, impostor, llamacpp_build
 
@@ -83,6 +85,9 @@ def test_json_has_every_finding_with_its_data(localagent, tmp_path, no_mlx):
     assert (hub["status"], hub["text"], hub["fix"], hub["data"]) == (
         "ok", installed, None, {"version": installed},
     )  # fmt: skip
+    assert found["program", "localagent"]["text"] == metadata.version("localagent-runtime")
+    assert found["program", "Python"]["text"].startswith(f"{platform.python_version()}, {sys.executable}")
+    assert found["program", "platform"]["text"] == platform.platform()
     assert found["program", "Python"]["data"] == {"version": platform.python_version()}
     machine = found["machine", "CPU"]["data"]
     assert machine["threads"] == os.cpu_count()
@@ -301,8 +306,23 @@ def test_models_that_do_not_fit(home):
     assert f"only {context:,} tokens fit now" in tight.text
     assert tight.fix == f"localagent chat --model smollm2-135m --context {context}"
     none = default_model(Machine(total=1 << 40, available=1000))
-    assert "does not fit now" in none.text
-    assert none.fix
+    assert none.status == "note"
+    assert none.text.endswith(": does not fit now")
+    assert none.data["fitting_context"] == 0
+    assert none.fix == "localagent models list  # smaller ones"
+
+
+def test_the_context_is_what_a_load_would_choose():
+    assert models.DEFAULT_CONTEXT == host.DEFAULT_CONTEXT
+
+
+def test_a_default_model_that_would_not_fit(monkeypatch, tmp_path):
+    monkeypatch.setenv("LOCALAGENT_HOME", str(tmp_path))
+    size = 98_362_432
+    for available, room in ((size + 1, "fits into memory"), (size, "does not fit into memory now")):
+        found = default_model(Machine(total=1 << 40, available=available))
+        assert found.text == f"the default model, not here yet; 98 MB, {room}"
+        assert found.data == {"model": "smollm2-135m", "backend": "llamacpp", "verified": False, "size": size}
 
 
 def test_limits_of_the_machine_are_told():

@@ -547,3 +547,22 @@ def test_the_interpreter_exits_cleanly_and_quietly(gguf: Path, ending: str) -> N
     )
     done = run_python(program)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_reason_is_the_first_error_that_was_logged() -> None:
+    engine_library.forget()
+    assert engine_library.reason("no reason given") == "no reason given"
+    for level, text in (
+        (2, b"a note"),
+        (4, None),
+        (4, b""),
+        (4, b" llama_load: bad\nfile: x \n"),
+        (4, b"later"),
+    ):
+        engine_library._keep_errors(level, text, None)
+    assert engine_library.reason("no reason given") == "bad file: x"
+    engine_library.forget()
+    engine_library._keep_errors(4, b"x" * 1000, None)
+    assert engine_library.reason("") == "x" * 300
+    engine_library.forget()
+    assert engine_library.reason("f" * 301) == "f" * 300

@@ -147,6 +147,28 @@ def test_hybrid_with_convolutions(weights: Path) -> None:
             ),
             2 * 2 * (16 + 16) * 2, 6 * 4 * (3 * (128 + 2 * 2 * 16) + 128 * 16),
         ),
+        (
+            header_of("every", block_count=4, embedding_length=64, attention__head_count=4, full_attention_interval=1),
+            4 * 4 * (16 + 16) * 2, 0,
+        ),
+        (
+            header_of("second", block_count=5, embedding_length=64, attention__head_count=4, full_attention_interval=2),
+            2 * 4 * (16 + 16) * 2, 0,
+        ),
+        (
+            header_of(
+                "beside", block_count=3, embedding_length=64, attention__head_count=4, ssm__state_size=16,
+                ssm__inner_size=128,
+            ),
+            3 * 4 * (16 + 16) * 2, 3 * 4 * 128 * 16,
+        ),
+        (
+            header_of(
+                "short", block_count=3, embedding_length=64, attention__head_count=4,
+                attention__head_count_kv=Array(5, 2, (0, 2)), shortconv__l_cache=1,
+            ),
+            (2 + 2) * (16 + 16) * 2, 0,
+        ),
         (header_of("odd", block_count="many", embedding_length=-1), 0, 0),
     ],
     ids=lambda value: value.architecture if isinstance(value, Header) else "",
@@ -156,6 +178,44 @@ def test_the_kv_cache_follows_from_the_shape_in_the_header(
 ) -> None:
     estimate = estimate_gguf(weights, header, 1024)
     assert (estimate.kv_per_token, estimate.state) == (kv_per_token, state)
+
+
+@pytest.mark.parametrize(
+    ("heads", "own", "feed_forward", "pair"),
+    [
+        (2, {"feed_forward_length": 512}, 512, 2),  # heads of 64 values: flash attention keeps no scores
+        (4, {"feed_forward_length": 512}, 512, 4 + 4 * 4),
+        (
+            2,
+            {"expert_used_count": 2, "expert_feed_forward_length": 300, "feed_forward_length": 512},
+            2 * 364,
+            2,
+        ),
+        (2, {"expert_used_count": 1, "expert_feed_forward_length": 300, "feed_forward_length": 512}, 512, 2),
+        (2, {"expert_used_count": 2, "feed_forward_length": 512}, 2 * 576, 2),
+    ],
+)
+def test_the_buffer_of_a_step(
+    weights: Path, heads: int, own: dict[str, int], feed_forward: int, pair: int
+) -> None:
+    header = header_of("llama", 1000, block_count=2, embedding_length=128, attention__head_count=heads, **own)
+    for chunk, context, step in ((64, 1024, 64), (256, 100, 100), (0, 100, 1)):
+        estimate = estimate_gguf(weights, header, context, chunk=chunk)
+        assert estimate.logits == step * (4 * 1000 + 8 * 128)
+        assert estimate.activations == step * 4 * (2 * feed_forward + 7 * 128)
+        assert estimate.activations_per_token == step * pair
+        assert estimate.overhead == 1000 * 128
+        padded = 1024 if context == 1024 else 256
+        layers = estimate.activations + padded * step * pair
+        assert estimate.compute == max(estimate.logits, layers) + 128_000
+
+
+def test_a_vocabulary_that_is_only_counted(weights: Path) -> None:
+    counted = Header({"general.architecture": "llama", "llama.vocab_size": 50, "llama.embedding_length": 8})
+    estimate = estimate_gguf(weights, counted, 300, chunk=2)
+    assert (estimate.logits, estimate.overhead) == (2 * (4 * 50 + 8 * 8), 50 * 128)
+    assert (estimate.longest, LFM2.context_length) == (300, 128_000), "as far as the header says"
+    assert estimate_gguf(weights, LFM2, 300).longest == 128_000
 
 
 def test_split_sets_count_all_files(tmp_path: Path) -> None:

@@ -65,3 +65,44 @@ def test_a_refusal_names_the_range(name, wrong, range_):
 
 def test_the_ends_of_the_ranges():
     Sampling(max_tokens=1, temperature=0, top_p=1, min_p=0.0, seed=-(10**30), logprobs=MOST_LOGPROBS)
+    Sampling(top_p=1e-9, repetition_penalty=1e-9, min_p=0.999, logprobs=0, top_k=1, temperature=1e9)
+    for wrong in (
+        {"logprobs": -1},
+        {"min_p": -0.001},
+        {"top_p": -0.5},
+        {"temperature": -0.001},
+        {"top_k": 0},
+    ):
+        with pytest.raises(UsageError):
+            Sampling(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("stop", "kept"),
+    [("END", ("END",)), (["a", "b"], ("a", "b")), (("a",), ("a",)), (None, ()), ([], ())],
+)
+def test_stops_in_any_form(stop, kept):
+    assert Sampling(stop=stop).stop == kept
+
+
+@pytest.mark.parametrize("stop", ["", [""], ["a", ""], [1], 7, {"a": 1}, ("a", None), b"a"])
+def test_what_cannot_be_a_stop(stop):
+    with pytest.raises(UsageError, match=r"^stop is .*: it must be a list of texts, none of them empty"):
+        Sampling(stop=stop)
+
+
+def test_a_refusal_is_short():
+    with pytest.raises(UsageError) as caught:
+        Sampling(seed="x" * 1000)
+    assert len(str(caught.value)) < 150
+
+
+def test_the_command_line_has_the_ranges_too():
+    from typer.main import get_command
+
+    from localagent.cli.app import app
+
+    parameters = {each.name: each for each in get_command(app).commands["run"].params}
+    assert [parameters[name].min for name in ("max_tokens", "temperature", "seed")] == [1, 0, None]
+    for name in ("max_tokens", "temperature", "seed"):
+        assert parameters[name].help.startswith(Sampling.__dataclass_fields__[name].metadata["meaning"])

@@ -273,6 +273,7 @@ def test_closed_servers_refuse_calls_and_can_be_opened_again(tmp_path):
         servers.restart("real")
     servers.close()
     with servers:  # and open again
+        assert tool_of(servers, "real_add").parameters == tool.parameters
         assert tool.bind({"a": 1, "b": 2})(context()).content == "3"
 
 

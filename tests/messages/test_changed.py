@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from pydantic import ValidationError
 
 from localagent.errors import InvalidMedia, InvalidMessage
 from localagent.messages import (
@@ -25,6 +26,8 @@ from localagent.messages import (
     load_message,
     load_messages,
 )
+from localagent.messages.usage import Timings
+from localagent.session.entries import CompactionEntry, MessageEntry
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -124,3 +127,43 @@ def test_cost_is_none_unless_somebody_set_prices():
     assert (paid + Usage(input=1)).cost == (Usage(input=1) + paid).cost == cost
     assert (paid + paid).cost.total == 11.0
     assert Prices(input=2.0, output=1.0).cost(used).total == 6.1
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (Usage, {"input": 1}),
+        (UsageCost, {"input": 1.0}),
+        (Prices, {"input": 1.0, "output": 2.0}),
+        (Timings, {"decode": 1.0}),
+    ],
+)
+def test_a_misspelt_cost_is_refused(kind, given):
+    """It would be counted as nothing."""
+    kind(**given)
+    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+        kind(**given, outptu=1)
+    for name in given:
+        for wrong in (-1, float("nan"), float("inf"), "much"):
+            with pytest.raises(ValidationError):
+                kind(**given | {name: wrong})
+    with pytest.raises(ValidationError, match="frozen"):
+        kind(**given).output = 3
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda said: TextPart(text=[said]),
+        lambda said: ToolCallPart(id="1", name="f", arguments=said),
+        lambda said: UserMessage(content=[{"kind": "text", "text": {said: 1}}]),
+        lambda said: AssistantMessage(content="x", usage=said),
+        lambda said: MessageEntry(id="a", parent=None, timestamp=said, message=UserMessage(content=said)),
+        lambda said: CompactionEntry(id="a", parent=None, timestamp=None, summary=[said], first_kept=None),
+    ],
+)
+def test_what_was_said_stays_out_of_errors(make):
+    """They end in logs and in reports."""
+    with pytest.raises(ValidationError) as caught:
+        make("SECRET")
+    assert "SECRET" not in str(caught.value)

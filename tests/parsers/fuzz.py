@@ -146,10 +146,9 @@ def run(data: bytes) -> None:
     if not any(special is not None for _, special in pieces):
         check_nothing_is_taken_back(name, raw, cuts[0] % (len(raw) + 1), options)
     check_markers_do_not_leak(name, raw)
-    if not (name == "harmony" and raw.startswith(" to=")):  # that call has no marker
-        marked = raw.translate(str.maketrans("", "", unmarked(name)))
-        check_text_is_held_only_while_it_may_be_a_marker(name, marked)
-        check_spelled_markers_are_data(name, marked)
+    marked = raw.translate(str.maketrans("", "", unmarked(name)))
+    check_text_is_held_only_while_it_may_be_a_marker(name, marked)
+    check_spelled_markers_are_data(name, marked)
     found = list(dict(calls_of(events)).items())
     if DIALECTS[name].renderers and found:
         calls, text = written(name, found)
@@ -242,6 +241,9 @@ def main() -> None:
     )
     arguments.add_argument("file", nargs="?", type=Path, help="an input to show and to run once more")
     options, others = arguments.parse_known_args()
+    names = options.dialects.split(",")
+    if unknown := [name for name in names if name not in NAMES]:
+        arguments.error(f"unknown: {', '.join(unknown)}")
     if options.guided:
         guided(others)
     elif others:
@@ -251,7 +253,7 @@ def main() -> None:
         print(*decode(data), sep="\n")
         run(data)
     else:
-        at_random(options.count, options.seconds, options.seed, options.dialects.split(","))
+        at_random(options.count, options.seconds, options.seed, names)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from parsers import (
 )
 from parsers.dialect import Context
 from parsers.engine.tools import MAX_SCHEMA_DEPTH, Tool, declared
+from parsers.formats import dialect_named
 from tests.parsers.outputs import END, START
 from tests.parsers.reading import characters, read, whole
 
@@ -43,6 +44,15 @@ def test_a_parser_reads_one_turn(dialect):
     for again in (lambda: parser.feed("y"), parser.close):
         with pytest.raises(ValueError, match="closed"):
             again()
+
+
+def test_every_name_and_alias_means_one_dialect():
+    names = [name.casefold() for dialect in DIALECTS.values() for name in (dialect.name, *dialect.aliases)]
+    assert len(set(names)) == len(names)
+    assert dialect_named("xLAM") is DIALECTS["json"]
+    assert dialect_named("Jamba") is dialect_named("minimax-m1") is DIALECTS["hunyuan"]
+    with pytest.raises(ValueError, match="no dialect 'klingon'"):
+        dialect_named("klingon")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -151,7 +161,7 @@ def test_a_name_is_known_before_the_arguments_and_those_as_they_arrive():
     ("written", "streamed"),
     [
         ("[f(a='x' 'y", '"xy'),
-        (f"[f(a='x' 'y {END}", "\"x' 'y "),
+        (f"[f(a='x' 'y {END}", '"x'),
         ("[f(a=['x', 'y", '["x", "y'),
         ("[f(a=[['x']", '[["x"]'),
         ("[f(a=['x', tr", '["x", '),

@@ -98,7 +98,11 @@ def options(data: st.DataObject, dialect: str) -> dict[str, Any]:
 @law("chunks", "monotone", "json", "total", "lossless", "prompt", "markers", "finish")
 @given(data=st.data())
 def test_any_output_keeps_the_laws(dialect, data):
-    """One output for all of them, since to draw it costs more than to read it."""
+    check_any_output(dialect, data)
+
+
+def check_any_output(dialect: str, data: st.DataObject) -> None:
+    """One output for all laws, since to draw it costs more than to read it."""
     raw = data.draw(outputs(dialect))
     if data.draw(st.integers(0, 3)) == 0:  # what means nothing to the dialect
         foreign = st.sampled_from([*DIALECTS]).flatmap(outputs)
@@ -124,9 +128,7 @@ def test_any_output_keeps_the_laws(dialect, data):
         check_text_is_held_only_while_it_may_be_a_marker(dialect, raw.translate(unable))
     with showing("markers"):
         check_markers_do_not_leak(dialect, raw)
-        table = DIALECTS[dialect]
-        if not (resumes(table, raw) or any(phrase in raw for phrase in table.phrases)):
-            check_spelled_markers_are_data(dialect, raw.translate(unable))
+        check_spelled_markers_are_data(dialect, raw.translate(unable))
 
 
 def resumes(table: Dialect, raw: str) -> bool:
@@ -180,8 +182,11 @@ def check_markers_do_not_leak(dialect: str, raw: str) -> None:
 
 
 def check_spelled_markers_are_data(dialect: str, raw: str) -> None:
-    """When the vocabulary has them as tokens."""
-    events = merged(read(dialect, [(raw, False)], atomic=frozenset(DIALECTS[dialect].markers)))
+    """When the vocabulary has them as tokens: not phrases of ordinary words, nor a header that the prompt began."""
+    table = DIALECTS[dialect]
+    if resumes(table, raw) or any(phrase in raw for phrase in table.phrases):
+        return
+    events = merged(read(dialect, [(raw, False)], atomic=frozenset(table.markers)))
     assert events == ([Text(raw, 0, len(raw))] if raw else [])
 
 
@@ -259,12 +264,17 @@ def test_every_dialect_with_calls_writes_ordinary_ones(dialect):
 @law("roundtrip", "complete", dialects=CALLING)
 @given(data=st.data())
 def test_calls_keep_the_laws(dialect, data):
-    """Calls are drawn once for all of them, as any output is."""
+    check_any_calls(dialect, data)
+
+
+def check_any_calls(dialect: str, data: st.DataObject) -> None:
+    """Calls are drawn once for all laws, as any output is."""
     notation = data.draw(st.sampled_from([None, *DIALECTS[dialect].renderers]))
     calls, raw = data.draw(rendered(dialect, notation))
     with showing("roundtrip"):
         check_calls_read_back(dialect, calls, raw, data.draw(cuts))
-        if dialect in MARKED and notation in (None, next(iter(DIALECTS[dialect].renderers))):
+        marked = samples(dialect)[0].lstrip("\n").startswith(DIALECTS[dialect].openers)
+        if marked and notation in (None, next(iter(DIALECTS[dialect].renderers))):
             check_what_stands_around_calls_is_kept(dialect, calls, raw, data)
     with showing("complete"):
         check_a_call_counts_only_when_it_is_complete(
@@ -321,3 +331,32 @@ def check_a_call_counts_only_when_it_is_complete(dialect: str, calls: list[Call]
     for event in events:
         if isinstance(event, Text) and not unmarked(dialect):
             assert any(pattern.startswith(event.text) for pattern in with_spaces(dialect))
+
+
+BARE = [name for name in DIALECTS if DIALECTS[name].bare is not None and name != "llama3-json"]
+"""The dialects in which calls without markers count if they are all that a turn says.
+
+Llama's may also begin with calls of tools that nobody declares.
+"""
+
+
+@pytest.mark.law("prompt")
+@pytest.mark.parametrize("dialect", BARE)
+def test_a_bare_call_streams_and_text_is_held_only_while_it_may_be_one(dialect):
+    declared = declaring([("look_up", {"word": "x"})])
+    parser = StreamParser(DIALECTS[dialect], declared)
+    assert parser.feed('```json\n{"name": "look_up"') == []
+    start, *_ = [event for event in parser.feed(', "arguments": {"word": "') if isinstance(event, CallStart)]
+    assert start.name == "look_up"
+    assert [event.json for event in parser.feed("x") if isinstance(event, ArgumentsDelta)] == ["x"]
+    for raw in (
+        '{"name": "look_it',
+        '{"name": "look_up", "of":',
+        "{1",
+        '{"k":',
+        "```json\nx",
+        "[Call m",
+        "\n\nNo",
+    ):
+        parser = StreamParser(DIALECTS[dialect], declared)
+        assert joined(parser.feed(raw), Text) == raw, raw

@@ -465,6 +465,7 @@ def test_a_model_without_vision_gets_no_images_and_one_warning():
     assert request.messages[2].text == "see"
     assert request.messages[3] == UserMessage(content=())
     assert [(left.message, left.why) for left in request.left_out] == [(0, "no_vision")] * 2 + [(3, "no_vision"), (2, "no_vision")]  # fmt: skip
+    assert [type(left.part) for left in request.left_out] == [ImagePart] * 4
     assert not build_request(history[1:2], LOCAL).warnings
 
 

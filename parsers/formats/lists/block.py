@@ -49,7 +49,6 @@ class ListBlock(Block):
         self._body = self.start
         self.kept = False  # the call that ended the block was kept, and that says it all
         self._writer: CallWriter | None = None  # of the call at hand
-        self.faulty = False  # something in the block was no call
         self._torn_name = False  # the last element may be the beginning of the next one's name
 
     def read(self) -> Reading:
@@ -87,19 +86,16 @@ class ListBlock(Block):
         source = self.source
         self.emit.markup(source.offset)
         start = source.offset
-        notation = self.json if char == "{" else self.pythonic
-        call = notation(self.context, self.span, self.follows_call)
+        call = self.call_at(char)
         self._writer = call.writer
-        call.writer.only_declared = self._torn_name  # of `[get_wea,her(...)]` nothing is a call (slip 25)
+        call.writer.only_declared |= self._torn_name  # of `[get_wea,her(...)]` nothing is a call (slip 25)
         read = yield from self.read_call(call, start)
         self._torn_name = not read and NAME.fullmatch(source.since(start).strip()) is not None
 
-    def read_call(self, call: Call, start: int) -> Generator[None, None, bool]:
-        """See `Block`. What is salvaged behind a fault is a declared tool (slip 26)."""
-        call.writer.only_declared |= self.faulty and call.writer.any_declared()
-        read = yield from super().read_call(call, start)
-        self.faulty = self.faulty or not read
-        return read
+    def call_at(self, char: str) -> Call:
+        """A reader for the element that begins with `char`."""
+        notation = self.json if char == "{" else self.pythonic
+        return notation(self.context, self.span, self.follows_call)
 
     def confirm(self) -> Reading:
         """A call is complete once a separator, the end of the list or a marker follows (policy 18)."""
@@ -118,7 +114,7 @@ class ListBlock(Block):
             raise Fault(Reason.SYNTAX, balanced=False)
 
     def _goes_on(self) -> Generator[None, None, bool]:
-        """Whether an argument of the call follows its bracket: `f(a=1), b=2)` has closed too early (slip 23)."""
+        """Whether the bracket came too early, since an argument follows: `f(a=1), b=2)` (slip 23)."""
         source, writer = self.source, self._writer
         if writer is None or writer.tool is None:
             return False
@@ -265,7 +261,7 @@ class ListBlock(Block):
         return (yield from self.may_end())
 
     def may_end(self) -> Generator[None, None, bool]:
-        """Whether a marker comes next that ends a block, or the output ends here or in its end marker (slip 16)."""
+        """Whether a block may end here: at a marker or with the output, even in its end marker (slip 16)."""
         ends = yield from self.at_terminator()
         return ends or self.source.cut_marker(self.span.close)
 

@@ -10,25 +10,23 @@ from parsers.engine.driver import FollowsCall
 from parsers.engine.faults import Fault
 from parsers.engine.source import Reading
 from parsers.engine.spans import Span
-from parsers.engine.writer import NAME, CallWriter
+from parsers.engine.writer import NAME
 from parsers.events import Reason
+from parsers.literals.call import LiteralCall
 from parsers.literals.skipping import QUOTES
-from parsers.literals.values import LiteralReader
 
 PARAMETER = re.compile(r"[\w\-]*")
 _QUOTED_PARAMETER = {quote: re.compile(rf"[^{quote}\\\n<\ud800-\udfff]*") for quote in QUOTES}
 
 
-class PythonicCall:
+class PythonicCall(LiteralCall):
     """`name(parameter=value, **{"parameter": value})`."""
 
     _opened = False
 
     def __init__(self, context: Context, span: Span, follows_call: FollowsCall) -> None:
         """`span`: the markers of the block. `follows_call`: what fits after the call."""
-        self.source = context.source
-        self.writer = CallWriter(context.source, context.emit, context.tools)
-        self.values = LiteralReader(self.writer, span, self._follows)
+        super().__init__(context, span)
         self._follows_call = follows_call
 
     def start(self, name: str) -> None:
@@ -56,7 +54,7 @@ class PythonicCall:
 
     def closers(self) -> list[str]:
         """The brackets that are open, outermost first."""
-        return [")"] * self._opened + self.values.closers()
+        return [")"] * self._opened + super().closers()
 
     def _argument(self) -> Reading:
         source = self.source
@@ -113,7 +111,7 @@ class PythonicCall:
             items = inner
         writer.merge(items, self.values.written)
 
-    def _follows(self, inner: bool) -> Generator[None, None, bool]:
+    def follows(self, inner: bool) -> Generator[None, None, bool]:
         """Behind an argument: the next one, or the end of the call and what fits behind that."""
         source = self.source
         char = yield from source.space()

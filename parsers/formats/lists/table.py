@@ -52,6 +52,7 @@ LFM2 = Dialect(
     turn=MarkedTurn,
     grammar=ListBlock,
     opening=bare_lists,
+    aliases=("lfm2.5",),
     renderers={"pythonic": render_pythonic, "json": render_json},
 )
 PLAIN = Dialect(name="plain", reasoning=THINK, calls=None, ends=_ENDS, turn=MarkedTurn)
@@ -66,6 +67,7 @@ LLAMA_PYTHONIC = Dialect(
     grammar=ListBlock,
     opening=bare_lists,
     slips=("<|python_tag|>",),
+    aliases=("llama4", "pythonic"),
     renderers={"pythonic": render_bare_list},
 )
 OLMO3 = Dialect(

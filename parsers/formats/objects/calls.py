@@ -16,20 +16,20 @@ from parsers.engine.source import Reading
 from parsers.engine.spans import Span
 from parsers.engine.writer import NAME, CallWriter
 from parsers.events import Reason
+from parsers.literals.call import LiteralCall
 from parsers.literals.skipping import QUOTES
 from parsers.literals.typed_text import read_literal
-from parsers.literals.values import Frame, JsonReader, StrictJsonReader
+from parsers.literals.values import Frame, JsonReader, LiteralReader, StrictJsonReader
 
 ARGUMENTS = ("arguments", "parameters")
 ABOUT_A_CALL = frozenset({"type", "id", "index", "tool_call_id", "call_id"})
 """Members that APIs write beside a name and its arguments."""
 
 
-class JsonCall:
+class JsonCall(LiteralCall):
     """An object with a name and an object of arguments."""
 
-    reader: type[JsonReader] = JsonReader
-    by_schema = True
+    reader: type[LiteralReader] = JsonReader
     name_keys: tuple[str, ...] = ("name",)
     argument_keys: tuple[str, ...] = ARGUMENTS
     _place: int | None = None  # where the arguments wait for the name
@@ -38,15 +38,9 @@ class JsonCall:
 
     def __init__(self, context: Context, span: Span, follows_call: FollowsCall) -> None:
         """`span`: the markers of the block. `follows_call`: what fits after the call."""
-        self.source = context.source
-        self.writer = CallWriter(context.source, context.emit, context.tools, by_schema=self.by_schema)
-        self.values = self.reader(self.writer, span, self._follows)
+        super().__init__(context, span)
         self._follows_call = follows_call
         self._written: dict[str, str] = {}  # bare numbers among the arguments, as they were written
-
-    def closers(self) -> list[str]:
-        """The brackets that are open, outermost first."""
-        return self.values.closers()
 
     def read(self) -> Reading:
         """Read the object."""
@@ -172,7 +166,7 @@ class JsonCall:
             self._inner_written = self.values.written
         self.complete = True
 
-    def _follows(self, inner: bool) -> Generator[None, None, bool]:
+    def follows(self, inner: bool) -> Generator[None, None, bool]:
         """Behind the object: whatever fits behind a call."""
         return (yield from self._follows_call(inner, "{"))
 
@@ -252,7 +246,7 @@ class ArgumentsCall(LooseJsonCall):
         super().__init__(context, span, follows_call)
         writer.by_schema = self.by_schema
         self.writer = writer
-        self.values = self.reader(writer, span, self._follows)
+        self.values = self.reader(writer, span, self.follows)
 
     def read(self) -> Reading:
         """Read the object. Raises Fault."""

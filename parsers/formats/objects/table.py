@@ -141,6 +141,7 @@ HERMES = Dialect(
     grammar=_tool_call,
     opening=functions_of_tools,
     interrupts={TOOL_CALL.open: ("{", "<function=")},
+    aliases=("qwen2.5", "qwen3", "qwq", "granite4"),
     renderers={"json": render_blocks},
 )
 SMOLLM3 = Dialect(
@@ -165,6 +166,7 @@ HUNYUAN = Dialect(
     answers=(_ANSWER,),
     phrases={_FINAL: "close"},
     cores=_words(THINK, _ANSWER),
+    aliases=("hunyuan-a13b", "apriel", "jamba", "minimax-m1"),
     renderers={"json": render_list},
 )
 PHI4_MINI = Dialect(
@@ -175,6 +177,7 @@ PHI4_MINI = Dialect(
     turn=MarkedTurn,
     grammar=JsonBlock,
     opening=functools_lists,
+    aliases=("phi4",),
     renderers={"json": render_list},
 )
 GRANITE3 = Dialect(
@@ -198,6 +201,7 @@ COMMAND_R7B = Dialect(
     turn=MarkedTurn,
     grammar=ToolNameBlock,
     answers=(Span("<|START_RESPONSE|>", "<|END_RESPONSE|>"), Span("<|START_TEXT|>", "<|END_TEXT|>")),
+    aliases=("command-a",),
     renderers={"json": render_actions},
 )
 APERTUS = Dialect(
@@ -218,6 +222,7 @@ ERNIE = Dialect(
     shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=_tool_call,
     answers=(Span("<response>", "</response>", after_open=("\n",), before_close=("\n",)),),
+    aliases=("ernie4.5",),
     renderers={"json": render_blocks},
 )
 NEMOTRON_NANO_V2 = Dialect(
@@ -229,6 +234,7 @@ NEMOTRON_NANO_V2 = Dialect(
     shown=("<think>", "</think>"),
     grammar=JsonBlock,
     cores=_words(Span("<TOOLCALL>", "</TOOLCALL>")),
+    aliases=("nemotron-json",),
     renderers={"json": render_list},
 )
 GIGACHAT3 = Dialect(
@@ -240,6 +246,7 @@ GIGACHAT3 = Dialect(
     turn=MarkedTurn,
     grammar=JsonBlock,
     opening=CallRole,
+    aliases=("gigachat3.1",),
     renderers={
         "marker": render_marked(""),
         "role": render_marked(f"<|message_sep|>\n\n{CALL_ROLE}{ROLE_END}\n"),
@@ -256,6 +263,7 @@ LLAMA3_JSON = Dialect(
     slips=(FUNCTION.call,),
     opening=leading_calls,
     cores={FUNCTION.call: ""},
+    aliases=("llama3.1", "llama3.3"),
     renderers={"json": render_parameters},
 )
 BARE_JSON = Dialect(
@@ -265,6 +273,7 @@ BARE_JSON = Dialect(
     ends=_CHATML_ENDS,
     turn=MarkedTurn,
     opening=json_of_tools,
+    aliases=("xlam",),
     renderers={"json": render_bare},
 )
 

@@ -3,6 +3,9 @@
 Much JSON that models write is no call. So the events wait until it is certain that this is one: its name is
 known and its arguments have begun. What contradicts before that makes it content. From there on it streams,
 and what breaks is kept, as in any block.
+
+That is for formats that promise such calls, anywhere (`UnmarkedOpening`) or at the beginning
+(`LeadingCalls`); `bare.py` has what is read in all the others.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ _FENCE = rf"```{_INFO}\r?\n{_S}"
 _FENCE_LINE = re.compile(_FENCE)
 _BEGINNING = re.compile(rf"""(?:{_FENCE})?\[?{_S}\{{{_S}["']""")
 _BEGINNING_OF_ONE = re.compile(rf"(?:`{{1,2}}|```{_INFO}\r?|(?:{_FENCE})?\[?{_S}(?:\{{{_S})?)\Z")
-_SEPARATORS = re.compile(r"[ \t\r\n,;]*")
+SEPARATORS = re.compile(r"[ \t\r\n,;]*")
 
 
 class Attempt(Emitter):
@@ -127,7 +130,7 @@ class UnmarkedCalls:
         while (yield from self._calls()):
             end = source.offset
             source.keep_from(end)
-            yield from source.run(_SEPARATORS)
+            yield from source.run(SEPARATORS)
         self.reached = source.offset
         source.rewind(end)
         if fenced and end > start:
@@ -228,6 +231,9 @@ class LeadingCalls(MarkedTurn):
             emit.text(char, source.offset)
         if char in ("{", "["):
             assert self._opening is not None
+            start = source.offset
             yield from self._opening.read(self._context)
+            if source.offset > start:
+                self.has_content()
         self._in_text = Stops(self._in_text.markers)
         yield from super().read(inside)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
 from functools import cache
 
 from parsers.dialect import Context
@@ -27,23 +28,51 @@ class TagBlock(FramedBlock):
         super().__init__(context)
         self.shape = shape
         self.call_end = shape.call_end
+        self._is_whole = False  # the last thing in the block is a call
         self._stops, self._far_stops = _stops_of(shape, self.span, context.dialect.ends)
 
     def read(self) -> Reading:
         """See `FramedBlock`. A tag that no marker announces begins a call only if it goes on like one."""
-        if (yield from self.source.ahead((self.span.open,))):
+        if opener := (yield from self.source.ahead((self.span.open, *self.shape.alias(self.span.open)))):
+            self.span = replace(self.span, open=opener)
             yield from super().read()
+            yield from self._second_marker()
             return
         self.source.keep_from(self.start)
         if (yield from self.read_lone_call()):
             yield from self._late_marker()
+            yield from self._second_marker()
         self.source.keep_from(None)
+
+    def read_call(self, call: Call, start: int) -> Generator[None, None, bool]:
+        """See `Block`. Closing tags behind the call's own are markup: Qwen3.6 writes them twice (slip 8)."""
+        source = self.source
+        self._is_whole = yield from super().read_call(call, start)
+        while self._is_whole and self.shape.strays:
+            end = source.offset
+            yield from source.space()
+            rest = source.text[source.pos :]
+            if (yield from source.either(self.shape.strays)):
+                self.emit.markup(source.offset)
+            elif source.ended and rest and any(stray.startswith(rest) for stray in self.shape.strays):
+                source.pos = len(source.text)
+                self.emit.markup(source.offset)
+            else:
+                source.rewind(end)
+                break
+        return self._is_whole
+
+    def _second_marker(self) -> Reading:
+        """Read a second end marker behind a whole call, or closing tags that stand there (slip 8)."""
+        ends = (self.span.close, *self.shape.strays) if self._is_whole and self.shape.strays else ()
+        while (yield from self.source.either(tuple(space + end for end in ends for space in ("", "\n")))):
+            self.emit.markup(self.source.offset)
 
     def read_lone_call(self) -> Generator[None, None, bool]:
         """Read a call that no marker announces, if its tag begins one: text may speak of such tags."""
         source = self.source
         marker = yield from source.marker()
-        source.pos += len(self.shape.call)
+        yield from source.either((self.shape.call, *self.shape.alias(self.shape.call)))
         begins = yield from begins_call(source, self.shape)
         source.rewind(self.start)
         if begins:
@@ -73,7 +102,8 @@ class TagBlock(FramedBlock):
 
     def begins(self) -> Generator[None, None, bool]:
         """See `FramedBlock`."""
-        return (yield from self.source.ahead((self.shape.call,))) != "" or self.cut(self.shape.call)
+        tags = (self.shape.call, *self.shape.alias(self.shape.call))
+        return (yield from self.source.ahead(tags)) != "" or any(map(self.cut, tags))
 
     def ahead(self) -> Generator[None, None, str]:
         """See `FramedBlock`."""
@@ -132,9 +162,17 @@ class TagOpening:
         yield from TagBlock(context, self._shape).read()
 
 
-def functions_of_tools(tools: Mapping[str, Tool]) -> TagOpening | None:
-    """Where `<function=f>` may begin a call without its block, if there are tools."""
-    return TagOpening(FUNCTION, tools) if tools else None
+def opening_of(shape: Shape) -> Callable[[Mapping[str, Tool]], TagOpening | None]:
+    """Where a call may begin without its block, if there are tools: some models forget it (slip 12)."""
+
+    def opening(tools: Mapping[str, Tool]) -> TagOpening | None:
+        return TagOpening(shape, tools) if tools else None
+
+    return opening
+
+
+functions_of_tools = opening_of(FUNCTION)
+"""Where `<function=f>` may begin one."""
 
 
 @cache
@@ -144,5 +182,7 @@ def _stops_of(shape: Shape, span: Span, ends: tuple[str, ...]) -> tuple[Ends, En
     The second are for calls whose tags cannot be trusted, since one may quote another: only a marker ends
     those, so that nothing quoted is executed.
     """
-    markers = [marker for marker in (span.close, span.open, *ends) if not marker.startswith(shape.call)]
-    return Ends(dict.fromkeys((shape.call_end, shape.call, *markers), ())), Ends(dict.fromkeys(markers, ()))
+    outer = (span.close, span.open, *shape.alias(span.open), *ends)
+    markers = [marker for marker in outer if not marker.startswith(shape.call)]
+    calls = (shape.call_end, shape.call, *shape.alias(shape.call))
+    return Ends(dict.fromkeys((*calls, *markers), ())), Ends(dict.fromkeys(markers, ()))

@@ -11,6 +11,8 @@ Raw text has no escapes, so a tag in it can be data. What follows it decides, ov
   where it begins a line, the end of the output follows. Only some models leave it out as a habit (`slips`):
   in the formats of the others the call is refused.
 - A second call with parameters in a value shows that the value was never closed: the call is refused.
+- What is nearly a tag, as `</paameter>`, is part of no value: a broken closing tag ends it if an argument or
+  the end of the call follows, and otherwise the call is refused (slip 21).
 
 Every other tag is data, and behind it only the value's own closing tag ends the value: where that is missing
 as well, the call is refused. A number or a boolean holds no tags: there the first one ends the value.
@@ -30,14 +32,18 @@ from parsers.engine.spans import NOWHERE
 from parsers.engine.writer import NAME
 from parsers.events import Reason
 from parsers.formats.objects.calls import ArgumentsCall
-from parsers.literals.near import NearTags, near_tags
+from parsers.literals.near import ESCAPE, NearTags, is_near, near_tags
 from parsers.literals.raw import QUOTING, Ends, RawCall
 from parsers.literals.typed_text import ANY_JSON, STRING, Kinds, holds_no_tags, replace_lone
 
 _TAG = re.compile(r"[^<>\n]*")
 _QUOTED = {quote: re.compile(rf"[^{quote}<>\n]*") for quote in "\"'"}
 _WORD = re.compile(r"[^\s<>\"']*")
-_STRING_ATTRIBUTE = re.compile(r"""\bstring=["']?(true|false)\b""")
+_ATTRIBUTE = re.compile(r"""\s+([\w:.\-]+)\s*=\s*("[^"]*"|'[^']*'|[^\s"'=/]+)""")
+_ATTRIBUTES = re.compile(rf"(?:{_ATTRIBUTE.pattern})*\s*/?")
+NO_KEY = re.compile(r"""[\s="'`]""")
+"""What is in no name of an argument: a piece of its tag would be (slip 22)."""
+_BOOLEANS = {"true": STRING, "false": ANY_JSON}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,8 @@ class Shape:
     quotation marks, or none, are a slip. Attributes may follow. `around`: white space that is markup at both
     ends of a value. `verbatim`: what may stand around a value to say that no tag in it counts. `slips`: the
     tags that end a value as well as `parameter_end`, which models of this format at times leave out.
+    `inserted`: a beginning of opening tags, and what some models write behind it. `strays`: the tags that may
+    stand behind a whole call and mean nothing there.
     """
 
     call: str
@@ -58,6 +66,13 @@ class Shape:
     around: tuple[str, ...] = ()
     verbatim: tuple[str, str] | None = None
     slips: tuple[str, ...] = ()
+    inserted: tuple[str, str] = ("", "")
+    strays: tuple[str, ...] = ()
+
+    def alias(self, tag: str) -> tuple[str, ...]:
+        """How else an opening tag may be written, if at all."""
+        behind, inserted = self.inserted
+        return (tag.replace(behind, behind + inserted, 1),) if inserted else ()
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -78,10 +93,11 @@ FUNCTION = Shape(
     "</parameter>",
     around=("\n",),
     slips=("<parameter=", "</function>"),
+    strays=("</function>", "</function_invocation>"),
 )
 """Qwen3-Coder, and what follows it."""
-FUNCTION_INLINE = Shape("<function=", "</function>", "<parameter=", "</parameter>")
-"""Seed-OSS."""
+FUNCTION_INLINE = Shape("<function=", "</function>", "<parameter=", "</parameter>", around=("\n",))
+"""Seed-OSS, which writes no line ends around most values (slip 12)."""
 INVOKE = Shape("<invoke name=", "</invoke>", "<parameter name=", "</parameter>", quote='"')
 """MiniMax M2."""
 NAMED_FUNCTION = Shape(
@@ -97,11 +113,12 @@ NAMED_FUNCTION = Shape(
 
 DSML = "\uff5cDSML\uff5c"
 """The token in the tags of DeepSeek's markup."""
+GCML = "\uff5cGCML\uff5c"
+"""The same in GigaChat's."""
 
 
-def dsml(space: str = "") -> Shape:
-    """DeepSeek's markup. `space`: what V4.1 writes behind the token."""
-    token = DSML + space
+def dsml(token: str = DSML) -> Shape:
+    """DeepSeek's markup. `token`: what stands in its tags."""
     return Shape(
         f"<{token}invoke name=",
         f"</{token}invoke>",
@@ -126,17 +143,20 @@ class TagCall(RawCall):
         special = (*dialect.ends, *openers, self._block.close)
         self._ends, self._verbatim_ends = _ends_of(shape, self._block.close, special)
         self._is_verbatim = False
-        self._behind_parameter = (shape.parameter_end, shape.call_end, shape.parameter, shape.call, *outer)
+        aliases = (*shape.alias(shape.parameter), *shape.alias(shape.call))
+        opening = (shape.parameter, shape.call, *aliases)
+        self._behind_parameter = (shape.parameter_end, shape.call_end, *opening, *outer)
         self._behind_call = (shape.call, *outer)
         self._on_its_line = False  # the value begins on the line of its tag
         self._kinds: Kinds = None
         self._argument = ""
+        self._is_empty = False  # its opening tag closes it: `<invoke name="submit"/>` (slip 14)
         self._holds_tags = False  # a tag in the value was taken for data
 
     def read(self) -> Reading:
         """Read the call. Raises Fault."""
         source, shape = self.source, self._shape
-        if not (yield from source.either((shape.call,))):
+        if not (yield from source.either((shape.call, *shape.alias(shape.call)))):
             if source.ended and shape.call.startswith(source.text[source.pos :]):
                 source.pos = len(source.text)
                 raise Fault(Reason.TRUNCATED)
@@ -145,24 +165,38 @@ class TagCall(RawCall):
         name, self.writer.repaired = yield from self.opening()
         if not name or not NAME.fullmatch(name):
             raise Fault(Reason.NOT_A_CALL)
-        self.writer.start(name)
+        self.start(name)
         if (yield from source.space()) == "{":
             yield from self._object()
             return
         self.writer.write("{")
+        if self._is_empty:
+            return
         end = ""
         while end != shape.call_end:
             if end != shape.parameter:
                 yield from source.space()
                 end = yield from source.either((shape.call_end, shape.parameter))
-                if not end:
+                if not end and (yield from source.either(shape.alias(shape.parameter))):
+                    end = shape.parameter
+                if not end and not (yield from self._is_left_open()):
                     raise Fault(Reason.SYNTAX)
+                if not end:
+                    return
                 continue
             end = yield from self._parameter()
 
+    def _is_left_open(self) -> Generator[None, None, bool]:
+        """Whether the block is closed behind whole arguments, and with it the call (slip 12)."""
+        habit = self._shape.call_end in self._shape.slips and bool(self.writer.arguments)
+        closed = habit and (yield from self.source.ahead((self._block.close,))) != ""
+        self.writer.repaired |= closed
+        return closed
+
     def opening(self) -> Generator[None, None, tuple[str, bool]]:
         """Read the rest of the opening tag: the name, and whether that took a repair. Raises Fault."""
-        name, _, repaired = yield from _tag(self.source, self._shape)
+        name, attributes, repaired = yield from _tag(self.source, self._shape)
+        self._is_empty = attributes.endswith("/")
         return name, repaired
 
     def _object(self) -> Reading:
@@ -193,6 +227,8 @@ class TagCall(RawCall):
         self._argument, attributes, repaired = yield from _tag(source, self._shape)
         if not self._argument:
             raise Fault(Reason.POSITIONAL_ARGUMENT)
+        if NO_KEY.search(self._argument) or attributes.endswith("/"):
+            raise Fault(Reason.SYNTAX)
         self.writer.repaired |= repaired
         kinds = self._kinds = self._declared(attributes)
         yield from self._check_tag()
@@ -210,21 +246,28 @@ class TagCall(RawCall):
     def _check_tag(self) -> Reading:
         """Look at what follows an argument's tag. Raises Fault if that may be a part of it (slip 22)."""
         source, tool = self.source, self.writer.tool
-        if self._shape.around and (yield from source.ahead((">\n",))):
-            raise Fault(Reason.SYNTAX)
-        if tool is None or self._argument in tool.types:
-            return
-        for key in tool.types:  # `sh>w_type>`: a `>` in place of a character
-            rest = key[len(self._argument) + 1 :]
-            if key.startswith(self._argument) and (yield from source.ahead((f"{rest}>",))):
+        pieces = [">\n"] if self._shape.around else []
+        if self._shape.quote:
+            # a `>` in place of the blank in front, or of the first letter
+            pieces += [f'{name}="{said}">' for name in ("string", "tring") for said in _BOOLEANS]
+        if tool is not None and self._argument not in tool.types:
+            rest = len(self._argument) + 1  # `sh>w_type>`: a `>` in place of a character
+            pieces += [f"{key[rest:]}>" for key in tool.types if key.startswith(self._argument)]
+        for piece in pieces:
+            if (yield from source.ahead((piece,))):
                 raise Fault(Reason.SYNTAX)
 
     def _declared(self, attributes: str) -> Kinds:
         """The JSON types that the argument may have: its tag says that, or else the tool's schema."""
-        said = _STRING_ATTRIBUTE.search(attributes)
-        if said is not None:
-            return STRING if said[1] == "true" else ANY_JSON
-        return self.writer.kinds_of(self._argument)
+        for name, value in _ATTRIBUTE.findall(attributes):
+            if name == "string":
+                said = value.strip("\"'")
+                if said not in _BOOLEANS:
+                    raise Fault(Reason.SYNTAX)
+                return _BOOLEANS[said]
+            if is_near(name, "string"):
+                raise Fault(Reason.SYNTAX)
+        return self.kinds_of(self._argument)
 
     # -- what ends a value ----------------------------------------------------------------------------
 
@@ -265,17 +308,19 @@ class TagCall(RawCall):
     def closes_nearly(self, end: str, tag: str) -> Generator[None, None, bool]:
         """Whether a broken tag closes the value (slip 21): an argument or the call's end must follow."""
         source, shape = self.source, self._shape
+        if self.before == ESCAPE:
+            return False
         start = source.offset
         source.pos += len(end)
         closes = tag == shape.parameter_end and not self._holds_tags
         bare = end.lstrip("\n")
         if bare[0] != "<":  # inside a line, the character in front may stand for the `<`
             closes = closes and (end[0] == "\n" or self.before == "\n")
-        follows = (shape.call_end, shape.parameter)
+        follows = (shape.call_end, shape.parameter, *shape.alias(shape.parameter))
         closes = closes and (yield from self.goes_on(follows, self._turn_ends))
         source.rewind(start)
         self.writer.repaired |= closes
-        if not closes and bare[1:2] != "/" and bare[0] == "<" and tag == shape.parameter_end:
+        if not closes and tag == shape.parameter_end and bare[0] == "<" and "/" not in end:
             self._holds_tags = True  # `<parameter>` is a broken tag only where a closing one is due
         elif not closes:
             raise Fault(Reason.UNCLOSED_STRING, balanced=holds_no_tags(self._kinds))
@@ -318,7 +363,7 @@ def begins_call(source: Source, shape: Shape) -> Generator[None, None, bool]:
         return not (yield from source.char())
     if not name or not NAME.fullmatch(name):
         return False
-    tags = (shape.parameter, shape.call_end, "{")
+    tags = (shape.parameter, *shape.alias(shape.parameter), shape.call_end, "{")
     if not (yield from source.space()) or (yield from source.ahead(tags)):
         return True
     return source.ended and any(tag.startswith(source.text[source.pos :]) for tag in tags)
@@ -338,11 +383,10 @@ def _tag(source: Source, shape: Shape) -> Generator[None, None, tuple[str, str, 
         quote = ""
         name = yield from source.run(_WORD if shape.quote else _TAG)
         attributes = yield from source.run(_TAG)
-    is_slip = quote != shape.quote
-    if (yield from source.char()) != ">" or (is_slip and attributes.strip() and "=" not in attributes):
+    if (yield from source.char()) != ">" or not _ATTRIBUTES.fullmatch(attributes):
         raise Fault(Reason.SYNTAX)
     source.pos += 1
-    return replace_lone(name.strip()), attributes, is_slip
+    return replace_lone(name.strip()), attributes, quote != shape.quote
 
 
 @cache

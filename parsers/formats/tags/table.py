@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from parsers.dialect import Context, Dialect, Grammar, GrammarFactory
 from parsers.engine.spans import QWEN_THINK, THINK, Span
 from parsers.engine.turn import MarkedTurn
 from parsers.formats.pairs import PairsOnlyBlock, tool_call
-from parsers.formats.tags.block import LoneTagBlock, TagBlock
+from parsers.formats.tags.block import LoneTagBlock, TagBlock, opening_of
 from parsers.formats.tags.call import (
     DSML,
     FUNCTION,
     FUNCTION_INLINE,
+    GCML,
     INVOKE,
     NAMED_FUNCTION,
     Shape,
@@ -47,6 +50,7 @@ QWEN3_CODER = Dialect(
     slips=(FUNCTION.call,),
     interrupts={"<tool_call>": (FUNCTION.call, "{"), FUNCTION.call: ()},
     cores={FUNCTION.call: ""},
+    aliases=("qwen3.5", "nemotron3", "step3.5"),
     renderers={"tags": in_blocks(Tags(FUNCTION), JsonContainers)},
 )
 SEED_OSS = Dialect(
@@ -57,7 +61,8 @@ SEED_OSS = Dialect(
     turn=MarkedTurn,
     shown=("<seed:tool_call>", "</seed:tool_call>", "<seed:think>", "</seed:think>"),
     grammar=_shaped(FUNCTION_INLINE),
-    renderers={"tags": in_blocks(Tags(FUNCTION_INLINE), PythonText, between="")},
+    opening=opening_of(FUNCTION_INLINE),
+    renderers={"tags": in_blocks(Tags(FUNCTION_INLINE, inline=True), PythonText, between="")},
 )
 MINIMAX_M2 = Dialect(
     name="minimax-m2",
@@ -67,6 +72,7 @@ MINIMAX_M2 = Dialect(
     turn=MarkedTurn,
     shown=("<minimax:tool_call>", "</minimax:tool_call>", "<think>", "</think>"),
     grammar=_shaped(INVOKE),
+    opening=opening_of(INVOKE),
     renderers={"tags": in_one_block(Tags(INVOKE), RawWriter)},
 )
 _FUNCTION_CALL = Span(FUNCTION.call, FUNCTION.call_end)
@@ -78,6 +84,7 @@ FUNCTIONARY = Dialect(
     turn=MarkedTurn,
     grammar=_shaped(FUNCTION, LoneTagBlock),
     cores={_FUNCTION_CALL.open: "", _FUNCTION_CALL.close: ""},
+    aliases=("functionary3.1",),
     renderers={"object": render_functions(FUNCTION)},
 )
 """Functionary 3.1, and Llama 3.1 where it is given tools of the user's: an object in a tag."""
@@ -97,8 +104,10 @@ MINICPM5 = Dialect(
 
 def _deepseek(name: str, calls: str, space: str = "") -> Dialect:
     """A version of DeepSeek's markup. `calls`: what its block is called; `space`: behind the token."""
-    shape = dsml(space)
-    span = Span(f"<{DSML}{space}{calls}>", f"</{DSML}{space}{calls}>", before=("\n\n",))
+    token = DSML + space
+    shape = replace(dsml(token), inserted=(f"<{token}", "r:"))  # in the openers of V4's 2026-07-31 (slip 14)
+    span = Span(f"<{token}{calls}>", f"</{token}{calls}>", before=("\n\n", "\n"))
+    slips = (shape.call, *shape.alias(span.open), *shape.alias(shape.call))
     return Dialect(
         name=name,
         reasoning=THINK,
@@ -106,8 +115,8 @@ def _deepseek(name: str, calls: str, space: str = "") -> Dialect:
         ends=("<\uff5cend\u2581of\u2581sentence\uff5c>",),
         turn=MarkedTurn,
         grammar=_shaped(shape),
-        slips=(shape.call,),
-        cores=dict.fromkeys((span.open, span.close, shape.call), DSML),
+        slips=slips,
+        cores=dict.fromkeys((span.open, span.close, *slips), DSML),
         renderers={"tags": in_one_block(Tags(shape, typed=True), RawWriter, before="\n\n")},
     )
 
@@ -116,5 +125,31 @@ DEEPSEEK_V32 = _deepseek("deepseek-v32", "function_calls")
 DEEPSEEK_V4 = _deepseek("deepseek-v4", "tool_calls")
 DEEPSEEK_V41 = _deepseek("deepseek-v41", "calls", space=" ")
 
+_GCML = dsml(GCML)
+_GCML_CALLS = Span(f"<{GCML}tool_calls>", f"</{GCML}tool_calls>", before=("\n\n",))
+GIGACHAT35 = Dialect(
+    name="gigachat35",
+    reasoning=Span("<think>", "</think>", after_close=("\n\n",)),
+    calls=_GCML_CALLS,
+    ends=("<|message_sep|>", "</s>"),
+    turn=MarkedTurn,
+    shown=("<think>", "</think>"),
+    grammar=_shaped(_GCML),
+    slips=(_GCML.call,),
+    cores=dict.fromkeys((_GCML_CALLS.open, _GCML_CALLS.close, _GCML.call), GCML),
+    aliases=("gigachat3.5",),
+    renderers={"tags": in_one_block(Tags(_GCML, typed=True), RawWriter, before="\n\n")},
+)
+"""GigaChat 3.5: DeepSeek's markup with a token of its own."""
 
-ALL = (QWEN3_CODER, SEED_OSS, MINIMAX_M2, FUNCTIONARY, MINICPM5, DEEPSEEK_V32, DEEPSEEK_V4, DEEPSEEK_V41)
+ALL = (
+    QWEN3_CODER,
+    SEED_OSS,
+    MINIMAX_M2,
+    FUNCTIONARY,
+    MINICPM5,
+    DEEPSEEK_V32,
+    DEEPSEEK_V4,
+    DEEPSEEK_V41,
+    GIGACHAT35,
+)

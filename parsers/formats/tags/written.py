@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from parsers.dialect import Calls, Render
 from parsers.engine.spans import Span
-from parsers.formats.tags.call import Shape
+from parsers.formats.tags.call import NO_KEY, Shape
 from parsers.literals.writer import JSON, RawWriter, Writer
 
 
@@ -32,12 +32,14 @@ class Layout(Protocol):
 class Tags:
     """How a format writes one call as tags. `newline`: behind each tag that is no value's.
 
-    `typed`: whether an attribute says if a value is a string.
+    `typed`: whether an attribute says if a value is a string. `inline`: whether white space stands around
+    a value only where its own would be taken for that.
     """
 
     shape: Shape
     newline: str = "\n"
     typed: bool = False
+    inline: bool = False
 
     def write(self, writer: RawWriter, name: str, arguments: Mapping[str, Any]) -> str:
         """The call, from its opening tag to its closing one."""
@@ -49,9 +51,13 @@ class Tags:
         shape = self.shape
         said = f' string="{json.dumps(isinstance(value, str))}"' if self.typed else ""
         around = "".join(shape.around[:1])
-        text = f"{around}{writer.raw(value)}{around}"
+        text = writer.raw(value)
+        if not self.inline or text.startswith(shape.around) or text.endswith(shape.around):
+            text = f"{around}{text}{around}"
         shape.near.check(text, shape.parameter_end)
-        name = f"{shape.quote}{writer.key(key)}{shape.quote}"
+        if NO_KEY.search(writer.key(key)):
+            raise ValueError(f"{key!r:.40} cannot be the name of an argument in a tag")
+        name = f"{shape.quote}{key}{shape.quote}"
         return f"{shape.parameter}{name}{said}>{text}{shape.parameter_end}{self.newline}"
 
     @property

@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from localagent.errors import InvalidWeights
 from localagent.hosts.mlx.folder import read_folder
 from localagent.hosts.mlx.library import library
-from localagent.hosts.mlx.vocabulary import MlxVocabulary
+from localagent.hosts.mlx.vocabulary import MlxVocabulary, find_speller
 from localagent.prompt import Segment
 from tests.hosts.mlx.folders import SIZE, byte_level, sentencepiece, write_folder, write_json, write_tokenizer
 
@@ -281,3 +281,44 @@ def test_broken_tokenizers_are_refused(folder, edit, size, said):
 def test_nonsense_is_refused_in_one_line(folder, change):
     with pytest.raises(InvalidWeights, match=r"tokenizer\.json"):
         make(folder, edit=lambda parsed: parsed.update(change))
+
+
+REPLACES = {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}
+
+
+@pytest.mark.parametrize(
+    ("decoder", "model", "spelt"),
+    [
+        ({"type": "ByteLevel"}, {}, b" "),
+        ({"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "ByteLevel"}]}, {}, b" "),
+        (None, {}, None),
+        ({"type": "WordPiece"}, {}, None),
+        ({"type": "Sequence", "decoders": "x"}, {}, None),
+        ({"type": ["ByteLevel"]}, {}, None),
+        ({**REPLACES, "type": "Prepend"}, {}, None),
+        ({**REPLACES, "pattern": {"String": "_"}}, {}, None),
+        ({**REPLACES, "pattern": "\u2581"}, {}, None),
+        ({**REPLACES, "pattern": {"Regex": "\u2581"}}, {}, None),
+        (REPLACES, {}, "\u0120".encode()),
+        ({"type": "Metaspace"}, {}, "\u0120".encode()),
+    ],
+)
+def test_how_a_tokenizer_spells_bytes(decoder, model, spelt):
+    """U+0120 is a space in GPT-2's alphabet, and itself in SentencePiece's."""
+    speller = find_speller({"decoder": decoder, "model": model})
+    assert (speller and speller("\u0120")) == spelt
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "newline"),
+    [
+        ({"decoder": REPLACES}, b"<0x0A>"),
+        ({"decoder": REPLACES, "model": {"byte_fallback": True}}, b"\n"),
+        ({"decoder": REPLACES, "model": {"byte_fallback": False}}, b"<0x0A>"),
+        ({"decoder": REPLACES, "model": ["byte_fallback"]}, b"<0x0A>"),
+        ({"decoder": {"type": "Sequence", "decoders": [REPLACES, {"type": "ByteFallback"}]}}, b"\n"),
+    ],
+)
+def test_bytes_by_their_number(tokenizer, newline):
+    assert find_speller(tokenizer)("<0x0A>") == newline
+    assert find_speller(tokenizer)("\u2581a\u2581") == b" a "

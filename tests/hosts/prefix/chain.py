@@ -5,6 +5,7 @@ The recurrent part cannot be cut, as in a hybrid model; the list of ids stands f
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 
 from localagent.hosts.engine import Cancelled, Packed, State
@@ -75,7 +76,7 @@ class Chain:
         if isinstance(state.data, int):
             return Packed({"n": 1}, (state.data.to_bytes(8, "little"),))
         value, ids = state.data
-        return Packed({"n": len(ids)}, (value.to_bytes(8, "little"), bytes(ids)))
+        return Packed({"n": len(ids)}, (value.to_bytes(8, "little"), array("H", ids).tobytes()))
 
     def unpack(self, packed: Packed) -> State:
         if not isinstance(packed.layout, dict):
@@ -83,5 +84,5 @@ class Chain:
         value = int.from_bytes(packed.buffers[0], "little")
         if len(packed.buffers) == 1:
             return State(value, self._nbytes)
-        ids = list(packed.buffers[1])
+        ids = array("H", bytes(packed.buffers[1])).tolist()
         return State((value, ids), self._nbytes * (1 + len(ids)))

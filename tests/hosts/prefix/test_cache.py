@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from localagent.hosts.prefix import PrefixCache
 from localagent.hosts.prefix.cache import _MOST_CHECKPOINTS
+from localagent.hosts.prefix.matching import common, reach
 from tests.hosts.prefix.chain import Chain, folded
 
 
@@ -122,6 +123,55 @@ def test_large_checkpoints_leave_room() -> None:
     cache = PrefixCache(chain, budget=20_000)
     go(cache, chain, talk(1, 900), step=10)
     assert cache.nbytes <= 11_000
+
+
+@pytest.mark.parametrize(("points", "kept"), [(5, 5), (6, 5)])
+def test_checkpoints_may_take_half_of_the_budget(points: int, kept: int) -> None:
+    """Of more than half every second one goes, up to the newer half; the other half is for whole sequences."""
+    chain = Chain(nbytes=10)
+    cache = PrefixCache(chain, budget=100)
+    for number in range(points):
+        chain.evaluate([number], lambda: False)
+        cache.mark()
+    assert cache.nbytes == 10 * kept
+    cache.mark()
+    assert cache.nbytes == 10 * kept, "here there is one already"
+
+
+def test_two_checkpoints_stay_however_large_they_are() -> None:
+    chain = Chain(nbytes=1000)
+    cache = PrefixCache(chain, budget=100)
+    for number in range(5):
+        chain.evaluate([number], lambda: False)
+        cache.mark()
+    assert cache.nbytes == 2000
+
+
+@pytest.mark.parametrize(("left", "right", "shared"), [
+    ([], [], 0), ([1], [], 0), ([1, 2], [1, 2], 2), ([1, 2], [1, 2, 3], 2), ([1, 2, 3], [1, 2], 2), ([1], [2], 0),
+    ([*range(9), 1], [*range(9), 2], 9), ([0, 1, 5, 3], [0, 1, 2, 3], 2),
+])  # fmt: skip
+def test_how_much_two_sequences_share(left: list[int], right: list[int], shared: int) -> None:
+    assert common(left, right) == shared
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "wanted", "reached"),
+    [
+        ([], [1, 2, 3, 4, 5], 4),  # its end
+        ([], [1, 2, 3, 4], 0),  # one token must be left to evaluate
+        ([2, 3], [1, 2, 3, 4], 3),
+        ([2, 3, 4], [1, 2, 3, 4], 3),
+        ([1, 2, 3], [1, 2, 9], 2),
+        ([1, 3], [1, 2, 9], 1),
+        ([2], [9], 0),
+        ([2], [], 0),
+    ],
+)
+def test_a_sequence_is_entered_at_its_end_or_at_a_checkpoint(
+    checkpoints: list[int], wanted: list[int], reached: int
+) -> None:
+    assert reach([1, 2, 3, 4], checkpoints, wanted) == reached
 
 
 def test_a_chunk_given_up_on_the_way() -> None:

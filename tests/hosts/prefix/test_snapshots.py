@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from localagent.cli.cache import list_snapshots
 from localagent.hosts.prefix import (
     PrefixCache,
     SnapshotFolder,
@@ -159,6 +160,22 @@ def test_what_just_fits_stays(tmp_path: Path) -> None:
     assert len(SnapshotFolder(tmp_path).files()) == 3
     SnapshotFolder(tmp_path, total=sum(sizes) - 1).shrink(tmp_path / KEY.folder)
     assert len(SnapshotFolder(tmp_path).files()) == 2
+
+
+def test_the_limits_are_those_that_the_help_names(tmp_path: Path) -> None:
+    folder = SnapshotFolder(tmp_path)
+    assert (folder.per_model, folder.total) == (1 << 30, 4 << 30)
+    assert "at most 1 GB per model and 4 GB in all" in " ".join(str(list_snapshots.__doc__).split())
+
+
+def test_limits_of_a_model_leave_the_others_alone(tmp_path: Path) -> None:
+    kept = [write(tmp_path, talk(seed, 100)) for seed in range(2)]
+    other = dataclasses.replace(KEY, name="another")
+    for seed in range(3):
+        prefixes, chain = fresh(tmp_path, other, per_model=1)
+        go(prefixes, chain, talk(seed, 100))
+        prefixes.write()
+    assert SnapshotFolder(tmp_path).files() == kept
 
 
 def test_a_full_disk_is_a_warning(

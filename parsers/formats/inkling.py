@@ -1,0 +1,92 @@
+"""Inkling's messages, of which those to a tool hold an object: `{"name": "f", "args": {"n": 3}}`.
+
+    <|message_model|><|content_thinking|>I should look.<|end_message|>
+    <|message_model|>f<|content_invoke_tool_json|>{"name": "f", "args": {"n": 3}}<|end_message|>
+    <|content_model_end_sampling|>
+
+The name stands in front of the object as well; that in the object counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from parsers.dialect import Calls, Context, Dialect
+from parsers.engine.source import Reading
+from parsers.engine.spans import Span
+from parsers.engine.turn import MarkedTurn
+from parsers.engine.writer import NAME
+from parsers.events import Reason
+from parsers.formats.objects.block import JsonBlock
+from parsers.formats.objects.calls import ARGUMENTS, LooseJsonCall
+from parsers.literals.values import MAX_DEPTH
+from parsers.literals.writer import JSON, Writer
+
+MODEL, CALL, END = "<|message_model|>", "<|content_invoke_tool_json|>", "<|end_message|>"
+
+
+class InklingCall(LooseJsonCall):
+    """An object with a name and `args`."""
+
+    argument_keys = ("args", *ARGUMENTS)
+
+
+class InklingBlock(JsonBlock):
+    """Reads a message to a tool, or the beginning of another one. `source.pos` is at its marker."""
+
+    json = InklingCall
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._context = context
+
+    def read(self) -> Reading:
+        """See `JsonBlock`."""
+        source, emit = self.source, self.emit
+        source.keep_from(self.start)
+        if not (yield from source.marker((MODEL,))):
+            yield from super().read()
+            return
+        source.pos += len(MODEL)
+        body = source.offset
+        name = yield from source.run(NAME)
+        if (yield from source.marker((CALL,))):
+            emit.markup(source.offset)
+            yield from InklingBlock(self._context).read()
+            return
+        if name and (not (yield from source.char()) or source.cut_marker(CALL)):
+            source.pos = len(source.text)
+            emit.malformed(source.since(self.start), Reason.TRUNCATED, source.offset)
+        else:
+            source.rewind(body)
+            emit.markup(body)
+        source.keep_from(None)
+
+
+def render_messages(span: Span, markers: Iterable[str], calls: Calls) -> str:
+    """A message for each call. Raises ValueError for what no call can hold."""
+    writer = Writer(markers, JSON)
+    messages = []
+    for name, arguments in calls:
+        writer.check_name(name)
+        args = writer.mapping(arguments, MAX_DEPTH - 1)
+        messages.append(f'{MODEL}{name}{CALL}{{"name": "{name}", "args": {args}}}{span.close}')
+    return "".join(messages)
+
+
+INKLING = Dialect(
+    name="inkling",
+    reasoning=Span("<|content_thinking|>", END),
+    calls=Span(MODEL, END),
+    slips=(CALL,),
+    header=MODEL,
+    answers=(Span("<|content_text|>", END),),
+    spellings={END: ""},  # it ends every message
+    ends=("<|content_model_end_sampling|>",),
+    turn=MarkedTurn,
+    grammar=InklingBlock,
+    aliases=("tml",),
+    renderers={"json": render_messages},
+)
+
+ALL = (INKLING,)

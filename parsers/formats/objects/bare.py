@@ -1,0 +1,211 @@
+"""Calls without markers where the format promises markers: a turn that is nothing but such calls (slip 17).
+
+Models whose templates promise markers write them all the same, as objects, in Markdown fences, or, where they
+are degenerate, as `[Calling tool: f({"a": 1})]` (slip 18). They count if they are all that the turn says, and
+only for declared tools.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Generator
+from dataclasses import replace
+from typing import Any
+
+from parsers.dialect import Context
+from parsers.engine.emitter import Emitter
+from parsers.engine.faults import Fault
+from parsers.engine.source import Reading
+from parsers.engine.spans import NOWHERE
+from parsers.engine.writer import NAME
+from parsers.events import Reason
+from parsers.formats.objects.unmarked import SEPARATORS, Attempt, UnmarkedBlock, UnmarkedCall
+from parsers.literals.skipping import QUOTES
+
+_INFO_WORD = re.compile(r"[\w\-]*")
+_CALLING_TOOL = "[Calling tool:"
+_NAME_BEGUN = re.compile(r"""[\s\[`\w\-]*\{\s*"name"\s*:\s*"([^"\\]*)""")
+_NAME_WITHIN = 256
+"""So far the first name is looked for before it is complete, once for each piece."""
+
+
+class BareCall(UnmarkedCall):
+    """The same where no format promises it: an object of arguments, or a string that holds one."""
+
+    def other_arguments(self) -> Reading:
+        """See `JsonCall`."""
+        if (yield from self.source.char()) not in QUOTES:
+            raise Fault(Reason.NOT_A_CALL)
+        yield from super().other_arguments()
+
+
+class BareBlock(UnmarkedBlock):
+    """Reads one object, or one list."""
+
+    json = BareCall
+
+
+class CallingToolCall(BareCall):
+    """`[Calling tool: f({"a": 1})]`, as small quantizations write it (slip 18)."""
+
+    def read(self) -> Reading:
+        """Read name and arguments. Raises Fault."""
+        yield from self._expect(_CALLING_TOOL)
+        yield from self.source.space()
+        name = yield from self.source.run(NAME)
+        yield from self._expect("(")
+        self.writer.start(name)
+        yield from self.read_arguments()
+        yield from self.source.space()
+        yield from self._expect(")")
+        yield from self._expect("]")
+
+    def _expect(self, text: str) -> Reading:
+        if not (yield from self.source.either((text,))):
+            raise Fault(Reason.SYNTAX)
+
+
+class CallingToolBlock(UnmarkedBlock):
+    """Reads one such call. `source.pos` is at its bracket."""
+
+    def read(self) -> Reading:
+        """See `UnmarkedBlock`."""
+        self.emit.markup(self.source.offset)
+        call = CallingToolCall(self.context, self.span, self.follows_call)
+        yield from self.read_call(call, self.source.offset)
+
+
+class Waiting(Attempt):
+    """Events of a turn that may be nothing but calls: those of its first call go out, up to its end.
+
+    Whether that counts, and everything behind it, waits for the end of the turn.
+    """
+
+    def __init__(self, emit: Emitter, names: Container[str]) -> None:
+        super().__init__(emit, names)
+        self.first: tuple[str | None, int | None, dict[str, Any]] = None, None, {}
+        self.start = 0  # where the first call began
+        self.refused: Reason | None = None
+        self._outer = emit
+        self._over = False  # the first call is
+
+    def go_out(self) -> None:
+        """Hand out what is certain."""
+        if self.certain and not self._over:
+            self._outer.adopt(self)
+
+    def call_start(self, name: str, end: int) -> int:
+        """See `Attempt`."""
+        start = self.end
+        index = super().call_start(name, end)
+        if not self._over:
+            self.start = start
+            self.first = name, index, {}
+        return index
+
+    def call_end(self, name: str, arguments: dict[str, Any], repaired: bool, end: int) -> None:
+        """See `Emitter`: a call without its markers is a repaired one."""
+        self._first_is_over(arguments)
+        super().call_end(name, arguments, True, end)
+
+    def malformed(
+        self,
+        raw: str,
+        reason: Reason,
+        end: int,
+        name: str | None = None,
+        index: int | None = None,
+        partial: dict[str, Any] | None = None,
+    ) -> None:
+        """See `Emitter`: what is no call refuses all of them, unless the end of the output is to blame."""
+        self._first_is_over(partial or {})
+        if reason is not Reason.TRUNCATED:
+            self.refused = self.refused or reason
+        super().malformed(raw, reason, end, name, index, partial)
+
+    def _first_is_over(self, arguments: dict[str, Any]) -> None:
+        if not self._over:
+            self.go_out()
+            self._over = True
+            self.first = *self.first[:2], arguments
+
+
+class BareCalls:
+    """Reads what is left of a turn if that is nothing but calls of declared tools (slips 17, 18).
+
+    Models write them so whose templates promise markers, or in Markdown fences. Until the first name is known
+    nothing is written; a turn that goes on with anything else is content, but for the calls whose names have
+    gone out: those are kept as malformed.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._source = context.source
+        dialect = context.dialect
+        self._close = (dialect.calls or NOWHERE).close
+        self._end: int | None = None  # behind the last object or fence
+
+    def read(self) -> Reading:
+        """Read the calls, or leave the position where it was."""
+        source, emit = self._source, self._context.emit
+        start = source.offset
+        source.keep_from(start)
+        attempt = Waiting(emit, self._context.tools)
+        for _ in self._objects(attempt):
+            attempt.go_out()
+            if not attempt.certain and self._names_no_tool(start):
+                break
+            yield
+        attempt.go_out()
+        if not attempt.certain:
+            source.rewind(start)
+        elif attempt.refused is None and (yield from self._at_end()):
+            emit.adopt(attempt)
+            emit.markup(source.offset)
+        else:
+            assert self._end is not None
+            source.rewind(self._end)
+            raw = source.since(start)[attempt.start - start :]
+            emit.malformed(raw, attempt.refused or Reason.NOT_A_CALL, self._end, *attempt.first)
+        source.keep_from(None)
+
+    def _objects(self, attempt: Waiting) -> Reading:
+        """Read objects and lists of them, fenced or not, up to what is none."""
+        source = self._source
+        context = replace(self._context, emit=attempt)
+        fenced = False
+        while attempt.refused is None:
+            yield from source.run(SEPARATORS)
+            if (yield from source.either(("```",))):
+                fenced = not fenced
+                if fenced:
+                    yield from source.run(_INFO_WORD)
+                else:
+                    self._end = source.offset
+                continue
+            if self._end is not None and (yield from source.marker((self._close,))):
+                source.pos += len(self._close)  # of a block whose opening marker is missing
+                continue
+            calling = (yield from source.ahead((_CALLING_TOOL,))) != ""
+            if not calling and (yield from source.char()) not in ("{", "["):
+                return
+            block = CallingToolBlock if calling else BareBlock
+            try:
+                yield from block(context, attempt).read()
+            except Fault:
+                return
+            self._end = source.offset
+
+    def _names_no_tool(self, start: int) -> bool:
+        """Whether what has come of the first name, from `start` on, is the beginning of no tool's."""
+        if self._source.offset - start > _NAME_WITHIN:
+            return False
+        begun = _NAME_BEGUN.fullmatch(self._source.since(start))
+        return begun is not None and not any(name.startswith(begun[1]) for name in self._context.tools)
+
+    def _at_end(self) -> Generator[None, None, bool]:
+        """Whether the turn is over."""
+        source = self._source
+        if any(map(source.cut_marker, (*self._context.dialect.ends, self._close))):
+            source.pos = len(source.text)
+        return not (yield from source.char()) or (yield from source.marker(self._context.dialect.ends)) != ""

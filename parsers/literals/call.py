@@ -1,0 +1,39 @@
+"""A call whose arguments are literals."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from parsers.dialect import Context
+from parsers.engine.source import Reading
+from parsers.engine.spans import Span
+from parsers.engine.writer import CallWriter
+from parsers.literals.values import LiteralReader
+
+
+class LiteralCall:
+    """A writer, and a reader of literals. Subclasses read the call, and say what may follow an argument."""
+
+    reader: type[LiteralReader] = LiteralReader
+    by_schema = True
+    """As for `CallWriter`."""
+
+    def __init__(self, context: Context, span: Span) -> None:
+        """`span`: the markers of the block that the call stands in."""
+        self.source = context.source
+        self.writer = CallWriter(context.source, context.emit, context.tools, by_schema=self.by_schema)
+        self.values = self.reader(self.writer, span, self.follows)
+
+    def read(self) -> Reading:
+        """Read the call from its first character to behind its last one. Raises Fault."""
+        raise NotImplementedError
+        yield
+
+    def follows(self, inner: bool) -> Generator[None, None, bool]:
+        """Whether what comes next fits after an argument; see `values.Follows`."""
+        raise NotImplementedError
+        yield
+
+    def closers(self) -> list[str]:
+        """The brackets that are open, outermost first."""
+        return self.values.closers()
