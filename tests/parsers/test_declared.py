@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsers import DIALECTS, Dialect, Markup, Reasoning, StreamParser, Text
-from parsers.custom import InvalidDialect
 from parsers.declared import declared_dialect
 from tests.parsers import test_laws
-from tests.parsers.declarations import DECLARATIONS, NAMED, OUTCOMES, TAG, WHOLE, called, template
+from tests.parsers.declarations import DECLARATIONS, OUTCOMES
 from tests.parsers.outputs import cuts, outputs
-from tests.parsers.reading import calls_of, characters, check_run, exact, merged, outcome, read, split, whole
+from tests.parsers.reading import characters, check_run, exact, merged, outcome, read, split, whole
 
 FEW = settings(max_examples=max(5, settings.default.max_examples // 20))
 """A declared format is read with patterns, which take longer than the tables of known formats."""
