@@ -23,7 +23,7 @@ from parsers.literals.values import CLOSERS
 
 _FENCE = "```"
 _INFO = re.compile(r"[^\n\[{(<]*")
-_BOUNDS = ("", *",;)]}`")
+_BOUNDS = ("", *",;)]}`<")  # a tag, too, even of another format
 _CLOSED = re.compile(r"[\s}\]]*")
 _BLANK = re.compile(r"[ \t\r]*")
 _NO_BRACKET = re.compile(r"[^()\[\]{}'\"<,\n]*")
