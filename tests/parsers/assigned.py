@@ -14,15 +14,15 @@ from parsers.engine.turn import MarkedTurn
 from parsers.engine.writer import NAME
 from parsers.events import Reason
 from parsers.literals.call import LiteralCall
-from parsers.literals.values import LiteralReader
+from parsers.literals.values import StrictJsonReader
 from parsers.literals.writer import JSON, Writer
 
 SPAN = Span("<<call:", "<<end>>")
 KEY = re.compile(r"\w*")
 
 
-class AssignedValues(LiteralReader):
-    """Literals with a semicolon between two arguments."""
+class AssignedValues(StrictJsonReader):
+    """JSON with a semicolon between two arguments."""
 
     separator = ";"
     words = re.compile(r"[^\s,;()\[\]{}:'\"=<*`]*")
@@ -80,7 +80,7 @@ def render(span: Span, markers: Iterable[str], calls: Calls) -> str:
     writer, written = Writer(markers, JSON), []
     for name, arguments in calls:
         writer.check_name(name)
-        if not all(key and KEY.fullmatch(key) for key in arguments):
+        if not all(isinstance(key, str) and key and KEY.fullmatch(key) for key in arguments):
             raise ValueError("keys are letters, digits and `_`")
         pairs = "; ".join(f"{key} := {writer.value(value)}" for key, value in arguments.items())
         written.append(f"{span.open}{name}>> {pairs} {span.close}")
@@ -96,3 +96,4 @@ ASSIGNED = Dialect(
     grammar=AssignedBlock,
     renderers={"assigned": render},
 )
+ALL = (ASSIGNED,)

@@ -39,6 +39,7 @@ def test_calls_keep_the_laws(dialect, data):
     [
         ('<<call:f>> city := "Paris"; n := 3 <<end>>', {"city": "Paris", "n": 3}),
         ("<<call:f>><<end>>", {}),
+        ('<<call:f>> s := "x\\/y <<end>> <<call:g" <<end>>', {"s": "x/y <<end>> <<call:g"}),
         ('<<call:f>> s := "a; b <<end>>" <<end>>', {"s": "a; b <<end>>"}),
         (
             '<<call:f>> s := "say "hi" to"; n := [1, {"k": null}] <<end>>',
@@ -64,3 +65,9 @@ def test_calls_are_read(raw, arguments):
 def test_what_is_no_call_is_kept(raw, reason):
     kept = [event for event in read(NAME, whole(raw)) if isinstance(event, Malformed)]
     assert [event.reason for event in kept] == [reason]
+
+
+@pytest.mark.parametrize("arguments", [{1: 2}, {"a b": 1}, {"": 1}, {"a": float("nan")}, {"a": "\ud800"}])
+def test_what_it_cannot_hold_is_refused(arguments):
+    with pytest.raises(ValueError):
+        ASSIGNED.render([("f", arguments)])

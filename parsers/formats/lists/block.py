@@ -1,7 +1,7 @@
 """A block of calls: from its start marker to behind its end marker, however it is written.
 
 Finds the list and its elements, resynchronises after faults so that siblings survive, and keeps what is
-no call. What an element looks like is the business of `pythonic` and `json_calls`. The policies cited are
+no call. What an element looks like is the business of `pythonic` and `objects.calls`. The policies cited are
 those of the LFM2 output format.
 """
 
