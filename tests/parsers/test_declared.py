@@ -17,7 +17,7 @@ from parsers.custom import InvalidDialect, load_declared
 from parsers.declared import declared_dialect
 from tests.parsers import test_laws
 from tests.parsers.declarations import DECLARATIONS, NAMED, OUTCOMES, TAG, WHOLE, called, template
-from tests.parsers.outputs import cuts, outputs
+from tests.parsers.outputs import cuts, declaring, outputs
 from tests.parsers.reading import calls_of, characters, check_run, exact, merged, outcome, read, split, whole
 
 FEW = settings(max_examples=max(5, settings.default.max_examples // 20))
@@ -258,6 +258,22 @@ def test_the_groups_of_the_opening_can_be_arguments():
     expected = [("edit", {"path": "src/a.py", "line": 12, "text": "x = 1"})]
     assert calls_of([*stream.feed(raw), *stream.close()]) == expected
     assert made.render(expected) == "<edit src/a.py:12>\nx = 1</edit>"
+
+
+WEATHER = [("get_weather", {"city": "Paris", "days": 3, "units": "celsius"})]
+
+
+@pytest.mark.parametrize("name", READING)
+def test_no_broken_character_makes_a_call_that_nobody_wrote(name):
+    """One that is lost, doubled or changed. What is still a call holds all that it held, as it is written."""
+    raw = DIALECTS[name].render(WEATHER)
+    for at, char in enumerate(raw):
+        for broken in ("", char * 2, "x", "<", '"'):
+            text = f"{raw[:at]}{broken}{raw[at + 1 :]}"
+            for tool, arguments in calls_of(read(name, whole(text), tools=declaring(WEATHER))):
+                assert len(arguments) == 3, text
+                assert tool in text
+                assert all(key in text and str(value) in text for key, value in arguments.items()), text
 
 
 # -- writing -------------------------------------------------------------------------------------------
