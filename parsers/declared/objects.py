@@ -88,9 +88,9 @@ class _ObjectCall(LooseJsonCall):
         yield from super().read()
 
     def other_member(self, key: str) -> Reading:
-        """The next object on the path to name and arguments; any other member is not used."""
+        """The next object on the path to name and arguments, or what every call may have beside them."""
         if not self._path or key != self._path[0] or (yield from self.source.space()) != "{":
-            yield from self.unused()
+            yield from super().other_member(key)
             return
         self._path = self._path[1:]
         if not self._path:
