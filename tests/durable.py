@@ -1,4 +1,4 @@
-"""What is put on the disk for good, and when: fsync, renames and removals, in their order."""
+"""What is put on the disk for good, and in which order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Durable:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
         self.done: list[tuple[str, str]] = []
         self._root = root
-        fsync, replace, rename = os.fsync, Path.replace, Path.rename
+        fsync, replace = os.fsync, Path.replace
 
         def synced(descriptor: int) -> None:
             fsync(descriptor)
@@ -24,13 +24,8 @@ class Durable:
             self._note("rename", Path(target))
             return replace(path, target)
 
-        def renamed(path: Path, target: Path) -> Path:
-            self._note("rename", Path(target))
-            return rename(path, target)
-
         monkeypatch.setattr(os, "fsync", synced)
         monkeypatch.setattr(Path, "replace", replaced)
-        monkeypatch.setattr(Path, "rename", renamed)
 
     def _note(self, what: str, path: Path) -> None:
         if path.is_relative_to(self._root):
