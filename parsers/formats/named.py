@@ -26,6 +26,7 @@ from parsers.literals.values import MAX_DEPTH
 from parsers.literals.writer import JSON, Writer
 
 _FENCE = "```"
+_OPENING_FENCE = re.compile(r"\s*(?:```[\w \t\r-]*\s*)?")
 _FENCED_END = re.compile(r"[\s`]*")
 _CLOSERS = re.compile(r"[}\]]*")
 _KIMI_ID = re.compile(r"[\w.\-:]*")
@@ -112,7 +113,10 @@ class NamedBlock(ListBlock):
         source = self.source
         start = source.offset
         yield from self.opening_fence()
-        self.fenced = _FENCE in source.since(start)
+        fence = source.since(start)
+        self.fenced = _FENCE in fence
+        if not _OPENING_FENCE.fullmatch(fence):
+            raise Fault(Reason.SYNTAX)  # the arguments have begun on its line, and broken
         if not (yield from source.space()):
             raise Fault(Reason.TRUNCATED, balanced=False)
         if (yield from self.at_marker(self.closes)) or (self.fenced and (yield from self.closing_fence())):

@@ -318,9 +318,9 @@ class PairsCall(RawCall):
         source.rewind(start)
         if closes:
             self.writer.repaired = True
-        elif tag != shape.value_end or "/" in end or "/" not in tag:
+        elif tag != shape.value_end or "/" in end or "/" not in tag or self.before not in QUOTING:
             raise Fault(Reason.UNCLOSED_STRING, balanced=False)
-        return closes  # `<arg_value>` is a broken tag only where a closing one is due
+        return closes  # `<arg_value>` may be spoken of
 
     def _begins_block(self) -> Generator[None, None, bool]:
         """Whether the next call begins here, with no closing tag of the value before its first pair."""

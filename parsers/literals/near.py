@@ -133,7 +133,10 @@ class NearTags:
         for hit in self._start.finditer(text, 0, len(value)):
             found = self.at(text, hit.start(), True)
             if found is not None and found[1]:
-                written = text[hit.start() : hit.start() + found[0]].strip()
+                written = text[hit.start() : hit.start() + found[0]]
+                if is_text_before(found[1], written, value[: hit.start()][-1:]):
+                    continue
+                written = written.strip()
                 raise ValueError(f"a value with {written!r} in it cannot be written as raw text")
 
 
@@ -146,6 +149,14 @@ def near_tags(
 ) -> NearTags:
     """One for each format."""
     return NearTags(closers, openers, at_lines, others)
+
+
+def is_text_before(tag: str, written: str, before: str) -> bool:
+    """Whether `written`, which stands behind the character `before`, is `tag` behind a `<` that is text.
+
+    A doubled `<` follows a word; alone, or behind a blank, it is an operator: `<`, `cin <<`.
+    """
+    return written == f"<{tag}" and (before in ("", "<") or before.isspace())
 
 
 def looks_like(text: str, tag: str) -> bool:

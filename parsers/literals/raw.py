@@ -15,7 +15,7 @@ from parsers.engine.faults import Fault
 from parsers.engine.source import Source
 from parsers.engine.writer import CallWriter, json_text
 from parsers.events import Reason
-from parsers.literals.near import NearTags, nearest
+from parsers.literals.near import NearTags, is_text_before, nearest
 from parsers.literals.strings import whole_characters
 from parsers.literals.typed_text import (
     LONGEST_CONSTANT,
@@ -239,6 +239,10 @@ class RawCall:
                     source.pos += len(end)
                     return "", end
                 exact = end in ends.bare
+                if not exact and is_text_before(tag, end, self.before):
+                    source.pos += 1
+                    self.before = end[0]
+                    return end[0], ""
                 closes = yield from (self.closes(end) if exact else self.closes_nearly(end, tag))
                 source.pos += len(end)
                 if closes:

@@ -19,6 +19,7 @@ from parsers.engine.source import Reading
 from parsers.engine.spans import NOWHERE
 from parsers.engine.writer import NAME
 from parsers.events import Reason
+from parsers.formats.objects.calls import ABOUT_A_CALL
 from parsers.formats.objects.unmarked import SEPARATORS, Attempt, UnmarkedBlock, UnmarkedCall
 from parsers.literals.skipping import QUOTES
 
@@ -37,6 +38,12 @@ class BareCall(UnmarkedCall):
         if (yield from self.source.char()) not in QUOTES:
             raise Fault(Reason.NOT_A_CALL)
         yield from super().other_arguments()
+
+    def other_member(self, key: str) -> Reading:
+        """See `JsonCall`: with a member like `"result"` it tells of a call, and is none."""
+        if key != "function" and key not in ABOUT_A_CALL:
+            raise Fault(Reason.NOT_A_CALL)
+        yield from super().other_member(key)
 
 
 class BareBlock(UnmarkedBlock):

@@ -62,6 +62,14 @@ class Attempt(Emitter):
 class UnmarkedCall(LooseJsonCall):
     """An object with a name and arguments, and with nothing strange before them."""
 
+    def read(self) -> Reading:
+        """See `JsonCall`: an object that has a schema for its arguments declares a tool."""
+        yield from super().read()
+        given, tool = self.writer.arguments, self.writer.tool
+        is_schema = given.get("type") == "object" and isinstance(given.get("properties"), dict)
+        if is_schema and (tool is None or "properties" not in tool.types):
+            raise Fault(Reason.NOT_A_CALL, final=True)
+
     def other_member(self, key: str) -> Reading:
         """See `JsonCall`."""
         if key != "function" and key not in ABOUT_A_CALL and not self.complete:
