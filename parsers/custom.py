@@ -30,6 +30,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -70,7 +71,9 @@ def load_declared(path: Path) -> Dialect:
 
     `path`: the file, or the folder of a model that holds it as `tokenizer_config.json`.
     """
-    file = path / CONFIGURATION if path.is_dir() else path
+    file = path
+    with suppress(OSError):  # too long a name: that shows when it is read
+        file = path / CONFIGURATION if path.is_dir() else path
     config = _read(file, "JSON", json.loads)
     if not isinstance(config, dict):
         raise InvalidDialect(f"{file}: not a JSON object")

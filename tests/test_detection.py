@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from localagent.detection import (
+    declared_in,
     detect_dialect,
+    find_declared,
     find_dialect,
     guess_dialect,
     guessing,
@@ -14,7 +19,7 @@ from localagent.detection import (
 )
 from localagent.errors import DialectMismatch, UnknownDialect
 from localagent.prompt.probe import ARGUMENTS, NAME, probe_calls
-from parsers import DIALECTS, CallPart, StreamParser, collect
+from parsers import DIALECTS, CallPart, StreamParser, collect, dialect_named
 
 WRITING = [dialect for dialect in DIALECTS.values() if dialect.renderers]
 CALLING = [dialect.name for dialect in WRITING]
@@ -420,6 +425,83 @@ def test_a_prompt_may_open_the_reasoning_of_any_effort():
     assert not opens_reasoning(k2, "<ifm|think_fast></ifm|think_fast>")
 
 
+# -- by what a model declares --------------------------------------------------------------------------
+
+CALL = "<run {{ f.name }}>{{ f.arguments | tojson }}</run>"
+FIELDS = {
+    "content": {},
+    "tool_calls": {
+        "open_pattern": r"<run (?P<name>\w+)>",
+        "close": "</run>",
+        "content": "json",
+        "repeats": True,
+        "transform": {"function": {"name": "{name}", "arguments": "{content}"}},
+    },
+}
+
+
+@pytest.fixture
+def declared(tmp_path):
+    """The dialect that the model in that folder declares."""
+    table = {"response_template": {"start_anchor": "<|assistant|>", "fields": FIELDS}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(table))
+    return declared_in(tmp_path)
+
+
+def test_a_known_dialect_comes_before_the_declared_one(declared):
+    """Whether it is known by the template, by the architecture, or by vocabulary and template."""
+    assert detect_dialect(frozenset(), "", TEMPLATES["hermes"], declared).name == "hermes"
+    assert detect_dialect(frozenset(), "lfm2", "nothing", declared).name == "lfm2"
+    told = "{# <|tool_call_start|> and <|tool_call_end|> #}"
+    assert (
+        detect_dialect({"<|tool_call_start|>", "<|tool_call_end|>"}, "llama", told, declared).name == "lfm2"
+    )
+
+
+def test_the_declared_dialect_comes_before_guesses(declared):
+    """Markers that are only in the vocabulary, or only in the template, prove nothing."""
+    assert declared.name == "declared"
+    assert detect_dialect(frozenset(), "", template(each(CALL)), declared) is declared
+    assert detect_dialect({"<tool_call>", "</tool_call>"}, "", "nothing", declared) is declared
+    assert detect_dialect(frozenset(), "", "{# <tool_call> and </tool_call> #}", declared) is declared
+    assert detect_dialect(frozenset(), "", None, declared) is declared
+
+
+def test_a_declaration_that_does_not_read_what_the_template_writes_is_not_used(declared):
+    assert detect_dialect(frozenset(), "", template(each("<<{{ f.name }}>>")), declared).name == "plain"
+
+
+def test_a_model_without_a_declaration_that_can_be_read_has_none(tmp_path):
+    """GGUF files have no such configuration; a broken one is only an error where it is asked for."""
+    assert declared_in(tmp_path) is None
+    assert declared_in(tmp_path / "model.gguf") is None
+    (tmp_path / "tokenizer_config.json").write_text('{"response_template": {}}')
+    assert declared_in(tmp_path) is None
+    with pytest.raises(
+        UnknownDialect, match=r"tokenizer_config\.json: response_template\.start_anchor: missing"
+    ):
+        find_declared(tmp_path)
+    for path in ("a\0b", "~nobody/x", "x" * 5000):
+        with pytest.raises(UnknownDialect):
+            find_declared(path)
+
+
+@pytest.mark.engine
+def test_a_loaded_model_has_the_dialect_that_it_declares(tmp_path):
+    """One whose architecture is known to write LFM2's format keeps that."""
+    pytest.importorskip("mlx")
+    from localagent.model import load
+    from tests.hosts.mlx.folders import write_folder, write_tokenizer
+
+    for kind, name in (("llama", "declared"), ("lfm2", "lfm2")):
+        folder = write_folder(tmp_path / kind, kind)
+        shown = "{% for m in messages %}{{ m.content }}{% endfor %}"
+        table = {"start_anchor": "<|assistant|>", "fields": FIELDS}
+        write_tokenizer(folder, chat_template=shown, response_template=table)
+        with load(folder, backend="mlx", context=64) as model:
+            assert model.dialect.name == name
+
+
 # -- by name ------------------------------------------------------------------------------------------
 
 
@@ -428,6 +510,12 @@ def test_an_unknown_name_is_answered_with_all_there_are():
         find_dialect("klingon")
     assert all(name in str(caught.value) for name in DIALECTS)
     assert "\n" not in str(caught.value)
+
+
+def test_capitals_do_not_count_and_an_alias_is_as_good(monkeypatch):
+    assert find_dialect("Hermes") is DIALECTS["hermes"]
+    monkeypatch.setitem(DIALECTS, "hermes", replace(DIALECTS["hermes"], aliases=("xLAM",)))
+    assert find_dialect("xlam") is dialect_named("XLAM") is DIALECTS["hermes"]
 
 
 def test_a_dialect_may_be_a_path(tmp_path):

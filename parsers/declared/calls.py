@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from parsers.declared.objects import BareObject, NamedObject, ObjectsBlock
 from parsers.declared.raw import Fixed, Lines, Tags
 from parsers.declared.shapes import (
@@ -24,7 +22,7 @@ def read_calls(context: Context, field: Field, opening: Found) -> Reading:
     """Read the calls of a field and what closes it. `source.pos` is where `opening` begins."""
     match field.shape:
         case ObjectCalls() as shape:
-            yield from _read_objects(context, field, shape, opening)
+            yield from ObjectsBlock(context, field, shape, opening).read()
         case ObjectArguments(quote="", bare_keys=False) as shape:
             yield from NamedObject(context, shape, opening).read()
             yield from _end(context, field)
@@ -57,13 +55,3 @@ def _end(context: Context, field: Field) -> Reading:
         source.pos = len(source.text)
     if source.offset > emit.end:
         emit.markup(source.offset)
-
-
-def _read_objects(context: Context, field: Field, shape: ObjectCalls, opening: Found) -> Reading:
-    """Read the objects and what closes the field, which may be one of several tokens."""
-    dialect, close = context.dialect, field.close
-    others = () if close is None or dialect.calls is None else set(close.tokens) - {dialect.calls.close}
-    inner = replace(context, dialect=replace(dialect, ends=(*dialect.ends, *others)))
-    yield from ObjectsBlock(inner, shape, opening).read()
-    if close is not None and others and (yield from Patterns(context.source, (close,)).here()):
-        context.emit.markup(context.source.offset)

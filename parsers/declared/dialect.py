@@ -78,8 +78,9 @@ def _span(field: Field) -> Span:
     """What opens and closes a field: a token each; of reasoning the whole text, as prompts end with it."""
     texts: list[str] = []
     for anchor, place in ((field.open, 0), (field.close, -1)):
-        tokens = () if anchor is None else anchor.tokens
-        whole = anchor.written({}) if anchor is not None and field.kind == "reasoning" else None
+        written = None if anchor is None else anchor.written({})
+        tokens = [] if anchor is None else [t for t in anchor.tokens if t in (written or t)]
+        whole = written if field.kind == "reasoning" else None
         texts.append(whole or (tokens[place] if tokens else NOWHERE.close))
     return Span(texts[0], texts[1])
 

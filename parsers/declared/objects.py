@@ -20,16 +20,20 @@ from parsers.formats.named import NamedBlock
 from parsers.formats.objects.block import JsonBlock
 from parsers.formats.objects.calls import LooseJsonCall
 from parsers.literals.values import JsonReader
-from parsers.patterns import Found
+from parsers.patterns import Found, Patterns
 
 
 class ObjectsBlock(JsonBlock):
     """Objects that hold name and arguments, or a list of them."""
 
-    def __init__(self, context: Context, shape: ObjectCalls, opening: Found) -> None:
+    def __init__(self, context: Context, field: Field, shape: ObjectCalls, opening: Found) -> None:
         super().__init__(context)
         self._shape = shape
         self._opening = opening
+        tokens = () if field.close is None else field.close.tokens
+        others = tuple(token for token in tokens if token != self.span.close)
+        self.ends = (*self.ends, *others)
+        self._others = Patterns(self.source, (field.close,)) if field.close is not None and others else None
 
     def read(self) -> Reading:
         """See `ListBlock`; what opens the block is read already."""
@@ -40,6 +44,16 @@ class ObjectsBlock(JsonBlock):
         source.pos += self.bracketed
         if (yield from self.elements()):
             yield from self.close()
+
+    def close(self) -> Reading:
+        """See `ListBlock`. What closes the field may be one of several tokens."""
+        if self._others is not None:
+            found = yield from self._others.here()
+            if found is not None or (yield from self._others.cut_off()):
+                self.source.pos = self.source.pos if found is not None else len(self.source.text)
+                self.emit.markup(self.source.offset)
+                return
+        yield from super().close()
 
     def element(self, char: str) -> Reading:
         """See `ListBlock`."""
@@ -74,9 +88,9 @@ class _ObjectCall(LooseJsonCall):
         yield from super().read()
 
     def other_member(self, key: str) -> Reading:
-        """The next object on the path to name and arguments; any other member is none of them."""
+        """The next object on the path to name and arguments, or what every call may have beside them."""
         if not self._path or key != self._path[0] or (yield from self.source.space()) != "{":
-            self._beside[key] = yield from self.unused()
+            yield from super().other_member(key)
             return
         self._path = self._path[1:]
         if not self._path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Set
 from json.encoder import encode_basestring as quote_json
 from typing import Any
 
@@ -74,8 +74,8 @@ class RawField(CallField):
     ) -> Generator[None, None, Found]:
         """Read and write an argument up to the next of `ends`, which is returned. Raises Fault.
 
-        A string goes out as it arrives. `cut`: which of `ends` shows that the value was never closed. `fits`:
-        an expression that its text must match.
+        A string goes out as it arrives. `cut`: the first of `ends` that shows that it was never closed.
+        `fits`: an expression that its text must match.
         """
         writer, kinds = self.writer, self.writer.kinds_of(key)
         streams = yield from self._is_text(value, kinds)
@@ -89,7 +89,7 @@ class RawField(CallField):
             text = string.finish(found.start)
         else:
             text, found = yield from self.next(ends)
-        if found.number == cut:
+        if cut is not None and found.number >= cut:
             raise self.refuse(found, Reason.UNCLOSED_STRING)
         if fits and not re.fullmatch(fits, text, re.DOTALL):
             raise self.refuse(found, Reason.SYNTAX)
@@ -123,7 +123,7 @@ class RawField(CallField):
 
 
 class Tags(RawField):
-    """A tag for each argument, with nothing between them.
+    """A tag for each argument, with nothing between them. One in a value shows that it was never closed.
 
     Before the end there may be closing tags of what opened the field: `<function=f>…</function></tool_call>`.
     """
@@ -135,18 +135,18 @@ class Tags(RawField):
     def arguments(self) -> Reading:
         """See `RawField`."""
         shape = self._shape
-        heads, tails = self.patterns(shape.head), self.patterns(shape.tail)
+        heads, tails = self.patterns(shape.head), self.patterns(shape.tail, shape.head)
         merged: dict[str, list[tuple[Any, bool]]] = {}
         while True:
             between, found = yield from self.next(heads)
             if found.number == 1:
                 break
             key = replace_lone(found.groups["key"])
-            if between.strip() or not key:
+            if between.strip() or not key or "<" in key or ">" in key:
                 raise self.refuse(found, Reason.SYNTAX)
             if shape.merge:
                 text, end = yield from self.next(tails)
-                if end.number == 1:
+                if end.number != 0:
                     raise self.refuse(end, Reason.UNCLOSED_STRING)
                 result = self.typed(text, shape.value, self.writer.kinds_of(key), end)
                 merged.setdefault(key, []).append(result)
@@ -186,10 +186,20 @@ class Lines(RawField):
                 if not key:
                     raise self.refuse(found, Reason.POSITIONAL_ARGUMENT)
                 found = yield from self.value(key, shape.value, ends)
-                if found.number == 1:
-                    return
-            elif found.number == 2:
-                return
+                closed = found.number == 1
+            else:
+                closed = found.number == 2
+            if closed:
+                break
+        # A line that has lost its end would make two arguments one.
+        values = [value for value in self.writer.arguments.values() if isinstance(value, str)]
+        for key in self._parameters() - self.writer.arguments.keys():
+            if any(f"{key}{shape.separator}" in value for value in values):
+                raise self.refuse(found, Reason.SYNTAX)
+
+    def _parameters(self) -> Set[str]:
+        """Those that the tool declares, if it is known."""
+        return set() if self.writer.tool is None else self.writer.tool.types.keys()
 
 
 class Fixed(RawField):

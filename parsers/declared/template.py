@@ -163,6 +163,8 @@ def _is_blank(node: Node) -> bool:
     match node:
         case Literal(text):
             return not text.strip()
-        case Repeat(OneOf(expression)) | OneOf(expression):
+        case Repeat(item):
+            return _is_blank(item)
+        case OneOf(expression):
             return expression == SPACE
     return False

@@ -167,7 +167,7 @@ class MarkedTurn:
         """Read the whole turn. `inside`: what the prompt has left open."""
         dialect, source, emit = self._dialect, self._source, self._emit
         if inside == "reasoning":
-            yield from self._reasoning()
+            yield from self.reasoning()
         while True:
             yield from self.bare_calls()
             marker = yield from self._stretch(emit.text, self._in_text)
@@ -185,7 +185,7 @@ class MarkedTurn:
             source.pos += len(marker)
             means = dialect.means(marker)
             if dialect.reasoning is not None and means == dialect.reasoning.open:
-                yield from self._reasoning()
+                yield from self.reasoning()
             elif marker in self._answers:
                 self.has_content()  # JSON in an answer is one
                 yield from source.either(self._answers[marker])
@@ -226,7 +226,7 @@ class MarkedTurn:
             source.pos += 1
             self._emit.text(source.text[source.pos - 1], source.offset)
 
-    def _reasoning(self) -> Reading:
+    def reasoning(self) -> Reading:
         """Reasoning up to its closing marker.
 
         A call in it is a draft, unless the reasoning never closes and nothing else follows (slips 5 and 6).

@@ -73,7 +73,7 @@ class GemmaReader(JsonReader):
             else:
                 value = yield from self.atom(char)
             while len(self.frames) > base:
-                if not (yield from self._attach(value)):
+                if not (yield from self.attach(value)):
                     break
                 value = self._leave()
             else:
@@ -100,7 +100,7 @@ class GemmaReader(JsonReader):
         self.written = frame.written
         return frame.mapping if frame.keys else frame.items
 
-    def _attach(self, value: Any) -> Generator[None, None, bool]:
+    def attach(self, value: Any) -> Generator[None, None, bool]:
         """Put a complete value into the innermost bracket; True when that bracket's closer comes next."""
         source, frame = self.source, self.frames[-1]
         char = yield from source.space()

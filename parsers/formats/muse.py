@@ -186,10 +186,12 @@ class MuseTurn(MarkedTurn):
     def _is_call(self) -> Generator[None, None, bool]:
         """Whether the message that begins here is nothing but a block with a call of a declared tool."""
         source, tools = self._source, self._context.tools
+        if not tools:
+            return False
         start = source.offset
         found = False
         yield from source.space()
-        if tools and (yield from source.either((_BLOCK.open,))):
+        if (yield from source.either((_BLOCK.open,))):
             yield from source.space()
             if (yield from source.either((ATEM.call + ATEM.quote,))):
                 name = yield from source.run(_NAME)

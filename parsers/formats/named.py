@@ -2,7 +2,7 @@
 
 The name is known before the arguments begin, and the object's own brace completes the call, since the marker
 behind it is often a stop token, which is not printed. What an object may look like is the business of
-`json_calls`.
+`objects.calls`.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ _SOLAR = PairShape("<|tool_arg:start|>", "<|tool_arg:value|>", "", "<|tool_arg:e
 class SolarTurn(MarkedTurn):
     """A turn in whose reasoning calls are real: nothing but a call begins with the token of one."""
 
-    def _reasoning(self) -> Reading:
+    def reasoning(self) -> Reading:
         """See `MarkedTurn`. The reasoning goes on behind a call."""
         dialect, source, emit = self._dialect, self._source, self._emit
         assert dialect.reasoning is not None and dialect.grammar is not None

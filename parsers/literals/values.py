@@ -193,7 +193,7 @@ class LiteralReader:
                     self._strings(self.source.offset, "") if char in QUOTES else self.atom(char)
                 )
             while len(self.frames) > base:
-                if not (yield from self._attach(value)):
+                if not (yield from self.attach(value)):
                     break
                 value = self._close()
             else:
@@ -277,7 +277,7 @@ class LiteralReader:
         self.written = frame.written
         return frame.mapping if frame.keys else frame.items
 
-    def _attach(self, value: Any) -> Generator[None, None, bool]:
+    def attach(self, value: Any) -> Generator[None, None, bool]:
         """Put a complete value into the innermost frame; True when that frame's closer was read."""
         frame = self.frames[-1]
         source = self.source

@@ -6,9 +6,10 @@ is one of the mixtures LFM2's own chat templates produce, and the only one that 
 
 from __future__ import annotations
 
-import json
 import math
+import re
 from collections.abc import Iterable, Mapping
+from json.encoder import encode_basestring as quote_json
 from typing import Any
 
 from parsers.engine.writer import NAME
@@ -19,11 +20,15 @@ PYTHON = {None: "None", True: "True", False: "False"}
 JSON = {None: "null", True: "true", False: "false"}
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
 class Writer:
     """Writes calls in either notation. `constants`: how it spells null, true and false."""
 
     def __init__(self, markers: Iterable[str], constants: Mapping[bool | None, str]) -> None:
         self._markers = tuple(markers)
+        self._any_marker = re.compile("|".join(map(re.escape, self._markers)) or "(?!)")
         self._constants = constants
 
     def json(self, name: str, arguments: Mapping[str, Any]) -> str:
@@ -70,11 +75,12 @@ class Writer:
         """A JSON string in which no marker stands."""
         if not isinstance(text, str):
             raise ValueError(f"{text!r:.40} is no key of a JSON object: keys are strings")
-        if any("\ud800" <= char <= "\udfff" for char in text):
+        if not text.isascii() and _SURROGATE.search(text):
             raise ValueError("a string with a lone surrogate has no JSON form")
-        quoted = json.dumps(text, ensure_ascii=False)
-        for marker in self._markers:
-            quoted = quoted.replace(marker, f"\\u{ord(marker[0]):04x}{marker[1:]}")
+        quoted = quote_json(text)
+        if self._any_marker.search(quoted):
+            for marker in self._markers:
+                quoted = quoted.replace(marker, f"\\u{ord(marker[0]):04x}{marker[1:]}")
         return quoted
 
     @staticmethod

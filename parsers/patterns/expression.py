@@ -83,8 +83,9 @@ Node = Literal | OneOf | Row | Choice | Repeat | Group | Edge
 
 def literals(texts: tuple[str, ...]) -> Node:
     """One of `texts`; of two that fit, the longer one."""
-    ordered = tuple(map(Literal, sorted(texts, key=len, reverse=True)))
-    return ordered[0] if len(ordered) == 1 else Choice(ordered)
+    # a text comes after those that it is the beginning of, and otherwise where it was
+    ordered = sorted(texts, key=lambda text: sum(other.startswith(text) for other in texts))
+    return Literal(ordered[0]) if len(ordered) == 1 else Choice(tuple(map(Literal, ordered)))
 
 
 def parse(expression: str) -> Node:

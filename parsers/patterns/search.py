@@ -99,7 +99,7 @@ def _any_of(expressions: tuple[str, ...]) -> re.Pattern[str]:
 
 
 class _Run:
-    """One search for several patterns. `ended`: the output is, so that no thread can go on; `cut`: one would."""
+    """One search for several patterns. `ended`: the output is; `cut`: a thread could have gone on there."""
 
     def __init__(
         self,

@@ -169,3 +169,62 @@ def test_the_dialects_are_listed_with_their_markers(localagent):
     assert listed[0]["calls"] == [START, END]
     assert listed[1]["calls"] is None
     localagent.refuse("parse", "-d", "klingon", code=2, says="choose apertus, ")
+
+
+DECLARED = {
+    "start_anchor": "A:",
+    "fields": {
+        "content": {"close": "<|eot|>"},
+        "tool_calls": {
+            "open_pattern": "<run (?P<name>[a-z]+)>",
+            "close": "</run>",
+            "content": "kv-lines",
+            "transform": {"function": {"name": "{name}", "arguments": "{content}"}},
+        },
+    },
+}
+
+
+def test_a_dialect_that_a_model_declares(localagent, tmp_path):
+    """By its file or its folder, for people and for programs."""
+    file = tmp_path / "tokenizer_config.json"
+    file.write_text(json.dumps({"response_template": DECLARED}))
+    raw = b"Look: <run ls>\npath: /tmp\n</run><|eot|>"
+    for given in (file, tmp_path):
+        done = localagent("parse", "--dialect-from", str(given), stdin=raw)
+        lines = [line.rstrip() for line in done.stdout.decode().splitlines()]
+        assert lines[1:] == ["text  Look:", 'call  ls {"path": "/tmp"}']
+    line = json.dumps({"id": 1, "text": raw.decode()}).encode()
+    (answer,) = localagent("parse", "--dialect-from", str(file), "--jsonl", stdin=line).stdout.splitlines()
+    calls = [{"name": "ls", "arguments": {"path": "/tmp"}, "repaired": False}]
+    assert json.loads(answer)["tool_calls"] == calls
+    assert "dialect" not in json.loads(answer)
+
+
+def test_a_declaration_that_cannot_be_read_is_one_line(localagent, tmp_path):
+    file = tmp_path / "tokenizer_config.json"
+    refuse = localagent.refuse
+    refuse("parse", "--dialect-from", str(file), code=2, says="tokenizer_config.json: No such file")
+    refuse("parse", "--dialect-from", str(tmp_path), code=2, says="tokenizer_config.json: No such file")
+    for text, says in (
+        ("{", "not valid JSON"),
+        ("[]", "not a JSON object"),
+        ("{}", "response_template: missing: this model declares no output format; name its dialect"),
+        (json.dumps({"response_template": DECLARED | {"x": 1}}), "response_template.x: no such key"),
+    ):
+        file.write_text(text)
+        refuse("parse", "--dialect-from", str(file), code=2, says=f"{file}: {says}")
+    refuse(
+        "parse", "-d", "lfm2", "--dialect-from", str(file), code=2, says="both name the format: leave one out"
+    )
+
+
+def test_an_alias_names_its_dialect(localagent):
+    """Capitals do not count, for names as for aliases."""
+    from parsers import DIALECTS
+
+    raw = f"{START}[f(a=1)]{END}"
+    assert parse(localagent, {"id": 1, "text": raw}, dialect="LFM2")[0]["tool_calls"]
+    listed = [json.loads(line) for line in localagent("parse", "--list", "--jsonl").stdout.splitlines()]
+    assert [entry["aliases"] for entry in listed] == [[*dialect.aliases] for dialect in DIALECTS.values()]
+    assert "aliases" in localagent("parse", "--list").stdout.decode().splitlines()[0]

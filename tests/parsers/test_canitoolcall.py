@@ -16,7 +16,7 @@ def test_only_the_listed_outputs_fail_and_no_call_is_wrong():
     assert {id: said for id, said in failing.items() if id not in FAILS} == {}
     assert FAILS.keys() - failing.keys() == set(), "listed as failing, but read as the package wants it"
     assert counts["wrong"] == 0
-    assert counts["soft"] <= 16
+    assert counts["soft"] <= 5
     for id, said in failing.items():
         print(f"{id}: {FAILS[id][0]} ({said})")
 

@@ -64,7 +64,9 @@ def test_what_is_left_out_is_as_in_the_dialect_it_is_based_on(load):
     assert (dialect.calls, dialect.reasoning, dialect.ends) == (base.calls, base.reasoning, base.ends)
     other = load('name = "mine"\nbased_on = "qwen3-coder"\nreasoning = false\n[calls]\nopen = "<c>"')
     assert other.reasoning is None
-    assert other.interrupts == {"<c>": base.interrupts["<tool_call>"]}
+    assert other.interrupts == {
+        "<c>" if marker == "<tool_call>" else marker: follow for marker, follow in base.interrupts.items()
+    }
     assert other.calls.close == base.calls.close
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsers import DIALECTS, Dialect, Markup, Reasoning, StreamParser, Text
+from parsers.custom import InvalidDialect, load_declared
 from parsers.declared import declared_dialect
 from tests.parsers import test_laws
-from tests.parsers.declarations import DECLARATIONS, OUTCOMES
-from tests.parsers.outputs import cuts, outputs
-from tests.parsers.reading import characters, check_run, exact, merged, outcome, read, split, whole
+from tests.parsers.declarations import DECLARATIONS, NAMED, OUTCOMES, TAG, WHOLE, called, template
+from tests.parsers.outputs import cuts, declaring, outputs
+from tests.parsers.reading import calls_of, characters, check_run, exact, merged, outcome, read, split, whole
 
 FEW = settings(max_examples=max(5, settings.default.max_examples // 20))
 """A declared format is read with patterns, which take longer than the tables of known formats."""
@@ -60,8 +63,8 @@ def test_every_declaration_has_an_outcome_and_a_renderer():
 
 READING = [name for name in DECLARATIONS if name != "code"]
 """Those in which a call can have any name and arguments."""
-WRITING = [name for name in READING if name not in ("list", "nested")]
-"""Those of them in which a turn can have calls in any number of places."""
+WRITING = [name for name in READING if name not in ("list", "nested", "blocks")]
+"""Those of them in which calls can stand in several places, with text of any kind in front of them."""
 
 
 @pytest.mark.law("chunks", "monotone", "json", "total", "lossless", "prompt", "markers", "finish")
@@ -257,6 +260,22 @@ def test_the_groups_of_the_opening_can_be_arguments():
     assert made.render(expected) == "<edit src/a.py:12>\nx = 1</edit>"
 
 
+WEATHER = [("get_weather", {"city": "Paris", "days": 3, "units": "celsius"})]
+
+
+@pytest.mark.parametrize("name", READING)
+def test_no_broken_character_makes_a_call_that_nobody_wrote(name):
+    """One that is lost, doubled or changed. What is still a call holds all that it held, as it is written."""
+    raw = DIALECTS[name].render(WEATHER)
+    for at, char in enumerate(raw):
+        for broken in ("", char * 2, "x", "<", '"'):
+            text = f"{raw[:at]}{broken}{raw[at + 1 :]}"
+            for tool, arguments in calls_of(read(name, whole(text), tools=declaring(WEATHER))):
+                assert len(arguments) == 3, text
+                assert tool in text
+                assert all(key in text and str(value) in text for key, value in arguments.items()), text
+
+
 # -- writing -------------------------------------------------------------------------------------------
 
 
@@ -432,6 +451,37 @@ def test_what_cannot_be_expressed_is_refused_in_one_line(value, says):
     assert line.startswith("here.json: ")
     assert says in line
     assert "\n" not in line
+
+
+def test_a_declaration_is_read_from_a_file_or_a_folder(tmp_path):
+    file = tmp_path / "tokenizer_config.json"
+    for text, says in (
+        (None, "No such file"),
+        ("{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON: nested too deep"),
+        ("3", "not a JSON object"),
+        ("{}", "response_template: missing: this model declares no output format; name its dialect"),
+    ):
+        if text is not None:
+            file.write_text(text)
+        with pytest.raises(InvalidDialect, match=says):
+            load_declared(tmp_path)
+    file.write_text(json.dumps({"response_template": DECLARATIONS["lines"]}))
+    assert load_declared(tmp_path).name == load_declared(file).name == "declared"
+    with pytest.raises(InvalidDialect, match="File name too long"):
+        load_declared(Path("x" * 5000))
+
+
+def test_white_space_around_what_closes_a_field_belongs_to_it():
+    for close in (
+        {"close": "\n</c>"},
+        {"close_pattern": r"\s*</c>\n?"},
+        {"close_pattern": r"\n(?:</c>|</d>)"},
+    ):
+        fields = {"open": "<c>", **close, "repeats": True, "content": "json", "transform": WHOLE}
+        stream = StreamParser(dialect(template(tool_calls=fields)))
+        events = stream.feed('<c>{"name": "f", "arguments": {}}\n</c>') + stream.close()
+        assert outcome(events) == {"content": "", "reasoning": "", "calls": [["f", {}]], "malformed": []}
 
 
 def test_the_older_form_is_named():

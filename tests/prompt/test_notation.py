@@ -85,13 +85,13 @@ def test_what_an_argument_quotes_reaches_the_template_as_content(dialect):
 
 @marked
 def test_calls_come_back_with_the_text_around_them(dialect):
-    pieces = content(dialect, "Let me. ", {"city": "Paris", "n": 3}, {}, "Then.")
+    pieces = content(dialect, "Let me. ", {"city": "Paris", "n": 3}, {}, "\nThen.")
     (message,) = from_wire([{"role": "assistant", "content": pieces}], dialect)
     assert [(call.name, call.arguments) for call in message.tool_calls] == [
         ("f", {"city": "Paris", "n": 3}),
         ("f", {}),
     ]
-    assert message.text == "Let me. Then."
+    assert message.text == "Let me. \nThen."
 
 
 @marked

@@ -18,6 +18,7 @@ import localagent.session.file as session_file
 from localagent.errors import InvalidMessage, SaveFailed, UnknownSession, UsageError
 from localagent.messages import AssistantMessage, SystemMessage, ToolCallPart, ToolMessage, UserMessage
 from localagent.session import Session, UnknownEntry
+from tests.durable import Durable
 
 ROOT = Path(__file__).parents[2]
 
@@ -436,3 +437,14 @@ def test_kills_at_random_moments(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert json.loads(done.stdout)["kills"] == 120
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc says which file it is")
+def test_what_was_said_is_on_the_disk_when_append_returns(tmp_path, monkeypatch):
+    """And the name of a new session is: else a power cut would take all of it."""
+    durable = Durable(monkeypatch, tmp_path)
+    session = Session.create(tmp_path / "sessions")
+    name = f"sessions/{session.file.name}"
+    assert durable.done == [("sync", name), ("sync", "sessions")]
+    session.append(UserMessage.text("Hi"))
+    assert durable.done[2:] == [("sync", name)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -276,7 +277,8 @@ def from_wire_parts(raw: str, inside) -> AssistantMessage:
                 parts.append(TextPart(text=text))
             case ParsedReasoning(text=text):
                 parts.append(ReasoningPart(text=text))
-            case CallPart(name=name, arguments_text=text):
+            case CallPart(name=name, arguments=arguments, arguments_text=text, repaired=repaired):
+                text = json.dumps(arguments) if repaired else text  # as a turn does: a key may be there twice
                 parts.append(ToolCallPart(id="1", name=name, arguments_text=text))
     return AssistantMessage(content=tuple(parts))
 

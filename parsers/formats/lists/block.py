@@ -1,7 +1,7 @@
 """A block of calls: from its start marker to behind its end marker, however it is written.
 
 Finds the list and its elements, resynchronises after faults so that siblings survive, and keeps what is
-no call. What an element looks like is the business of `pythonic` and `json_calls`. The policies cited are
+no call. What an element looks like is the business of `pythonic` and `objects.calls`. The policies cited are
 those of the LFM2 output format.
 """
 
@@ -23,7 +23,7 @@ from parsers.literals.values import CLOSERS
 
 _FENCE = "```"
 _INFO = re.compile(r"[^\n\[{(<]*")
-_BOUNDS = ("", *",;)]}`")
+_BOUNDS = ("", *",;)]}`<")  # a tag, too, even of another format
 _CLOSED = re.compile(r"[\s}\]]*")
 _BLANK = re.compile(r"[ \t\r]*")
 _NO_BRACKET = re.compile(r"[^()\[\]{}'\"<,\n]*")
