@@ -26,11 +26,12 @@ from parsers.events import (
 class Emitter:
     """The events not yet handed out, and the offset up to which the output is accounted for."""
 
-    __slots__ = ("_events", "_json", "_json_end", "calls", "end")
+    __slots__ = ("_events", "_json", "_json_end", "before", "calls", "end")
 
     def __init__(self) -> None:
         self.end = 0
         self.calls = 0  # CallStart events so far
+        self.before = ""  # the last character, if it is content
         self._events: list[Event] = []
         self._json: list[str] = []
         self._json_end = 0
@@ -52,6 +53,7 @@ class Emitter:
         """Content up to `end`."""
         self._events.append(Text(text, self.end, end))
         self.end = end
+        self.before = text[-1]
 
     def reasoning(self, text: str, end: int) -> None:
         """Reasoning up to `end`."""
@@ -62,6 +64,7 @@ class Emitter:
         """Everything up to `end` that is not accounted for yet only frames the rest."""
         self._events.append(Markup(self.end, end))
         self.end = end
+        self.before = ""
 
     def call_start(self, name: str, end: int) -> int:
         """Open a call; returns its index."""

@@ -73,7 +73,7 @@ class TagBlock(FramedBlock):
         source = self.source
         marker = yield from source.marker()
         yield from source.either((self.shape.call, *self.shape.alias(self.shape.call)))
-        begins = yield from begins_call(source, self.shape)
+        begins = (yield from begins_call(source, self.shape)) and self.emit.before != "`"  # a mention
         source.rewind(self.start)
         if begins:
             self.emit.markup(source.offset)
@@ -157,8 +157,9 @@ class TagOpening:
         return False
 
     def read(self, context: Context) -> Reading:
-        """Read the call."""
-        yield from TagBlock(context, self._shape).read()
+        """Read the call, unless it is only mentioned: behind a backquote it is content."""
+        if context.emit.before != "`":
+            yield from TagBlock(context, self._shape).read()
 
 
 def opening_of(shape: Shape) -> Callable[[Mapping[str, Tool]], TagOpening | None]:
