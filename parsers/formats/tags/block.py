@@ -78,7 +78,7 @@ class TagBlock(FramedBlock):
         if begins:
             self.emit.markup(source.offset)
             yield from self.read_call(self.call(), self.start)
-        else:
+        elif marker:
             source.pos += len(marker)
             self.emit.malformed(marker, Reason.NOT_A_CALL, source.offset)
         return begins
@@ -138,9 +138,8 @@ class TagOpening:
         self._shape = shape
         self.first = shape.call[0]
         names = "|".join(map(re.escape, sorted(tools, key=len, reverse=True)))
-        quote = r"[\"']?"
         self._call = re.compile(
-            rf"{re.escape(shape.call)}{quote}(?:{names}){quote}>{_BLANKS.pattern}(?:\{{|{re.escape(shape.parameter)})"
+            rf"{re.escape(shape.call)}([\"']?)(?:{names})\1>{_BLANKS.pattern}(?:\{{|{re.escape(shape.parameter)})"
         )
         self._tags = [f"{shape.call}{mark}{name}{mark}>" for name in tools for mark in ("", "'", '"')]
 
