@@ -146,14 +146,14 @@ class MarkedTurn:
             closes = {span.close: span.before_close}
             for marker in (*dialect.spellings, *dialect.phrases):
                 means = dialect.means(marker)
-                if means:
+                if means and marker in dialect.spellings:
                     in_text[marker] = span.before
                 if means == span.close:
                     closes[marker] = span.before_close
             in_text[span.open] = span.before
             for marker in closes:
                 if dialect.spellings.get(marker) != "":
-                    del in_text[marker]  # content, outside reasoning
+                    in_text.pop(marker, None)  # content, outside reasoning
             drafts: dict[str, tuple[str, ...]] = dict.fromkeys(dialect.openers, ())
             interrupts = {marker: before[marker] for marker in dialect.interrupts}
             phrases = (*dialect.phrases,)
@@ -161,13 +161,15 @@ class MarkedTurn:
             self._in_reasoning = Stops(
                 drafts | closes | interrupts, follows=dialect.interrupts, phrases=phrases
             )
-        self._in_text = Stops(in_text, self._opening, phrases=(*dialect.phrases,))
+        self._in_text = Stops(in_text, self._opening)
 
     def read(self, inside: Inside | None) -> Reading:
         """Read the whole turn. `inside`: what the prompt has left open."""
         dialect, source, emit = self._dialect, self._source, self._emit
         if inside == "reasoning":
             yield from self.reasoning()
+        elif dialect.phrases:
+            yield from self._phrase()
         while True:
             yield from self.bare_calls()
             marker = yield from self._stretch(emit.text, self._in_text)
@@ -198,6 +200,20 @@ class MarkedTurn:
                 source.pos = len(source.text) if cut else source.pos  # a marker with which another begins
                 reason = Reason.TRUNCATED if cut else Reason.STRAY_END
                 emit.malformed(source.text[start - source.base : source.pos], reason, source.offset)
+
+    def _phrase(self) -> Reading:
+        """Read reasoning that plain words open. They do so where a turn begins; later they are content."""
+        source, phrases = self._source, self._dialect.phrases
+        start = source.offset
+        source.keep_from(start)
+        yield from source.space()
+        if (yield from source.either(tuple(phrase for phrase in phrases if phrases[phrase] == "open"))):
+            source.keep_from(None)
+            self._emit.markup(source.offset)
+            yield from self.reasoning()
+        else:
+            source.rewind(start)
+            source.keep_from(None)
 
     def bare_calls(self) -> Reading:
         """Read calls without markers, where the turn's first content or call is due (slip 17)."""

@@ -192,7 +192,8 @@ class LooseJsonCall(JsonCall):
         if strange := self._beside.keys() - ABOUT_A_CALL:
             # A brace too many has closed the arguments early: what follows them was one of them (slip 1).
             early = (yield from self.source.char()) == "}"
-            if early or not strange.isdisjoint(self._parameters()):
+            lost = not self.writer.arguments and bool(self._parameters())  # or they were beside their key
+            if early or lost or not strange.isdisjoint(self._parameters()):
                 raise Fault(Reason.NOT_A_CALL, final=True)
 
     def is_name(self, text: str) -> bool:
