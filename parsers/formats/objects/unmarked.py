@@ -223,9 +223,12 @@ def functools_lists(_tools: Mapping[str, Tool]) -> PrefixOpening:
     return PrefixOpening("functools")
 
 
-def leading_calls(_tools: Mapping[str, Tool]) -> UnmarkedOpening:
-    """Where Llama's models write calls of any tool; `LeadingCalls` looks for them at the beginning only."""
-    return UnmarkedOpening(None)
+def leading_calls(tools: Mapping[str, Tool]) -> UnmarkedOpening:
+    """Where Llama's models write calls; `LeadingCalls` looks for them at the beginning only.
+
+    Without declared tools any name is one; with them, an object of another name is an answer in JSON.
+    """
+    return UnmarkedOpening(frozenset(tools) or None)
 
 
 class LeadingCalls(MarkedTurn):
