@@ -313,6 +313,8 @@ class PairsCall(RawCall):
         source, shape = self.source, self._shape
         start = source.offset
         source.pos += len(end)
+        if not (yield from source.char()):
+            raise Fault(Reason.TRUNCATED, balanced=False)  # it may be the beginning of another text
         closes = tag == shape.value_end and end[0] == "<"
         closes = closes and (yield from self.goes_on((shape.key, *self._closes), self._turn_ends))
         source.rewind(start)

@@ -312,6 +312,8 @@ class TagCall(RawCall):
             return False
         start = source.offset
         source.pos += len(end)
+        if not (yield from source.char()):
+            raise Fault(Reason.TRUNCATED, balanced=False)  # it may be the beginning of another text
         closes = tag == shape.parameter_end and not self._holds_tags
         bare = end.lstrip("\n")
         if bare[0] != "<":  # inside a line, the character in front may stand for the `<`
