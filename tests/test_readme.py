@@ -47,7 +47,12 @@ def test_the_tree_is_the_tree():
         assert (parent / name).exists(), name
         named.setdefault(parent, []).append(name)
     for package in (ROOT / "localagent", ROOT / "parsers"):
-        found = (path.name + "/" * path.is_dir() for path in package.glob("[!_.]*"))
+        paths = [
+            path
+            for path in package.glob("[!_.]*")
+            if path.is_file() or {*path.iterdir()} - {*path.glob("_*")}
+        ]
+        found = (path.name + "/" * path.is_dir() for path in paths)
         assert sorted(named[package]) == sorted({*found} - {"README.md", "py.typed"})
 
 
