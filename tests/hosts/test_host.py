@@ -19,7 +19,7 @@ from localagent.hosts.host import (
 )
 from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefix import SnapshotFolder
-from localagent.hosts.protocol import Prompt
+from localagent.hosts.protocol import Finish, Prompt, Token
 from localagent.hosts.sampling import Sampling
 from tests.hosts.speaking import END, HEL, LO, TEMPLATE, Bytes, Speaking, SpeakingEngine, speaking_host
 
@@ -231,3 +231,9 @@ def test_nothing_is_kept_unless_it_was_asked_for(kept, reuse):
         assert said(host) == "hel<e>"
         host.save()
     assert kept.files() == []
+
+
+def test_a_token_of_somebody_elses_host_ends_nothing_unless_it_says_so():
+    token = Token(7, "a", special=False)
+    assert (token.end, token.logprobs) == (False, None)
+    assert Finish("stop", prompt=3, cached=1, generated=2).stop is None
