@@ -180,7 +180,8 @@ class String:
         before = self._tail[-1:]
         follower = yield from source.char()
         apostrophe = quote == "'" and before.isalnum() and follower.isalnum()
-        lone_prefix = before.lower() in PREFIXES and not self._tail[:-1].isalnum()
+        # The letter alone, as in `["F",, "G"]`, is a string of its own.
+        lone_prefix = before.lower() in PREFIXES and len(self._tail) > 1 and not self._tail[:-1].isalnum()
         # A quote that opens or ends a pair of inner quotes is text, whatever follows it.
         text = apostrophe or lone_prefix or self._pair or before in _BEFORE_OPENING
         if not text and (yield from self._torn()):
