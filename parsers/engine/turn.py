@@ -204,16 +204,9 @@ class MarkedTurn:
     def _phrase(self) -> Reading:
         """Read reasoning that plain words open. They do so where a turn begins; later they are content."""
         source, phrases = self._source, self._dialect.phrases
-        start = source.offset
-        source.keep_from(start)
-        yield from source.space()
         if (yield from source.either(tuple(phrase for phrase in phrases if phrases[phrase] == "open"))):
-            source.keep_from(None)
             self._emit.markup(source.offset)
             yield from self.reasoning()
-        else:
-            source.rewind(start)
-            source.keep_from(None)
 
     def bare_calls(self) -> Reading:
         """Read calls without markers, where the turn's first content or call is due (slip 17)."""
