@@ -96,7 +96,7 @@ def conformance_rows() -> Iterator[tuple[Row, Fixture, Family]]:
 
 
 def units(fixture: Fixture, family: Family, dialect: str) -> list[Piece]:
-    """The output in what stands for its tokens, and which of them are special, where that is known."""
+    """The output in pieces that stand for its tokens, and which of them are special, where that is known."""
     markers = sorted({*family.markers, *DIALECTS[dialect].markers}, key=len, reverse=True)
     names = CONTROL.get(family.slug, {})
     if not names.keys() & set(fixture.output_token_ids or ()):

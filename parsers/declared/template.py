@@ -30,7 +30,7 @@ _FIELD_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field. `open` is None where it holds what stands outside the others, `close` where nothing ends it.
+    """One field. `open` is None where it holds the text outside the others, `close` where nothing ends it.
 
     `strip`: white space at the ends of its text means nothing. `shape`: of the calls in it.
     """

@@ -20,7 +20,7 @@ from parsers.events import Reason
 from parsers.patterns import Found, Pattern, Patterns, compile_pattern, literals
 
 _OUTSIDE = Field("", "content", None, None, strip=True, repeats=True)
-"""In place of a field for what stands outside of them."""
+"""In place of a field for the text outside of them."""
 
 Action = Field | Reason | None
 """What a match means: a field begins, something is wrong, or it only frames the text."""
@@ -28,7 +28,7 @@ Action = Field | Reason | None
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is looked for in a turn. `outer` holds what stands outside of the other fields."""
+    """What is looked for in a turn. `outer` holds the text outside of the other fields."""
 
     outer: Field
     reasoning: Field | None

@@ -137,7 +137,7 @@ class MarkedTurn:
         markers = dict.fromkeys(dialect.markers, ())
         before = {} if dialect.calls is None else dict.fromkeys(dialect.openers, dialect.calls.before)
         in_text: dict[str, tuple[str, ...]] = markers | before
-        self._answers: dict[str, tuple[str, ...]] = {}  # the space behind the markers of the answer
+        self._answers: dict[str, tuple[str, ...]] = {}  # the white space after the markers of the answer
         for span in dialect.answers:
             in_text |= {span.open: span.before, span.close: span.before_close}
             self._answers |= {span.open: span.after_open, span.close: span.after_close}

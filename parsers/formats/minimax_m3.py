@@ -74,7 +74,7 @@ class _Open:
 
 
 class ElementCall(RawCall):
-    """One call, from its opening tag to its closing one. `token`: what stands in front of its tags."""
+    """One call, from its opening tag to its closing one. `token`: how its tags begin."""
 
     def __init__(self, context: Context, token: str) -> None:
         super().__init__(context)
@@ -316,7 +316,7 @@ def _argument(writer: RawWriter, key: Any, value: Any) -> str:
 
 
 def _elements(writer: RawWriter, value: Any) -> str | None:
-    """What stands in the element of a list or an object, None where it cannot be read back from elements."""
+    """The content of an element in a list or an object, None where it cannot be read back from elements."""
     if isinstance(value, Mapping):
         pairs = list(value.items())
         if any(key == _ITEM or not _ELEMENT.fullmatch(key) for key in value):

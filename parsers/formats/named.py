@@ -56,7 +56,7 @@ class NamedCall(LooseJsonCall):
 
 
 class NamedBlock(ListBlock):
-    """What blocks of named calls share: one call, from its name to what stands behind it.
+    """What blocks of named calls share: one call, from its name to its end.
 
     `span`: the markers around one call. `closes`: those that show that a call without arguments is over.
     """

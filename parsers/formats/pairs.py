@@ -7,7 +7,7 @@ White space between the tags means nothing; a value is raw text. Its closing tag
 mentioned: behind a blank or a quote, with text behind it on its line. The next pair inside a value shows that
 the value was never closed, and so does the next block, unless the value's own closing tag comes before the
 next pair. Only some models leave that tag out as a habit (`PairShape.slips`): there the value ends if the key
-of the next pair is declared and not given yet, or if the turn ends behind the call. Otherwise the call is
+of the next pair is declared and not given yet, or if the turn ends after the call. Otherwise the call is
 refused, as it is where a tag in the value was taken for data.
 """
 

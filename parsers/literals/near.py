@@ -59,7 +59,7 @@ class _Tag:
 class NearTags:
     """Finds what is nearly a tag of one format.
 
-    `closers` are whole tags, `openers` what stands in front of a name. `at_lines`: they stand on lines of
+    `closers` are whole tags, `openers` the texts in front of a name. `at_lines`: they stand on lines of
     their own. `others`: further tags, which are similar to these and are not meant.
     """
 

@@ -33,7 +33,7 @@ _NUMERIC = {
 }
 _NUMERIC["N"] = re.compile(r"(?P<all>\{[A-Za-z0-9 -]{1,88}\})|(?:\{[A-Za-z0-9 -]{0,88})?")
 _BEFORE_OPENING = frozenset(("", *" \t\r\n([{=:,+'\""))
-"""What stands before a quote that opens, not closes: `x.join(", ")`, `{"k":"v"}`, three quotes in a row; the
+"""Characters before a quote that opens, not closes: `x.join(", ")`, `{"k":"v"}`, three quotes in a row; the
 empty string stands for the beginning."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

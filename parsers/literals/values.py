@@ -91,7 +91,7 @@ class LiteralReader:
     """Whether what JSON does not have counts as repaired."""
     string_starts = STRING_STARTS
     separator = ","
-    """What stands between two arguments."""
+    """The text between two arguments."""
     words = WORD
     """What a value without quotes is made of: nothing that may follow it."""
     assigns: tuple[str, ...] = ("=",)

@@ -61,9 +61,6 @@ from tests.parsers.reading import (
 
 EXAMPLES = settings.default.max_examples // 5  # for each dialect and property
 
-MARKED = [name for name in CALLING if samples(name)[0].lstrip("\n").startswith(DIALECTS[name].openers)]
-"""The dialects in which calls stand between content; in the others they are the whole turn."""
-
 
 def law(*names: str, dialects: Iterable[str] = tuple(DIALECTS)) -> Callable[[Any], Any]:
     """A property that shows for each of `dialects` that it keeps the laws."""

@@ -205,7 +205,7 @@ class ListBlock(Block):
         return True
 
     def bounded(self, goes_on: tuple[str, ...] = (*QUOTES, ":")) -> Reading:
-        """Look at what stands behind an object. Raises Fault where that is more of it (slip 23).
+        """Look at what follows an object. Raises Fault where that is more of it (slip 23).
 
         Such an object has been closed too early: `{"area": "San Jose"}intent": "rent"}`. `goes_on`: what
         never stands behind a whole one, over white space and brackets.

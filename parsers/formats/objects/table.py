@@ -43,7 +43,7 @@ def render_open_list(span: Span, markers: Iterable[str], calls: Calls) -> str:
 def render_marked(opening: str) -> Render:
     """GigaChat: an object for each call, behind a marker and up to the end of the message.
 
-    `opening`: what stands in front of it in place of the marker.
+    `opening`: the text that takes the place of its marker.
     """
 
     def render(span: Span, markers: Iterable[str], calls: Calls) -> str:

@@ -118,7 +118,7 @@ GCML = "\uff5cGCML\uff5c"
 
 
 def dsml(token: str = DSML) -> Shape:
-    """DeepSeek's markup. `token`: what stands in its tags."""
+    """DeepSeek's markup. `token`: the token in its tags."""
     return Shape(
         f"<{token}invoke name=",
         f"</{token}invoke>",
