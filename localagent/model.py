@@ -198,6 +198,7 @@ def load(
     progress: Progress | None = None,
     prefix_cache: int | None = None,
     snapshots: bool | Path = False,
+    lanes: int | None = None,
 ) -> Model:
     """Load a model: a name in the catalogue, a GGUF file or an MLX folder; None is the catalogue's default.
 
@@ -229,7 +230,7 @@ def load(
     budget = DEFAULT_BUDGET if prefix_cache is None else prefix_cache
     if type(budget) is not int or budget < 0:
         raise UsageError(f"prefix_cache is {prefix_cache!r}: it must be bytes, 0 or more")
-    host = _open(engine, path, context, threads, Reuse(budget, _folder(snapshots)))
+    host = _open(engine, path, context, threads, lanes, Reuse(budget, _folder(snapshots)))
     try:
         if named is not None:
             require_markers(named, host.special_tokens, host.name, host.template_source)
@@ -244,7 +245,9 @@ def load(
     return Model(host, chosen, spec.sampling.to_sampling(), spec.name, spec.prices)
 
 
-def _open(engine: Backend, path: Path, context: int | None, threads: int | None, reuse: Reuse) -> EngineHost:
+def _open(
+    engine: Backend, path: Path, context: int | None, threads: int | None, lanes: int | None, reuse: Reuse
+) -> EngineHost:
     if engine == "mlx":
         from localagent.hosts.mlx.host import MlxHost
 
@@ -253,7 +256,7 @@ def _open(engine: Backend, path: Path, context: int | None, threads: int | None,
         return MlxHost.load(path, context=context, reuse=reuse)
     from localagent.hosts.llamacpp import LlamaCppHost
 
-    return LlamaCppHost.load(path, context=context, threads=threads, reuse=reuse)
+    return LlamaCppHost.load(path, context=context, threads=threads, lanes=lanes, reuse=reuse)
 
 
 def _folder(snapshots: bool | Path | None) -> SnapshotFolder | None:

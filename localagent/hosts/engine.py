@@ -1,15 +1,16 @@
-"""The interface of an engine adapter: a vocabulary, and one live sequence of evaluated tokens.
+"""The interface of an engine adapter: a vocabulary, and lanes of evaluated tokens.
 
-The rest of a host (the owner thread, templates, prefix reuse, stop strings, the loop) is shared and uses only
-these two. Every method is called on the owner thread, one at a time.
+The rest of a host (the owner thread, the scheduler, templates, prefix reuse, stop strings) is shared and uses only
+these. Every method is called on the owner thread, one at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
+from localagent.errors import EngineFailed
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.utf8 import Piece
 from localagent.prompt.segments import Segment
@@ -53,8 +54,8 @@ class Vocabulary(Protocol):
 class State:
     """An engine's state of a sequence at one position, opaque to other code.
 
-    Either the whole state (`LiveSequence.save`), or only the part that cannot be rewound
-    (`LiveSequence.checkpoint`).
+    Either the whole state (`Lane.save`), or only the part that cannot be rewound
+    (`Lane.checkpoint`).
     """
 
     data: Any
@@ -69,30 +70,30 @@ class Packed:
     buffers: tuple[bytes | memoryview, ...]
 
 
-class LiveSequence(Protocol):
-    """The sequence that the engine holds evaluated: KV cache and, in hybrid models, recurrent state."""
+class Lane(Protocol):
+    """A place for one sequence that the engine holds evaluated: KV cache and, in hybrid models, recurrent state."""
 
     @property
     def ids(self) -> list[int]:
         """The tokens that have been evaluated, in order. Only the adapter writes to the list."""
 
     def evaluate(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
-        """Append `ids` in one chunk. Returns False if cancelled midway: the state is then undefined, and the
+        """Append `ids`, at most a chunk. Returns False if cancelled midway: the state is then undefined, and the
         caller must `rewind`, `restore` or `clear` next. Raises EngineFailed.
         """
 
-    def decode(
-        self, ids: Sequence[int], sampling: Sampling, history: Sequence[int], cancelled: Cancelled
-    ) -> Iterator[int]:
-        """Append `ids` (at least one) and yield sampled tokens without end.
-
-        A token is evaluated when the next one is requested, or earlier. `history`: the whole prompt, for the
-        repetition penalty. Yields nothing when cancelled within `ids`. Raises EngineFailed.
+    def begin(self, sampling: Sampling, history: Sequence[int]) -> None:
+        """The prompt is evaluated: have `Engine.advance` draw like this. `history`: the whole prompt, for the
+        repetition penalty. The first token must be drawn before any lane evaluates anything more. Raises
+        EngineFailed.
         """
+
+    def end(self) -> None:
+        """Draw no more. Safe to call twice and without `begin`."""
 
     def logprobs(self) -> Any:
         """numpy float32 [size]: the log-probabilities (natural) from which the last token was drawn, before
-        penalties, temperature and truncation. Valid until the next token is requested.
+        penalties, temperature and truncation. Valid until any lane evaluates something.
         """
 
     def checkpoint(self) -> State:
@@ -106,6 +107,13 @@ class LiveSequence(Protocol):
 
     def restore(self, ids: Sequence[int], saved: State) -> bool:
         """Replace the sequence by `ids` and the state saved for them. False if the engine refuses it."""
+
+    def fork(self, other: Self, length: int, checkpoint: State | None) -> bool:
+        """Make an empty lane hold the first `length` tokens of another one, which may be drawing meanwhile.
+
+        `checkpoint`: taken there in the other lane; None when these are all of its tokens. False if the engine
+        cannot; the lane is then to be cleared.
+        """
 
     def clear(self) -> None:
         """Forget all tokens."""
@@ -125,16 +133,28 @@ class Engine(Protocol):
         """The model's vocabulary."""
 
     @property
-    def sequence(self) -> LiveSequence:
-        """The one live sequence."""
+    def lanes(self) -> Sequence[Lane]:
+        """The lanes; at least one."""
 
     @property
     def context_size(self) -> int:
-        """Context window in tokens."""
+        """Context window in tokens: the most that a lane holds."""
+
+    @property
+    def capacity(self) -> int:
+        """The most tokens that all lanes hold together, at least `context_size`."""
 
     @property
     def chunk(self) -> int:
-        """The most tokens that `LiveSequence.evaluate` and `decode` are given at once."""
+        """The most tokens that `Lane.evaluate` is given at once."""
+
+    def advance(self, lanes: Sequence[Lane]) -> Sequence[int | EngineFailed]:
+        """Draw a token for each of `lanes`, all of which have begun, computing them together.
+
+        A token is evaluated before the next one is drawn, or earlier. An error stands in place of the token of
+        the one lane that it is about; what that lane holds is then undefined. Raises EngineFailed where all of
+        them are concerned.
+        """
 
     def close(self) -> None:
         """Free everything. Safe to call twice."""

@@ -1,7 +1,7 @@
 """The `protocol.Host` for a loaded model on any engine.
 
 It joins the chat template, the transcripts, the prefix cache, the engine and its owner thread. Any thread may
-call any method; generations queue up in the order of the calls.
+call any method; generations share the engine's lanes, and begin in the order of the calls.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import os
 import platform
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +19,14 @@ from typing import Any, Self, TypeVar
 from localagent.errors import ContextOverflow, UsageError
 from localagent.hosts.counting import tokenize_within
 from localagent.hosts.engine import Engine
-from localagent.hosts.generation import EngineGeneration, Step, generate
+from localagent.hosts.channel import Channel, EngineGeneration
+from localagent.hosts.generation import Generation
 from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots, Transcripts
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.prefix.transcripts import recorder, spell, unspell
-from localagent.hosts.protocol import Finish
 from localagent.hosts.sampling import Sampling
+from localagent.hosts.scheduler import Job, Scheduler
 from localagent.prompt.segments import Prompt, Spelling, TooManyTokens
 from localagent.prompt.template import ChatTemplate
 
@@ -69,7 +70,7 @@ class EngineHost:
         self._template: ChatTemplate | None = None
         reuse = reuse or Reuse()
 
-        def build() -> tuple[Engine, PrefixCache, Transcripts]:
+        def build() -> tuple[Engine, PrefixCache, Transcripts, Scheduler]:
             # Registered as they are made: if the waiting caller is interrupted, what this returns is lost.
             # Nothing here refers to `self`: whatever the owner thread holds would keep the host alive.
             engine = make()
@@ -78,19 +79,20 @@ class EngineHost:
             stored = Snapshots(reuse.snapshots, key) if reuse.snapshots and key else None
             for turns in stored.turns() if stored else ():
                 transcripts.learn(turns)
-            size = engine.context_size
-            prefix = PrefixCache(engine.sequence, reuse.budget, stored, transcripts, size)
+            sizes = engine.context_size, engine.capacity
+            prefix = PrefixCache(engine.lanes, reuse.budget, stored, transcripts, *sizes)
             at_end(prefix.drop)
             at_end(prefix.write)
-            return engine, prefix, transcripts
+            return engine, prefix, transcripts, Scheduler(engine, prefix, stopping)
 
-        at_end = owner.at_end
+        at_end, stopping = owner.at_end, owner.stopping
         try:
             key = _key(identity) if reuse.snapshots and reuse.budget else None
-            self._engine, self._prefix, transcripts = owner.run(build)
+            self._engine, self._prefix, transcripts, self._scheduler = owner.run(build)
         except BaseException:
             owner.close()
             raise
+        owner.employ(self._scheduler)
         if note := os.environ.get(LOADED_VARIABLE):
             with suppress(OSError):
                 Path(note).write_text(f"{identity.name} on {identity.engine}", encoding="utf-8")
@@ -166,26 +168,24 @@ class EngineHost:
     def generate(
         self, prompt: Prompt, sampling: Sampling, cancel: threading.Event | None = None
     ) -> EngineGeneration:
-        """Start generating; the prefill begins at once, or when the generations before it have ended.
+        """Start generating; the prefill begins at once, or when there is a lane for it.
 
         Raises UsageError for an empty prompt, ContextOverflow.
         """
-        engine, prefix, ids = self._engine, self._prefix, prompt.ids
+        engine, ids = self._engine, prompt.ids
         if not ids:
             raise UsageError("the prompt is empty: it needs at least one token")
         if len(ids) > engine.context_size:
             raise ContextOverflow(len(ids), engine.context_size)
         if not 0 <= min(ids) <= max(ids) < engine.vocabulary.size:
             raise UsageError(f"the prompt holds an id outside the vocabulary of {engine.vocabulary.size:,}")
-
-        def start(cancelled: Callable[[], bool]) -> Generator[Step, None, Finish]:
-            # Refers to the engine, not to the host: see OwnerThread.stream.
-            stop = cancelled if cancel is None else lambda: cancel.is_set() or cancelled()
-            return generate(engine, prefix, ids, sampling, stop)
-
-        stream = self._owner.stream(start)
+        channel = Channel(self._owner.wake)
+        size = engine.context_size
+        generation = Generation(ids, sampling, engine.vocabulary, size, engine.chunk)
+        scheduler, job = self._scheduler, Job(generation, channel, cancel)
+        self._owner.post(lambda: scheduler.add(job))
         record = recorder(prompt, self._template, self._transcripts, engine.vocabulary.piece)
-        return EngineGeneration(stream, record)
+        return EngineGeneration(self._owner, channel, record)
 
     def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
         """The ids of `text` with nothing added; control tokens are recognised only when `special`."""

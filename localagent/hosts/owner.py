@@ -1,20 +1,15 @@
 """The owner thread: one thread per host that makes all of its engine calls.
 
-Engines may be called from one thread only, and a stream must not make its consumer wait. The rules:
+Engines may be called from one thread only, and what they compute must not make its reader wait. The rules:
 
-- Everything runs on the one thread, in the order requested: calls, streams, the closing of streams and, last,
-  the callables given to `at_end`. A call requested while a stream runs is made between two items.
-- A stream is a generator that runs a few items ahead of its consumer, so that the next token is computed
-  while the consumer works on this one. If another stream is waiting, it runs to its end without its consumer,
-  so that a thread that consumes two streams in any order cannot deadlock.
-- A stream is cancelled by `Stream.close`, by dropping the stream, and by the end of the owner. The generator
-  sees it through its `cancelled` callable and must return soon after; its return value is kept.
-- Exceptions arrive in the consumer with their traceback.
+- Everything runs on the one thread: calls in the order requested, between two steps of the work that the thread
+  was given (see `Work`), and last the callables given to `at_end`.
+- Work is done as long as it says that there is more. Then the thread waits in one place, on one `SimpleQueue`,
+  whose `put` is safe in finalizers; it never holds a lock.
+- Exceptions arrive in the caller with their traceback.
 - An owner belongs to the process that made it: threads do not survive a fork, and nothing waits for them.
 - The thread is not a daemon, since engines abort when the interpreter dies under them. It ends when the owner
   is closed, garbage-collected, or the main thread has ended.
-
-The thread waits in one place, on one `SimpleQueue`, whose `put` is safe in finalizers; it never holds a lock.
 """
 
 from __future__ import annotations
@@ -23,52 +18,46 @@ import contextlib
 import os
 import threading
 import weakref
-from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from localagent.errors import UsageError
 
 T = TypeVar("T")
-R = TypeVar("R")
 
-_AHEAD = 4
 _CLOSED = "the host is closed: load the model again"
 _here = threading.local()
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A callable to run, and where its `_End` goes."""
+class Work(Protocol):
+    """What an owner thread does between calls."""
 
-    function: Callable[[], Any]
-    answer: SimpleQueue[Any]
+    def step(self) -> bool:
+        """Do a little. False if there is nothing to do before a call or a `wake`."""
 
+    def fail(self, error: BaseException) -> None:
+        """A step raised `error`: whatever was being done cannot go on."""
 
-@dataclass(eq=False, slots=True)
-class _Channel:
-    """What a running stream and its consumer share."""
-
-    start: Callable[[Callable[[], bool]], Generator[Any, None, Any]]
-    items: SimpleQueue[Any] = field(default_factory=SimpleQueue)
-    cancelled: bool = False
+    def end(self) -> None:
+        """The thread ends: give up all that is not done. Nothing comes after that."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Took:
-    """The consumer of `channel` took one item, or wants no more."""
-
-    channel: _Channel
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    """The last thing in a queue of results: the outcome."""
+class Outcome:
+    """What a call returned or raised."""
 
     value: Any = None
     error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A callable to run, and where its outcome goes; without that it is run even when the thread ends."""
+
+    function: Callable[[], Any]
+    answer: SimpleQueue[Outcome] | None = None
 
 
 class OwnerClosed(UsageError, RuntimeError):
@@ -95,27 +84,37 @@ class OwnerThread:
             return function()
         call = _Call(function, SimpleQueue())
         self._submit(call)
-        end: _End = call.answer.get()
-        if end.error is not None:
-            raise end.error
-        return end.value  # type: ignore[no-any-return]
+        assert call.answer is not None
+        outcome = call.answer.get()
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.value  # type: ignore[no-any-return]
 
-    def stream(self, start: Callable[[Callable[[], bool]], Generator[T, None, R]]) -> Stream[T, R]:
-        """Run the generator `start(cancelled)` on the owner thread, beginning as soon as its turn comes.
+    def post(self, function: Callable[[], object]) -> None:
+        """Call `function` on the owner thread without waiting; it must not raise, nor refer to the owner."""
+        self._submit(_Call(function))
 
-        `start` must not refer to the owner, or dropping the owner would not end the thread.
-        """
-        channel = _Channel(start)
-        self._submit(channel)
-        return Stream(self, channel)
+    def employ(self, work: Work) -> None:
+        """Give the thread its work, which must not refer to the owner, or dropping that would not end it."""
+        self._worker.work = work
+
+    @property
+    def wake(self) -> Callable[[], None]:
+        """Makes the thread look at its work again. Safe in finalizers; it does not refer to the owner."""
+        return self._worker.wake
+
+    @property
+    def stopping(self) -> Callable[[], bool]:
+        """Whether the thread has been asked to end; it does not refer to the owner."""
+        return self._worker.stopping
 
     def at_end(self, function: Callable[[], object]) -> None:
         """Call `function` on the owner thread just before it ends; the last one registered goes first."""
         self._worker.at_end.append(function)
 
     def close(self) -> None:
-        """Cancel everything, end the thread and wait for it. Safe to call twice and from any thread."""
-        if self._foreign():
+        """Give up all work, end the thread and wait for it. Safe to call twice and from any thread."""
+        if self.foreign:
             return
         self.stop()
         if threading.current_thread() is not self._thread:
@@ -127,156 +126,96 @@ class OwnerThread:
             self._closed = True
         self._finalizer()
 
-    def _foreign(self) -> bool:
+    @property
+    def foreign(self) -> bool:
+        """Whether this process is not the one that made the thread, but a fork of it."""
         return os.getpid() != self._process
 
-    def _check_process(self) -> None:
-        if self._foreign():
+    def check_process(self) -> None:
+        """Raise OwnerClosed in a fork: nothing answers there."""
+        if self.foreign:
             raise OwnerClosed(
                 f"the host was loaded in another process ({self._process}), before a fork: load the model "
                 "again"
             )
 
-    def _submit(self, job: _Call | _Channel) -> None:
-        self._check_process()  # before the lock, which another thread may have held at the fork
-        # Under the lock, so that no job can come after the stop and wait for ever.
+    def _submit(self, call: _Call) -> None:
+        self.check_process()  # before the lock, which another thread may have held at the fork
+        # Under the lock, so that no call can come after the stop and wait for ever.
         with self._lock:
             if self._closed:
                 raise OwnerClosed(_CLOSED)
-            self._worker.inbox.put(job)
+            self._worker.inbox.put(call)
 
 
-class Stream(Iterator[T], Generic[T, R]):
-    """The consumer's end of a stream. Iterate it in one thread at a time."""
-
-    def __init__(self, owner: OwnerThread, channel: _Channel) -> None:
-        self._owner = owner  # a stream keeps its host alive
-        self._channel = channel
-        self._inbox = owner._worker.inbox
-        self._took = _Took(channel)
-        self._end: _End | None = None
-
-    def __next__(self) -> T:
-        if self._end is not None:
-            raise StopIteration
-        self._owner._check_process()
-        item = self._channel.items.get()
-        if type(item) is _End:
-            self._end = item
-            if item.error is not None:
-                raise item.error
-            raise StopIteration
-        self._inbox.put(self._took)
-        return item  # type: ignore[no-any-return]
-
-    @property
-    def result(self) -> R | None:
-        """What the generator returned; None before its end and after an exception."""
-        return self._end.value if self._end is not None else None
-
-    def close(self) -> None:
-        """Cancel, and wait until the generator has returned. Items not yet taken are lost.
-
-        On an owner thread it cancels without waiting: the garbage collector also runs there and closes
-        abandoned streams, and an owner that waited for itself, or two for each other, would deadlock.
-        """
-        if self._end is not None or self._owner._foreign():
-            return
-        self._cancel()
-        if getattr(_here, "serving", False):
-            return
-        while type(item := self._channel.items.get()) is not _End:
-            pass
-        self._end = item
-
-    def _cancel(self) -> None:
-        self._channel.cancelled = True
-        self._inbox.put(self._took)
-
-    def __del__(self) -> None:
-        # Only what is safe inside a garbage collection: no waiting, no lock.
-        if getattr(self, "_end", True) is None:
-            self._cancel()
+def on_an_owner_thread() -> bool:
+    """Whether this is any owner thread: one that waited for itself, or two for each other, would deadlock."""
+    return getattr(_here, "serving", False)
 
 
 class _Worker:
     """The thread's own side. It never refers to the `OwnerThread`, so that that can be collected."""
 
     def __init__(self) -> None:
-        self.inbox: SimpleQueue[_Call | _Channel | _Took | None] = SimpleQueue()
+        self.inbox: SimpleQueue[_Call | None] = SimpleQueue()
         self.at_end: list[Callable[[], object]] = []
-        self.stopped = False
-        self._waiting: deque[_Channel] = deque()
+        self.work: Work | None = None
+        self._stopped = False
 
     def stop(self) -> None:
-        self.stopped = True
+        self._stopped = True
+        self.wake()
+
+    def wake(self) -> None:
         self.inbox.put(None)
 
+    def stopping(self) -> bool:
+        return self._stopped
+
     def serve(self) -> None:
-        """Do jobs until stopped, end what is left, and clean up."""
+        """Answer calls and do the work until stopped, give up what is left, and clean up."""
         _here.serving = True
-        while not self.stopped:
-            if self._waiting:
-                self._drive(self._waiting.popleft())
+        inbox = self.inbox
+        more = False
+        while not self._stopped:
+            if more and inbox.empty():
+                more = self._work()
             else:
-                self._take(self.inbox.get())
-        while self._waiting or not self.inbox.empty():
-            if self._waiting:
-                self._drive(self._waiting.popleft())
-            else:
-                self._take(self.inbox.get())
+                self._answer(inbox.get())
+                more = self.work is not None  # the call may have brought something to do
+        if self.work is not None:
+            self.work.end()
+        while not inbox.empty():
+            self._answer(inbox.get())
         while self.at_end:
             # One cleanup that fails must not keep the next one from running.
             with contextlib.suppress(Exception):
                 self.at_end.pop()()
 
-    def _take(self, message: _Call | _Channel | _Took | None, current: _Channel | None = None) -> int:
-        """Act on one message; return by how many items the consumer of `current` has moved on."""
-        match message:
-            case _Took(channel):
-                return int(channel is current)
-            case _Channel():
-                self._waiting.append(message)
-            case _Call(function, answer):
-                answer.put(_refused() if self.stopped else _outcome(function))
-        return 0
+    def _answer(self, call: _Call | None) -> None:
+        if call is None:
+            return
+        if call.answer is None:
+            call.function()
+        elif self._stopped:
+            call.answer.put(Outcome(error=OwnerClosed(_CLOSED)))
+        else:
+            call.answer.put(_outcome(call.function))
 
-    def _drive(self, channel: _Channel) -> None:
-        """Run one stream to its end."""
-        channel.items.put(_outcome(lambda: self._pump(channel)))
-
-    def _pump(self, channel: _Channel) -> Any:
-        def cancelled() -> bool:
-            return channel.cancelled or self.stopped
-
-        generator = channel.start(cancelled)
-        ahead = 0
-        inbox, put = self.inbox, channel.items.put
+    def _work(self) -> bool:
+        assert self.work is not None
         try:
-            while True:
-                try:
-                    item = next(generator)
-                except StopIteration as end:
-                    return end.value
-                if cancelled():
-                    continue
-                put(item)
-                ahead += 1
-                while not inbox.empty() or (ahead >= _AHEAD and not self._waiting and not cancelled()):
-                    ahead -= self._take(inbox.get(), channel)
-        finally:
-            generator.close()
+            return self.work.step()
+        except BaseException as error:
+            self.work.fail(error)
+            return False
 
 
-def _refused() -> _End:
-    return _End(error=OwnerClosed(_CLOSED))
-
-
-def _outcome(function: Callable[[], Any]) -> _End:
+def _outcome(function: Callable[[], Any]) -> Outcome:
     try:
-        return _End(function())
-    except BaseException as error:  # the consumer gets every exception, KeyboardInterrupt included
-        return _End(error=error)
+        return Outcome(function())
+    except BaseException as error:  # the caller gets every exception, KeyboardInterrupt included
+        return Outcome(error=error)
 
 
 _owners: weakref.WeakSet[OwnerThread] = weakref.WeakSet()

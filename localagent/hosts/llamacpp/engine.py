@@ -6,13 +6,14 @@ It is an `engine.Engine`; every method is called on the host's owner thread.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from localagent.errors import EngineFailed, InvalidWeights, UsageError
 from localagent.hosts.llamacpp.library import forget, library, reason
-from localagent.hosts.llamacpp.sequence import LlamaCppSequence
+from localagent.hosts.llamacpp.lanes import Context, LlamaCppLane, advance
 from localagent.hosts.llamacpp.vocabulary import LlamaCppVocabulary
 
 
@@ -20,7 +21,8 @@ from localagent.hosts.llamacpp.vocabulary import LlamaCppVocabulary
 class Options:
     """How to load. `gpu_layers` -1 is all of them; `chunk` is the longest prefill chunk, in tokens.
 
-    `flash_attention` False turns it off; otherwise llama.cpp uses it where it can.
+    `flash_attention` False turns it off; otherwise llama.cpp uses it where it can. `capacity`: the tokens that
+    all lanes hold together, by default those of one context.
     """
 
     context: int
@@ -28,6 +30,13 @@ class Options:
     gpu_layers: int | None = None
     chunk: int = 256
     flash_attention: bool = True
+    lanes: int = 1
+    capacity: int | None = None
+
+    @property
+    def cells(self) -> int:
+        """The tokens that all lanes hold together."""
+        return self.context if self.capacity is None else self.capacity
 
 
 class LlamaCppEngine:
@@ -39,6 +48,7 @@ class LlamaCppEngine:
         self._context: Any = None
         self.chunk = min(options.chunk, options.context)
         self.context_size = options.context
+        self.capacity = options.cells
         forget()
         try:
             self._model = self._load_model(path, options)
@@ -49,7 +59,13 @@ class LlamaCppEngine:
         except BaseException:
             self.close()
             raise
-        self.sequence = LlamaCppSequence(self._native, self._model, self._context, self.vocabulary.size)
+        most = max(self.chunk, options.lanes)
+        self._shared = Context(self._native, self._model, self._context, self.vocabulary.size, most)
+        self.lanes = [LlamaCppLane(self._shared, number) for number in range(options.lanes)]
+
+    def advance(self, lanes: Sequence[Any]) -> Sequence[int | EngineFailed]:
+        """See `engine.Engine`."""
+        return advance(self._shared, lanes)
 
     def close(self) -> None:
         """Free the context and the weights. Safe to call twice."""
@@ -77,8 +93,10 @@ class LlamaCppEngine:
 
     def _make_context(self, path: Path, options: Options) -> Any:
         parameters = self._native.llama_context_default_params()
-        parameters.n_ctx = options.context
-        parameters.n_batch = parameters.n_ubatch = self.chunk
+        parameters.n_ctx = options.cells
+        parameters.n_seq_max = options.lanes
+        parameters.kv_unified = True  # one pool of cells, which lanes share
+        parameters.n_batch = parameters.n_ubatch = max(self.chunk, options.lanes)
         parameters.n_threads = parameters.n_threads_batch = options.threads
         parameters.no_perf = True
         if not options.flash_attention:

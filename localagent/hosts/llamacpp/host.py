@@ -34,6 +34,7 @@ class LlamaCppHost(EngineHost):
         threads: int | None = None,
         gpu_layers: int | None = None,
         chunk: int = 256,
+        lanes: int | None = None,
         reuse: Reuse | None = None,
     ) -> Self:
         """Load the GGUF file at `path`.
@@ -50,7 +51,8 @@ class LlamaCppHost(EngineHost):
             raise UsageError("chunk must be 1 or more, gpu_layers -1 (all) or more")
         context = choose_context(context, header.context_length)
         flash = _offloads(gpu_layers) or not header.narrow_heads
-        options = Options(context, _choose_threads(threads), gpu_layers, chunk, flash)
+        lanes = 1 if lanes is None else lanes
+        options = Options(context, _choose_threads(threads), gpu_layers, chunk, flash, lanes, lanes * context)
         if sys.platform == "darwin" or not _offloads(
             gpu_layers
         ):  # a graphics card's memory is not known here

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import Any
 
 from localagent.errors import EngineFailed
@@ -19,17 +20,16 @@ _SEEDS = 0xFFFFFFFF  # the value itself means "random" to llama.cpp
 
 
 class Sampler:
-    """Draws tokens from the logits of the last decoded position."""
+    """Draws tokens from logits: numpy float32 [size], which are output `row` of the context's last batch,
+    counted from the end: the last is -1."""
 
-    def __init__(self, native: Any, context: Any, vocabulary_size: int, sampling: Sampling) -> None:
+    def __init__(self, native: Any, vocabulary_size: int, sampling: Sampling) -> None:
         self._native = native
-        self._context = context
-        self._size = vocabulary_size
         self._chain: Any = None
         penalty = sampling.repetition_penalty
         penalised = penalty is not None and penalty != 1.0
         if sampling.temperature == 0 and not penalised:
-            self.draw: Callable[[], int] = self._argmax
+            self.draw: Callable[[Any, Any, int], int] = _argmax
             return
         self._chain = native.llama_sampler_chain_init(native.llama_sampler_chain_default_params())
         try:
@@ -75,14 +75,19 @@ class Sampler:
         seed = secrets.randbits(32) if sampling.seed is None else sampling.seed
         self._add(native.llama_sampler_init_dist(seed % _SEEDS))
 
-    def _from_chain(self) -> int:
-        return self._native.llama_sampler_sample(self._chain, self._context, -1)  # type: ignore[no-any-return]
+    def _from_chain(self, logits: Any, context: Any, row: int) -> int:
+        _check(logits.max())
+        return self._native.llama_sampler_sample(self._chain, context, row)  # type: ignore[no-any-return]
 
-    def _argmax(self) -> int:
-        # llama.cpp's own greedy sampler first copies the vocabulary into a list of candidates.
-        import numpy
 
-        logits = self._native.llama_get_logits_ith(self._context, -1)
-        if not logits:
-            raise EngineFailed("llama.cpp computed no logits")
-        return int(numpy.ctypeslib.as_array(logits, (self._size,)).argmax())
+def _argmax(logits: Any, _context: Any, _row: int) -> int:
+    # llama.cpp's own greedy sampler first copies the vocabulary into a list of candidates.
+    token = int(logits.argmax())
+    _check(logits[token])
+    return token
+
+
+def _check(largest: float) -> None:
+    """The largest logit is NaN if any is: weights that are damaged, or numbers too large for them."""
+    if not isfinite(largest):
+        raise EngineFailed("llama.cpp computed no logits that are numbers: are the weights damaged?")

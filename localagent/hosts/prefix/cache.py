@@ -1,12 +1,13 @@
-"""Finds the evaluated state that a prompt can continue from.
+"""Finds the evaluated state that a prompt can continue from, in all lanes, in memory and on disk.
 
-After `resume(ids)` the live sequence holds a strict prefix of `ids`, the longest available; the caller
-evaluates the rest and calls `mark` after every chunk.
+`open(ids)` gives a lane that holds a strict prefix of `ids`, the longest available; the caller evaluates the rest,
+calls `mark` after every chunk, and `release` at the end. What a lane holds stays there until the lane is needed.
 
 Recurrent state cannot be cut, so a sequence is re-entered only at its end or at a checkpoint. Attention-only
 models follow the same rule, since floating-point sums, and so tokens, depend on where a prompt is cut into
-chunks. Before the live sequence is cut for another prompt, the part that would be lost is saved, within a
-limit of bytes; the least recently used state is dropped first.
+chunks. A prefix that is held by a lane in use, or by one whose rest is worth keeping, is forked: engines share what
+two lanes have in common, or copy it faster than they compute it. Before a lane is cut for another prompt, the part
+that would be lost is saved, within a limit of bytes; the least recently used state is dropped first.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 from localagent.errors import LocalAgentError
-from localagent.hosts.engine import LiveSequence, State
+from localagent.hosts.engine import Lane, State
 from localagent.hosts.prefix.matching import common, reach
 from localagent.hosts.prefix.snapshots import Snapshot, Snapshots
 from localagent.hosts.prefix.transcripts import Transcripts
@@ -40,9 +42,24 @@ class Checkpoint:
     state: State
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
+class Seat:
+    """A lane and its checkpoints. `need`: the tokens that its generation may come to; None when it is free."""
+
+    lane: Lane
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    need: int | None = None
+    used: int = 0
+    """When it was used last, as a number that grows."""
+
+    def reach(self, wanted: list[int]) -> int:
+        """How many tokens of `wanted` it leads to."""
+        return _reach(self.lane.ids, self.checkpoints, wanted)
+
+
+@dataclass(eq=False, slots=True)
 class _Saved:
-    """A sequence that is not the live one."""
+    """A sequence that is in no lane."""
 
     ids: list[int]
     state: State
@@ -55,90 +72,155 @@ class _Saved:
 
     @property
     def nbytes(self) -> int:
-        return self.state.nbytes + sum(checkpoint.state.nbytes for checkpoint in self.checkpoints)
+        return self.state.nbytes + _nbytes(self.checkpoints)
 
 
 class PrefixCache:
-    """The live sequence, its checkpoints, and the sequences saved beside it."""
+    """The lanes, their checkpoints, and the sequences saved beside them."""
 
     def __init__(
         self,
-        sequence: LiveSequence,
+        lanes: Sequence[Lane],
         budget: int = DEFAULT_BUDGET,
         snapshots: Snapshots | None = None,
         transcripts: Transcripts | None = None,
         context: int = sys.maxsize,
+        capacity: int = sys.maxsize,
     ) -> None:
         """`budget`: bytes; 0 turns all reuse off. `snapshots`: where sequences survive the process, with what
-        `transcripts` say of them. `context`: the longest sequence that fits, in tokens.
+        `transcripts` say of them. `context`: the longest sequence that fits into a lane, in tokens; `capacity`:
+        how many tokens fit into all lanes together.
         """
-        self._sequence = sequence
+        self._seats = [Seat(lane) for lane in lanes]
         self._budget = budget
         self._context = context
+        self._capacity = capacity
         self._snapshots = snapshots if budget else None
         self._transcripts = transcripts or Transcripts()
-        self._checkpoints: list[Checkpoint] = []
         self._saved: list[_Saved] = []  # the least recently used first
+        self._ticks = count(1)
 
     @property
     def nbytes(self) -> int:
-        """Bytes held beside the live sequence itself."""
-        live = sum(checkpoint.state.nbytes for checkpoint in self._checkpoints)
+        """Bytes held beside what is in the lanes themselves."""
+        live = sum(_nbytes(seat.checkpoints) for seat in self._seats)
         return live + sum(saved.nbytes for saved in self._saved)
 
-    def resume(self, ids: Sequence[int]) -> int:
-        """Make the live sequence a strict prefix of `ids`; returns how many tokens it holds."""
-        if not self._budget:
-            self.clear()
-            return 0
-        wanted = list(ids)
-        while True:
-            length = _reach(self._sequence.ids, self._checkpoints, wanted)
-            saved = self._furthest(wanted, length)
-            if saved is None:
-                length = self._cut(length)
-                break
-            if (found := self._switch(saved, wanted)) is not None:
-                length = found
-                break  # else the engine refused it, and it is gone
-        if length:
-            self.mark()  # often the end of the model's last turn: to come back to
+    def open(self, ids: Sequence[int], need: int = 0) -> Seat | None:
+        """A lane that holds a strict prefix of `ids`, as long as there is one.
+
+        `need`: the tokens that it may come to hold. None if no lane is free, or if so many tokens do not fit
+        beside what the others need.
+        """
+        need = max(need, len(ids))
+        taken = sum(seat.need for seat in self._seats if seat.need is not None)
+        if not any(seat.need is None for seat in self._seats) or taken + need > self._capacity:
+            return None
+        seat = self._lead(list(ids))
+        seat.need, seat.used = need, next(self._ticks)
+        self._make_room(self._capacity - taken - need)
+        if seat.lane.ids:
+            self.mark(seat)  # often the end of the model's last turn: to come back to
         self._shrink()
-        return length
+        return seat
 
-    def mark(self) -> None:
+    def release(self, seat: Seat) -> None:
+        """The generation is over; what the lane holds is kept for the next one."""
+        seat.need = None
+
+    def mark(self, seat: Seat) -> None:
         """Take a checkpoint here."""
-        length = len(self._sequence.ids)
-        if self._budget and not (self._checkpoints and self._checkpoints[-1].length == length):
-            self._checkpoints.append(Checkpoint(length, self._sequence.checkpoint()))
-            self._thin()
+        points, length = seat.checkpoints, len(seat.lane.ids)
+        if self._budget and not (points and points[-1].length == length):
+            points.append(Checkpoint(length, seat.lane.checkpoint()))
+            self._thin(points)
 
-    def recover(self) -> None:
+    def recover(self, seat: Seat) -> None:
         """Return to the last checkpoint after a chunk was cancelled midway."""
-        last = self._checkpoints[-1] if self._checkpoints else None
-        if last is None or not self._sequence.rewind(last.length, last.state):
-            self.clear()
+        last = seat.checkpoints[-1] if seat.checkpoints else None
+        if last is None or not seat.lane.rewind(last.length, last.state):
+            self.clear(seat)
 
-    def clear(self) -> None:
-        """Forget the live sequence."""
-        self._sequence.clear()
-        self._checkpoints = []
+    def clear(self, seat: Seat) -> None:
+        """Forget what a lane holds."""
+        seat.lane.clear()
+        seat.checkpoints = []
 
     def write(self) -> None:
-        """Put the sequences on disk, the live one last, so that it counts as the newest."""
+        """Put the sequences on disk, the one used last at the end, so that it counts as the newest."""
         if not self._snapshots:
             return
         try:
             for saved in self._saved:
                 self._write(saved)
-            if len(self._sequence.ids) >= _WORTH_SAVING:
-                self._write(_Saved(list(self._sequence.ids), self._sequence.save(), self._checkpoints))
+            for seat in sorted(self._seats, key=lambda seat: seat.used):
+                if len(seat.lane.ids) >= _WORTH_SAVING:
+                    self._write(_Saved(list(seat.lane.ids), seat.lane.save(), seat.checkpoints))
         except LocalAgentError as error:
             log.warning("what was evaluated is not kept: %s", error)
 
     def drop(self) -> None:
-        """Drop all saved states, but not the live sequence."""
-        self._saved, self._checkpoints = [], []
+        """Drop all saved states, but not what is in the lanes."""
+        self._saved = []
+        for seat in self._seats:
+            seat.checkpoints = []
+
+    # -- choosing a lane --------------------------------------------------------------------------------
+
+    def _lead(self, wanted: list[int]) -> Seat:
+        """A free lane that leads into `wanted` as far as anything here does."""
+        if not self._budget:
+            seat = self._spare()
+            self.clear(seat)
+            return seat
+        while True:
+            # Of equals a free lane, and of those the one used last.
+            nearest = max(self._seats, key=lambda seat: (seat.reach(wanted), seat.need is None, seat.used))
+            length = nearest.reach(wanted)
+            saved = self._furthest(wanted, length)
+            if saved is None:
+                return self._enter(nearest, length)
+            seat = self._spare()
+            if self._switch(seat, saved, wanted):
+                return seat
+            # else the engine refused the saved state, and that is gone
+
+    def _enter(self, nearest: Seat, length: int) -> Seat:
+        """A free lane with the first `length` tokens of `nearest`: that one, or a fork of it."""
+        if not length:
+            seat = self._spare()
+            self._cut(seat, 0)
+            return seat
+        seat = self._spare()
+        lost = len(nearest.lane.ids) - length
+        if nearest.need is None and (lost < _WORTH_SAVING or seat.lane.ids):
+            self._cut(nearest, length)
+            return nearest
+        self._retire(seat, common(seat.lane.ids, nearest.lane.ids[:length]))
+        self.clear(seat)
+        points = [point for point in nearest.checkpoints if point.length <= length]
+        if seat.lane.fork(nearest.lane, length, points[-1].state if lost else None):
+            seat.checkpoints = points
+        else:
+            self.clear(seat)
+        return seat
+
+    def _spare(self) -> Seat:
+        """The free lane that is missed least: an empty one, else the one used longest ago."""
+        return min(
+            (seat for seat in self._seats if seat.need is None),
+            key=lambda seat: (bool(seat.lane.ids), seat.used),
+        )
+
+    def _make_room(self, room: int) -> None:
+        """Empty free lanes, the one used longest ago first, until all of them hold at most `room` tokens."""
+        free = sorted((seat for seat in self._seats if seat.need is None), key=lambda seat: seat.used)
+        held = sum(len(seat.lane.ids) for seat in free)
+        for seat in free:
+            if held <= room:
+                return
+            held -= len(seat.lane.ids)
+            self._cut(seat, 0)
 
     # -- moving between sequences ---------------------------------------------------------------------
 
@@ -152,50 +234,53 @@ class PrefixCache:
                 return adopted
         return best if best and longest > least else None
 
-    def _cut(self, length: int) -> int:
-        """Rewind the live sequence to `length` tokens, saving what is lost."""
-        if length == len(self._sequence.ids):
-            return length
-        self._retire(length)
-        self._checkpoints = [point for point in self._checkpoints if point.length <= length]
-        return self._rewind(length)
+    def _cut(self, seat: Seat, length: int) -> None:
+        """Rewind a lane to `length` tokens, saving what is lost."""
+        if length == len(seat.lane.ids):
+            return
+        self._retire(seat, length)
+        seat.checkpoints = [point for point in seat.checkpoints if point.length <= length]
+        self._rewind(seat, length)
 
-    def _rewind(self, length: int) -> int:
+    def _rewind(self, seat: Seat, length: int) -> None:
         """Back to the last checkpoint, which is that of `length` tokens; to nothing where that fails."""
-        if not length or not self._sequence.rewind(length, self._checkpoints[-1].state):
-            self.clear()
-            return 0
-        return length
+        if not length or not seat.lane.rewind(length, seat.checkpoints[-1].state):
+            self.clear(seat)
 
-    def _switch(self, saved: _Saved, wanted: list[int]) -> int | None:
-        """Make a saved sequence the live one. A whole one moves; of a part, the rest stays saved, too.
+    def _switch(self, seat: Seat, saved: _Saved, wanted: list[int]) -> bool:
+        """Put a saved sequence into a lane. A whole one moves; of a part, the rest stays saved, too.
 
-        None when the engine refuses it: it is then forgotten, and the live sequence is empty.
+        False when the engine refuses it: it is then forgotten, and the lane is empty.
         """
         length = saved.reach(wanted)
-        # By identity, and before anything is saved: that drops what the live sequence goes on from.
-        self._saved = [other for other in self._saved if other is not saved]
-        self._retire(common(self._sequence.ids, saved.ids[:length]))
-        if not self._sequence.restore(saved.ids, saved.state):
+        # Before anything is saved: that drops what the lane goes on from.
+        self._saved.remove(saved)
+        self._retire(seat, common(seat.lane.ids, saved.ids[:length]))
+        if not seat.lane.restore(saved.ids, saved.state):
             log.warning("the engine refused a saved state of %d tokens: dropped", len(saved.ids))
             if saved.source and self._snapshots:
                 self._snapshots.reject(saved.source, "the engine refused it")
-            self.clear()
-            return None
-        self._checkpoints = [point for point in saved.checkpoints if point.length <= length]
-        if length == len(saved.ids):
-            return length
-        self._saved.append(saved)
-        return self._rewind(length)
+            self.clear(seat)
+            return False
+        seat.checkpoints = [point for point in saved.checkpoints if point.length <= length]
+        if length < len(saved.ids):
+            self._saved.append(saved)
+            self._rewind(seat, length)
+        return True
 
-    def _retire(self, kept: int) -> None:
-        """Save the live sequence if more than a few tokens beyond `kept` would be lost."""
-        ids = self._sequence.ids
-        if len(ids) - kept < _WORTH_SAVING or any(saved.ids[: len(ids)] == ids for saved in self._saved):
+    def _retire(self, seat: Seat, kept: int) -> None:
+        """Save what a lane holds if more than a few tokens beyond `kept` would be lost."""
+        ids = seat.lane.ids
+        others = [other for other in self._seats if other is not seat]
+        if (
+            len(ids) - kept < _WORTH_SAVING
+            or any(saved.ids[: len(ids)] == ids for saved in self._saved)
+            or any(other.reach([*ids, -1]) == len(ids) for other in others)
+        ):
             return
-        fresh = _Saved(list(ids), self._sequence.save(), list(self._checkpoints))
+        fresh = _Saved(list(ids), seat.lane.save(), list(seat.checkpoints))
         # A sequence that this one goes on from is not needed where a checkpoint leads back to its end.
-        ends = {point.length for point in self._checkpoints}
+        ends = {point.length for point in seat.checkpoints}
         self._saved = [
             saved for saved in self._saved if len(saved.ids) not in ends or ids[: len(saved.ids)] != saved.ids
         ]
@@ -205,10 +290,9 @@ class PrefixCache:
         while self._saved and self.nbytes > self._budget:
             del self._saved[0]
 
-    def _thin(self) -> None:
+    def _thin(self, points: list[Checkpoint]) -> None:
         """Drop every second of the older checkpoints when they are many or large; the first one stays."""
-        points = self._checkpoints
-        large = sum(point.state.nbytes for point in points) > self._budget // 2
+        large = _nbytes(points) > self._budget // (2 * len(self._seats))
         if len(points) > _MOST_CHECKPOINTS or (large and len(points) > 2):
             del points[1 : max(2, len(points) // 2) : 2]
 
@@ -216,7 +300,7 @@ class PrefixCache:
 
     def _adopt(self, snapshot: Snapshot) -> _Saved | None:
         """A snapshot as a saved sequence. None for one that the adapter does not understand."""
-        unpack = self._sequence.unpack
+        unpack = self._seats[0].lane.unpack
         try:
             saved = _Saved(
                 list(snapshot.ids),
@@ -233,7 +317,7 @@ class PrefixCache:
 
     def _write(self, saved: _Saved) -> None:
         assert self._snapshots is not None
-        pack = self._sequence.pack
+        pack = self._seats[0].lane.pack
         if len(saved.ids) >= _WORTH_SAVING:
             checkpoints = [(point.length, pack(point.state)) for point in saved.checkpoints]
             turns = self._transcripts.along(saved.ids)
@@ -242,3 +326,7 @@ class PrefixCache:
 
 def _reach(have: list[int], checkpoints: Sequence[Checkpoint], wanted: list[int]) -> int:
     return reach(have, (point.length for point in checkpoints), wanted)
+
+
+def _nbytes(checkpoints: Sequence[Checkpoint]) -> int:
+    return sum(point.state.nbytes for point in checkpoints)

@@ -1,0 +1,207 @@
+"""What a running generation and its reader share, and the reader's side of it.
+
+The owner thread puts steps into a `Channel`; `EngineGeneration` takes them out, in any thread or on an event loop.
+A lane may be a few tokens ahead of its reader, so that the next one is computed while the reader works on this one;
+if it is further ahead it rests, unless somebody waits for a lane (see `scheduler`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from localagent.hosts.owner import OwnerThread, on_an_owner_thread
+from localagent.hosts.protocol import Finish, Prefilled, Token
+
+Step = Prefilled | Token
+Record = Callable[[Sequence[Token]], None]
+
+_AHEAD = 4
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The last thing in a channel: how the generation finished, or what broke it off."""
+
+    finish: Finish | None = None
+    error: BaseException | None = None
+
+
+class Channel:
+    """The owner thread calls `put` and `end`, the reader everything else."""
+
+    __slots__ = ("_items", "_notify", "_put", "_taken", "_wake", "cancelled", "place", "resting")
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """`wake`: has the owner thread look at this again."""
+        self._items: SimpleQueue[Step | End] = SimpleQueue()
+        self._wake = wake
+        self._put = self._taken = 0
+        self._notify: Callable[[], None] | None = None
+        self.cancelled = False
+        self.resting = False
+        """The lane rests until the reader has caught up."""
+        self.place = 0
+        """How many generations begin before this one, itself included; 0 when it has begun."""
+
+    def put(self, step: Step) -> None:
+        """Give the reader a step."""
+        self._put += 1
+        self._items.put(step)
+        if self._notify is not None:
+            self._tell(self._notify)
+
+    def end(self, end: End) -> None:
+        """Nothing comes after this."""
+        self._items.put(end)
+        if self._notify is not None:
+            self._tell(self._notify)
+
+    @property
+    def ahead(self) -> bool:
+        """Whether there are so many steps that the reader has not taken that the lane may rest."""
+        if self._put - self._taken < _AHEAD:
+            return False
+        # First the mark, then another look: the reader first takes, and then looks for the mark.
+        self.resting = True
+        if self._put - self._taken < _AHEAD:
+            self.resting = False
+        return self.resting
+
+    def take(self) -> Step | End:
+        """The next step, awaited."""
+        return self._taking(self._items.get())
+
+    def take_now(self) -> Step | End | None:
+        """The next step, if there is one."""
+        return None if self._items.empty() else self._taking(self._items.get())
+
+    def notify(self, call: Callable[[], None] | None) -> None:
+        """Have `call` called on the owner thread whenever something has been put."""
+        self._notify = call
+
+    def cancel(self) -> None:
+        """Ask for the end. Safe inside a garbage collection: no waiting, no lock."""
+        self.cancelled = True
+        self._wake()
+
+    def _taking(self, item: Step | End) -> Step | End:
+        self._taken += 1
+        if self.resting:
+            self.resting = False
+            self._wake()
+        return item
+
+    def _tell(self, notify: Callable[[], None]) -> None:
+        try:
+            notify()
+        except RuntimeError:  # the reader's event loop is closed: it will take nothing any more
+            self.cancelled = True
+
+
+class EngineGeneration:
+    """A running generation: an iterator of tokens. Dropping it cancels it. Read it in one thread at a time."""
+
+    def __init__(self, owner: OwnerThread, channel: Channel, record: Record) -> None:
+        self._owner = owner  # keeps its host alive
+        self._channel = channel
+        self._record = record
+        self._tokens: list[Token] = []
+        self._end: End | None = None
+
+    def __iter__(self) -> EngineGeneration:
+        return self
+
+    def __next__(self) -> Token:
+        for step in self.steps():
+            if isinstance(step, Token):
+                return step
+        raise StopIteration
+
+    def steps(self) -> Iterator[Step]:
+        """The progress of the prefill, then the tokens. Raises OwnerClosed in a fork, and what the engine raised."""
+        take = self._channel.take
+        while self._end is None:
+            self._owner.check_process()
+            if (step := self._taken(take())) is not None:
+                yield step
+
+    async def asteps(self) -> AsyncIterator[Step]:
+        """The same on an event loop. Leaving it, also by cancelling the task, cancels the generation."""
+        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+        told = False
+
+        def tell() -> (
+            None
+        ):  # on the owner thread; one call is enough for all that arrives before the next look
+            nonlocal told
+            if not told:
+                told = True
+                loop.call_soon_threadsafe(arrived.set)
+
+        self._channel.notify(tell)
+        try:
+            while self._end is None:
+                self._owner.check_process()
+                told = False
+                item = self._channel.take_now()
+                if item is None:
+                    await arrived.wait()
+                    arrived.clear()
+                elif (step := self._taken(item)) is not None:
+                    yield step
+        finally:
+            self._channel.notify(None)
+            if self._end is None:
+                self._channel.cancel()
+
+    @property
+    def finish(self) -> Finish | None:
+        """How it ended; None while tokens may still come, and after an error."""
+        return self._end.finish if self._end is not None else None
+
+    @property
+    def place(self) -> int:
+        """How many generations begin before this one, itself included; 0 when it has begun."""
+        return self._channel.place
+
+    def close(self) -> None:
+        """Stop early, and wait until the engine has stopped. Safe to call twice and after the end.
+
+        On an owner thread it does not wait: the garbage collector also runs there and closes abandoned
+        generations, and an owner that waited for itself, or two for each other, would deadlock.
+        """
+        if self._end is None and not self._owner.foreign:
+            self._channel.cancel()
+            if on_an_owner_thread():
+                return
+            while not isinstance(item := self._channel.take(), End):
+                pass
+            self._end = item
+        self._remember()
+
+    def _taken(self, item: Step | End) -> Step | None:
+        """What the reader gets; None at the end. Raises what broke the generation off."""
+        if isinstance(item, End):
+            self._end = item
+            if item.error is not None:
+                raise item.error
+            self._remember()
+            return None
+        if isinstance(item, Token):
+            self._tokens.append(item)
+        return item
+
+    def _remember(self) -> None:
+        tokens, self._tokens = self._tokens, []
+        if tokens:
+            self._record(tokens)
+
+    def __del__(self) -> None:
+        # Only what is safe inside a garbage collection: see `Channel.cancel`.
+        if getattr(self, "_end", True) is None:
+            with contextlib.suppress(Exception):
+                self._channel.cancel()

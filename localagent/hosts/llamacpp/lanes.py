@@ -1,0 +1,274 @@
+"""The lanes in llama.cpp: the sequences of one context, which share its KV cells.
+
+They are `engine.Lane`s. A token that was drawn is evaluated with the next call of `advance`, those of all lanes in one
+batch. The cells are one pool (`kv_unified`), in which each lane may use any number, and two lanes hold a common prefix
+once.
+
+Hybrid models (LFM2) keep a recurrent state beside the KV cache, which cannot be cut. Their checkpoints are
+that state, as `llama_state_seq_get_data_ext` with PARTIAL_ONLY gives it; the KV cache of a lane is cut with
+`llama_memory_seq_rm` when the state has been put back. The engine's own rollback (`n_rs_seq`) gives wrong logits after
+token-by-token decoding and is not used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from localagent.errors import EngineFailed
+from localagent.hosts.engine import Cancelled, Packed, State
+from localagent.hosts.llamacpp.library import forget, reason
+from localagent.hosts.llamacpp.sampling import Sampler
+from localagent.hosts.sampling import Sampling
+
+_NO_ROOM, _ABORTED = (
+    1,
+    2,
+)  # what llama_decode returns when no cells are free, and when the abort callback said so
+_ALL, _PARTIAL = 0, 1
+
+
+class Context:
+    """A llama.cpp context: one batch that is filled again and again, and the logits of the last one."""
+
+    def __init__(self, native: Any, model: Any, context: Any, vocabulary_size: int, most: int) -> None:
+        """`most`: tokens in a batch."""
+        import numpy
+
+        self.native = native
+        self.pointer = context
+        self.memory = native.llama_get_memory(context)
+        self.size = vocabulary_size
+        self.stateful = native.llama_model_is_hybrid(model) or native.llama_model_is_recurrent(model)
+        # numpy writes the arrays of a batch much faster than ctypes. They must live as long as the batch.
+        self._tokens = numpy.zeros(most, numpy.int32)
+        self._positions = numpy.zeros(most, numpy.int32)
+        self._counts = numpy.ones(most, numpy.int32)
+        self._sequences = numpy.zeros(most, numpy.int32)
+        each = self._sequences.ctypes.data + numpy.arange(most, dtype=numpy.uintp) * self._sequences.itemsize
+        self._pointers = each.astype(numpy.uintp)
+        self._wanted = numpy.zeros(most, numpy.int8)
+        self._batch = native.llama_batch(
+            token=_pointer(self._tokens, ctypes.c_int32),
+            pos=_pointer(self._positions, ctypes.c_int32),
+            n_seq_id=_pointer(self._counts, ctypes.c_int32),
+            seq_id=_pointer(self._pointers, ctypes.POINTER(ctypes.c_int32)),
+            logits=_pointer(self._wanted, ctypes.c_int8),
+        )
+        self._views: tuple[int, int, Any] = (0, 0, None)
+        # The package declares a pointer to float, and making an array of one takes as long as finding the token.
+        address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+        self._address = address(("llama_get_logits", native._lib))
+
+    def decode_chunk(self, sequence: int, begin: int, ids: Sequence[int]) -> bool:
+        """Evaluate tokens of one sequence, with the logits of the last; False when aborted."""
+        count = len(ids)
+        self._tokens[:count] = ids
+        self._positions[:count] = range(begin, begin + count)
+        self._sequences[:count] = sequence
+        self._wanted[:count] = 0
+        self._wanted[count - 1] = 1
+        return self._decode(count) != _ABORTED
+
+    def decode_step(self, tokens: Sequence[tuple[int, int, int]]) -> bool:
+        """Evaluate one (token, position, sequence) each, with their logits; False when there is no room for them."""
+        for row, (token, position, sequence) in enumerate(tokens):
+            self._tokens[row] = token
+            self._positions[row] = position
+            self._sequences[row] = sequence
+        self._wanted[: len(tokens)] = 1
+        return self._decode(len(tokens)) == 0
+
+    def logits(self, rows: int) -> Any:
+        """numpy float32 [rows, size]: the logits of the last batch. Valid until the next one."""
+        import numpy
+
+        address = self._address(self.pointer)
+        if not address:
+            raise EngineFailed("llama.cpp computed no logits")
+        if self._views[:2] != (address, rows):
+            array = (ctypes.c_float * (rows * self.size)).from_address(address)
+            self._views = (address, rows, numpy.frombuffer(array, numpy.float32).reshape(rows, self.size))
+        return self._views[2]
+
+    def _decode(self, count: int) -> int:
+        """What `llama_decode` returns: 0, _NO_ROOM or _ABORTED. Raises EngineFailed."""
+        forget()
+        self._batch.n_tokens = count
+        code: int = self.native.llama_decode(self.pointer, self._batch)
+        if code not in (0, _ABORTED) and not (code == _NO_ROOM and count > 1):
+            raise EngineFailed(f"llama.cpp gave up computing (code {code}): {reason('no reason given')}")
+        return code
+
+
+class LlamaCppLane:
+    """See `engine.Lane`: sequence `number` of the context. It must not outlive that."""
+
+    def __init__(self, context: Context, number: int) -> None:
+        self.ids: list[int] = []
+        self.number = number
+        self._context = context
+        self._native = context.native
+        self._sampler: Sampler | None = None
+        self._drawn: int | None = None
+        self._row: Any = None
+
+    def evaluate(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
+        """Append one chunk; on the CPU it can be cancelled on the way, on a GPU before."""
+        if cancelled():
+            return False
+        native, context = self._native, self._context
+        # A chunk may take seconds on a slow CPU; chunks of measured length would be no way out, since the sums,
+        # and with them the tokens, depend on how the prompt is cut.
+        abort = native.ggml_abort_callback(lambda _: cancelled())
+        native.llama_set_abort_callback(context.pointer, abort, None)
+        try:
+            done = context.decode_chunk(self.number, len(self.ids), ids)
+            native.llama_synchronize(context.pointer)
+        finally:
+            native.llama_set_abort_callback(context.pointer, native.ggml_abort_callback(), None)
+        if done:
+            self.ids += ids
+        return done and not cancelled()
+
+    def begin(self, sampling: Sampling, history: Sequence[int]) -> None:
+        """Make the sampler; the logits are those of the chunk just evaluated."""
+        self.end()
+        self._sampler = Sampler(self._native, self._context.size, sampling)
+        self._sampler.accept(history)
+
+    def end(self) -> None:
+        """Free the sampler."""
+        sampler, self._sampler, self._drawn, self._row = self._sampler, None, None, None
+        if sampler is not None:
+            sampler.close()
+
+    @property
+    def due(self) -> tuple[int, int, int] | None:
+        """The token that was drawn and is to be evaluated, its position and its sequence."""
+        return None if self._drawn is None else (self._drawn, len(self.ids), self.number)
+
+    def evaluated(self) -> None:
+        """What was due has been evaluated."""
+        if self._drawn is not None:
+            self.ids.append(self._drawn)
+            self._drawn = None
+
+    def draw(self, logits: Any, row: int) -> int:
+        """The next token, from a row of the logits of the last batch. Raises EngineFailed."""
+        assert self._sampler is not None
+        self._row = logits[row]
+        token = self._sampler.draw(self._row, self._context.pointer, row - len(logits))
+        self._drawn = token
+        return token
+
+    def logprobs(self) -> Any:
+        """The log-softmax of the logits from which the last token was drawn."""
+        import numpy
+
+        values = self._row.astype(numpy.float64)
+        values -= values.max()
+        return (values - numpy.log(numpy.exp(values).sum())).astype(numpy.float32)
+
+    def checkpoint(self) -> State:
+        """The recurrent state; nothing for pure attention."""
+        return self._read(_PARTIAL) if self._context.stateful else State(None, 0)
+
+    def rewind(self, length: int, checkpoint: State) -> bool:
+        """Put the recurrent state back and cut the KV cache."""
+        if checkpoint.data is None:
+            if self._context.stateful or length > len(self.ids):
+                return False
+        elif not self._write(checkpoint, _PARTIAL):
+            return False
+        memory = self._context.memory
+        if not self._native.llama_memory_seq_rm(memory, self.number, length, -1) or not self._holds(length):
+            return False
+        del self.ids[length:]
+        return True
+
+    def save(self) -> State:
+        """The whole sequence."""
+        return self._read(_ALL)
+
+    def restore(self, ids: Sequence[int], saved: State) -> bool:
+        """Replace the sequence."""
+        self.clear()
+        if saved.data is None or not self._write(saved, _ALL) or not self._holds(len(ids)):
+            self.clear()
+            return False
+        self.ids[:] = ids
+        return True
+
+    def fork(self, other: LlamaCppLane, length: int, checkpoint: State | None) -> bool:
+        """Share the cells of the other lane, and cut off those that are too many."""
+        self.clear()
+        self._native.llama_memory_seq_cp(self._context.memory, other.number, self.number, -1, -1)
+        self.ids[:] = other.ids
+        return self._holds(len(self.ids)) if checkpoint is None else self.rewind(length, checkpoint)
+
+    def clear(self) -> None:
+        """Forget all tokens."""
+        self._native.llama_memory_seq_rm(self._context.memory, self.number, -1, -1)
+        self.ids.clear()
+
+    def pack(self, state: State) -> Packed:
+        """llama.cpp's own bytes, or none."""
+        return Packed(None, () if state.data is None else (memoryview(state.data).cast("B"),))
+
+    def unpack(self, packed: Packed) -> State:
+        """The bytes for llama.cpp, which checks them when they are written back."""
+        if packed.layout is not None or len(packed.buffers) > 1:
+            raise ValueError("no state of a llama.cpp sequence")
+        if not packed.buffers:
+            return State(None, 0)
+        data = packed.buffers[0]
+        return State((ctypes.c_uint8 * len(data)).from_buffer_copy(data), len(data))
+
+    def _holds(self, length: int) -> bool:
+        """Whether the engine's own positions agree: a state does not say for how many tokens it is."""
+        return bool(self._native.llama_memory_seq_pos_max(self._context.memory, self.number) == length - 1)
+
+    def _read(self, flags: int) -> State:
+        native, context = self._native, self._context.pointer
+        size = native.llama_state_seq_get_size_ext(context, self.number, flags)
+        data = (ctypes.c_uint8 * size)()
+        if native.llama_state_seq_get_data_ext(context, data, size, self.number, flags) != size:
+            raise EngineFailed("llama.cpp cannot copy the state of a sequence")
+        return State(data, size)
+
+    def _write(self, state: State, flags: int) -> bool:
+        write = self._native.llama_state_seq_set_data_ext
+        return bool(
+            write(self._context.pointer, state.data, state.nbytes, self.number, flags) == state.nbytes
+        )
+
+
+def advance(context: Context, lanes: Sequence[LlamaCppLane]) -> list[int | EngineFailed]:
+    """See `engine.Engine`: one batch for all of them, or one each where there is no room for it."""
+    due = [lane.due for lane in lanes]
+    steps = [step for step in due if step is not None]
+    if steps and not context.decode_step(steps):
+        return [_alone(context, lane) for lane in lanes]
+    logits = context.logits(len(lanes))
+    drawn: list[int | EngineFailed] = []
+    for row, lane in enumerate(lanes):
+        lane.evaluated()
+        try:
+            drawn.append(lane.draw(logits, row))
+        except EngineFailed as error:
+            drawn.append(error)
+    return drawn
+
+
+def _alone(context: Context, lane: LlamaCppLane) -> int | EngineFailed:
+    try:
+        [token] = advance(context, [lane])
+    except EngineFailed as error:
+        return error
+    return token
+
+
+def _pointer(array: Any, kind: Any) -> Any:
+    return ctypes.cast(array.ctypes.data, ctypes.POINTER(kind))

@@ -1,0 +1,221 @@
+"""Shares the lanes of one engine among generations. It is the owner thread's work, and runs on it alone.
+
+A step is one token for every lane that is generating, all in one call of the engine, and then one chunk of the oldest
+prompt. So no reader waits longer for somebody else's prompt than one chunk takes. The rules:
+
+- First come, first served: prompts are read one at a time, in the order in which they came. So each finds what those
+  before it have evaluated, and a prefix that many share is evaluated once.
+- A generation begins when a lane is free and the tokens that it may come to fit beside those of the others.
+- A lane that is too far ahead of its reader rests, unless somebody waits for a lane: then it goes on to its end, so
+  that a thread which reads two generations in any order cannot wait for ever.
+- What fails, fails alone: an error that an engine reports for one lane ends that generation and empties that lane.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+from localagent.errors import EngineFailed
+from localagent.hosts.channel import Channel, End
+from localagent.hosts.engine import Engine
+from localagent.hosts.generation import Generation
+from localagent.hosts.prefix.cache import PrefixCache, Seat
+
+
+class Job:
+    """A generation, its reader's channel, and its seat once it has begun."""
+
+    __slots__ = ("_cancel", "channel", "generation", "need", "seat")
+
+    def __init__(
+        self, generation: Generation, channel: Channel, cancel: threading.Event | None = None
+    ) -> None:
+        """`cancel`: another way than the channel to end it early."""
+        self.generation = generation
+        self.channel = channel
+        self.seat: Seat | None = None
+        self.need = len(generation.ids) + generation.most - 1
+        """The most tokens that it may come to hold."""
+        self._cancel = cancel
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the reader wants no more."""
+        return self.channel.cancelled or (self._cancel is not None and self._cancel.is_set())
+
+
+class Scheduler:
+    """See the module, and `owner.Work`."""
+
+    def __init__(self, engine: Engine, prefix: PrefixCache, stopping: Callable[[], bool]) -> None:
+        """`stopping`: whether the owner thread is to end."""
+        self._engine = engine
+        self._prefix = prefix
+        self._stopping = stopping
+        self._waiting: deque[Job] = deque()
+        self._reading: Job | None = None
+        self._running: list[Job] = []
+
+    def add(self, job: Job) -> None:
+        """Serve `job` when its turn comes."""
+        if self._stopping():
+            self._end(job)
+            return
+        self._waiting.append(job)
+        self._number()
+
+    def step(self) -> bool:
+        """One token for each that generates, and one chunk of the oldest prompt. False when all rest or wait."""
+        self._drop_cancelled()
+        running = self._running if self._waiting else [job for job in self._running if not job.channel.ahead]
+        if running:
+            self._advance(running)
+        if self._reading is None and self._waiting:
+            self._begin()
+        if self._reading is None:
+            return bool(running)
+        self._read(self._reading)
+        return True
+
+    def fail(self, error: BaseException) -> None:
+        """End everything with `error`."""
+        for job in self._all():
+            self._broke(job, error)
+
+    def end(self) -> None:
+        """Cancel everything."""
+        for job in self._all():
+            self._end(job)
+
+    def _all(self) -> list[Job]:
+        reading = [self._reading] if self._reading is not None else []
+        return [*self._running, *reading, *self._waiting]
+
+    def _drop_cancelled(self) -> None:
+        for job in self._running:
+            if job.cancelled:
+                self._end(job)
+        if self._waiting and any(job.cancelled for job in self._waiting):
+            for job in [job for job in self._waiting if job.cancelled]:
+                self._end(job)
+
+    # -- the oldest prompt -----------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Give the first in the queue a lane, if there is one."""
+        job = self._waiting[0]
+        started = perf_counter()
+        try:
+            seat = self._prefix.open(job.generation.ids, job.need)
+        except Exception as error:
+            self._broke(job, error)
+            return
+        if seat is None:
+            return
+        self._waiting.popleft()
+        self._number()
+        self._reading, job.seat = job, seat
+        job.channel.place = 0
+        job.generation.resume(len(seat.lane.ids))
+        job.generation.prefill += perf_counter() - started
+
+    def _read(self, job: Job) -> None:
+        """Evaluate one chunk; after the last one draw the first token, while the engine still has its logits."""
+        generation, seat = job.generation, job.seat
+        assert seat is not None
+        job.channel.put(generation.progress())
+        chunk = generation.chunk
+        assert chunk is not None
+        started = perf_counter()
+        try:
+            whole = seat.lane.evaluate(chunk, lambda: job.cancelled or self._stopping())
+            generation.prefill += perf_counter() - started
+            if not whole:
+                self._prefix.recover(seat)
+                self._end(job)
+                return
+            generation.evaluated()
+            if generation.chunk is not None:
+                self._prefix.mark(seat)
+                return
+            seat.lane.begin(generation.sampling, generation.ids)
+        except Exception as error:
+            self._broke(job, error)
+            return
+        self._reading = None
+        self._running.append(job)
+        self._advance([job])
+
+    # -- tokens ----------------------------------------------------------------------------------------
+
+    def _advance(self, jobs: Sequence[Job]) -> None:
+        """Draw a token for each."""
+        started = perf_counter()
+        lanes = [job.seat.lane for job in jobs if job.seat is not None]
+        try:
+            drawn: Sequence[int | EngineFailed] = self._engine.advance(lanes)
+        except Exception as error:  # whose fault it was is not known, nor what the lanes hold
+            for job in list(jobs):
+                self._broke(job, error)
+            return
+        seconds = perf_counter() - started
+        for job, token in zip(list(jobs), drawn, strict=True):
+            if isinstance(token, EngineFailed):
+                self._broke(job, token)
+            else:
+                self._give(job, token, seconds)
+
+    def _give(self, job: Job, token: int, seconds: float) -> None:
+        """Hand a token to the reader, unless he has left meanwhile."""
+        generation, seat = job.generation, job.seat
+        assert seat is not None
+        if generation.generated:
+            generation.decode += seconds
+        else:
+            generation.prefill += seconds
+        try:
+            for each in generation.drawn(token, seat.lane.logprobs):
+                job.channel.put(each)
+        except Exception as error:
+            self._broke(job, error)
+            return
+        if generation.ended is not None:
+            self._end(job)
+
+    # -- ends ------------------------------------------------------------------------------------------
+
+    def _end(self, job: Job) -> None:
+        """Tell the reader how it ended; what is not over yet is cancelled."""
+        generation = job.generation
+        if generation.ended is None:
+            for token in generation.cancelled():
+                job.channel.put(token)
+        self._leave(job)
+        job.channel.end(End(generation.finish()))
+
+    def _broke(self, job: Job, error: BaseException) -> None:
+        """End with an error. What the lane holds is not known then, and nothing of it is used again."""
+        if job.seat is not None:
+            self._prefix.clear(job.seat)
+        self._leave(job)
+        job.channel.end(End(error=error))
+
+    def _leave(self, job: Job) -> None:
+        """Free the lane, or the place in the queue."""
+        if job is self._reading:
+            self._reading = None
+        self._running = [other for other in self._running if other is not job]
+        if job in self._waiting:
+            self._waiting.remove(job)
+            self._number()
+        if job.seat is not None:
+            job.seat.lane.end()
+            self._prefix.release(job.seat)
+            job.seat = None
+
+    def _number(self) -> None:
+        for place, job in enumerate(self._waiting, 1):
+            job.channel.place = place
