@@ -13,7 +13,6 @@ prompt. So no reader waits longer for somebody else's prompt than one chunk take
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
@@ -22,16 +21,17 @@ from localagent.errors import EngineFailed
 from localagent.hosts.channel import Channel, End
 from localagent.hosts.engine import Engine
 from localagent.hosts.generation import Generation
+from localagent.hosts.protocol import CancelFlag, Queued
 from localagent.hosts.prefix.cache import PrefixCache, Seat
 
 
 class Job:
     """A generation, its reader's channel, and its seat once it has begun."""
 
-    __slots__ = ("_cancel", "channel", "generation", "need", "seat")
+    __slots__ = ("_cancel", "channel", "generation", "need", "place", "seat")
 
     def __init__(
-        self, generation: Generation, channel: Channel, cancel: threading.Event | None = None
+        self, generation: Generation, channel: Channel, cancel: CancelFlag | None = None
     ) -> None:
         """`cancel`: another way than the channel to end it early."""
         self.generation = generation
@@ -39,6 +39,8 @@ class Job:
         self.seat: Seat | None = None
         self.need = len(generation.ids) + generation.most - 1
         """The most tokens that it may come to hold."""
+        self.place = 0
+        """Its place in the queue, as its reader was last told."""
         self._cancel = cancel
 
     @property
@@ -56,6 +58,7 @@ class Scheduler:
         self._prefix = prefix
         self._stopping = stopping
         self._waiting: deque[Job] = deque()
+        self._moved = False  # not everybody who waits has been told the new place
         self._reading: Job | None = None
         self._running: list[Job] = []
 
@@ -65,7 +68,7 @@ class Scheduler:
             self._end(job)
             return
         self._waiting.append(job)
-        self._number()
+        self._moved = True
 
     def step(self) -> bool:
         """One token for each that generates, and one chunk of the oldest prompt. False when all rest or wait."""
@@ -75,6 +78,8 @@ class Scheduler:
             self._advance(running)
         if self._reading is None and self._waiting:
             self._begin()
+        if self._moved:  # only now: a job that begins at once has not waited
+            self._number()
         if self._reading is None:
             return bool(running)
         self._read(self._reading)
@@ -116,9 +121,8 @@ class Scheduler:
         if seat is None:
             return
         self._waiting.popleft()
-        self._number()
+        self._moved = True
         self._reading, job.seat = job, seat
-        job.channel.place = 0
         job.generation.resume(len(seat.lane.ids))
         job.generation.prefill += perf_counter() - started
 
@@ -210,12 +214,16 @@ class Scheduler:
         self._running = [other for other in self._running if other is not job]
         if job in self._waiting:
             self._waiting.remove(job)
-            self._number()
+            self._moved = True
         if job.seat is not None:
             job.seat.lane.end()
             self._prefix.release(job.seat)
             job.seat = None
 
     def _number(self) -> None:
+        """Tell those who wait how many begin before them, themselves included."""
+        self._moved = False
         for place, job in enumerate(self._waiting, 1):
-            job.channel.place = place
+            if job.place != place:
+                job.place = place
+                job.channel.put(Queued(place))
