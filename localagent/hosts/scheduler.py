@@ -81,7 +81,7 @@ class Scheduler:
         if self._moved:  # only now: a job that begins at once has not waited
             self._number()
         if self._reading is None:
-            return bool(running)
+            return bool(running or self._waiting)  # the next in the queue, if the first could not begin
         self._read(self._reading)
         return True
 
