@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
@@ -119,9 +119,9 @@ class Model:
     ) -> AssistantMessage:
         """Run one turn and return the whole message. Arguments and errors as for `stream`."""
         for event in self.stream(messages, system=system, tools=tools, cancel=cancel, **sampling):
-            if isinstance(event, Done):
-                return event.message
-        raise AssertionError("a turn ends in Done")
+            last = event
+        assert isinstance(last, Done)
+        return last.message
 
     async def arespond(
         self,
@@ -133,12 +133,10 @@ class Model:
         **sampling: Unpack[SamplingOptions],
     ) -> AssistantMessage:
         """As `respond`, on an event loop; see `astream`."""
-        events = self.astream(messages, system=system, tools=tools, cancel=cancel, **sampling)
-        async with aclosing(events):
-            async for event in events:
-                if isinstance(event, Done):
-                    return event.message
-        raise AssertionError("a turn ends in Done")
+        async for event in self.astream(messages, system=system, tools=tools, cancel=cancel, **sampling):
+            last = event
+        assert isinstance(last, Done)
+        return last.message
 
     def _run(
         self,
