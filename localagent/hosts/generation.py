@@ -25,7 +25,7 @@ from localagent.messages.usage import Timings
 
 
 class Generation:
-    """The state of one generation. `prefill` and `decode` are the engine's seconds, added by the scheduler."""
+    """The state of one generation. The scheduler adds the engine's seconds to `prefill` and `decode`."""
 
     def __init__(
         self, ids: Sequence[int], sampling: Sampling, vocabulary: Vocabulary, context: int, chunk: int

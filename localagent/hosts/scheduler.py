@@ -1,14 +1,15 @@
 """Shares the lanes of one engine among generations. It is the owner thread's work, and runs on it alone.
 
-A step is one token for every lane that is generating, all in one call of the engine, and then one chunk of the oldest
-prompt. So no reader waits longer for somebody else's prompt than one chunk takes. The rules:
+A step is one token for every lane that is generating, all in one call of the engine, and then one chunk of
+the oldest prompt. So no reader waits longer for somebody else's prompt than one chunk takes. The rules:
 
-- First come, first served: prompts are read one at a time, in the order in which they came. So each finds what those
-  before it have evaluated, and a prefix that many share is evaluated once.
+- First come, first served: prompts are read one at a time, in the order in which they came. So each finds
+  what those before it have evaluated, and a prefix that many share is evaluated once.
 - A generation begins when a lane is free and the tokens that it may come to fit beside those of the others.
-- A lane that is too far ahead of its reader rests, unless somebody waits for a lane: then it goes on to its end, so
-  that a thread which reads two generations in any order cannot wait for ever.
-- What fails, fails alone: an error that an engine reports for one lane ends that generation and empties that lane.
+- A lane that is too far ahead of its reader rests, unless somebody waits for a lane: then it goes on to its
+  end, so that a thread which reads two generations in any order cannot wait for ever.
+- What fails, fails alone: an error that an engine reports for one lane ends that generation and empties that
+  lane.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Scheduler:
         self._number()
 
     def step(self) -> bool:
-        """One token for each that generates, and one chunk of the oldest prompt. False when all rest or wait."""
+        """One token for each that generates, and a chunk of the oldest prompt. False when all rest or wait."""
         self._drop_cancelled()
         running = self._running if self._waiting else [job for job in self._running if not job.channel.ahead]
         if running:
@@ -123,7 +124,7 @@ class Scheduler:
         job.generation.prefill += perf_counter() - started
 
     def _read(self, job: Job) -> None:
-        """Evaluate one chunk; after the last one draw the first token, while the engine still has its logits."""
+        """Evaluate a chunk; after the last one draw the first token, while the engine has its logits."""
         generation, seat = job.generation, job.seat
         assert seat is not None
         job.channel.put(generation.progress())

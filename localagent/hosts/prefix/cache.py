@@ -1,13 +1,15 @@
 """Finds the evaluated state that a prompt can continue from, in all lanes, in memory and on disk.
 
-`open(ids)` gives a lane that holds a strict prefix of `ids`, the longest available; the caller evaluates the rest,
-calls `mark` after every chunk, and `release` at the end. What a lane holds stays there until the lane is needed.
+`open(ids)` gives a lane that holds a strict prefix of `ids`, the longest available; the caller evaluates the
+rest, calls `mark` after every chunk, and `release` at the end. What a lane holds stays there until the lane
+is needed.
 
 Recurrent state cannot be cut, so a sequence is re-entered only at its end or at a checkpoint. Attention-only
 models follow the same rule, since floating-point sums, and so tokens, depend on where a prompt is cut into
-chunks. A prefix that is held by a lane in use, or by one whose rest is worth keeping, is forked: engines share what
-two lanes have in common, or copy it faster than they compute it. Before a lane is cut for another prompt, the part
-that would be lost is saved, within a limit of bytes; the least recently used state is dropped first.
+chunks. A prefix that is held by a lane in use, or by one whose rest is worth keeping, is forked: engines
+share what two lanes have in common, or copy it faster than they compute it. Before a lane is cut for another
+prompt, the part that would be lost is saved, within a limit of bytes; the least recently used state is
+dropped first.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class Checkpoint:
 
 @dataclass(eq=False, slots=True)
 class Seat:
-    """A lane and its checkpoints. `need`: the tokens that its generation may come to; None when it is free."""
+    """A lane and its checkpoints. `need`: tokens that its generation may come to; None when it is free."""
 
     lane: Lane
     checkpoints: list[Checkpoint] = field(default_factory=list)
@@ -88,8 +90,8 @@ class PrefixCache:
         capacity: int = sys.maxsize,
     ) -> None:
         """`budget`: bytes; 0 turns all reuse off. `snapshots`: where sequences survive the process, with what
-        `transcripts` say of them. `context`: the longest sequence that fits into a lane, in tokens; `capacity`:
-        how many tokens fit into all lanes together.
+        `transcripts` say of them. `context`: the longest sequence that fits into a lane, in tokens;
+        `capacity`: how many tokens fit into all lanes together.
         """
         self._seats = [Seat(lane) for lane in lanes]
         self._budget = budget
