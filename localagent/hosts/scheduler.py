@@ -69,7 +69,7 @@ class Scheduler:
         self._number()
 
     def step(self) -> bool:
-        """One token for each that generates, and a chunk of the oldest prompt. False when all rest or wait."""
+        """A token for each that generates, and a chunk of the oldest prompt. False when all rest or wait."""
         self._drop_cancelled()
         running = self._running if self._waiting else [job for job in self._running if not job.channel.ahead]
         if running:
@@ -138,9 +138,10 @@ class Scheduler:
                 self._prefix.recover(seat)
                 self._end(job)
                 return
-            generation.evaluated()
+            worth_a_checkpoint = generation.evaluated()
             if generation.chunk is not None:
-                self._prefix.mark(seat)
+                if worth_a_checkpoint:
+                    self._prefix.mark(seat)
                 return
             seat.lane.begin(generation.sampling, generation.ids)
         except Exception as error:
