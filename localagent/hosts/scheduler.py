@@ -1,14 +1,15 @@
 """Shares the lanes of one engine among generations. It is the owner thread's work, and runs on it alone.
 
-A step is one token for every lane that is generating, all in one call of the engine, and then one chunk of the oldest
-prompt. So no reader waits longer for somebody else's prompt than one chunk takes. The rules:
+A step is one token for every lane that is generating, all in one call of the engine, and then one chunk of
+the oldest prompt. So no reader waits longer for somebody else's prompt than one chunk takes. The rules:
 
-- First come, first served: prompts are read one at a time, in the order in which they came. So each finds what those
-  before it have evaluated, and a prefix that many share is evaluated once.
+- First come, first served: prompts are read one at a time, in the order in which they came. So each finds
+  what those before it have evaluated, and a prefix that many share is evaluated once.
 - A generation begins when a lane is free and the tokens that it may come to fit beside those of the others.
-- A lane that is too far ahead of its reader rests, unless somebody waits for a lane: then it goes on to its end, so
-  that a thread which reads two generations in any order cannot wait for ever.
-- What fails, fails alone: an error that an engine reports for one lane ends that generation and empties that lane.
+- A lane that is too far ahead of its reader rests, unless somebody waits for a lane: then it goes on to its
+  end, so that a thread which reads two generations in any order cannot wait for ever.
+- What fails, fails alone: an error that an engine reports for one lane ends that generation and empties that
+  lane.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from localagent.errors import EngineFailed
 from localagent.hosts.channel import Channel, End
 from localagent.hosts.engine import Engine
 from localagent.hosts.generation import Generation
-from localagent.hosts.protocol import CancelFlag, Queued
 from localagent.hosts.prefix.cache import PrefixCache, Seat
+from localagent.hosts.protocol import CancelFlag, Queued
 
 
 class Job:
@@ -30,9 +31,7 @@ class Job:
 
     __slots__ = ("_cancel", "channel", "generation", "need", "place", "seat")
 
-    def __init__(
-        self, generation: Generation, channel: Channel, cancel: CancelFlag | None = None
-    ) -> None:
+    def __init__(self, generation: Generation, channel: Channel, cancel: CancelFlag | None = None) -> None:
         """`cancel`: another way than the channel to end it early."""
         self.generation = generation
         self.channel = channel
@@ -71,7 +70,7 @@ class Scheduler:
         self._moved = True
 
     def step(self) -> bool:
-        """One token for each that generates, and one chunk of the oldest prompt. False when all rest or wait."""
+        """A token for each that generates, and a chunk of the oldest prompt. False when all rest or wait."""
         self._drop_cancelled()
         running = self._running if self._waiting else [job for job in self._running if not job.channel.ahead]
         if running:
@@ -127,7 +126,7 @@ class Scheduler:
         job.generation.prefill += perf_counter() - started
 
     def _read(self, job: Job) -> None:
-        """Evaluate one chunk; after the last one draw the first token, while the engine still has its logits."""
+        """Evaluate a chunk; after the last one draw the first token, while the engine has its logits."""
         generation, seat = job.generation, job.seat
         assert seat is not None
         job.channel.put(generation.progress())
@@ -141,9 +140,10 @@ class Scheduler:
                 self._prefix.recover(seat)
                 self._end(job)
                 return
-            generation.evaluated()
+            worth_a_checkpoint = generation.evaluated()
             if generation.chunk is not None:
-                self._prefix.mark(seat)
+                if worth_a_checkpoint:
+                    self._prefix.mark(seat)
                 return
             seat.lane.begin(generation.sampling, generation.ids)
         except Exception as error:

@@ -1,13 +1,13 @@
 """The lanes in llama.cpp: the sequences of one context, which share its KV cells.
 
-They are `engine.Lane`s. A token that was drawn is evaluated with the next call of `advance`, those of all lanes in one
-batch. The cells are one pool (`kv_unified`), in which each lane may use any number, and two lanes hold a common prefix
-once.
+They are `engine.Lane`s. A token that was drawn is evaluated with the next call of `advance`, those of all
+lanes in one batch. The cells are one pool (`kv_unified`), in which each lane may use any number, and two
+lanes hold a common prefix once.
 
 Hybrid models (LFM2) keep a recurrent state beside the KV cache, which cannot be cut. Their checkpoints are
 that state, as `llama_state_seq_get_data_ext` with PARTIAL_ONLY gives it; the KV cache of a lane is cut with
-`llama_memory_seq_rm` when the state has been put back. The engine's own rollback (`n_rs_seq`) gives wrong logits after
-token-by-token decoding and is not used.
+`llama_memory_seq_rm` when the state has been put back. The engine's own rollback (`n_rs_seq`) gives wrong
+logits after token-by-token decoding and is not used.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Context:
             logits=_pointer(self._wanted, ctypes.c_int8),
         )
         self._views: tuple[int, int, Any] = (0, 0, None)
-        # The package declares a pointer to float, and making an array of one takes as long as finding the token.
+        # The package's own returns a pointer to float, which takes longer to turn into an array than a token
+        # takes to find.
         address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
         self._address = address(("llama_get_logits", native._lib))
 
@@ -72,7 +73,9 @@ class Context:
         return self._decode(count) != _ABORTED
 
     def decode_step(self, tokens: Sequence[tuple[int, int, int]]) -> bool:
-        """Evaluate one (token, position, sequence) each, with their logits; False when there is no room for them."""
+        """Evaluate one (token, position, sequence) each, with their logits; False when there is no room for
+        them.
+        """
         for row, (token, position, sequence) in enumerate(tokens):
             self._tokens[row] = token
             self._positions[row] = position
@@ -89,7 +92,7 @@ class Context:
             raise EngineFailed("llama.cpp computed no logits")
         if self._views[:2] != (address, rows):
             array = (ctypes.c_float * (rows * self.size)).from_address(address)
-            self._views = (address, rows, numpy.frombuffer(array, numpy.float32).reshape(rows, self.size))
+            self._views = (address, rows, numpy.ctypeslib.as_array(array).reshape(rows, self.size))
         return self._views[2]
 
     def _decode(self, count: int) -> int:
@@ -119,8 +122,8 @@ class LlamaCppLane:
         if cancelled():
             return False
         native, context = self._native, self._context
-        # A chunk may take seconds on a slow CPU; chunks of measured length would be no way out, since the sums,
-        # and with them the tokens, depend on how the prompt is cut.
+        # A chunk may take seconds on a slow CPU; chunks of measured length would be no way out, since the
+        # sums, and with them the tokens, depend on how the prompt is cut.
         abort = native.ggml_abort_callback(lambda _: cancelled())
         native.llama_set_abort_callback(context.pointer, abort, None)
         try:
