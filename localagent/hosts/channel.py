@@ -48,14 +48,14 @@ class Channel:
         """Give the reader a step."""
         self._put += 1
         self._items.put(step)
-        if self._notify is not None:
-            self._tell(self._notify)
+        if (notify := self._notify) is not None:  # looked up once: the reader may take it back meanwhile
+            self._tell(notify)
 
     def end(self, end: End) -> None:
         """Nothing comes after this."""
         self._items.put(end)
-        if self._notify is not None:
-            self._tell(self._notify)
+        if (notify := self._notify) is not None:
+            self._tell(notify)
 
     @property
     def ahead(self) -> bool:
