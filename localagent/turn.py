@@ -2,7 +2,8 @@
 
     messages + tools --render--> Prompt --generate--> Token --feed--> Event --collect--> AssistantMessage
 
-The command line, the server and the agent all consume this one stream of events.
+The command line, the server and the agent all consume this one stream of events. `Turn` makes it;
+`run_turn` and `arun_turn` drive that from a thread and on an event loop.
 """
 
 from __future__ import annotations
@@ -106,13 +107,13 @@ async def arun_turn(
     progress: bool = False,
     prices: Prices | None = None,
 ) -> AsyncGenerator[TurnEvent, None]:
-    """As `run_turn`, on an event loop, which is not blocked. No thread waits while the model generates.
+    """As `run_turn`, on an event loop, which is never blocked: the request is rendered in a thread, but none
+    waits while the model generates.
 
     Cancelling the task, or closing the iterator, cancels the generation and ends the turn without Done.
     """
-    import asyncio  # the loop that awaits this has imported it already; `stream` can do without
+    import asyncio  # here, so that programs without an event loop do not load it
 
-    # Rendering is short, but it computes, and tokenizing waits for the engine's present step to end.
     turn = await asyncio.to_thread(Turn, host, dialect, messages, tools, name, progress, prices)
     for warning in turn.warnings:
         yield warning
@@ -132,7 +133,9 @@ async def arun_turn(
 
 
 class Turn:
-    """One turn without its I/O: fed the steps of a generation, it gives the events of the turn."""
+    """All of a turn but the generating: it renders the request, is fed the steps of the generation, and gives
+    the events of the turn. Whether the steps come in a thread or on an event loop makes no difference.
+    """
 
     def __init__(
         self,
@@ -144,7 +147,10 @@ class Turn:
         progress: bool,
         prices: Prices | None,
     ) -> None:
-        """Render the request, for which the host tokenizes. Arguments and errors as for `run_turn`."""
+        """Render the request. This computes, and tokenizing waits for the end of the engine's present step.
+
+        Arguments and errors as for `run_turn`.
+        """
         request = request_for(host, messages, name)
         self.warnings: Sequence[RequestWarning] = request.warnings
         self.prompt = render_turn(host, dialect, request, tools)

@@ -15,7 +15,7 @@ from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from itertools import chain
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -353,6 +353,28 @@ def test_a_loop_is_never_blocked(lanes: Model) -> None:
             await events.aclose()
             assert not gate.is_set(), "it does not wait for the engine"
         assert await becomes_free(lanes)
+
+    asyncio.run(main())
+
+
+def test_a_slow_reader_still_lets_the_loop_turn(lanes: Model) -> None:
+    turns = 0
+
+    async def tick() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        ticking, seen = asyncio.create_task(tick()), []
+        host = engine_host(lanes)
+        prompt = host.render([{"role": "user", "content": question(0)}])
+        async for _ in host.generate(prompt, Sampling(temperature=0)).asteps():
+            seen.append(turns)
+            sleep(0.02)  # the next step is there before it is done
+        ticking.cancel()
+        assert len({*seen}) == len(seen) > 5
 
     asyncio.run(main())
 

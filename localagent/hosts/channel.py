@@ -133,6 +133,7 @@ class EngineGeneration:
         """The same on an event loop. Leaving it early, also by cancelling the task, cancels the generation.
 
         It does not wait then until the engine has stopped: its lane is free before a later generation begins.
+        The loop turns at least once after every step.
         """
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
         told = False
@@ -154,11 +155,12 @@ class EngineGeneration:
                     arrived.clear()
                 elif (step := self._taken(item)) is not None:
                     yield step
+                    await asyncio.sleep(0)  # where the engine is the faster one, there is always a next step
         finally:
             self._channel.notify(None)
             if self._end is None:
                 self._channel.cancel()
-                self._remember()
+            self._remember()
 
     @property
     def finish(self) -> Finish | None:
