@@ -61,7 +61,7 @@ class PromptLookup:
         return draft if len(draft) >= _SHORTEST else ()
 
     def took(self, seconds: float, drafted: int = 0, came: int = 1) -> None:
-        """A call of the engine took so long, for a draft of `drafted` tokens, and `came` tokens were drawn."""
+        """A call of the engine took so long: `drafted` tokens were evaluated more, `came` were drawn."""
         if not drafted:
             self._plain = _blend(self._plain, seconds) if self._plain else seconds
             return
