@@ -111,7 +111,7 @@ class Scheduler:
     # -- the oldest prompt -----------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Give the first in the queue a lane, if there is one; where opening it fails, the next one is the first."""
+        """Give the first in the queue a lane, if there is one; where that fails, the next is the first."""
         while self._waiting:
             job = self._waiting[0]
             started = perf_counter()

@@ -231,7 +231,7 @@ class PrefixCache:
         )
 
     def _make_room(self, room: int, taken: Seat) -> None:
-        """Empty free lanes, the one used longest ago first, until all but `taken` hold at most `room` tokens."""
+        """Empty free lanes, the one used longest ago first, until those but `taken` hold `room` tokens."""
         free = [seat for seat in self._seats if seat.need is None and seat is not taken]
         free.sort(key=lambda seat: seat.used)
         held = sum(len(seat.lane.ids) for seat in free)
