@@ -542,6 +542,7 @@ def test_who_leaves_the_queue_makes_room_in_it(lane: Model, monkeypatch: pytest.
         assert next(fifth.steps()) == Queued(5)
         second.close()
         host._owner.run(lambda: None)  # the step in which it left is over
+    host._owner.wake()
     places = [
         [step.place for step in each.steps() if isinstance(step, Queued)]
         for each in (first, third, fourth, fifth)

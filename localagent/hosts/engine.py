@@ -79,6 +79,10 @@ class Lane(Protocol):
     def ids(self) -> list[int]:
         """The tokens that have been evaluated, in order. Only the adapter writes to the list."""
 
+    @property
+    def can_verify(self) -> bool:
+        """Whether `verify` can be called now: a token was drawn and is not evaluated yet."""
+
     def evaluate(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
         """Append `ids`, at most a chunk. Returns False if cancelled midway: the state is then undefined, and
         the caller must `rewind`, `restore` or `clear` next. Raises EngineFailed.
@@ -92,6 +96,13 @@ class Lane(Protocol):
 
     def end(self) -> None:
         """Draw no more. Safe to call twice and without `begin`."""
+
+    def verify(self, draft: Sequence[int], last: Callable[[int], bool]) -> Sequence[int]:
+        """Draw several tokens at once: evaluate the one drawn last and `draft` after it, and draw at each
+        place as `Engine.advance` would, as long as what is drawn is what the draft says and not `last`.
+
+        Returns what was drawn, at least one token. Only for lanes that `can_verify`. Raises EngineFailed.
+        """
 
     def logprobs(self) -> Any:
         """numpy float32 [size]: the log-probabilities (natural) from which the last token was drawn, before
@@ -148,7 +159,13 @@ class Engine(Protocol):
 
     @property
     def chunk(self) -> int:
-        """The most tokens that `Lane.evaluate` is given at once."""
+        """The most tokens that `Lane.evaluate` is given at once: what all other lanes wait for."""
+
+    @property
+    def spacing(self) -> int:
+        """Tokens between two checkpoints within a message: a multiple of `chunk`, so that the cuts after a
+        checkpoint are those of the whole prompt.
+        """
 
     def advance(self, lanes: Sequence[Lane]) -> Sequence[int | EngineFailed]:
         """Draw a token for each of `lanes`, all of which have begun, computing them together.
