@@ -22,11 +22,12 @@ VOCABULARY_ENTRY: Final = 128
 def estimate_gguf(path: Path, header: Header, context: int, *, chunk: int = 256) -> Estimate:
     """What the GGUF file, or split set, at `path` takes with one lane of `context` tokens.
 
-    `header`: what `read_header` says of the file. `chunk`: tokens of a prefill step. Counted: the files, whole; an f16 KV cache for every layer
-    that has attention, windows in full since the host asks for that (`swa_full`); the f32 state of
-    convolution and state-space layers; the compute buffer of a prefill step with flash attention; the
-    vocabulary. Not counted: saved prefixes, a second copy of weights that llama.cpp repacks for the CPU
-    (their mapped pages can be given back), and where the memory lies, in RAM or on a GPU.
+    `header`: what `read_header` says of the file. `chunk`: tokens of a prefill step.
+    Counted: the files, whole; an f16 KV cache for every layer that has attention, windows in full since the
+    host asks for that (`swa_full`); the f32 state of convolution and state-space layers; the compute buffer of
+    a prefill step; the vocabulary. Not counted: saved prefixes, a second copy of weights that llama.cpp repacks
+    for the CPU (their mapped pages can be given back), the row of logits of each lane, and where the memory
+    lies, in RAM or on a GPU.
     Raises InvalidWeights when a part of a split set is missing or a file cannot be read.
     """
     keys = _Keys(header)
