@@ -24,10 +24,10 @@ def estimate_gguf(path: Path, header: Header, context: int, *, chunk: int = 256)
 
     `header`: what `read_header` says of the file. `chunk`: tokens of a prefill step.
     Counted: the files, whole; an f16 KV cache for every layer that has attention, windows in full since the
-    host asks for that (`swa_full`); the f32 state of convolution and state-space layers; the compute buffer of
-    a prefill step; the vocabulary. Not counted: saved prefixes, a second copy of weights that llama.cpp repacks
-    for the CPU (their mapped pages can be given back), the row of logits of each lane, and where the memory
-    lies, in RAM or on a GPU.
+    host asks for that (`swa_full`); the f32 state of convolution and state-space layers; the compute buffer
+    of a prefill step; the vocabulary. Not counted: saved prefixes, a second copy of weights that llama.cpp
+    repacks for the CPU (their mapped pages can be given back), a row of logits for each lane, and where the
+    memory lies, in RAM or on a GPU.
     Raises InvalidWeights when a part of a split set is missing or a file cannot be read.
     """
     keys = _Keys(header)
