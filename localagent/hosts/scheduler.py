@@ -79,7 +79,7 @@ class Scheduler:
             self._advance_alone(running[0])
         elif running:
             self._advance(running)
-        if self._reading is None and self._waiting:
+        if self._reading is None:
             self._begin()
         if self._reading is None:
             return bool(running)
@@ -111,22 +111,24 @@ class Scheduler:
     # -- the oldest prompt -----------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Give the first in the queue a lane, if there is one."""
-        job = self._waiting[0]
-        started = perf_counter()
-        try:
-            seat = self._prefix.open(job.generation.ids, job.need)
-        except Exception as error:
-            self._broke(job, error)
+        """Give the first in the queue a lane, if there is one; where opening it fails, the next one is the first."""
+        while self._waiting:
+            job = self._waiting[0]
+            started = perf_counter()
+            try:
+                seat = self._prefix.open(job.generation.ids, job.need)
+            except Exception as error:
+                self._broke(job, error)
+                continue
+            if seat is None:
+                return
+            self._waiting.popleft()
+            self._number()
+            self._reading, job.seat = job, seat
+            job.channel.place = 0
+            job.generation.resume(len(seat.lane.ids))
+            job.generation.prefill += perf_counter() - started
             return
-        if seat is None:
-            return
-        self._waiting.popleft()
-        self._number()
-        self._reading, job.seat = job, seat
-        job.channel.place = 0
-        job.generation.resume(len(seat.lane.ids))
-        job.generation.prefill += perf_counter() - started
 
     def _read(self, job: Job) -> None:
         """Evaluate a chunk; after the last one draw the first token, while the engine has its logits."""
@@ -246,6 +248,7 @@ class Scheduler:
         self._running = [other for other in self._running if other is not job]
         if job in self._waiting:
             self._waiting.remove(job)
+            job.channel.place = 0
             self._number()
         if job.seat is not None:
             job.seat.lane.end()
