@@ -268,6 +268,7 @@ def nano_model() -> Iterator[Model]:
 @pytest.mark.engine
 def test_a_model_says_how_many_run_at_once(nano_model: Model) -> None:
     assert nano_model.lanes == nano_model.host.lanes == 3
+    assert nano_model.host._engine.capacity == 3 * 512  # type: ignore[attr-defined]
     with pytest.raises(ContextOverflow, match="the context window holds 512"):
         nano_model.host.generate(Prompt(tuple(range(5, 1005)), ""), Sampling())
     with load("lfm2-nano", backend="llamacpp", threads=1) as model:

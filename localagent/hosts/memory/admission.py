@@ -139,7 +139,7 @@ def _parts(estimate: Estimate) -> str:
 def _advice(estimate: Estimate, available: int) -> str:
     fits = estimate.largest_context(available)
     shorter = fits is not None and fits < estimate.context
-    if lanes := estimate.most_lanes(available, estimate.lanes - 1):
+    if lanes := estimate.most_lanes(available, estimate.lanes):
         less = f"{lanes} lane{'s' if lanes > 1 else ''} would fit: lanes={lanes}"
         return f"{less}, or lanes={estimate.lanes} with context={fits}" if shorter else less
     if estimate.lanes > 1:
