@@ -125,7 +125,10 @@ def test_lanes_do_not_change_the_rope_factors(
     estimate = estimate_gguf(tmp_path / "m.gguf", header, context)
     assert estimate.shared(8).tokens == together
     assert admit("phi", estimate, 8, None).capacity == together
-    assert default_lanes(estimate, 64 * GB).capacity == together
+    found = default_lanes(estimate, 64 * GB)
+    assert (found.capacity, found.limit) == (together, "model" if together < 8 * context else "default")
+    if found.limit == "model":
+        assert str(found) == f"8 lanes that share {together:,} tokens (with more it would compute otherwise)"
 
 
 # -- the default ----------------------------------------------------------------------------------------

@@ -104,9 +104,12 @@ def default_lanes(estimate: Estimate, available: int | None, alone: str = "") ->
     budget = min(half, estimate.total + DEFAULT_EXTRA) if estimate.pooled else half
     sharing_one = (estimate.shared(count, context) for count in range(2, DEFAULT_LANES + 1))
     count = 1 + sum(each.total <= budget for each in sharing_one)
-    capacity = estimate.shared(count).largest_capacity(budget)
-    all_there_is = count == DEFAULT_LANES and capacity == estimate.shared(count).tokens
-    return Lanes(count, context, capacity, "memory" if budget == half and not all_there_is else "default")
+    capacity, most = estimate.shared(count).largest_capacity(budget), estimate.shared(count).tokens
+    if count == DEFAULT_LANES and capacity == most:
+        if most < count * context:
+            return Lanes(count, context, capacity, "model", "with more it would compute otherwise")
+        return Lanes(count, context, capacity, "default")
+    return Lanes(count, context, capacity, "memory" if budget == half else "default")
 
 
 def require_memory(name: str, estimate: Estimate, available: int) -> None:
