@@ -16,6 +16,7 @@ from typing import Any
 
 from localagent.hosts.gguf import read_header
 from localagent.hosts.llamacpp.library import library
+from localagent.hosts.prefill import choose_prefill
 
 _END, _ORDINARY = b"<|im_end|>", b"<|im_fin|>"
 _EOS_KEY = b"tokenizer.ggml.eos_token_id" + struct.pack("<I", 4)  # a uint32 follows
@@ -32,7 +33,7 @@ class BareLlamaCpp:
         parameters.n_ctx, parameters.n_batch, parameters.n_ubatch = context, 512, 512
         parameters.n_threads = parameters.n_threads_batch = threads
         parameters.no_perf = True
-        if read_header(path).narrow_heads:  # as the host does
+        if not choose_prefill(read_header(path), context).flash:  # as the host does
             parameters.flash_attn_type = native.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self.context = native.llama_init_from_model(self.model, parameters)
         self.memory = native.llama_get_memory(self.context)
