@@ -1,8 +1,8 @@
-"""The engines' own loops with nothing around them, as the baseline of every comparison.
+"""The engines' own loops with nothing around them, the baseline of all comparisons, and weights to run them on.
 
 `BareLlamaCpp` is llama_decode and llama.cpp's greedy sampler; `BareMlx` is mlx-lm's generate_step with its
-greedy sampler. `endless` makes copies of a model whose end of turn is an ordinary token, so that lanes can be
-compared over thousands of tokens.
+greedy sampler. `endless` copies a model so that its end of turn is an ordinary token: whatever is compared
+can then run for any number of tokens.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from localagent.catalog import load_catalog
 from localagent.hosts.gguf import read_header
 from localagent.hosts.llamacpp.library import library
+from localagent.nano import GGUF, MLX
+from localagent.store import WeightStore
 
 _END, _ORDINARY = b"<|im_end|>", b"<|im_fin|>"
 _EOS_KEY = b"tokenizer.ggml.eos_token_id" + struct.pack("<I", 4)  # a uint32 follows
@@ -79,6 +82,18 @@ class BareMlx:
     def close(self) -> None:
         """Free everything."""
         self.model = None
+
+
+def endless_weights(name: str, folder: Path) -> Path:
+    """An `endless` copy of nano, nano-mlx or smollm2; any other name is a path, used as it is."""
+    match name:
+        case "nano":
+            return endless(GGUF, folder)
+        case "nano-mlx":
+            return endless(MLX, folder)
+        case "smollm2":
+            return endless(WeightStore().pull(load_catalog().default, "llamacpp"), folder)
+    return Path(name)
 
 
 def endless(weights: Path, folder: Path) -> Path:
