@@ -1,4 +1,4 @@
-"""The engines' own loops with nothing around them, the baseline of all comparisons, and weights to run them on.
+"""The engines' own loops with nothing around them, the baseline of every comparison, and weights for them.
 
 `BareLlamaCpp` is llama_decode and llama.cpp's greedy sampler; `BareMlx` is mlx-lm's generate_step with its
 greedy sampler. `endless` copies a model so that its end of turn is an ordinary token: whatever is compared

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, ROOT / "benchmarks" / script, *options],
+        check=False,
         capture_output=True,
         text=True,
         timeout=300,
