@@ -1,19 +1,21 @@
 """Many requests at once: how many tokens in all, how soon the first, and who has to wait for whom.
 
-    python benchmarks/concurrency.py [smollm2|nano|nano-mlx|MODEL] [--rounds 3] [--only long,shared] [--plot FILE.png]
+    python benchmarks/concurrency.py [smollm2|nano|nano-mlx|MODEL] [--rounds 3] [--only long,shared]
+        [--plot FILE.png]
 
-N streams     N requests at once: tokens per second in all, the time to the first token, the longest gap between
-              two tokens of a stream
-long prompt   three streams are being written when a long prompt arrives: the longest gap of those streams until
-              its first token, and how long that one takes
-shared        as many requests as there are lanes, all with one long system prompt: how many tokens of the prompts
-              were evaluated in all, and the time to the first token
+N streams     N requests at once: tokens per second in all, the time to the first token (the median and the
+              worst), the longest gap between two tokens of a stream
+long prompt   three streams are being written when a long prompt arrives: the longest gap in them until its
+              first token, the time to that, and the tokens that they got meanwhile
+shared        as many requests as there are lanes, all with one long system prompt: how many tokens of the
+              prompts were evaluated in all, and the time to the first token
 
 Each side takes its turn in every round, on the same weights, threads and token ids: localagent with its lanes,
-localagent with one lane (a queue), and llama-server of the package xllamacpp, or with nano-mlx mlx_lm.server (see
-`sides`). Figures are medians of the rounds; ratios are taken within a round. Every prompt is new, so that no
-side finds it evaluated, except for what the requests of one scenario share. All write the same number of tokens;
-with quantized weights not always the same ones, because a batch is computed by other kernels than one token.
+localagent with one lane (a queue), and llama-server from the package xllamacpp or, with nano-mlx,
+mlx_lm.server (see `sides`). Figures are medians of the rounds; ratios are taken within a round. Every prompt
+is new, so no side finds it evaluated, but for what the requests of one scenario share. All write the same
+number of tokens; with quantized weights not always the same ones, because a batch is computed by other
+kernels than a single token.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ import argparse
 import asyncio
 import json
 import random
+import signal
+import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, closing
@@ -30,6 +34,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 from bare_loops import endless_weights
@@ -40,11 +45,11 @@ from sides import Failed, Localagent, Request, Seen, Settings, Side, missing, se
 from localagent.errors import LocalAgentError
 from localagent.hosts.llamacpp.host import physical_cores
 
-WORDS = (
-    "a the one two three small old red green warm cold long short new good river house garden winter summer city "
-    "book table friend morning evening road train letter story water bread music sea mountain forest bird horse "
-    "fish writes reads finds takes gives makes sees walks opens asks and but with under over near after before"
-).split()
+WORDS = """
+    a the one two three small old red green warm cold long short new good river house garden winter summer city
+    book table friend morning evening road train letter story water bread music sea mountain forest bird horse
+    fish writes reads finds takes gives makes sees walks opens asks and but with under over near after before
+"""
 QUESTION = "Write a long story that begins with these words: "
 RUNNING = 3
 """The streams that run when the long prompt arrives."""
@@ -60,7 +65,7 @@ class Writer:
 
     def words(self, count: int) -> str:
         """So many words."""
-        return " ".join(self._random.choices(WORDS, k=count))
+        return " ".join(self._random.choices(WORDS.split(), k=count))
 
     def tokens(self, count: int) -> str:
         """Words that come to about so many tokens."""
@@ -97,7 +102,7 @@ Scenario = Callable[[Side, Writer], Awaitable[Run]]
 
 async def ask(side: Side, request: Request, seen: Seen) -> None:
     """One request, to its end."""
-    seen.started = asyncio.get_running_loop().time()
+    seen.started = perf_counter()
     await side.complete(request, seen)
     if len(seen.times) != request.count:
         raise Failed(
@@ -119,15 +124,15 @@ async def streams(side: Side, writer: Writer, *, count: int) -> Run:
     seconds = max(each.times[-1] for each in seen) - min(each.started for each in seen)
     figures = {
         "tokens/s": count * writer.options.tokens / seconds,
-        "first token, s": median(map(first, seen)),
-        "the last one's, s": max(map(first, seen)),
+        "first, s": median(map(first, seen)),
+        "worst first, s": max(map(first, seen)),
         "longest gap, s": max(later - sooner for each in seen for sooner, later in pairwise(each.times)),
     }
     return Run(figures, seen)
 
 
 async def long_prompt(side: Side, writer: Writer) -> Run:
-    """The long prompt arrives when one of the streams has written a quarter: where they run at once, all do then."""
+    """The long prompt arrives when one stream has written a quarter: where they run at once, all run then."""
     requests, long = writer.questions(RUNNING), writer.request(writer.words(writer.options.words))
     quarter = asyncio.Event()
     running = [Seen(mark=max(1, writer.options.tokens // 4), marked=quarter) for _ in requests]
@@ -146,9 +151,9 @@ async def long_prompt(side: Side, writer: Writer) -> Run:
         if later > begin and sooner < end
     ]
     figures = {
-        "longest gap of the streams, s": max(gaps, default=0.0),
-        "first token of the long one, s": first(late),
-        "tokens of the streams meanwhile": sum(begin < time < end for each in running for time in each.times),
+        "longest gap, s": max(gaps, default=0.0),
+        "first of long, s": first(late),
+        "tokens meanwhile": sum(begin < time < end for each in running for time in each.times),
     }
     return Run(figures, [*running, late])
 
@@ -159,18 +164,23 @@ async def shared(side: Side, writer: Writer) -> Run:
     seen = [Seen() for _ in requests]
     await asyncio.gather(*map(partial(ask, side), requests, seen))
     figures = {
-        "prompt tokens evaluated": float(sum(each.evaluated for each in seen)),
+        "evaluated": float(sum(each.evaluated for each in seen)),
         "of": float(sum(len(request.prompt.ids) for request in requests)),
-        "first token, s": median(map(first, seen)),
-        "the last one's, s": max(map(first, seen)),
+        "first, s": median(map(first, seen)),
+        "worst first, s": max(map(first, seen)),
     }
     return Run(figures, seen)
+
+
+def streams_title(count: int) -> str:
+    """How the scenario of so many streams is called."""
+    return f"{count} stream{'s' * (count > 1)}"
 
 
 def scenarios(options: argparse.Namespace) -> dict[str, Scenario]:
     """What is measured, by title. One more is a function and a line here; tables, JSON and ratios follow."""
     every: dict[str, Scenario] = {
-        **{f"{count} streams": partial(streams, count=count) for count in options.streams},
+        **{streams_title(count): partial(streams, count=count) for count in options.streams},
         "long prompt": long_prompt,
         "shared": shared,
     }
@@ -182,13 +192,16 @@ def measure(
 ) -> dict[str, dict[str, list[Run]]]:
     """By scenario and side, the run of every round."""
     found: dict[str, dict[str, list[Run]]] = {}
+    status = Console(stderr=True)
     local = next(side for side in sides if isinstance(side, Localagent))
-    for side in sides:  # the first computations of an engine are slower
+    for side in sides:  # warm-up: the first computations of an engine are slower
         runner.run(streams(side, Writer(local, options, "warm-up"), count=options.lanes))
     for number in range(options.rounds):
         for title, scenario in scenarios(options).items():
             for side in sides[:: 1 if number % 2 else -1]:
+                begin = perf_counter()
                 run = runner.run(scenario(side, Writer(local, options, f"{title} {number}")))
+                status.print(f"round {number + 1}, {title}, {side.name}: {perf_counter() - begin:.1f} s")
                 found.setdefault(title, {}).setdefault(side.name, []).append(run)
     return found
 
@@ -223,12 +236,12 @@ def report(found: dict[str, dict[str, list[Run]]], names: list[str]) -> dict[str
     return rows
 
 
-def tables(rows: dict[str, dict[str, dict[str, Any]]], reference: str) -> Iterator[Table]:
+def tables(rows: dict[str, dict[str, dict[str, Any]]]) -> Iterator[Table]:
     """One for every scenario."""
     for title, by_side in rows.items():
         heads = list(next(iter(by_side.values()))["rounds"][0])
         table = Table(title=title, title_justify="left")
-        for head in ("", heads[0], f"of {reference}", *heads[1:], "other tokens"):
+        for head in ("", heads[0], "ratio", *heads[1:], "other tokens"):
             table.add_column(head, justify="right" if head else "left")
         for name, row in by_side.items():
             ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
@@ -246,17 +259,21 @@ def plot(rows: dict[str, dict[str, dict[str, Any]]], options: argparse.Namespace
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(2, 2, figsize=(11, 8))
-    counts = [count for count in options.streams if f"{count} streams" in rows]
-    for panel, head in zip(axes[0], ("tokens/s", "first token, s"), strict=True):
-        for name in rows[f"{counts[0]} streams"] if counts else ():
-            panel.plot(counts, [rows[f"{count} streams"][name][head] for count in counts], "o-", label=name)
+    counts = [count for count in options.streams if streams_title(count) in rows]
+    for panel, head in zip(axes[0], ("tokens/s", "first, s"), strict=True):
+        for name in rows[streams_title(counts[0])] if counts else ():
+            panel.plot(counts, [rows[streams_title(count)][name][head] for count in counts], "o-", label=name)
+            panel.legend()
         panel.set(xlabel="streams", ylabel=head, ylim=0, xticks=counts)
-        panel.legend()
     axes[0][0].set_title(f"{options.model}, {options.threads} threads: all streams together")
     axes[0][1].set_title("first token, at the median")
     bars = (
-        ("long prompt", "longest gap of the streams, s", f"a prompt of {options.words:,} words arrives"),
-        ("shared", "prompt tokens evaluated", f"{options.lanes} requests with one system prompt"),
+        (
+            "long prompt",
+            "longest gap, s",
+            f"{RUNNING} streams, and a prompt of {options.words:,} words arrives",
+        ),
+        ("shared", "evaluated", f"{options.lanes} requests with one system prompt: tokens evaluated"),
     )
     for panel, (scenario, head, title) in zip(axes[1], bars, strict=True):
         for name, row in rows.get(scenario, {}).items():
@@ -274,9 +291,9 @@ def read_options() -> argparse.Namespace:
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", nargs="?", default="smollm2", help="smollm2, nano, nano-mlx or a path")
-    parser.add_argument("--streams", type=numbers, default=[1, 4, 8], help="how many at once: 1,4,8")
+    parser.add_argument("--streams", type=numbers, default=[1, 4, 8], help="how many at once")
     parser.add_argument("--tokens", type=int, default=96, help="that each request writes")
-    parser.add_argument("--words", type=int, default=1500, help="of the long prompt")
+    parser.add_argument("--words", type=int, help="of the long prompt: 1,500, or on nano 1,000")
     parser.add_argument("--system", type=int, default=1000, help="tokens of the shared system prompt")
     parser.add_argument("--lanes", type=int, default=8, help="lanes of localagent, slots of a server")
     parser.add_argument("--context", type=int, default=4096, help="tokens that a lane holds")
@@ -286,19 +303,20 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if options.words is None:  # nano's vocabulary is small: more words do not fit into its context
+        options.words = 1000 if options.model.startswith("nano") else 1500
     sizes = (*options.streams, options.tokens - 1, options.words, options.system, options.rounds)
     if min(sizes) < 1 or options.lanes <= RUNNING:
         parser.error(f"numbers must be 1 or more, --tokens 2 or more, --lanes more than {RUNNING}")
     if not scenarios(options):
-        parser.error(
-            f"--only fits none of {', '.join(scenarios(argparse.Namespace(**{**vars(options), 'only': ['']})))}"
-        )
+        parser.error("--only fits no scenario: streams, long, shared")
     return options
 
 
 def main() -> None:
     """Load every side, measure, print."""
     options = read_options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the copy of the weights is removed
     skipped = {}
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -324,9 +342,10 @@ def main() -> None:
         return
     console = Console()
     console.print(
-        f"{options.model}, {options.tokens} tokens each, {options.threads} threads, medians of {options.rounds} rounds"
+        f"{options.model}, {options.tokens} tokens each, {options.threads} threads, medians of "
+        f"{options.rounds} rounds. Ratios are to {names[-1]}; other tokens: than with one lane."
     )
-    for table in tables(rows, names[-1]):
+    for table in tables(rows):
         console.print(table)
     for name, build in builds.items():
         console.print(f"{name}: {build}", highlight=False)
@@ -339,3 +358,5 @@ if __name__ == "__main__":
         main()
     except (Failed, LocalAgentError) as error:
         raise SystemExit(str(error)) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

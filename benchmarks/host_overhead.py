@@ -7,7 +7,7 @@ flags); `stream` is `model.stream`, which adds the turn and the LFM2 parser; wit
 llama-cpp-python's `create_chat_completion(stream=True)`. They run in turn, round by round, in one process,
 and the median of the rounds counts. Every lane prefills the same prompt and decodes greedily; only decoding
 is timed, from token to token, in windows, so that a cost that grows shows. The lanes agree on the tokens, or
-the benchmark fails. lfm2-nano and SmolLM2 are copied without their end token, so that they can generate any
+the benchmark fails. lfm2-nano and SmolLM2 are copied so that they never end their turn, and can generate any
 number of tokens; a model at a path must not end its turn before that.
 """
 
