@@ -95,9 +95,10 @@ def endless_weights(name: str, folder: Path) -> Path:
 
 
 def endless(weights: Path, folder: Path) -> Path:
-    """A copy, in `folder`, of a GGUF file or an MLX folder that never ends its turn: the end token's row of the
-    output matrix is all zeros, and so is its logit, where that of the likeliest token is far above. All else
-    is as it was: prompts are cut at the ends of their messages, which are tokens of that name.
+    """A copy, in `folder`, of a GGUF file or an MLX folder, which never ends its turn.
+
+    The end token's row of the output matrix is zeroed, and so its logit is 0, far below the likeliest one's.
+    All else stays: hosts still know the token, and cut prompts where it ends a message.
     """
     copy = folder / f"endless-{weights.name}"
     if weights.is_dir():

@@ -10,8 +10,8 @@ long prompt   three streams are being written when a long prompt arrives: the lo
 shared        as many requests as there are lanes, all with one long system prompt: how many tokens of the
               prompts were evaluated in all, and the time to the first token
 
-Each side takes its turn in every round, on the same weights, threads and token ids: localagent with its lanes,
-localagent with one lane (a queue), and llama-server from the package xllamacpp or, with nano-mlx,
+Each side takes its turn in every round, on the same weights, threads and token ids: localagent with its
+lanes, localagent with one lane (a queue), and llama-server from the package xllamacpp or, with nano-mlx,
 mlx_lm.server (see `sides`). Figures are medians of the rounds; ratios are taken within a round. Every prompt
 is new, so no side finds it evaluated, but for what the requests of one scenario share. All write the same
 number of tokens; with quantized weights not always the same ones, because a batch is computed by other
@@ -46,9 +46,9 @@ from localagent.errors import LocalAgentError
 from localagent.hosts.llamacpp.host import physical_cores
 
 WORDS = """
-    a the one two three small old red green warm cold long short new good river house garden winter summer city
-    book table friend morning evening road train letter story water bread music sea mountain forest bird horse
-    fish writes reads finds takes gives makes sees walks opens asks and but with under over near after before
+    a the one two three small old red green warm cold long short new good river house garden winter summer
+    city book table friend morning evening road train letter story water bread music sea mountain forest bird
+    horse fish writes reads finds takes gives makes sees walks opens asks and but with under over near after
 """
 QUESTION = "Write a long story that begins with these words: "
 RUNNING = 3
@@ -74,7 +74,7 @@ class Writer:
         return " ".join(words[: max(1, round(count / each))])
 
     def request(self, user: str, system: str | None = None) -> Request:
-        """A request with a system prompt, by default one of its own: a template's would be the same in all."""
+        """A request; its own system prompt stands where the template would put the same one in all."""
         system = self.words(6) if system is None else system
         prompt = self._side.model.render(user, system=system, limit=float("inf"))
         if len(prompt.ids) + self.options.tokens > self.options.context:
@@ -246,7 +246,7 @@ def tables(rows: dict[str, dict[str, dict[str, Any]]]) -> Iterator[Table]:
         for name, row in by_side.items():
             ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
             other = "-" if row["other tokens"] is None else f"{row['other tokens']} of {row['requests']}"
-            cells = [f"{row[head]:,.2f}" if head.endswith(" s") else f"{row[head]:,.0f}" for head in heads]
+            cells = [f"{row[head]:.3f}" if head.endswith(" s") else f"{row[head]:,.0f}" for head in heads]
             table.add_row(name, cells[0], ratio, *cells[1:], other)
         yield table
 

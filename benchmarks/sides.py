@@ -1,8 +1,8 @@
 """Who takes part in `concurrency.py`: localagent in this process, and other servers in child processes.
 
-A side is asked for a number of tokens after a prompt, and notes in a `Seen` when each of them arrived. All take
-the same weights, threads, context and greedy choice, and all keep what they have evaluated, as they do by
-default. A server is reached over the loopback; it ends when this process does, however that ends.
+A side is asked for a number of tokens after a prompt, and notes in a `Seen` when each of them arrived. All
+have the same weights, threads and context, take the likeliest token, and keep what they have evaluated, as
+they do by default. A server listens on the loopback, and ends when this process does, however that ends.
 
     python benchmarks/sides.py llama-server|mlx_lm.server OPTIONS      # such a child, with options as JSON
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -104,7 +105,7 @@ class Localagent:
 
     def __init__(self, settings: Settings, lanes: int) -> None:
         mlx = Path(settings.weights).is_dir()
-        self.name = f"localagent, {lanes} lane{'s' * (lanes > 1)}"
+        self.name = "localagent" if lanes > 1 else "localagent, one lane"
         self.model: Model = load(
             settings.weights,
             context=settings.context,
@@ -205,8 +206,8 @@ SERVERS: dict[str, tuple[str, type[LlamaServer] | type[MlxServer]]] = {
 async def _events(port: int, path: str, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
     """POST `body`, and the server-sent events of the answer.
 
-    By hand, since an HTTP library costs the client some 100 us for every token, and the server computes on the
-    same processor: by hand it is a third of that.
+    Read by hand, which costs a third of the 100 us that an HTTP library takes for every token: the server
+    computes on the same processor.
     """
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=_LARGEST_LINE)
     try:
@@ -291,14 +292,13 @@ def missing(name: str) -> str | None:
 
 def _features(info: str) -> str:
     """The instructions that a build of llama.cpp uses, from its own description."""
-    return " ".join(
-        part.split(" = ")[0].split()[-1] for part in info.split("|") if part.strip().endswith("= 1")
-    )
+    return " ".join(re.findall(r"(\w+) = 1", info))
 
 
 def _serve(name: str, options: dict[str, Any]) -> None:
-    """Be a server until standard input ends, as it does when the parent ends in any way. It is not for Ctrl-C:
-    that goes to the parent, too, which has to finish first.
+    """Be a server until standard input ends, as it does when the parent ends in any way.
+
+    Ctrl-C goes to both of them; it is for the parent, which then closes the pipe.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
