@@ -38,6 +38,7 @@ from time import perf_counter
 from typing import Any
 
 from bare_loops import endless_weights
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from sides import Failed, Localagent, Request, Seen, Settings, Side, missing, server
@@ -104,9 +105,9 @@ async def ask(side: Side, request: Request, seen: Seen) -> None:
     """One request, to its end."""
     seen.started = perf_counter()
     await side.complete(request, seen)
-    if len(seen.times) != request.count:
+    if seen.written != request.count or not seen.times:
         raise Failed(
-            f"{side.name}: {len(seen.times)} tokens came, not {request.count}: does the model end its turn? "
+            f"{side.name}: {seen.written} tokens came, not {request.count}: does the model end its turn? "
             "Use a smaller --tokens"
         )
 
@@ -240,9 +241,10 @@ def tables(rows: dict[str, dict[str, dict[str, Any]]]) -> Iterator[Table]:
     """One for every scenario."""
     for title, by_side in rows.items():
         heads = list(next(iter(by_side.values()))["rounds"][0])
-        table = Table(title=title, title_justify="left")
-        for head in ("", heads[0], "ratio", *heads[1:], "other tokens"):
-            table.add_column(head, justify="right" if head else "left")
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+        table.add_column(no_wrap=True)
+        for head in (heads[0], "ratio", *heads[1:], "other tokens"):
+            table.add_column(head, justify="right")
         for name, row in by_side.items():
             ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
             other = "-" if row["other tokens"] is None else f"{row['other tokens']} of {row['requests']}"

@@ -74,6 +74,8 @@ class Seen:
     times: list[float] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     """Empty where the side does not say."""
+    written: int = 0
+    """Tokens; more than there are times where a server sends none for a token that is no text yet."""
     evaluated: int = 0
     """Tokens of the prompt that were computed, not taken from elsewhere."""
     mark: int = 0
@@ -127,7 +129,7 @@ class Localagent:
             if isinstance(step, Token):
                 seen.arrived((step.id,))
         assert generation.finish is not None
-        seen.evaluated = generation.finish.prefilled
+        seen.written, seen.evaluated = generation.finish.generated, generation.finish.prefilled
 
     def close(self) -> None:
         """Free the weights."""
@@ -157,7 +159,7 @@ class LlamaServer:
         async with aclosing(_events(self._port, "/completion", body)) as events:
             async for event in events:
                 if event["stop"]:
-                    seen.evaluated = event["timings"]["prompt_n"]
+                    seen.written, seen.evaluated = event["tokens_predicted"], event["timings"]["prompt_n"]
                 else:
                     seen.arrived(event["tokens"])
 
@@ -172,7 +174,7 @@ class MlxServer:
         self._port = port
 
     async def complete(self, request: Request, seen: Seen) -> None:
-        """A chunk for each token; those that are no text, such as an end of turn, come without one."""
+        """A chunk for each token that completes a text, and a last one, in which the text may be empty."""
         body = {
             "messages": [
                 {"role": "system", "content": request.system},
@@ -191,9 +193,8 @@ class MlxServer:
                     set(choice["delta"]) - {"role"} or choice["finish_reason"] for choice in event["choices"]
                 ):
                     seen.arrived(None)
-        seen.evaluated = usage["prompt_tokens"] - usage.get("prompt_tokens_details", {}).get(
-            "cached_tokens", 0
-        )
+        cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
+        seen.written, seen.evaluated = usage["completion_tokens"], usage["prompt_tokens"] - cached
 
 
 SERVERS: dict[str, tuple[str, type[LlamaServer] | type[MlxServer]]] = {

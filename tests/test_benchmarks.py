@@ -56,7 +56,7 @@ def test_many_at_once_are_measured_on_every_side_that_is_here():
         assert list(by_side) == list(found["builds"])
         assert all(row["other tokens"] == 0 for row in by_side.values()), by_side
     shared = found["scenarios"]["shared"]["localagent"]
-    assert shared["evaluated"] < 0.6 * shared["of"]
+    assert shared["evaluated"] < 0.7 * shared["of"]
 
 
 @pytest.mark.engine
