@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from localagent.errors import ContextOverflow, UsageError
+from localagent.hosts.channel import Channel, EngineGeneration
 from localagent.hosts.counting import tokenize_within
 from localagent.hosts.engine import Engine
-from localagent.hosts.channel import Channel, EngineGeneration
 from localagent.hosts.generation import Generation
 from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots, Transcripts
@@ -181,7 +181,7 @@ class EngineHost:
             raise UsageError(f"the prompt holds an id outside the vocabulary of {engine.vocabulary.size:,}")
         channel = Channel(self._owner.wake)
         size = engine.context_size
-        generation = Generation(ids, sampling, engine.vocabulary, size, engine.chunk)
+        generation = Generation(ids, sampling, engine.vocabulary, size, engine.chunk, engine.spacing)
         scheduler, job = self._scheduler, Job(generation, channel, cancel)
         self._owner.post(lambda: scheduler.add(job))
         record = recorder(prompt, self._template, self._transcripts, engine.vocabulary.piece)

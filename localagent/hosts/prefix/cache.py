@@ -1,13 +1,15 @@
 """Finds the evaluated state that a prompt can continue from, in all lanes, in memory and on disk.
 
-`open(ids)` gives a lane that holds a strict prefix of `ids`, the longest available; the caller evaluates the rest,
-calls `mark` after every chunk, and `release` at the end. What a lane holds stays there until the lane is needed.
+`open(ids)` gives a lane that holds a strict prefix of `ids`, the longest available; the caller evaluates the
+rest, calls `mark` after every chunk, and `release` at the end. What a lane holds stays there until the lane
+is needed.
 
 Recurrent state cannot be cut, so a sequence is re-entered only at its end or at a checkpoint. Attention-only
 models follow the same rule, since floating-point sums, and so tokens, depend on where a prompt is cut into
-chunks. A prefix that is held by a lane in use, or by one whose rest is worth keeping, is forked: engines share what
-two lanes have in common, or copy it faster than they compute it. Before a lane is cut for another prompt, the part
-that would be lost is saved, within a limit of bytes; the least recently used state is dropped first.
+chunks. A prefix that is held by a lane in use, or by one whose rest is worth keeping, is forked: engines
+share what two lanes have in common, or copy it faster than they compute it. Before a lane is cut for another
+prompt, the part that would be lost is saved, within a limit of bytes; the least recently used state is
+dropped first.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from localagent.hosts.prefix.transcripts import Transcripts
 DEFAULT_BUDGET = 512 << 20
 """Bytes of saved states and checkpoints per loaded model."""
 _MOST_CHECKPOINTS = 64
+_IDLE = 1024  # tokens that free lanes may hold: in llama.cpp every lane's attention passes over all of them
 _WORTH_SAVING = 32  # tokens: fewer are evaluated again more cheaply than copied
 _WORTH_LOADING = 32  # tokens by which a file must be ahead of memory to be worth reading
 
@@ -44,7 +47,7 @@ class Checkpoint:
 
 @dataclass(eq=False, slots=True)
 class Seat:
-    """A lane and its checkpoints. `need`: the tokens that its generation may come to; None when it is free."""
+    """A lane and its checkpoints. `need`: tokens that its generation may come to; None when it is free."""
 
     lane: Lane
     checkpoints: list[Checkpoint] = field(default_factory=list)
@@ -88,8 +91,8 @@ class PrefixCache:
         capacity: int = sys.maxsize,
     ) -> None:
         """`budget`: bytes; 0 turns all reuse off. `snapshots`: where sequences survive the process, with what
-        `transcripts` say of them. `context`: the longest sequence that fits into a lane, in tokens; `capacity`:
-        how many tokens fit into all lanes together.
+        `transcripts` say of them. `context`: the longest sequence that fits into a lane, in tokens;
+        `capacity`: how many tokens fit into all lanes together.
         """
         self._seats = [Seat(lane) for lane in lanes]
         self._budget = budget
@@ -114,19 +117,30 @@ class PrefixCache:
         """
         need = max(need, len(ids))
         taken = sum(seat.need for seat in self._seats if seat.need is not None)
-        if not any(seat.need is None for seat in self._seats) or taken + need > self._capacity:
+        room = self._capacity - taken
+        if not any(seat.need is None for seat in self._seats) or need > room:
             return None
-        seat = self._lead(list(ids))
-        seat.need, seat.used = need, next(self._ticks)
-        self._make_room(self._capacity - taken - need)
-        if seat.lane.ids:
-            self.mark(seat)  # often the end of the model's last turn: to come back to
+        try:
+            seat = self._lead(list(ids), need, room)
+            seat.used = next(self._ticks)
+            self._make_room(max(_IDLE, taken + need), seat)
+            if seat.lane.ids:
+                self.mark(seat)  # often the end of the model's last turn: to come back to
+        except Exception:
+            # Which lane the engine failed in is not known, nor what that holds.
+            for free in self._seats:
+                if free.need is None:
+                    self.clear(free)
+            raise
+        seat.need = need
         self._shrink()
         return seat
 
     def release(self, seat: Seat) -> None:
-        """The generation is over; what the lane holds is kept for the next one."""
+        """The generation is over; what the lane holds is kept for the next one, if anything is."""
         seat.need = None
+        if not self._budget:
+            self.clear(seat)
 
     def mark(self, seat: Seat) -> None:
         """Take a checkpoint here."""
@@ -167,37 +181,41 @@ class PrefixCache:
 
     # -- choosing a lane --------------------------------------------------------------------------------
 
-    def _lead(self, wanted: list[int]) -> Seat:
-        """A free lane that leads into `wanted` as far as anything here does."""
+    def _lead(self, wanted: list[int], need: int, room: int) -> Seat:
+        """A free lane that leads into `wanted` as far as anything here does.
+
+        It may come to hold `need` tokens, and all free lanes together `room`.
+        """
         if not self._budget:
-            seat = self._spare()
-            self.clear(seat)
-            return seat
+            return self._spare()
         while True:
             # Of equals a free lane, and of those the one used last.
             nearest = max(self._seats, key=lambda seat: (seat.reach(wanted), seat.need is None, seat.used))
             length = nearest.reach(wanted)
-            saved = self._furthest(wanted, length)
+            saved = self._furthest(wanted, length, room)
             if saved is None:
-                return self._enter(nearest, length)
+                return self._enter(nearest, length, need, room)
             seat = self._spare()
-            if self._switch(seat, saved, wanted):
+            if self._switch(seat, saved, wanted, room - max(need, len(saved.ids))):
                 return seat
             # else the engine refused the saved state, and that is gone
 
-    def _enter(self, nearest: Seat, length: int) -> Seat:
+    def _enter(self, nearest: Seat, length: int, need: int, room: int) -> Seat:
         """A free lane with the first `length` tokens of `nearest`: that one, or a fork of it."""
-        if not length:
-            seat = self._spare()
-            self._cut(seat, 0)
-            return seat
         seat = self._spare()
         lost = len(nearest.lane.ids) - length
-        if nearest.need is None and (lost < _WORTH_SAVING or seat.lane.ids):
+        both = len(nearest.lane.ids) + need <= room
+        if length and nearest.need is None and (lost < _WORTH_SAVING or seat.lane.ids or not both):
             self._cut(nearest, length)
+            self._make_room(room - need, nearest)
             return nearest
+        if length:
+            nearest.used = next(self._ticks)  # so that it is the last one to be emptied
         self._retire(seat, common(seat.lane.ids, nearest.lane.ids[:length]))
         self.clear(seat)
+        self._make_room(room - need, seat)
+        if not length:
+            return seat
         points = [point for point in nearest.checkpoints if point.length <= length]
         if seat.lane.fork(nearest.lane, length, points[-1].state if lost else None):
             seat.checkpoints = points
@@ -212,9 +230,10 @@ class PrefixCache:
             key=lambda seat: (bool(seat.lane.ids), seat.used),
         )
 
-    def _make_room(self, room: int) -> None:
-        """Empty free lanes, the one used longest ago first, until all of them hold at most `room` tokens."""
-        free = sorted((seat for seat in self._seats if seat.need is None), key=lambda seat: seat.used)
+    def _make_room(self, room: int, taken: Seat) -> None:
+        """Empty free lanes, the one used longest ago first, until those but `taken` hold `room` tokens."""
+        free = [seat for seat in self._seats if seat.need is None and seat is not taken]
+        free.sort(key=lambda seat: seat.used)
         held = sum(len(seat.lane.ids) for seat in free)
         for seat in free:
             if held <= room:
@@ -224,12 +243,16 @@ class PrefixCache:
 
     # -- moving between sequences ---------------------------------------------------------------------
 
-    def _furthest(self, wanted: list[int], least: int) -> _Saved | None:
-        """What leads further into `wanted` than `least`, from memory or, if it is worth it, from disk."""
-        best = max(self._saved, key=lambda saved: saved.reach(wanted), default=None)
+    def _furthest(self, wanted: list[int], least: int, room: int) -> _Saved | None:
+        """What leads further into `wanted` than `least`, from memory or, if it is worth it, from disk.
+
+        A sequence is put back whole, so it must fit into `room`.
+        """
+        fitting = [saved for saved in self._saved if len(saved.ids) <= room]
+        best = max(fitting, key=lambda saved: saved.reach(wanted), default=None)
         longest = max(least, best.reach(wanted) if best else 0)
         if self._snapshots:
-            stored = self._snapshots.find(wanted, longest + _WORTH_LOADING, self._context)
+            stored = self._snapshots.find(wanted, longest + _WORTH_LOADING, min(self._context, room))
             if stored and (adopted := self._adopt(stored)):
                 return adopted
         return best if best and longest > least else None
@@ -247,8 +270,10 @@ class PrefixCache:
         if not length or not seat.lane.rewind(length, seat.checkpoints[-1].state):
             self.clear(seat)
 
-    def _switch(self, seat: Seat, saved: _Saved, wanted: list[int]) -> bool:
-        """Put a saved sequence into a lane. A whole one moves; of a part, the rest stays saved, too.
+    def _switch(self, seat: Seat, saved: _Saved, wanted: list[int], room: int) -> bool:
+        """Put a saved sequence into a lane, beside `room` tokens in other free ones.
+
+        A whole one moves; of a part, the rest stays saved, too.
 
         False when the engine refuses it: it is then forgotten, and the lane is empty.
         """
@@ -256,6 +281,8 @@ class PrefixCache:
         # Before anything is saved: that drops what the lane goes on from.
         self._saved.remove(saved)
         self._retire(seat, common(seat.lane.ids, saved.ids[:length]))
+        self.clear(seat)
+        self._make_room(room, seat)
         if not seat.lane.restore(saved.ids, saved.state):
             log.warning("the engine refused a saved state of %d tokens: dropped", len(saved.ids))
             if saved.source and self._snapshots:
