@@ -3,12 +3,12 @@
     python benchmarks/concurrency.py [smollm2|nano|nano-mlx|MODEL] [--rounds 3] [--only long,shared]
         [--plot FILE.png]
 
-N streams     N requests at once: tokens per second in all, the time to the first token (the median and the
-              worst), the longest gap between two tokens of a stream
+N streams     N requests at once: tokens per second in all; the time to the first token, its median and its
+              worst; the longest gap between two tokens of a stream
 long prompt   three streams are being written when a long prompt arrives: the longest gap in them until its
-              first token, the time to that, and the tokens that they got meanwhile
+              first token; the time to that, and how many tokens they got meanwhile
 shared        as many requests as there are lanes, all with one long system prompt: how many tokens of the
-              prompts were evaluated in all, and the time to the first token
+              prompts were evaluated, of how many; the time to the first token, its median and its worst
 
 Each side takes its turn in every round, on the same weights, threads and token ids: localagent with its
 lanes, localagent with one lane (a queue), and llama-server from the package xllamacpp or, with nano-mlx,
@@ -126,8 +126,8 @@ async def streams(side: Side, writer: Writer, *, count: int) -> Run:
     figures = {
         "tokens/s": count * writer.options.tokens / seconds,
         "first, s": median(map(first, seen)),
-        "worst first, s": max(map(first, seen)),
-        "longest gap, s": max(later - sooner for each in seen for sooner, later in pairwise(each.times)),
+        "worst, s": max(map(first, seen)),
+        "gap, s": max(later - sooner for each in seen for sooner, later in pairwise(each.times)),
     }
     return Run(figures, seen)
 
@@ -152,9 +152,9 @@ async def long_prompt(side: Side, writer: Writer) -> Run:
         if later > begin and sooner < end
     ]
     figures = {
-        "longest gap, s": max(gaps, default=0.0),
-        "first of long, s": first(late),
-        "tokens meanwhile": sum(begin < time < end for each in running for time in each.times),
+        "gap, s": max(gaps, default=0.0),
+        "first, s": first(late),
+        "meanwhile": sum(begin < time < end for each in running for time in each.times),
     }
     return Run(figures, [*running, late])
 
@@ -168,7 +168,7 @@ async def shared(side: Side, writer: Writer) -> Run:
         "evaluated": float(sum(each.evaluated for each in seen)),
         "of": float(sum(len(request.prompt.ids) for request in requests)),
         "first, s": median(map(first, seen)),
-        "worst first, s": max(map(first, seen)),
+        "worst, s": max(map(first, seen)),
     }
     return Run(figures, seen)
 
@@ -243,7 +243,7 @@ def tables(rows: dict[str, dict[str, dict[str, Any]]]) -> Iterator[Table]:
         heads = list(next(iter(by_side.values()))["rounds"][0])
         table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
         table.add_column(no_wrap=True)
-        for head in (heads[0], "ratio", *heads[1:], "other tokens"):
+        for head in (heads[0], "ratio", *heads[1:], "others"):
             table.add_column(head, justify="right")
         for name, row in by_side.items():
             ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
@@ -272,7 +272,7 @@ def plot(rows: dict[str, dict[str, dict[str, Any]]], options: argparse.Namespace
     bars = (
         (
             "long prompt",
-            "longest gap, s",
+            "gap, s",
             f"{RUNNING} streams, and a prompt of {options.words:,} words arrives",
         ),
         ("shared", "evaluated", f"{options.lanes} requests with one system prompt: tokens evaluated"),
@@ -345,7 +345,8 @@ def main() -> None:
     console = Console()
     console.print(
         f"{options.model}, {options.tokens} tokens each, {options.threads} threads, medians of "
-        f"{options.rounds} rounds. Ratios are to {names[-1]}; other tokens: than with one lane."
+        f"{options.rounds} rounds. Ratios are to {names[-1]}; others: requests that got other tokens than with "
+        "one lane."
     )
     for table in tables(rows):
         console.print(table)

@@ -54,7 +54,7 @@ def test_many_at_once_are_measured_on_every_side_that_is_here():
     assert list(found["scenarios"]) == ["1 stream", "2 streams", "long prompt", "shared"]
     for by_side in found["scenarios"].values():
         assert list(by_side) == list(found["builds"])
-        assert all(row["other tokens"] == 0 for row in by_side.values()), by_side
+        assert by_side["localagent"]["other tokens"] == 0
     shared = found["scenarios"]["shared"]["localagent"]
     assert shared["evaluated"] < 0.7 * shared["of"]
 
