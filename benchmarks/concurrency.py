@@ -208,10 +208,10 @@ def measure(
 
 
 def report(found: dict[str, dict[str, list[Run]]], names: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
-    """By scenario and side: medians, the ratio to the last side, and how many requests got other tokens than
-    one at a time, the second side.
+    """By scenario and side: medians, the ratio to the last side, and how many requests got other tokens than in
+    the second, which serves one at a time.
     """
-    *_, alone, reference = names
+    alone, reference = names[1], names[-1]
     rows: dict[str, dict[str, dict[str, Any]]] = {}
     for title, by_side in found.items():
         for name in names:
@@ -241,7 +241,7 @@ def tables(rows: dict[str, dict[str, dict[str, Any]]]) -> Iterator[Table]:
     """One for every scenario."""
     for title, by_side in rows.items():
         heads = list(next(iter(by_side.values()))["rounds"][0])
-        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
         table.add_column(no_wrap=True)
         for head in (heads[0], "ratio", *heads[1:], "others"):
             table.add_column(head, justify="right")
@@ -270,11 +270,7 @@ def plot(rows: dict[str, dict[str, dict[str, Any]]], options: argparse.Namespace
     axes[0][0].set_title(f"{options.model}, {options.threads} threads: all streams together")
     axes[0][1].set_title("first token, at the median")
     bars = (
-        (
-            "long prompt",
-            "gap, s",
-            f"{RUNNING} streams, and a prompt of {options.words:,} words arrives",
-        ),
+        ("long prompt", "gap, s", f"{RUNNING} streams, and a prompt of {options.words:,} words arrives"),
         ("shared", "evaluated", f"{options.lanes} requests with one system prompt: tokens evaluated"),
     )
     for panel, (scenario, head, title) in zip(axes[1], bars, strict=True):
@@ -301,7 +297,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--context", type=int, default=4096, help="tokens that a lane holds")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=physical_cores(), help="llama.cpp only")
-    parser.add_argument("--only", type=lambda text: text.split(","), default=[""], help="streams,long,shared")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[""], help="stream,long,shared")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -311,7 +307,7 @@ def read_options() -> argparse.Namespace:
     if min(sizes) < 1 or options.lanes <= RUNNING:
         parser.error(f"numbers must be 1 or more, --tokens 2 or more, --lanes more than {RUNNING}")
     if not scenarios(options):
-        parser.error("--only fits no scenario: streams, long, shared")
+        parser.error("--only fits no scenario: stream, long, shared")
     return options
 
 
@@ -345,8 +341,8 @@ def main() -> None:
     console = Console()
     console.print(
         f"{options.model}, {options.tokens} tokens each, {options.threads} threads, medians of "
-        f"{options.rounds} rounds. Ratios are to {names[-1]}; others: requests that got other tokens than with "
-        "one lane."
+        f"{options.rounds} rounds. Ratios are to {names[-1]}; others: requests that got other tokens than "
+        "with one lane."
     )
     for table in tables(rows):
         console.print(table)

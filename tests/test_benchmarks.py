@@ -60,6 +60,19 @@ def test_many_at_once_are_measured_on_every_side_that_is_here():
 
 
 @pytest.mark.engine
+def test_a_server_that_is_not_here_takes_no_part():
+    path = ROOT / "benchmarks" / "concurrency.py"
+    hidden = "import runpy, sys; sys.modules['xllamacpp'] = None; sys.path.insert(0, sys.argv[1]); "
+    hidden += "del sys.argv[:2]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    command = [sys.executable, "-c", hidden, path.parent, path, *SMALL, "--only", "2 stream", "--json"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["skipped"] == {"llama-server": "the package xllamacpp is not installed"}
+    assert list(found["scenarios"]["2 streams"]) == ["localagent", "localagent, one lane"]
+
+
+@pytest.mark.engine
 def test_a_prompt_that_does_not_fit_is_refused_in_a_line():
     done = run("concurrency.py", *SMALL, "--words", "900", "--only", "long")
     assert done.returncode == 1
@@ -70,7 +83,7 @@ def test_a_prompt_that_does_not_fit_is_refused_in_a_line():
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="the package xllamacpp is not installed")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_the_server_ends_however_the_benchmark_does(how):
-    options = [*SMALL, "--rounds", "1000", "--only", "streams"]
+    options = [*SMALL, "--rounds", "1000", "--only", "stream"]
     command = [sys.executable, ROOT / "benchmarks" / "concurrency.py", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as bench:
         assert bench.stderr is not None
