@@ -208,8 +208,8 @@ def measure(
 
 
 def report(found: dict[str, dict[str, list[Run]]], names: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
-    """By scenario and side: medians, the ratio to the last side, and how many requests got other tokens than in
-    the second, which serves one at a time.
+    """By scenario and side: medians, the ratio to the last side, and how many requests got other tokens than
+    in the second, which serves one at a time.
     """
     alone, reference = names[1], names[-1]
     rows: dict[str, dict[str, dict[str, Any]]] = {}
