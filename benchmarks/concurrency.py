@@ -27,7 +27,7 @@ import random
 import signal
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -98,7 +98,7 @@ class Run:
     seen: list[Seen]
 
 
-Scenario = Callable[[Side, Writer], Awaitable[Run]]
+Scenario = Callable[[Side, Writer], Coroutine[Any, Any, Run]]
 
 
 async def ask(side: Side, request: Request, seen: Seen) -> None:

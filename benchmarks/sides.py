@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import asdict, dataclass, field
 from http.client import HTTPConnection, HTTPException
@@ -204,7 +204,7 @@ SERVERS: dict[str, tuple[str, type[LlamaServer] | type[MlxServer]]] = {
 """By name, the package that it comes with and the side."""
 
 
-async def _events(port: int, path: str, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+async def _events(port: int, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
     """POST `body`, and the server-sent events of the answer.
 
     Read by hand, which costs a third of the 100 us that an HTTP library takes for every token: the server
