@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -78,6 +79,39 @@ class _Saved:
         return self.state.nbytes + _nbytes(self.checkpoints)
 
 
+class Loading:
+    """A snapshot that is read in a thread of its own: that takes longer than a step may."""
+
+    def __init__(self, path: Path, read: Callable[[], Snapshot]) -> None:
+        self.path = path
+        self._read = read
+        self._outcome: Snapshot | Exception | None = None
+
+    def start(self, then: Callable[[], None]) -> None:
+        """Begin; `then` is called in that thread at the end."""
+
+        def run() -> None:
+            try:
+                self._outcome = self._read()
+            except Exception as error:
+                self._outcome = error
+            then()
+
+        threading.Thread(target=run, name="localagent-snapshot", daemon=True).start()
+
+    @property
+    def done(self) -> bool:
+        """Whether it has been read, or could not be."""
+        return self._outcome is not None
+
+    def result(self) -> Snapshot:
+        """What was read. Raises OSError and ValueError."""
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        assert self._outcome is not None
+        return self._outcome
+
+
 class PrefixCache:
     """The lanes, their checkpoints, and the sequences saved beside them."""
 
@@ -135,6 +169,20 @@ class PrefixCache:
         seat.need = need
         self._shrink()
         return seat
+
+    def stored(self, ids: Sequence[int]) -> Loading | None:
+        """What has to be read from disk for `open` to lead as far into `ids` as it can, if anything."""
+        if not self._snapshots:
+            return None
+        wanted = list(ids)
+        known = [*self._seats, *self._saved]
+        least = max(each.reach(wanted) for each in known) + _WORTH_LOADING
+        path = self._snapshots.find(wanted, least, self._context)
+        return Loading(path, self._snapshots.reader(path)) if path else None
+
+    def loaded(self, loading: Loading) -> None:
+        """It has been read: `open` will find it in memory."""
+        self._adopt(loading.path, loading.result)
 
     def release(self, seat: Seat) -> None:
         """The generation is over; what the lane holds is kept for the next one, if anything is."""
@@ -252,8 +300,8 @@ class PrefixCache:
         best = max(fitting, key=lambda saved: saved.reach(wanted), default=None)
         longest = max(least, best.reach(wanted) if best else 0)
         if self._snapshots:
-            stored = self._snapshots.find(wanted, longest + _WORTH_LOADING, min(self._context, room))
-            if stored and (adopted := self._adopt(stored)):
+            path = self._snapshots.find(wanted, longest + _WORTH_LOADING, min(self._context, room))
+            if path and (adopted := self._adopt(path, self._snapshots.reader(path))):
                 return adopted
         return best if best and longest > least else None
 
@@ -325,19 +373,16 @@ class PrefixCache:
 
     # -- disk -----------------------------------------------------------------------------------------
 
-    def _adopt(self, snapshot: Snapshot) -> _Saved | None:
-        """A snapshot as a saved sequence. None for one that the adapter does not understand."""
+    def _adopt(self, path: Path, read: Callable[[], Snapshot]) -> _Saved | None:
+        """A snapshot as a saved sequence; None for one that is damaged or not understood by the adapter."""
         unpack = self._seats[0].lane.unpack
         try:
-            saved = _Saved(
-                list(snapshot.ids),
-                unpack(snapshot.full),
-                [Checkpoint(length, unpack(packed)) for length, packed in snapshot.checkpoints],
-                snapshot.path,
-            )
-        except ValueError as error:
+            snapshot = read()
+            points = [Checkpoint(length, unpack(packed)) for length, packed in snapshot.checkpoints]
+            saved = _Saved(list(snapshot.ids), unpack(snapshot.full), points, path)
+        except (OSError, ValueError) as error:
             assert self._snapshots is not None
-            self._snapshots.reject(snapshot.path, str(error))
+            self._snapshots.reject(path, getattr(error, "strerror", None) or str(error))
             return None
         self._saved.append(saved)
         return saved
