@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -82,10 +83,13 @@ def test_a_prompt_that_does_not_fit_is_refused_in_a_line():
 @pytest.mark.engine
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="the package xllamacpp is not installed")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_the_server_ends_however_the_benchmark_does(how):
+def test_the_server_ends_however_the_benchmark_does(how, tmp_path):
     options = [*SMALL, "--rounds", "1000", "--only", "stream"]
     command = [sys.executable, ROOT / "benchmarks" / "concurrency.py", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as bench:
+    place = os.environ | {"TMPDIR": str(tmp_path)}  # a killed process leaves its copy of the weights there
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=place
+    ) as bench:
         assert bench.stderr is not None
         next(line for line in bench.stderr if "llama-server" in line)
         [server] = [
@@ -95,3 +99,4 @@ def test_the_server_ends_however_the_benchmark_does(how):
         bench.wait(60)
         psutil.wait_procs([server], 60)
         assert not server.is_running()
+    assert how == signal.SIGKILL or not any(tmp_path.iterdir())
