@@ -110,6 +110,11 @@ class EngineHost:
         return self._engine.context_size
 
     @property
+    def lanes(self) -> int:
+        """How many generations run at once; the others wait."""
+        return len(self._engine.lanes)
+
+    @property
     def architecture(self) -> str:
         """The engine's name of the architecture."""
         return self._identity.architecture
