@@ -29,13 +29,14 @@ class MlxHost(EngineHost):
         *,
         context: int | None = None,
         chunk: int = 256,
+        lanes: int | None = None,
         reuse: Reuse | None = None,
     ) -> Self:
         """Load the folder at `path`: config.json, model*.safetensors and tokenizer.json.
 
         `context` in tokens, by default what the model was trained with, at most 32,768. `chunk`: tokens of
-        the prompt computed at once. Raises InvalidWeights, EngineMissing, NotEnoughMemory, UsageError,
-        EngineFailed.
+        the prompt computed at once. `lanes`: generations that run at once, by default 1. Raises
+        InvalidWeights, EngineMissing, NotEnoughMemory, UsageError, EngineFailed.
         """
         engine = library()  # imports in the caller's thread, as MLX wants it
         if chunk < 1:
@@ -54,4 +55,4 @@ class MlxHost(EngineHost):
         )
         owner = OwnerThread(f"mlx-{name}")
         owner.at_end(end_thread)
-        return cls(owner, lambda: MlxEngine(folder, context, chunk), identity, reuse)
+        return cls(owner, lambda: MlxEngine(folder, context, chunk, lanes or 1), identity, reuse)
