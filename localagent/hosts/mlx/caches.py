@@ -52,8 +52,8 @@ class _Form(NamedTuple):
 class Caches:
     """What is known of the caches of one model. A sequence has a list of them, as `make` returns it.
 
-    `known`: whether they can be copied and cut. `obstacle`: why those of several sequences cannot be joined in a
-    batch; None if they can.
+    `known`: whether they can be copied and cut. `obstacle`: why those of several sequences cannot be joined;
+    None if they can.
     """
 
     def __init__(self, lib: Library, model: Any) -> None:

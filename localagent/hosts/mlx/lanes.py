@@ -4,7 +4,7 @@ They are `engine.Lane`s. A lane that draws alone has its own caches. Lanes that 
 batch, and stay joined as long as they are the same: one forward pass and one wait for all. A lane that goes
 elsewhere copies its row out of the batch, which closes up in the next step.
 
-A step is one ahead: before a token is handed out, the forward pass for it is queued, and in that the next token
+A step is one ahead: before a token is handed out, the forward pass for it is queued, and in that the next one
 is drawn. So the caches hold exactly `ids`, the last token drawn included, and the one drawn ahead may be
 dropped at any time. A chunk of the prompt is computed in one piece: cancelled before it, and not within.
 """
@@ -49,7 +49,7 @@ class Context:
             raise EngineFailed(f"MLX cannot read the weights: {first_line(error)}") from error
 
     def forward(self, tokens: Any, caches: list[Any]) -> Any:
-        """[rows, size], not computed: those that follow `tokens` [rows, count], which the caches then hold."""
+        """[rows, size], not computed: the logits after `tokens` [rows, count], which the caches then hold."""
         return self.model(tokens, cache=caches)[:, -1, :]
 
     def state(self, snapshot: Snapshot) -> State:
@@ -72,7 +72,7 @@ class Context:
 
 
 class Rows:
-    """Lanes that are computed together, their caches, and the tokens drawn for them but not yet in the caches.
+    """Lanes that are computed together, their caches, and what was drawn for them that those do not hold yet.
 
     One lane alone has caches of its own; in a batch they are `joined`. None stands for a lane that has left.
     """
