@@ -242,6 +242,8 @@ def test_forked_saved_and_rewound_while_others_draw(each):
     go_on(5)
     assert third.fork(first, 20, point)
     assert third.ids == PROMPT[:20]
+    copied = [cache.keys for cache in third.rows.caches if type(cache) is each._lib.KVCache]
+    assert {keys.shape[2] for keys in copied} == {20}, "no more of the other lane than is used"
     ids, saved = list(second.ids), second.save()
     assert fourth.fork(second, len(ids), None)
     assert fourth.ids == ids
@@ -413,7 +415,6 @@ def test_a_hundred_requests_leave_no_memory_behind(served):
 
 
 def test_what_leaves_a_batch_does_not_keep_it(served):
-    """A row of a convolution is a view of all rows, if it is not copied."""
     engine = served("lfm2")
     mx.clear_cache()
     empty = mx.get_active_memory()
@@ -430,6 +431,19 @@ def test_what_leaves_a_batch_does_not_keep_it(served):
         lane.clear()
     mx.synchronize(engine._lib.generation_stream)
     assert rows < mx.get_active_memory() - empty < 1.5 * rows
+
+
+def test_a_row_of_recurrent_state_is_copied(served):
+    """mlx-lm gives a view of it, which would keep all rows in memory."""
+    engine = served("lfm2")
+    before = mx.get_active_memory()
+    batch = [engine._lib.ArraysCache(1)]
+    batch[0].cache = [mx.ones((4, 100, 256))]
+    row = engine._context.caches.extract(batch, 2)
+    del batch
+    mx.eval(row[0].cache)
+    mx.synchronize()
+    assert 100 * 256 * 4 <= mx.get_active_memory() - before < 2 * 100 * 256 * 4
 
 
 # -- models that cannot -------------------------------------------------------------------------------
