@@ -1,8 +1,8 @@
 """What a running generation and its reader share, and the reader's side of it.
 
-The owner thread puts steps into a `Channel`; `EngineGeneration` takes them out, in any thread or on an event loop.
-A lane may be a few tokens ahead of its reader, so that the next one is computed while the reader works on this one;
-if it is further ahead it rests, unless somebody waits for a lane (see `scheduler`).
+The owner thread puts steps into a `Channel`; `EngineGeneration` takes them out, in any thread or on an event
+loop. A lane may be a few tokens ahead of its reader, so that the next one is computed while the reader works
+on this one; if it is further ahead it rests, unless somebody waits for a lane (see `scheduler`).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Channel:
 
 
 class EngineGeneration:
-    """A running generation: an iterator of tokens. Dropping it cancels it. Read it in one thread at a time."""
+    """A running generation: an iterator of tokens, for one thread at a time. Dropping it cancels it."""
 
     def __init__(self, owner: OwnerThread, channel: Channel, record: Record) -> None:
         self._owner = owner  # keeps its host alive
@@ -122,7 +122,9 @@ class EngineGeneration:
         raise StopIteration
 
     def steps(self) -> Iterator[Step]:
-        """The progress of the prefill, then the tokens. Raises OwnerClosed in a fork, and what the engine raised."""
+        """The progress of the prefill, then the tokens. Raises OwnerClosed in a fork, and what the engine
+        raised.
+        """
         take = self._channel.take
         while self._end is None:
             self._owner.check_process()

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from localagent.errors import ContextOverflow, UsageError
+from localagent.hosts.channel import Channel, EngineGeneration
 from localagent.hosts.counting import tokenize_within
 from localagent.hosts.engine import Engine
-from localagent.hosts.channel import Channel, EngineGeneration
 from localagent.hosts.generation import Generation
 from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots, Transcripts

@@ -1,14 +1,15 @@
 """Shares the lanes of one engine among generations. It is the owner thread's work, and runs on it alone.
 
-A step is one token for every lane that is generating, all in one call of the engine, and then one chunk of the oldest
-prompt. So no reader waits longer for somebody else's prompt than one chunk takes. The rules:
+A step is one token for every lane that is generating, all in one call of the engine, and then one chunk of
+the oldest prompt. So no reader waits longer for somebody else's prompt than one chunk takes. The rules:
 
-- First come, first served: prompts are read one at a time, in the order in which they came. So each finds what those
-  before it have evaluated, and a prefix that many share is evaluated once.
+- First come, first served: prompts are read one at a time, in the order in which they came. So each finds
+  what those before it have evaluated, and a prefix that many share is evaluated once.
 - A generation begins when a lane is free and the tokens that it may come to fit beside those of the others.
-- A lane that is too far ahead of its reader rests, unless somebody waits for a lane: then it goes on to its end, so
-  that a thread which reads two generations in any order cannot wait for ever.
-- What fails, fails alone: an error that an engine reports for one lane ends that generation and empties that lane.
+- A lane that is too far ahead of its reader rests, unless somebody waits for a lane: then it goes on to its
+  end, so that a thread which reads two generations in any order cannot wait for ever.
+- What fails, fails alone: an error that an engine reports for one lane ends that generation and empties that
+  lane.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from localagent.errors import EngineFailed
 from localagent.hosts.channel import Channel, End
 from localagent.hosts.engine import Engine
 from localagent.hosts.generation import Generation
+from localagent.hosts.lookup import PromptLookup
 from localagent.hosts.prefix.cache import PrefixCache, Seat
 
 
 class Job:
     """A generation, its reader's channel, and its seat once it has begun."""
 
-    __slots__ = ("_cancel", "channel", "generation", "need", "seat")
+    __slots__ = ("_cancel", "channel", "generation", "lookup", "need", "seat")
 
     def __init__(
         self, generation: Generation, channel: Channel, cancel: threading.Event | None = None
@@ -39,6 +41,8 @@ class Job:
         self.seat: Seat | None = None
         self.need = len(generation.ids) + generation.most - 1
         """The most tokens that it may come to hold."""
+        # Log-probabilities of a token are those of the engine's last call for it alone.
+        self.lookup = PromptLookup(generation.ids) if generation.sampling.logprobs is None else None
         self._cancel = cancel
 
     @property
@@ -68,10 +72,12 @@ class Scheduler:
         self._number()
 
     def step(self) -> bool:
-        """One token for each that generates, and one chunk of the oldest prompt. False when all rest or wait."""
+        """A token for each that generates, and a chunk of the oldest prompt. False when all rest or wait."""
         self._drop_cancelled()
         running = self._running if self._waiting else [job for job in self._running if not job.channel.ahead]
-        if running:
+        if len(self._running) == 1 and running and self._reading is None:
+            self._advance_alone(running[0])
+        elif running:
             self._advance(running)
         if self._reading is None and self._waiting:
             self._begin()
@@ -123,7 +129,7 @@ class Scheduler:
         job.generation.prefill += perf_counter() - started
 
     def _read(self, job: Job) -> None:
-        """Evaluate one chunk; after the last one draw the first token, while the engine still has its logits."""
+        """Evaluate a chunk; after the last one draw the first token, while the engine has its logits."""
         generation, seat = job.generation, job.seat
         assert seat is not None
         job.channel.put(generation.progress())
@@ -137,9 +143,10 @@ class Scheduler:
                 self._prefix.recover(seat)
                 self._end(job)
                 return
-            generation.evaluated()
+            worth_a_checkpoint = generation.evaluated()
             if generation.chunk is not None:
-                self._prefix.mark(seat)
+                if worth_a_checkpoint:
+                    self._prefix.mark(seat)
                 return
             seat.lane.begin(generation.sampling, generation.ids)
         except Exception as error:
@@ -168,6 +175,33 @@ class Scheduler:
             else:
                 self._give(job, token, seconds)
 
+    def _advance_alone(self, job: Job) -> None:
+        """The same for one that has the engine to itself, which may go faster by drafts: see `lookup`."""
+        generation, seat, lookup = job.generation, job.seat, job.lookup
+        assert seat is not None
+        if lookup is None or not seat.lane.can_verify:
+            self._advance([job])
+            return
+        draft = lookup.draft(min(generation.most - generation.generated - 1, self._engine.chunk - 1))
+        started = perf_counter()
+        if not draft:
+            self._advance([job])
+            lookup.took(perf_counter() - started)
+            return
+        try:
+            drawn = seat.lane.verify(draft, self._ends)
+        except Exception as error:
+            self._broke(job, error)
+            return
+        seconds = perf_counter() - started
+        lookup.took(seconds, len(draft), len(drawn))
+        for token in drawn:
+            if generation.ended is None:
+                self._give(job, token, seconds / len(drawn))
+
+    def _ends(self, token: int) -> bool:
+        return self._engine.vocabulary.piece(token).end
+
     def _give(self, job: Job, token: int, seconds: float) -> None:
         """Hand a token to the reader, unless he has left meanwhile."""
         generation, seat = job.generation, job.seat
@@ -176,6 +210,8 @@ class Scheduler:
             generation.decode += seconds
         else:
             generation.prefill += seconds
+        if job.lookup is not None:
+            job.lookup.drawn((token,))
         try:
             for each in generation.drawn(token, seat.lane.logprobs):
                 job.channel.put(each)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from localagent.errors import EngineFailed, InvalidWeights, UsageError
-from localagent.hosts.llamacpp.library import forget, library, reason
 from localagent.hosts.llamacpp.lanes import Context, LlamaCppLane, advance
+from localagent.hosts.llamacpp.library import forget, library, reason
 from localagent.hosts.llamacpp.vocabulary import LlamaCppVocabulary
 
 
@@ -21,8 +21,8 @@ from localagent.hosts.llamacpp.vocabulary import LlamaCppVocabulary
 class Options:
     """How to load. `gpu_layers` -1 is all of them; `chunk` is the longest prefill chunk, in tokens.
 
-    `flash_attention` False turns it off; otherwise llama.cpp uses it where it can. `capacity`: the tokens that
-    all lanes hold together, by default those of one context.
+    `flash_attention` False turns it off; otherwise llama.cpp uses it where it can. `capacity`: the tokens
+    that all lanes hold together, by default those of one context.
     """
 
     context: int

@@ -1,13 +1,15 @@
 """Finds the evaluated state that a prompt can continue from, in all lanes, in memory and on disk.
 
-`open(ids)` gives a lane that holds a strict prefix of `ids`, the longest available; the caller evaluates the rest,
-calls `mark` after every chunk, and `release` at the end. What a lane holds stays there until the lane is needed.
+`open(ids)` gives a lane that holds a strict prefix of `ids`, the longest available; the caller evaluates the
+rest, calls `mark` after every chunk, and `release` at the end. What a lane holds stays there until the lane
+is needed.
 
 Recurrent state cannot be cut, so a sequence is re-entered only at its end or at a checkpoint. Attention-only
 models follow the same rule, since floating-point sums, and so tokens, depend on where a prompt is cut into
-chunks. A prefix that is held by a lane in use, or by one whose rest is worth keeping, is forked: engines share what
-two lanes have in common, or copy it faster than they compute it. Before a lane is cut for another prompt, the part
-that would be lost is saved, within a limit of bytes; the least recently used state is dropped first.
+chunks. A prefix that is held by a lane in use, or by one whose rest is worth keeping, is forked: engines
+share what two lanes have in common, or copy it faster than they compute it. Before a lane is cut for another
+prompt, the part that would be lost is saved, within a limit of bytes; the least recently used state is
+dropped first.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from localagent.hosts.prefix.transcripts import Transcripts
 DEFAULT_BUDGET = 512 << 20
 """Bytes of saved states and checkpoints per loaded model."""
 _MOST_CHECKPOINTS = 64
+_IDLE = 1024  # tokens that free lanes may hold: in llama.cpp every lane's attention passes over all of them
 _WORTH_SAVING = 32  # tokens: fewer are evaluated again more cheaply than copied
 _WORTH_LOADING = 32  # tokens by which a file must be ahead of memory to be worth reading
 
@@ -44,7 +47,7 @@ class Checkpoint:
 
 @dataclass(eq=False, slots=True)
 class Seat:
-    """A lane and its checkpoints. `need`: the tokens that its generation may come to; None when it is free."""
+    """A lane and its checkpoints. `need`: tokens that its generation may come to; None when it is free."""
 
     lane: Lane
     checkpoints: list[Checkpoint] = field(default_factory=list)
@@ -88,8 +91,8 @@ class PrefixCache:
         capacity: int = sys.maxsize,
     ) -> None:
         """`budget`: bytes; 0 turns all reuse off. `snapshots`: where sequences survive the process, with what
-        `transcripts` say of them. `context`: the longest sequence that fits into a lane, in tokens; `capacity`:
-        how many tokens fit into all lanes together.
+        `transcripts` say of them. `context`: the longest sequence that fits into a lane, in tokens;
+        `capacity`: how many tokens fit into all lanes together.
         """
         self._seats = [Seat(lane) for lane in lanes]
         self._budget = budget
@@ -118,7 +121,7 @@ class PrefixCache:
             return None
         seat = self._lead(list(ids))
         seat.need, seat.used = need, next(self._ticks)
-        self._make_room(self._capacity - taken - need)
+        self._make_room(min(self._capacity - taken - need, max(_IDLE, taken + need)))
         if seat.lane.ids:
             self.mark(seat)  # often the end of the model's last turn: to come back to
         self._shrink()
