@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import traceback
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from localagent.errors import EngineFailed
@@ -138,6 +138,15 @@ class MlxLane:
         self.sampler = self.source = self._logits = None
         if not self.rows.joined:
             self.rows.drawn = None
+
+    @property
+    def can_verify(self) -> bool:
+        """Never: the token drawn last has been evaluated already."""
+        return False
+
+    def verify(self, draft: Sequence[int], last: Callable[[int], bool]) -> Sequence[int]:
+        """Not to be called: see `can_verify`."""
+        raise NotImplementedError
 
     def logprobs(self) -> Any:
         """The log-softmax of the logits from which the last token was drawn."""
