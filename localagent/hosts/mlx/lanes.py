@@ -6,7 +6,7 @@ elsewhere copies its row out of the batch, which closes up in the next step.
 
 A step is one ahead: before a token is handed out, the forward pass for it is queued, and in that the next one
 is drawn. So the caches hold exactly `ids`, the last token drawn included, and the one drawn ahead may be
-dropped at any time. A chunk of the prompt is computed in one piece: cancelled before it, and not within.
+dropped at any time. A chunk of the prompt is computed in one piece; it can be cancelled only before that.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from localagent.errors import EngineFailed
@@ -71,21 +72,17 @@ class Context:
         self.caches.close()
 
 
+@dataclass(eq=False, slots=True)
 class Rows:
     """Lanes that are computed together, their caches, and what was drawn for them that those do not hold yet.
 
     One lane alone has caches of its own; in a batch they are `joined`. None stands for a lane that has left.
     """
 
-    __slots__ = ("caches", "drawn", "joined", "lanes")
-
-    def __init__(
-        self, lanes: list[MlxLane | None], caches: list[Any], drawn: Drawn | None = None, joined: bool = False
-    ) -> None:
-        self.lanes = lanes
-        self.caches = caches
-        self.drawn = drawn
-        self.joined = joined
+    lanes: list[MlxLane | None]
+    caches: list[Any]
+    drawn: Drawn | None = None
+    joined: bool = False
 
 
 class MlxLane:
@@ -221,31 +218,36 @@ class MlxLane:
         return self._context.state(snapshot)
 
     def close(self) -> None:
-        """Let go of the caches."""
-        self._vacate()
+        """Let go of the caches, as all other lanes do now."""
         self.rows = Rows([self], [])
         self.end()
         self.ids.clear()
 
     def leave(self) -> list[Any]:
-        """Have caches of its own, if they are a row of a batch: that row, copied."""
+        """Have caches of its own: if it has a row of a batch, a copy of that."""
         rows = self.rows
         if rows.joined:
             row = rows.lanes.index(self)
-            caches = self._context.caches.extract(rows.caches, row)
-            drawn = (
-                None
-                if self.sampler is None or rows.drawn is None
-                else _select(rows.drawn, slice(row, row + 1))
-            )
+            with self._context.lib.mx.stream(self._context.lib.generation_stream):
+                caches = self._context.caches.extract(rows.caches, row)
+                drawn = rows.drawn and _select(rows.drawn, slice(row, row + 1))
             self._vacate()
-            self.rows = Rows([self], caches, drawn)
+            self.rows = Rows([self], caches, drawn if self.sampler else None)
         return self.rows.caches
 
     def _vacate(self) -> None:
+        """Give up its row. A batch in which no lane draws is taken apart: nothing else would ever free it."""
         rows = self.rows
-        if rows.joined:
-            rows.lanes[rows.lanes.index(self)] = None
+        if not rows.joined:
+            return
+        rows.lanes[rows.lanes.index(self)] = None
+        left = [lane for lane in rows.lanes if lane is not None]
+        if all(lane.sampler is None for lane in left):
+            for lane in left:
+                try:
+                    lane.leave()
+                except Exception:  # what it holds is worth less than the call that this is part of
+                    lane.clear()
 
     def _take(self, length: int, whole: bool, rest: Snapshot | None = None) -> State:
         """A state of the first `length` tokens; see `Caches.copy`. A lane that draws goes on drawing."""

@@ -1,8 +1,8 @@
 """The one place that imports mlx, mlx_lm, tokenizers and numpy.
 
 `library()` returns the parts that the adapter uses, or raises EngineMissing. Call it first on the main
-thread: if another thread imports MLX first, the main thread has no streams. Arrays and generators belong to
-the thread that made them.
+thread: if another thread imports MLX first, the main thread has no streams. Arrays belong to the thread that
+made them.
 """
 
 from __future__ import annotations

@@ -433,6 +433,24 @@ def test_what_leaves_a_batch_does_not_keep_it(served):
     assert rows < mx.get_active_memory() - empty < 1.5 * rows
 
 
+@pytest.mark.parametrize("clear", [True, False])
+def test_a_batch_in_which_no_lane_draws_is_taken_apart(each, clear):
+    """Its rows are as long as the longest, and nothing else would make it smaller."""
+    lanes, expected = running(each)
+    step(*lanes)
+    for lane in lanes:
+        lane.end()
+    assert all(lane.rows.joined for lane in lanes), "the next step may be with the same lanes"
+    if clear:
+        lanes[0].clear()
+    else:
+        lanes[0].leave()
+    assert not any(lane.rows.joined for lane in lanes)
+    assert [lane.ids for lane in lanes[1:]] == [
+        PROMPT[:length] + tokens[:1] for length, tokens in zip((40, 11), expected[1:], strict=True)
+    ]
+
+
 def test_a_row_of_recurrent_state_is_copied(served):
     """mlx-lm gives a view of it, which would keep all rows in memory."""
     engine = served("lfm2")

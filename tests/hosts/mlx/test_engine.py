@@ -82,9 +82,9 @@ def rewrite_header(file: Path, header: bytes) -> None:
 
 BREAKAGES = {
     "no config": (lambda f: (f / "config.json").unlink(), "config.json: missing"),
-    "config no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json: no JSON"),
-    "config a list": (lambda f: (f / "config.json").write_text("[]"), "config.json: no JSON object"),
-    "config deep": (lambda f: (f / "config.json").write_text("[" * 100_000), "config.json: no JSON"),
+    "config no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json: not JSON"),
+    "config a list": (lambda f: (f / "config.json").write_text("[]"), "config.json: not a JSON object"),
+    "config deep": (lambda f: (f / "config.json").write_text("[" * 100_000), "config.json: not JSON"),
     "config binary": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe"), "config.json: not UTF-8"),
     "no model_type": (lambda f: change_config(f, model_type=None), "config.json: no model_type"),
     "unknown": (
@@ -121,11 +121,11 @@ BREAKAGES = {
         "index.json: no weight_map",
     ),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json: missing"),
-    "tokenizer no JSON": (lambda f: (f / "tokenizer.json").write_text("x"), "tokenizer.json: no JSON"),
+    "tokenizer no JSON": (lambda f: (f / "tokenizer.json").write_text("x"), "tokenizer.json: not JSON"),
     "tokenizer empty": (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json: unsupported"),
     "config of it no JSON": (
         lambda f: (f / "tokenizer_config.json").write_text("x"),
-        "tokenizer_config.json: no JSON",
+        "tokenizer_config.json: not JSON",
     ),
     "a name to glob": (lambda f: f.rename(f.parent / "[a]"), "rename it"),
     "no folder": (lambda f: f.rename(f.parent / "gone"), "tiny: not a folder"),
