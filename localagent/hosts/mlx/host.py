@@ -41,6 +41,7 @@ class MlxHost(EngineHost):
         engine = library()  # imports in the caller's thread, as MLX wants it
         if chunk < 1:
             raise UsageError("chunk must be 1 or more")
+        lanes = 1 if lanes is None else lanes
         folder = read_folder(Path(path))
         context = choose_context(context, folder.context_length)
         name = folder.path.resolve().name
@@ -55,4 +56,4 @@ class MlxHost(EngineHost):
         )
         owner = OwnerThread(f"mlx-{name}")
         owner.at_end(end_thread)
-        return cls(owner, lambda: MlxEngine(folder, context, chunk, lanes or 1), identity, reuse)
+        return cls(owner, lambda: MlxEngine(folder, context, chunk, lanes), identity, reuse)
