@@ -63,6 +63,11 @@ class Model:
         self.name = name or host.name
         self.prices = prices
 
+    @property
+    def lanes(self) -> int:
+        """How many generations run at once; the others wait for their turn."""
+        return self.host.lanes
+
     def stream(
         self,
         messages: Conversation,
@@ -208,18 +213,25 @@ def load(
     "auto", or without an entry in the catalogue, the weights decide (`detection.detect_dialect`).
     `context`: tokens. `threads`: CPU threads, for llama.cpp only.
 
+    `lanes`: how many generations run at once, each with room for a whole context. By default up to 8, as
+    memory allows, or 1 where the model cannot be batched. By default they also share less room than that (see
+    `hosts.memory.default_lanes`): a generation that may come to need more than is left waits, and with
+    `max_tokens` it needs less.
+
     The evaluated prompt is kept for the next turn. `prefix_cache` limits the bytes of memory for
     conversations other than the current one (None: 512 MB; 0 keeps nothing at all). `snapshots` also keeps
     evaluated prompts on disk for later processes, in the user's cache folder or in a folder of your own;
     anyone who can read those files can read the conversations.
 
     Raises UnknownModel, UnknownDialect, DialectMismatch, ModelMissing, DownloadFailed, InvalidWeights,
-    NotEnoughMemory, EngineMissing, EngineBroken, UsageError.
+    NotEnoughMemory, CannotBatch, EngineMissing, EngineBroken, UsageError.
     """
     from localagent.engines.check import require_engine
     from localagent.hosts.host import Reuse
+    from localagent.hosts.memory import check_lanes
     from localagent.store import WeightStore
 
+    check_lanes(lanes)
     named = None if dialect is None or dialect == AUTO else find_dialect(dialect)
     found, engine = _locate(model, backend)
     spec = None if isinstance(found, Path) else found
@@ -253,7 +265,7 @@ def _open(
 
         if threads is not None:
             raise UsageError("threads is an option of llama.cpp: MLX chooses its own")
-        return MlxHost.load(path, context=context, reuse=reuse)
+        return MlxHost.load(path, context=context, lanes=lanes, reuse=reuse)
     from localagent.hosts.llamacpp import LlamaCppHost
 
     return LlamaCppHost.load(path, context=context, threads=threads, lanes=lanes, reuse=reuse)

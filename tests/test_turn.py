@@ -447,13 +447,13 @@ def test_the_deepest_call_that_the_parser_takes_becomes_a_message():
 
 
 def test_closing_a_stream_stops_the_generation():
-    sequence = Speaking(b"abcdef" * 1000)
-    with speaking_host(sequence, context_size=10_000) as host:
+    engine = Speaking(b"abcdef" * 1000, context_size=10_000)
+    with speaking_host(engine) as host:
         events = run_turn(host, DIALECTS["plain"], [UserMessage(content="go")])
         next(events)
         events.close()
-        assert sequence.closed == 1
-        assert len(sequence.ids) < 100
+        assert engine.ended == 1
+        assert len(engine.lanes[0].ids) < 100
         assert list(events) == []
 
 

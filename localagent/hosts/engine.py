@@ -159,7 +159,13 @@ class Engine(Protocol):
 
     @property
     def chunk(self) -> int:
-        """The most tokens that `Lane.evaluate` is given at once."""
+        """The most tokens that `Lane.evaluate` is given at once: what all other lanes wait for."""
+
+    @property
+    def spacing(self) -> int:
+        """Tokens between two checkpoints within a message: a multiple of `chunk`, so that the cuts after a
+        checkpoint are those of the whole prompt.
+        """
 
     def advance(self, lanes: Sequence[Lane]) -> Sequence[int | EngineFailed]:
         """Draw a token for each of `lanes`, all of which have begun, computing them together.

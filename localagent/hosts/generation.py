@@ -7,7 +7,7 @@ the reason to stop when there is one.
 A prompt is cut after the end of every message, and every `chunk` tokens within one. The cuts depend on the
 prompt alone, so a prompt that goes on from a known prefix passes through the same floating-point sums, and
 gives the same tokens, as one evaluated from the start, whoever else is being served. A checkpoint is worth
-its memory after every message, and every 256 tokens within one.
+its memory after every message, and every few chunks within one.
 """
 
 from __future__ import annotations
@@ -24,18 +24,22 @@ from localagent.hosts.stopping import StopStrings
 from localagent.hosts.utf8 import TokenText
 from localagent.messages.usage import Timings
 
-CHECKPOINT = 256
-"""Tokens between two checkpoints within a message. A multiple of every size of chunk, so that the cuts after
-a checkpoint are those of the whole prompt."""
-
 
 class Generation:
     """The state of one generation. The scheduler adds the engine's seconds to `prefill` and `decode`."""
 
     def __init__(
-        self, ids: Sequence[int], sampling: Sampling, vocabulary: Vocabulary, context: int, chunk: int
+        self,
+        ids: Sequence[int],
+        sampling: Sampling,
+        vocabulary: Vocabulary,
+        context: int,
+        chunk: int,
+        spacing: int | None = None,
     ) -> None:
-        """`context`: the most tokens that a lane holds; `chunk`: the most that are evaluated at once."""
+        """`context`: the most tokens that a lane holds; `chunk`: the most that are evaluated at once;
+        `spacing`: between two checkpoints within a message, by default as many.
+        """
         self.ids = ids
         self.sampling = sampling
         self.cached = 0
@@ -47,6 +51,7 @@ class Generation:
         self._vocabulary = vocabulary
         self._chunk = chunk
         self._chunks: deque[tuple[int, Sequence[int]]] = deque()
+        self._spacing = spacing or chunk
         self._unmarked = 0
         # The last token drawn is not evaluated, so one more than fits.
         room = context - len(ids) + 1
@@ -74,7 +79,7 @@ class Generation:
         """The chunk has been evaluated. Whether a checkpoint is to be taken here."""
         end, chunk = self._chunks.popleft()
         self._unmarked += len(chunk)
-        if self._unmarked < CHECKPOINT and not self._vocabulary.piece(self.ids[end - 1]).end:
+        if self._unmarked < self._spacing and not self._vocabulary.piece(self.ids[end - 1]).end:
             return False
         self._unmarked = 0
         return True

@@ -83,9 +83,9 @@ class EngineHost:
             prefix = PrefixCache(engine.lanes, reuse.budget, stored, transcripts, *sizes)
             at_end(prefix.drop)
             at_end(prefix.write)
-            return engine, prefix, transcripts, Scheduler(engine, prefix, stopping)
+            return engine, prefix, transcripts, Scheduler(engine, prefix, stopping, wake)
 
-        at_end, stopping = owner.at_end, owner.stopping
+        at_end, stopping, wake = owner.at_end, owner.stopping, owner.wake
         try:
             key = _key(identity) if reuse.snapshots and reuse.budget else None
             self._engine, self._prefix, transcripts, self._scheduler = owner.run(build)
@@ -108,6 +108,11 @@ class EngineHost:
     def context(self) -> int:
         """Context window in tokens."""
         return self._engine.context_size
+
+    @property
+    def lanes(self) -> int:
+        """How many generations run at once; the others wait."""
+        return len(self._engine.lanes)
 
     @property
     def architecture(self) -> str:
@@ -181,7 +186,7 @@ class EngineHost:
             raise UsageError(f"the prompt holds an id outside the vocabulary of {engine.vocabulary.size:,}")
         channel = Channel(self._owner.wake)
         size = engine.context_size
-        generation = Generation(ids, sampling, engine.vocabulary, size, engine.chunk)
+        generation = Generation(ids, sampling, engine.vocabulary, size, engine.chunk, engine.spacing)
         scheduler, job = self._scheduler, Job(generation, channel, cancel)
         self._owner.post(lambda: scheduler.add(job))
         record = recorder(prompt, self._template, self._transcripts, engine.vocabulary.piece)

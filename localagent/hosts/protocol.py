@@ -100,6 +100,10 @@ class Host(Renderer, Protocol):
         """Context window in tokens."""
 
     @property
+    def lanes(self) -> int:
+        """How many generations run at once; the others wait."""
+
+    @property
     def architecture(self) -> str:
         """The engine's name of the architecture, such as "lfm2" or "llama"."""
 

@@ -28,8 +28,12 @@ class ReplayHost:
         special_tokens: Iterable[str] = (),
         prompt: Prompt | None = None,
         context: int = 1 << 20,
+        lanes: int = 1,
     ) -> None:
-        """`prompt` is what every conversation renders to; its `inside` opens the turn."""
+        """`prompt` is what every conversation renders to; its `inside` opens the turn.
+
+        `lanes`: what the host says of itself; recordings never wait for each other.
+        """
         if not recordings:
             raise ValueError("a replay needs at least one recording")
         self._recordings = list(recordings)
@@ -38,6 +42,7 @@ class ReplayHost:
         self.name = "replay"
         self.architecture = "replay"
         self.context = context
+        self.lanes = lanes
         self.special_tokens = frozenset(special_tokens)
         self.rendered: list[Sequence[Mapping[str, Any]]] = []
         """The conversations that were rendered, in order."""

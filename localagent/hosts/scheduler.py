@@ -24,13 +24,13 @@ from localagent.hosts.channel import Channel, End
 from localagent.hosts.engine import Engine
 from localagent.hosts.generation import Generation
 from localagent.hosts.lookup import PromptLookup
-from localagent.hosts.prefix.cache import PrefixCache, Seat
+from localagent.hosts.prefix.cache import Loading, PrefixCache, Seat
 
 
 class Job:
     """A generation, its reader's channel, and its seat once it has begun."""
 
-    __slots__ = ("_cancel", "channel", "generation", "lookup", "need", "seat")
+    __slots__ = ("_cancel", "channel", "generation", "loaded", "loading", "lookup", "need", "seat")
 
     def __init__(
         self, generation: Generation, channel: Channel, cancel: threading.Event | None = None
@@ -39,6 +39,9 @@ class Job:
         self.generation = generation
         self.channel = channel
         self.seat: Seat | None = None
+        self.loading: Loading | None = None
+        self.loaded = False
+        """What is on disk of its prompt is in memory."""
         self.need = len(generation.ids) + generation.most - 1
         """The most tokens that it may come to hold."""
         # Log-probabilities of a token are those of the engine's last call for it alone.
@@ -54,11 +57,18 @@ class Job:
 class Scheduler:
     """See the module, and `owner.Work`."""
 
-    def __init__(self, engine: Engine, prefix: PrefixCache, stopping: Callable[[], bool]) -> None:
-        """`stopping`: whether the owner thread is to end."""
+    def __init__(
+        self,
+        engine: Engine,
+        prefix: PrefixCache,
+        stopping: Callable[[], bool],
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`stopping`: whether the owner thread is to end. `wake`: has it step again, from any thread."""
         self._engine = engine
         self._prefix = prefix
         self._stopping = stopping
+        self._wake = wake
         self._waiting: deque[Job] = deque()
         self._reading: Job | None = None
         self._running: list[Job] = []
@@ -79,7 +89,7 @@ class Scheduler:
             self._advance_alone(running[0])
         elif running:
             self._advance(running)
-        if self._reading is None and self._waiting:
+        if self._reading is None:
             self._begin()
         if self._reading is None:
             return bool(running)
@@ -111,22 +121,41 @@ class Scheduler:
     # -- the oldest prompt -----------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Give the first in the queue a lane, if there is one."""
-        job = self._waiting[0]
-        started = perf_counter()
-        try:
-            seat = self._prefix.open(job.generation.ids, job.need)
-        except Exception as error:
-            self._broke(job, error)
+        """Give the first in the queue a lane, if there is one; where that fails, the next is the first."""
+        while self._waiting:
+            job = self._waiting[0]
+            started = perf_counter()
+            try:
+                if (self._running or job.loading) and not self._has_loaded(job):
+                    return
+                seat = self._prefix.open(job.generation.ids, job.need)
+            except Exception as error:
+                self._broke(job, error)
+                continue
+            if seat is None:
+                return
+            self._waiting.popleft()
+            self._number()
+            self._reading, job.seat = job, seat
+            job.channel.place = 0
+            job.generation.resume(len(seat.lane.ids))
+            job.generation.prefill += perf_counter() - started
             return
-        if seat is None:
-            return
-        self._waiting.popleft()
-        self._number()
-        self._reading, job.seat = job, seat
-        job.channel.place = 0
-        job.generation.resume(len(seat.lane.ids))
-        job.generation.prefill += perf_counter() - started
+
+    def _has_loaded(self, job: Job) -> bool:
+        """Whether what is on disk of its prompt has been read, while others generate."""
+        if job.loaded:
+            return True
+        if job.loading is None:
+            job.loading = self._prefix.stored(job.generation.ids)
+            if job.loading is not None:
+                job.loading.start(self._wake)
+        if job.loading is not None:
+            if not job.loading.done:
+                return False
+            self._prefix.loaded(job.loading)
+        job.loaded = True
+        return True
 
     def _read(self, job: Job) -> None:
         """Evaluate a chunk; after the last one draw the first token, while the engine has its logits."""
@@ -246,6 +275,7 @@ class Scheduler:
         self._running = [other for other in self._running if other is not job]
         if job in self._waiting:
             self._waiting.remove(job)
+            job.channel.place = 0
             self._number()
         if job.seat is not None:
             job.seat.lane.end()

@@ -1,9 +1,8 @@
-"""An engine without weights: its state is one number, and it says what it was told to say."""
+"""An engine without weights: the state of a lane is one number, and it says what it was told to say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from localagent.errors import EngineFailed
@@ -13,7 +12,7 @@ from localagent.hosts.owner import OwnerThread
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.utf8 import Piece, make_piece
 from localagent.prompt import Segment
-from tests.hosts.prefix.chain import Chain
+from tests.hosts.prefix.chain import Chain, Pool
 
 END, START, HEL, LO = 256, 257, 258, 259
 TEMPLATE = "{% for m in messages %}<s>{{ m.content }}<e>{% endfor %}<s>"
@@ -48,83 +47,148 @@ class Bytes:
         return tuple(token for text, special in segments for token in self.tokenize(text, special))
 
 
-class Speaking(Chain):
-    """See `engine.LiveSequence`. Says `script`, token by token, and then the end; `fails` says when it fails.
+Works = Callable[[str, "SpeakingLane"], object]
 
-    `works` is called for everything that takes an engine time: "evaluate" and "draw".
-    """
 
-    def __init__(self, script: Sequence[int] = (), works: Callable[[str], object] = lambda _: None) -> None:
-        super().__init__()
-        self.script = [*script]
-        self.works = works
-        self.cuts: list[int] = []
-        """The lengths of the chunks that it was given."""
-        self.closed = 0
-        self.histories: list[Sequence[int]] = []
+class SpeakingLane(Chain):
+    """See `engine.Lane`."""
+
+    def __init__(self, engine: Speaking, number: int, pool: Pool) -> None:
+        super().__init__(pool=pool)
+        self.number = number
+        self.begun: Sampling | None = None
+        self.drawn: int | None = None
+        self.said = 0
+        self._engine = engine
 
     def evaluate(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
-        self.works("evaluate")
+        self._engine.log.append(("read", (self.number,)))
+        self._engine.works("evaluate", self)
+        assert len(ids) <= self._engine.chunk
         return super().evaluate(ids, cancelled)
 
-    def decode(
-        self, ids: Sequence[int], sampling: Sampling, history: Sequence[int], cancelled: Cancelled
-    ) -> Iterator[int]:
-        self.histories.append(history)
-        self.draws = self._draws(ids, cancelled)  # held, so that only `close` ends it
-        return self.draws
+    def begin(self, sampling: Sampling, history: Sequence[int]) -> None:
+        self._engine.works("begin", self)
+        self._engine.histories.append(history)
+        assert self.ids == list(history), "the prompt is evaluated, and nothing else"
+        self.begun, self.said = sampling, 0
 
-    def _draws(self, ids: Sequence[int], cancelled: Cancelled) -> Iterator[int]:
-        try:
-            if not self.evaluate(ids, cancelled):
-                return
-            for token in [*self.script, *[END] * 1000]:
-                self.works("draw")
-                yield token
-                super().evaluate([token], cancelled)
-        finally:
-            self.closed += 1
+    def end(self) -> None:
+        if self.begun is not None:
+            self._engine.ended += 1
+        self.begun = self.drawn = None
+
+    def draw(self) -> int:
+        """Evaluate the token drawn last, and draw one."""
+        assert self.begun is not None, "nothing is drawn before `begin` or after `end`"
+        if self.drawn is not None:
+            super().evaluate([self.drawn], lambda: False)
+        self._engine.works("draw", self)
+        script = self._engine.script
+        if script is None:
+            self.drawn = self.value % 50
+        else:
+            self.drawn = script[self.said] if self.said < len(script) else END
+        self.said += 1
+        return self.drawn
+
+    @property
+    def can_verify(self) -> bool:
+        return self._engine.drafts and self.drawn is not None
+
+    def verify(self, draft: Sequence[int], last: Callable[[int], bool]) -> Sequence[int]:
+        """As a real one does: what was not drawn is not evaluated."""
+        self._engine.log.append(("verify", (self.number,)))
+        drawn: list[int] = []
+        for expected in [*draft, None]:
+            drawn.append(self.draw())
+            if drawn[-1] != expected or last(drawn[-1]):
+                break
+        return drawn
 
     def logprobs(self) -> Any:
         """Falling from the token that is drawn `len(self.ids)`-th on; all others are equally unlikely."""
         import numpy
 
+        self._engine.works("logprobs", self)
         scores = numpy.full(Bytes.size, -9.0, dtype=numpy.float32)
         scores[len(self.ids) % 200] = -0.5
         return scores
 
 
-@dataclass
-class SpeakingEngine:
-    """See `engine.Engine`."""
+class Speaking:
+    """See `engine.Engine`. Every lane says `script`, token by token, and then the end; without one, see `spoken`.
 
-    sequence: Speaking
-    chunk: int = 16
-    context_size: int = 1000
-    vocabulary: Bytes = field(default_factory=Bytes)
-    closed: int = 0
+    `works` is called for everything that takes an engine time: "evaluate", "begin", "draw", "logprobs" with the lane,
+    and "step" with the first of them. An EngineFailed that it raises for a draw is about that lane alone.
+    """
+
+    def __init__(
+        self,
+        script: Sequence[int] | None = (),
+        works: Works = lambda *_: None,
+        *,
+        lanes: int = 1,
+        chunk: int = 16,
+        context_size: int = 1000,
+        capacity: int | None = None,
+        drafts: bool = False,
+    ) -> None:
+        self.drafts = drafts
+        self.script = None if script is None else [*script]
+        self.works = works
+        self.chunk = self.spacing = chunk
+        self.context_size = context_size
+        self.capacity = lanes * context_size if capacity is None else capacity
+        self.vocabulary = Bytes()
+        pool = Pool(self.capacity)
+        self.lanes = [SpeakingLane(self, number, pool) for number in range(lanes)]
+        self.log: list[tuple[str, tuple[int, ...]]] = []
+        """What was asked of it: ("read", one lane), ("draw", the lanes) or ("verify", one lane)."""
+        self.histories: list[Sequence[int]] = []
+        self.ended = 0
+        """How many generations have been ended."""
+        self.closed = 0
+
+    def advance(self, lanes: Sequence[SpeakingLane]) -> Sequence[int | EngineFailed]:
+        self.log.append(("draw", tuple(lane.number for lane in lanes)))
+        self.works("step", lanes[0])
+        return [_drawn(lane) for lane in lanes]
+
+    @property
+    def evaluated(self) -> int:
+        """How many tokens were computed."""
+        return sum(lane.evaluated for lane in self.lanes)
 
     def close(self) -> None:
         self.closed += 1
 
 
+def _drawn(lane: SpeakingLane) -> int | EngineFailed:
+    try:
+        return lane.draw()
+    except EngineFailed as error:
+        return error
+
+
 def speaking_host(
-    sequence: Speaking, reuse: Reuse | None = None, template: str | None = TEMPLATE, **options: Any
+    engine: Speaking, reuse: Reuse | None = None, template: str | None = TEMPLATE
 ) -> EngineHost:
     """A host of that engine."""
-    engine = SpeakingEngine(sequence, **options)
     identity = Identity("speaking", "chain", template, "chain 1", lambda: "weights", "")
     return EngineHost(OwnerThread("test-speaking"), lambda: engine, identity, reuse)
 
 
-def failing(work: str, at: int) -> Callable[[str], None]:
-    """The `at`-th time that the engine is to do `work`, from 1, it gives up."""
+def failing(work: str, at: int, lane: int | None = None, error: type[Exception] = EngineFailed) -> Works:
+    """The `at`-th time that the engine is to do `work` (in that lane), from 1, it gives up."""
     left = at
 
-    def works(done: str) -> None:
+    def works(done: str, where: SpeakingLane) -> None:
         nonlocal left
-        left -= done == work
-        if done == work and left == 0:
-            raise EngineFailed("the engine gave up")
+        if done != work or lane not in (None, where.number):
+            return
+        left -= 1
+        if left == 0:
+            raise error("the engine gave up")
 
     return works

@@ -1,61 +1,153 @@
-"""One generation on an engine whose state is known: what comes out, what is kept, and how it fails."""
+"""One generation as a state machine: what it needs, what it answers, and how it ends."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from localagent.agent import Agent, RunFailed
 from localagent.errors import ContextOverflow, EngineFailed, UsageError
 from localagent.hosts import generation as module
-from localagent.hosts.generation import Step, cut, generate
-from localagent.hosts.prefix import PrefixCache
-from localagent.hosts.protocol import Finish, Prefilled, Prompt, Token
+from localagent.hosts import scheduler
+from localagent.hosts.generation import Generation, cut
+from localagent.hosts.protocol import Finish, Logprobs, Prefilled, Prompt, Token
 from localagent.hosts.sampling import Sampling
 from localagent.messages.usage import Timings
 from localagent.model import Model
 from localagent.turn import BrokenOff
 from parsers import DIALECTS, Text
 from tests.hosts.prefix.chain import folded
-from tests.hosts.speaking import END, START, Bytes, Speaking, SpeakingEngine, failing, speaking_host
+from tests.hosts.speaking import END, HEL, LO, START, Bytes, Speaking, SpeakingLane, failing, speaking_host
+from tests.hosts.stepping import Asked, Stepping
 
 IDS = [*b"a prompt of more than three chunks: each of them has sixteen tokens"]
 HELLO = [*b"hello"]
 
 
-def start(
-    sequence: Speaking,
-    sampling: Sampling | None = None,
-    ids: list[int] = IDS,
-    cancelled: Any = None,
-    **engine: Any,
-) -> Generator[Step, None, Finish]:
-    prefix = PrefixCache(sequence)
-    asked = cancelled or (lambda: False)
-    return generate(SpeakingEngine(sequence, **engine), prefix, ids, sampling or Sampling(), asked)
+def run(engine: Speaking, sampling: Sampling | None = None, ids: list[int] = IDS) -> Asked:
+    """The only generation on an engine, from its beginning to its end."""
+    stepping = Stepping(engine)
+    asked = stepping.ask(ids, sampling)
+    stepping.run()
+    assert stepping.busy == 0
+    return asked
 
 
-def run(
-    steps: Generator[Step, None, Finish], between: Callable[[], object] = lambda: None
-) -> tuple[list[Step], Finish]:
-    """The steps, and what the generator returned."""
-    found: list[Step] = []
-    while True:
-        try:
-            found.append(next(steps))
-        except StopIteration as end:
-            return found, end.value
-        between()
+def texts(tokens: Any) -> list[str]:
+    return [token.text for token in tokens if isinstance(token, Token)]
 
 
-def texts(steps: list[Step]) -> list[str]:
-    return [step.text for step in steps if isinstance(step, Token)]
+# -- the machine by itself ----------------------------------------------------------------------------
+
+
+def fresh(ids: list[int] = IDS, context: int = 1000, chunk: int = 16, **sampling: Any) -> Generation:
+    return Generation(ids, Sampling(**sampling), Bytes(), context, chunk)
+
+
+def unasked() -> Any:
+    raise AssertionError("nobody asked for log-probabilities")
+
+
+@pytest.mark.parametrize("cached", [0, 5, 16, 66])
+def test_it_asks_for_its_prompt_chunk_by_chunk(cached: int) -> None:
+    generation = fresh()
+    generation.resume(cached)
+    found, progress = [], []
+    while generation.chunk is not None:
+        assert generation.chunk is generation.chunk, "asking changes nothing"
+        progress.append(generation.progress())
+        found.append(list(generation.chunk))
+        generation.evaluated()
+    assert [token for chunk in found for token in chunk] == IDS[cached:]
+    assert {len(chunk) for chunk in found[:-1]} <= {16}
+    done = [cached + sum(map(len, found[:count])) for count in range(len(found))]
+    assert progress == [Prefilled(each, len(IDS), cached) for each in done]
+    assert generation.ended is None
+
+
+def test_it_answers_every_token_until_it_has_ended() -> None:
+    generation = fresh()
+    generation.resume(0)
+    for token in HELLO:
+        assert generation.drawn(token, unasked) == (Bytes().piece(token).whole,)
+        assert generation.ended is None
+    assert texts(generation.drawn(END, unasked)) == ["<e>"]
+    assert generation.ended == "stop"
+    generation.cached, generation.prefill, generation.decode = 7, 1.5, 2.5
+    assert generation.finish() == Finish("stop", 67, 7, 6, Timings(prefill=1.5, decode=2.5))
+
+
+@given(
+    said=st.lists(
+        st.one_of(st.integers(0, 255), st.sampled_from([HEL, LO, START, *"é🦜".encode()])), max_size=20
+    ),
+    stops=st.lists(st.sampled_from(["hel", "lo", "o<s>", "é", "\ufffd", "ab"]), max_size=2),
+    most=st.one_of(st.none(), st.integers(1, 12)),
+    scored=st.booleans(),
+    left=st.one_of(st.none(), st.integers(0, 20)),
+)
+def test_it_answers_every_token_once_in_order_whatever_holds_it_back(
+    said: list[int], stops: list[str], most: int | None, scored: bool, left: int | None
+) -> None:
+    """Characters of several tokens, stop strings, scores, a limit, and a reader that leaves."""
+    generation = fresh(stop=tuple(stops), max_tokens=most, logprobs=0 if scored else None)
+    generation.resume(66)
+    found: list[Token] = []
+    drawn: list[int] = []
+    for token in [*said, END]:
+        if len(drawn) == left:
+            found += generation.cancelled()
+            break
+        drawn.append(token)
+        scores = numpy.full(Bytes.size, -float(len(drawn)), dtype=numpy.float32)
+        found += generation.drawn(token, (lambda scores=scores: scores) if scored else unasked)
+        if generation.ended is not None:
+            break
+    finish = generation.finish()
+    assert finish.generated == len(drawn) <= (most or 99)
+    assert [token.id for token in found] == drawn[: len(found)]
+    piece = Bytes().piece
+    whole = "".join(each.text for each in [*decoded(drawn, piece)])
+    text = "".join(texts(found))
+    if finish.stop is None:
+        assert (len(found), text) == (len(drawn), whole)
+        assert not any(stop in whole for stop in stops)
+    else:
+        assert finish.stop_reason == "stop"
+        assert text == whole[: whole.index(finish.stop)]
+        assert min(whole.index(stop) for stop in stops if stop in whole) == len(text)
+    expected = [-(number + 1.0) for number in range(len(found))] if scored else [None] * len(found)
+    assert [token.logprobs and token.logprobs.token for token in found] == expected
+
+
+def decoded(ids: list[int], piece: Any) -> list[Token]:
+    text = module.TokenText(piece)
+    return [token for each in ids for token in text.feed(each)] + [*text.close()]
+
+
+def test_a_prompt_is_cut_behind_messages_and_at_the_size_of_a_chunk() -> None:
+    ids = [1, 2, END, 3, 4, 5, 6, 7, 8, END, END, 9]
+    whole = [(3, [1, 2, END]), (7, [3, 4, 5, 6]), (10, [7, 8, END]), (11, [END]), (12, [9])]
+    assert cut(ids, 0, 4, Bytes()) == whole
+    assert cut(ids, 7, 4, Bytes()) == whole[2:]
+    assert cut([*ids, END], 11, 4, Bytes()) == [(13, [9, END])]
+
+
+@given(st.lists(st.sampled_from([1, 2, END]), min_size=1, max_size=60), st.integers(1, 20))
+def test_the_cuts_depend_on_the_prompt_alone(ids: list[int], size: int) -> None:
+    """Wherever a prompt is entered at a cut, and whatever follows it, the other cuts are the same."""
+    whole = cut(ids, 0, size, Bytes())
+    assert [token for _, chunk in whole for token in chunk] == ids
+    assert all(0 < len(chunk) <= size for _, chunk in whole)
+    for number, (end, _) in enumerate(whole[:-1], 1):
+        assert cut(ids, end, size, Bytes()) == whole[number:]
+    assert cut([*ids, 1], 0, size, Bytes())[: len(whole) - 1] == whole[:-1]
 
 
 # -- an engine that fails -----------------------------------------------------------------------------
@@ -64,24 +156,25 @@ def texts(steps: list[Step]) -> list[str]:
 @pytest.mark.parametrize(
     ("works", "written"),
     [
-        (failing("evaluate", 1), []),
-        (failing("evaluate", 3), []),
-        (failing("draw", 1), []),
-        (failing("draw", 4), ["h", "e", "l"]),
+        (failing("evaluate", 1), ""),
+        (failing("evaluate", 3), ""),
+        (failing("begin", 1), ""),
+        (failing("draw", 1), ""),
+        (failing("draw", 4), "hel"),
+        (failing("step", 1), ""),
+        (failing("step", 4), "hel"),
     ],
 )
-def test_an_error_of_the_engine_is_told_and_nothing_it_holds_is_used_again(
-    works: Any, written: list[str]
-) -> None:
-    sequence = Speaking(HELLO, works)
-    prefix = PrefixCache(sequence)
-    steps = generate(SpeakingEngine(sequence), prefix, IDS, Sampling(), lambda: False)
-    found = []
-    with pytest.raises(EngineFailed, match="gave up"):
-        for step in steps:
-            found.append(step)
-    assert texts(found) == written
-    assert (sequence.ids, prefix.resume(IDS)) == ([], 0)
+def test_an_error_of_the_engine_is_told_and_nothing_it_holds_is_used_again(works: Any, written: str) -> None:
+    engine = Speaking(HELLO, works)
+    stepping = Stepping(engine)
+    asked = stepping.ask(IDS)
+    stepping.run()
+    assert (asked.text, asked.outcome) == (written, EngineFailed)
+    assert (engine.lanes[0].ids, stepping.busy) == ([], 0)
+    again = stepping.ask(IDS)
+    stepping.run()
+    assert (again.text, again.finish.cached) == ("hello<e>", 0)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +183,7 @@ def test_an_error_of_the_engine_is_told_and_nothing_it_holds_is_used_again(
 def test_an_error_of_the_engine_is_never_the_end_of_an_answer(
     work: str, at: int, written: str | None
 ) -> None:
-    with speaking_host(Speaking(HELLO, failing(work, at)), chunk=4) as host:
+    with speaking_host(Speaking(HELLO, failing(work, at), chunk=4)) as host:
         model = Model(host, DIALECTS["plain"])
         events: list[Any] = []
         with pytest.raises(EngineFailed):
@@ -126,29 +219,28 @@ def test_a_generation_that_failed_has_no_finish() -> None:
 
 
 def test_progress_and_then_every_token_with_the_end() -> None:
-    sequence = Speaking(HELLO)
-    steps, finish = run(start(sequence))
+    engine = Speaking(HELLO)
+    asked = run(engine)
     assert len(IDS) == 67
-    assert steps[:5] == [Prefilled(done, 67, 0) for done in (0, 16, 32, 48, 64)]
-    assert steps[5:] == [Bytes().piece(token).whole for token in (*HELLO, END)]
-    assert dataclasses.replace(finish, timings=Timings()) == Finish("stop", 67, 0, 6)
-    assert sequence.histories == [IDS]
-    assert (sequence.closed, sequence.value) == (1, folded(sequence.ids))
+    assert asked.progress == [Prefilled(done, 67, 0) for done in (0, 16, 32, 48, 64)]
+    assert asked.tokens == [Bytes().piece(token).whole for token in (*HELLO, END)]
+    assert dataclasses.replace(asked.finish, timings=Timings()) == Finish("stop", 67, 0, 6)
+    assert engine.histories == [IDS]
+    [lane] = engine.lanes
+    assert (engine.ended, lane.value) == (1, folded(lane.ids))
 
 
 def test_what_is_reused_is_not_evaluated() -> None:
-    sequence = Speaking(HELLO)
-    engine, prefix = SpeakingEngine(sequence), PrefixCache(sequence)
-    run(generate(engine, prefix, IDS, Sampling(), lambda: False))
-    before = sequence.evaluated
-    again = [*IDS[:48], *b"!" * 20]
-    steps, finish = run(generate(engine, prefix, again, Sampling(), lambda: False))
-    assert [step for step in steps if isinstance(step, Prefilled)] == [
-        Prefilled(48, 68, 48),
-        Prefilled(64, 68, 48),
-    ]
-    assert (finish.cached, finish.prefilled) == (48, 20)
-    assert sequence.evaluated - before == 20 + len(HELLO)
+    engine = Speaking(HELLO)
+    stepping = Stepping(engine)
+    stepping.ask(IDS)
+    stepping.run()
+    before = engine.evaluated
+    asked = stepping.ask([*IDS[:48], *b"!" * 20])
+    stepping.run()
+    assert asked.progress == [Prefilled(48, 68, 48), Prefilled(64, 68, 48)]
+    assert (asked.finish.cached, asked.finish.prefilled) == (48, 20)
+    assert engine.evaluated - before == 20 + len(HELLO)
 
 
 @pytest.mark.parametrize(
@@ -167,24 +259,15 @@ def test_a_generation_ends_at_its_limit_or_at_the_context(
     most: int | None, context: int, written: str, reason: str
 ) -> None:
     """The context holds one token less than may be drawn: the last one is not evaluated."""
-    steps, finish = run(start(Speaking(HELLO), Sampling(max_tokens=most), context_size=context))
-    assert ("".join(texts(steps)), finish.stop_reason) == (written, reason)
-    assert finish.generated == len(texts(steps))
-
-
-def test_a_prompt_is_cut_behind_messages_and_at_the_size_of_a_chunk() -> None:
-    ids = [1, 2, END, 3, 4, 5, 6, 7, 8, END, END, 9]
-    engine = SpeakingEngine(Speaking(), chunk=4)
-    whole = [(3, [1, 2, END]), (7, [3, 4, 5, 6]), (10, [7, 8, END]), (11, [END]), (12, [9])]
-    assert cut(ids, 0, engine) == whole
-    assert cut(ids, 7, engine) == whole[2:]
-    assert cut([*ids, END], 11, engine) == [(13, [9, END])]
+    asked = run(Speaking(HELLO, context_size=context), Sampling(max_tokens=most))
+    assert (asked.text, asked.finish.stop_reason) == (written, reason)
+    assert asked.finish.generated == len(asked.tokens)
 
 
 def test_characters_of_several_tokens_come_whole_also_at_the_end() -> None:
-    steps, finish = run(start(Speaking([*"é".encode(), *"🦜".encode()[:3]]), Sampling(max_tokens=5)))
-    assert texts(steps) == ["", "é", "", "", "\ufffd"]
-    assert finish.generated == 5
+    asked = run(Speaking([*"é".encode(), *"🦜".encode()[:3]]), Sampling(max_tokens=5))
+    assert texts(asked.tokens) == ["", "é", "", "", "\ufffd"]
+    assert asked.finish.generated == 5
 
 
 # -- stopped ------------------------------------------------------------------------------------------
@@ -204,44 +287,48 @@ def test_a_stop_string_ends_a_generation(
     stops: tuple[str, ...], written: str, stop: str | None, reason: str
 ) -> None:
     most = 5 if reason == "length" else None
-    sequence = Speaking(HELLO)
-    steps, finish = run(start(sequence, Sampling(stop=stops, max_tokens=most)))
-    assert ("".join(texts(steps)), finish.stop, finish.stop_reason) == (written, stop, reason)
-    assert sequence.closed == 1, "nothing more is drawn"
+    engine = Speaking(HELLO)
+    asked = run(engine, Sampling(stop=stops, max_tokens=most))
+    finish = asked.finish
+    assert (asked.text, finish.stop, finish.stop_reason) == (written, stop, reason)
+    assert engine.ended == 1, "nothing more is drawn"
 
 
-@pytest.mark.parametrize(("at", "evaluated"), [(1, 0), (2, 16), (3, 32)])
-def test_cancelled_within_a_chunk_of_the_prompt(at: int, evaluated: int) -> None:
-    """What the engine has of that chunk is not trusted; the chunks before it are."""
-    asked = itertools.count(1)
-    sequence = Speaking(HELLO)
-    steps, finish = run(start(sequence, cancelled=lambda: next(asked) >= at))
-    assert [type(step) for step in steps] == [Prefilled] * at
-    assert (finish.stop_reason, finish.generated) == ("cancelled", 0)
-    assert (len(sequence.ids), sequence.value) == (evaluated, folded(IDS[:evaluated]))
+@pytest.mark.parametrize("at", [1, 2, 3, 5])
+def test_cancelled_within_a_chunk_of_the_prompt(at: int) -> None:
+    """What the engine has of that chunk is not trusted; the chunks before it are. So it is in the last chunk."""
+    left = at
+    asked: Asked
 
+    def works(done: str, _: SpeakingLane) -> None:
+        nonlocal left
+        left -= done == "evaluate"
+        if left == 0:
+            asked.cancel.set()
 
-def test_cancelled_within_the_last_chunk() -> None:
-    asked = itertools.count(1)
-    sequence = Speaking(HELLO)
-    steps, finish = run(start(sequence, cancelled=lambda: next(asked) >= 5))
-    assert texts(steps) == []
-    assert (finish.stop_reason, finish.generated, len(sequence.ids)) == ("cancelled", 0, 64)
-    assert sequence.closed == 1
+    engine = Speaking(HELLO, works)
+    stepping = Stepping(engine)
+    asked = stepping.ask(IDS)
+    stepping.run()
+    assert (len(asked.progress), asked.tokens) == (at, [])
+    assert (asked.finish.stop_reason, asked.finish.generated) == ("cancelled", 0)
+    [lane] = engine.lanes
+    assert (len(lane.ids), lane.value) == (16 * (at - 1), folded(IDS[: 16 * (at - 1)]))
+    assert (engine.histories, stepping.busy) == ([], 0), "it has never begun to draw"
 
 
 def test_cancelled_between_tokens() -> None:
-    sequence = Speaking(HELLO)
-    written: list[Step] = []
-    steps = start(sequence, cancelled=lambda: len(texts(written)) == 2)
-    while True:
-        try:
-            written.append(next(steps))
-        except StopIteration as end:
-            finish = end.value
-            break
-    assert texts(written) == ["h", "e"]
-    assert (finish.stop_reason, finish.generated, sequence.closed) == ("cancelled", 2, 1)
+    engine = Speaking(HELLO)
+    stepping = Stepping(engine)
+    asked = stepping.ask(IDS)
+    while len(asked.tokens) < 2:
+        assert stepping.step()
+    asked.channel.cancel()
+    assert len(stepping.wakes) == 1
+    stepping.step()
+    assert asked.text == "he"
+    assert (asked.finish.stop_reason, asked.finish.generated, engine.ended) == ("cancelled", 2, 1)
+    assert stepping.busy == 0
 
 
 # -- what it says of itself ---------------------------------------------------------------------------
@@ -250,46 +337,44 @@ def test_cancelled_between_tokens() -> None:
 def test_timings_are_the_engines_and_leave_the_reader_out(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
 
-    def work(done: str) -> None:
+    def work(done: str, _: SpeakingLane) -> None:
         nonlocal now
-        now += {"evaluate": 1.0, "draw": 0.5}[done]
+        now += {"evaluate": 1.0, "draw": 0.5}.get(done, 0.0)
 
-    def read() -> None:
-        nonlocal now
+    monkeypatch.setattr(scheduler, "perf_counter", lambda: now)
+    stepping = Stepping(Speaking(HELLO, work))
+    asked = stepping.ask(IDS)
+    while stepping.step():
         now += 1000.0
-
-    monkeypatch.setattr(module, "perf_counter", lambda: now)
-    _, finish = run(start(Speaking(HELLO, work)), read)
-    assert finish.timings == Timings(prefill=5 * 1.0 + 0.5, decode=5 * 0.5)
+    assert asked.finish.timings == Timings(prefill=5 * 1.0 + 0.5, decode=5 * 0.5)
 
 
 def test_every_token_has_its_own_log_probability_also_one_that_was_held_back() -> None:
     said = [*"é".encode(), 70, *"🦜".encode()[:2]]
-    steps, _ = run(start(Speaking(said), Sampling(logprobs=2, max_tokens=5)))
-    tokens = [step for step in steps if isinstance(step, Token)]
+    tokens = run(Speaking(said), Sampling(logprobs=2, max_tokens=5)).tokens
     assert [token.text for token in tokens] == ["", "é", "F", "", "\ufffd"]
     likely = [(len(IDS) + number) % 200 for number in range(5)]
     assert [token.logprobs.top for token in tokens] == [((each, -0.5), (0, -9.0)) for each in likely]  # type: ignore[union-attr]
     assert [token.logprobs.token for token in tokens] == [-9.0, -9.0, -9.0, -9.0, -9.0]  # type: ignore[union-attr]
-    steps, _ = run(start(Speaking([67]), Sampling(logprobs=0, max_tokens=1)))
-    assert [token.logprobs for token in steps if isinstance(token, Token)] == [module.Logprobs(-0.5, ())]
+    tokens = run(Speaking([67]), Sampling(logprobs=0, max_tokens=1)).tokens
+    assert [token.logprobs for token in tokens] == [Logprobs(-0.5, ())]
 
 
 def test_the_likeliest_come_in_order_and_of_equals_the_lower_id() -> None:
     scores = numpy.array([-3.0, -1.0, -math.inf, -1.0, -2.0], dtype=numpy.float32)
-    assert module._score(scores, 4, 4) == module.Logprobs(-2.0, ((1, -1.0), (3, -1.0), (4, -2.0), (0, -3.0)))
+    assert module._score(scores, 4, 4) == Logprobs(-2.0, ((1, -1.0), (3, -1.0), (4, -2.0), (0, -3.0)))
 
 
 # -- what a host refuses before it computes -----------------------------------------------------------
 
 
 def test_prompts_that_cannot_be_read() -> None:
-    sequence = Speaking(HELLO)
-    with speaking_host(sequence, context_size=8) as host:
+    engine = Speaking(HELLO, context_size=8)
+    with speaking_host(engine) as host:
         for ids, says in (((), "empty"), ((1, 260), "outside the vocabulary of 260"), ((-1,), "outside")):
             with pytest.raises(UsageError, match=says):
                 host.generate(Prompt(ids, ""), Sampling())
         with pytest.raises(ContextOverflow):
             host.generate(Prompt((1,) * 9, ""), Sampling())
-        assert sequence.evaluated == 0
-        assert texts(list(host.generate(Prompt((0, START, *[1] * 6), ""), Sampling()).steps())) == ["h"]
+        assert engine.evaluated == 0
+        assert texts(host.generate(Prompt((0, START, *[1] * 6), ""), Sampling()).steps()) == ["h"]

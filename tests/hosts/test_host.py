@@ -21,7 +21,7 @@ from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefix import SnapshotFolder
 from localagent.hosts.protocol import Finish, Prompt, Token
 from localagent.hosts.sampling import Sampling
-from tests.hosts.speaking import END, HEL, LO, TEMPLATE, Bytes, Speaking, SpeakingEngine, speaking_host
+from tests.hosts.speaking import END, HEL, LO, TEMPLATE, Bytes, Speaking, speaking_host
 
 ASKED = [{"role": "user", "content": "What?"}]
 
@@ -59,7 +59,7 @@ def test_contexts_that_cannot_be(asked, trained, says):
 
 
 def test_what_it_says_of_itself():
-    with speaking_host(Speaking(), context_size=77) as host:
+    with speaking_host(Speaking(context_size=77)) as host:
         assert (host.name, host.architecture, host.engine, host.context) == (
             "speaking",
             "chain",
@@ -97,13 +97,13 @@ def test_text_to_ids_and_back():
     ],
 )
 def test_prompts_that_are_refused(ids, error, says):
-    with speaking_host(Speaking(), context_size=10) as host, pytest.raises(error) as caught:
+    with speaking_host(Speaking(context_size=10)) as host, pytest.raises(error) as caught:
         host.generate(Prompt(ids, ""), Sampling())
     assert str(caught.value).startswith(says)
 
 
 def test_the_longest_prompt_and_the_ends_of_the_vocabulary():
-    with speaking_host(Speaking([HEL]), context_size=10) as host:
+    with speaking_host(Speaking([HEL], context_size=10)) as host:
         generation = host.generate(Prompt((0, 259, *[1] * 8), ""), Sampling())
         assert [token.text for token in generation] == ["hel"]
         assert generation.finish.stop_reason == "length"
@@ -111,7 +111,7 @@ def test_the_longest_prompt_and_the_ends_of_the_vocabulary():
 
 def test_a_prompt_much_too_long_is_refused_before_all_of_it_is_read():
     text = "a" * 20_000
-    with speaking_host(Speaking(), context_size=100) as host:
+    with speaking_host(Speaking(context_size=100)) as host:
         with pytest.raises(ContextOverflow) as caught:
             host.render([{"role": "user", "content": text}])
         assert (caught.value.exact, caught.value.context) == (False, 100)
@@ -151,7 +151,7 @@ def test_an_engine_that_cannot_be_loaded_leaves_no_thread():
 
 
 def test_closing_closes_the_engine_once():
-    engine = SpeakingEngine(Speaking())
+    engine = Speaking()
     _, load = loading(lambda: engine)
     with load() as host:
         assert engine.closed == 0
@@ -177,7 +177,7 @@ def kept(tmp_path):
 
 
 def test_evaluated_states_are_kept_under_all_that_they_depend_on(kept):
-    engine = SpeakingEngine(Speaking([HEL, LO]))
+    engine = Speaking([HEL, LO])
     _, load = loading(lambda: engine, reuse=Reuse(snapshots=kept))
     with load() as host:
         assert said(host) == "hello<e>"
@@ -196,7 +196,7 @@ def test_evaluated_states_are_kept_under_all_that_they_depend_on(kept):
     }
     assert len(key.template) == 32
     other = Identity("a model", "chain", TEMPLATE + " ", "chain 1", lambda: "weights", "a=1")
-    _, load = loading(lambda: SpeakingEngine(Speaking([HEL, LO])), other, Reuse(snapshots=kept))
+    _, load = loading(lambda: Speaking([HEL, LO]), other, Reuse(snapshots=kept))
     with load() as host:
         assert said(host) == "hello<e>"
     assert len({kept.describe(path)[0].template for path in kept.files()}) == 2, (
@@ -206,7 +206,7 @@ def test_evaluated_states_are_kept_under_all_that_they_depend_on(kept):
 
 def test_the_next_process_goes_on_from_what_was_kept(kept):
     for cached in (False, True):
-        _, load = loading(lambda: SpeakingEngine(Speaking([HEL, LO])), reuse=Reuse(snapshots=kept))
+        _, load = loading(lambda: Speaking([HEL, LO]), reuse=Reuse(snapshots=kept))
         with load() as host:
             generation = host.generate(host.render(ASKED * 8), Sampling())
             list(generation)
@@ -223,10 +223,10 @@ def test_nothing_is_kept_unless_it_was_asked_for(kept, reuse):
         raise EngineFailed("it was read")
 
     identity = Identity("a model", "chain", TEMPLATE, "chain 1", fingerprint, "")
-    _, load = loading(lambda: SpeakingEngine(Speaking([HEL])), identity, reuse)
+    _, load = loading(lambda: Speaking([HEL]), identity, reuse)
     with load() as host:
         assert said(host) == "hel<e>"
-    _, load = loading(lambda: SpeakingEngine(Speaking([HEL])), identity, Reuse(0, kept))
+    _, load = loading(lambda: Speaking([HEL]), identity, Reuse(0, kept))
     with load() as host:
         assert said(host) == "hel<e>"
         host.save()

@@ -50,11 +50,11 @@ def test_what_was_said_keeps_its_tokens() -> None:
 
 
 def test_what_was_said_until_its_reader_left() -> None:
-    sequence = Speaking([HEL, LO] * 400)
-    with speaking_host(sequence, context_size=5000) as host:
+    engine = Speaking([HEL, LO] * 400, context_size=5000)
+    with speaking_host(engine) as host:
         assert ask(host, take=1) == "hel"
-        assert sequence.closed == 1
-        assert len(sequence.ids) < len(BEFORE) + 100
+        assert engine.ended == 1
+        assert len(engine.lanes[0].ids) < len(BEFORE) + 100
         assert shown(host, "hel") == (HEL,)
 
 
@@ -107,7 +107,7 @@ def test_where_nothing_is_reused_nothing_is_remembered() -> None:
 
 
 def test_progress_is_only_for_those_who_ask_for_it() -> None:
-    with speaking_host(Speaking([HEL]), chunk=4) as host:
+    with speaking_host(Speaking([HEL], chunk=4)) as host:
         prompt = host.render(ASKED)
         assert [type(step) for step in host.generate(prompt, Sampling())] == [Token] * 2
         steps = list(host.generate(prompt, Sampling()).steps())

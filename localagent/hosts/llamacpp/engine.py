@@ -16,6 +16,8 @@ from localagent.hosts.llamacpp.lanes import Context, LlamaCppLane, advance
 from localagent.hosts.llamacpp.library import forget, library, reason
 from localagent.hosts.llamacpp.vocabulary import LlamaCppVocabulary
 
+SPACING = 256
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -47,6 +49,7 @@ class LlamaCppEngine:
         self._model: Any = None
         self._context: Any = None
         self.chunk = min(options.chunk, options.context)
+        self.spacing = max(1, SPACING // self.chunk) * self.chunk
         self.context_size = options.context
         self.capacity = options.cells
         forget()

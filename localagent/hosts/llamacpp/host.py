@@ -18,7 +18,7 @@ from localagent.hosts.gguf import read_header
 from localagent.hosts.host import EngineHost, Identity, Reuse, choose_context
 from localagent.hosts.llamacpp.engine import LlamaCppEngine, Options
 from localagent.hosts.llamacpp.library import library, version
-from localagent.hosts.memory import check_memory, estimate_gguf
+from localagent.hosts.memory import admit, available_memory, check_lanes, estimate_gguf
 from localagent.hosts.owner import OwnerThread
 
 
@@ -41,26 +41,38 @@ class LlamaCppHost(EngineHost):
 
         `context` in tokens, by default what the model was trained with, at most 32,768. `threads` by default
         the physical cores this process may use, at most `most_threads()`. `gpu_layers` by default all, where
-        the build can use a GPU. `chunk`: tokens of the prompt computed at once.
+        the build can use a GPU. `chunk`: tokens of the prompt computed at once. `lanes`: how many generations
+        run at once, each with a whole context; by default up to 8, see `memory.default_lanes`.
         Raises InvalidWeights, EngineMissing, NotEnoughMemory, UsageError, EngineFailed.
         """
+        check_lanes(lanes)
         library()  # imports in the caller's thread: the first to know that the engine is missing
         file = Path(path)
         header = read_header(file)
         if chunk < 1 or (gpu_layers is not None and gpu_layers < -1):
             raise UsageError("chunk must be 1 or more, gpu_layers -1 (all) or more")
         context = choose_context(context, header.context_length)
-        flash = _offloads(gpu_layers) or not header.narrow_heads
-        lanes = 1 if lanes is None else lanes
-        options = Options(context, _choose_threads(threads), gpu_layers, chunk, flash, lanes, lanes * context)
-        if sys.platform == "darwin" or not _offloads(
-            gpu_layers
-        ):  # a graphics card's memory is not known here
-            check_memory(
-                header.name or file.stem, lambda size: estimate_gguf(file, header, size, chunk=chunk), context
-            )
+        name = header.name or file.stem
+        offloads = _offloads(gpu_layers)
+        # The memory of a graphics card is not known here; Apple's GPU uses the machine's.
+        known = sys.platform == "darwin" or not offloads
+        admitted = admit(
+            name,
+            estimate_gguf(file, header, context, chunk=chunk),
+            lanes,
+            available_memory() if known else None,
+        )
+        options = Options(
+            context,
+            _choose_threads(threads),
+            gpu_layers,
+            chunk,
+            flash_attention=offloads or not header.narrow_heads,
+            lanes=admitted.count,
+            capacity=admitted.capacity,
+        )
         identity = Identity(
-            name=header.name or file.stem,
+            name=name,
             architecture=header.architecture,
             chat_template=header.chat_template,
             engine=f"llama.cpp (llama-cpp-python {version()})",

@@ -53,7 +53,7 @@ class Caches:
     """What is known of the caches of one model. A sequence has a list of them, as `make` returns it.
 
     `known`: whether they can be copied and cut. `obstacle`: why those of several sequences cannot be joined;
-    None if they can.
+    empty if they can.
     """
 
     def __init__(self, lib: Library, model: Any) -> None:
@@ -162,7 +162,7 @@ class Caches:
         for cache, state in zip(caches, noted, strict=True):
             cache.state = state
 
-    def _obstacle(self, flat: list[Any]) -> str | None:
+    def _obstacle(self, flat: list[Any]) -> str:
         lib = self._lib
         if not self.known:
             odd = {kind.__name__ for kind in self._classes} - {"KVCache", "RotatingKVCache", "ArraysCache"}
@@ -177,7 +177,7 @@ class Caches:
             shape = self._model(lib.mx.array([[0], [0]]), cache=self.merge(batch)).shape
         except Exception as error:
             return f"mlx-lm cannot join its caches: {first_line(error)}"
-        return None if shape[0] == 2 else "mlx-lm cannot join its caches"
+        return "" if shape[0] == 2 else "mlx-lm cannot join its caches"
 
     def fits(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot from a file has the shapes of this model's caches."""

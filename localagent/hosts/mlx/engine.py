@@ -8,66 +8,65 @@ from __future__ import annotations
 
 import gc
 import glob
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from localagent.errors import EngineFailed, InvalidWeights, UsageError
+from localagent.errors import EngineFailed, InvalidWeights
 from localagent.hosts.engine import Vocabulary
 from localagent.hosts.host import choose_context
+from localagent.hosts.memory import Lanes, admit, estimate_mlx
+from localagent.hosts.mlx.batch import advance
 from localagent.hosts.mlx.folder import Folder, read_folder
-from localagent.hosts.mlx.lanes import Context, MlxLane, advance
+from localagent.hosts.mlx.lanes import Context, MlxLane
 from localagent.hosts.mlx.library import Library, first_line, library, synchronize
 from localagent.hosts.mlx.vocabulary import MlxVocabulary
 
 CHUNK = 256
+SPACING = 256
 
 
 class MlxEngine:
     """A loaded model. `close` frees it."""
 
     def __init__(
-        self, folder: Folder, context: int, chunk: int = CHUNK, lanes: int = 1, fewer: bool = False
+        self, folder: Folder, context: int, share: Callable[[str], Lanes], chunk: int = CHUNK
     ) -> None:
-        """`fewer`: where the model can have one lane only, that is no error. `obstacle` says why.
+        """`share`: says how many lanes there are to be. It is told why the model can have only one, or "".
 
-        Raises InvalidWeights, EngineMissing, EngineFailed, UsageError.
+        Raises InvalidWeights, EngineMissing, EngineFailed, and what `share` raises.
         """
         self._lib = library()
         self._closed = False
         self.context_size = context
         self.chunk = chunk
+        self.spacing = max(1, SPACING // chunk) * chunk
         self.lanes: list[MlxLane] = []
         self._context = _load(self._lib, folder)
-        self.obstacle = self._context.caches.obstacle
-        """Why the model can have one lane only; None if it can have any number."""
         try:
-            if lanes > 1 and self.obstacle is not None:
-                if not fewer:
-                    raise UsageError(
-                        f"{folder.path}: lanes is {lanes}, but this model can have 1 only: {self.obstacle}"
-                    )
-                lanes = 1
-            self.capacity = lanes * context
+            lanes = share(self._context.caches.obstacle)
+            self.capacity = self._context.capacity = lanes.capacity
             self.vocabulary: Vocabulary = MlxVocabulary(
                 self._lib, folder, self._context.caches.vocabulary_size
             )
             # The weights are read last, since that takes longest: other faults are reported at once.
             self._context.read_weights()
-            self.lanes += [MlxLane(self._context) for _ in range(lanes)]
+            self.lanes += [MlxLane(self._context) for _ in range(lanes.count)]
         except BaseException:
             self.close()
             raise
 
     @classmethod
     def load(cls, path: Path, context: int | None = None, lanes: int = 1) -> MlxEngine:
-        """Check the folder and load what is in it.
+        """Check the folder and load what is in it, whatever memory there is.
 
         `context` in tokens, by default what the model was trained with, at most 32,768. Raises UsageError,
-        too.
+        CannotBatch, too.
         """
         folder = read_folder(path)
-        return cls(folder, choose_context(context, folder.context_length), lanes=lanes)
+        context = choose_context(context, folder.context_length)
+        estimate = estimate_mlx(folder.path, folder.config, context)
+        return cls(folder, context, lambda alone: admit(path.name, estimate, lanes, None, alone))
 
     def advance(self, lanes: Sequence[Any]) -> Sequence[int | EngineFailed]:
         """See `engine.Engine`."""

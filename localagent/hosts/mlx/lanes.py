@@ -11,6 +11,7 @@ dropped at any time. A chunk of the prompt is computed in one piece; it can be c
 
 from __future__ import annotations
 
+import sys
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
@@ -28,8 +29,6 @@ from localagent.hosts.sampling import Sampling
 _TIDY = 256
 """Steps after which MLX frees the buffers that it keeps: those of shorter sequences do not fit any more."""
 
-_NO_NUMBERS = "MLX computed no logits that are numbers: are the weights damaged?"
-
 
 class Context:
     """A model, its kind of caches, and every state that was taken of them."""
@@ -39,6 +38,8 @@ class Context:
         self.model = model
         with lib.mx.stream(lib.generation_stream):
             self.caches = Caches(lib, model)
+        self.capacity = sys.maxsize
+        """The tokens that all lanes hold together."""
         self._snapshots: weakref.WeakSet[Snapshot] = weakref.WeakSet()
         self._steps = 0
 
@@ -230,7 +231,7 @@ class MlxLane:
             row = rows.lanes.index(self)
             with self._context.lib.mx.stream(self._context.lib.generation_stream):
                 caches = self._context.caches.extract(rows.caches, row)
-                drawn = rows.drawn and _select(rows.drawn, slice(row, row + 1))
+                drawn = rows.drawn and rows.drawn.select(slice(row, row + 1))
             self._vacate()
             self.rows = Rows([self], caches, drawn if self.sampler else None)
         return self.rows.caches
@@ -269,111 +270,7 @@ class MlxLane:
             raise failed(error) from error
 
 
-def advance(context: Context, lanes: Sequence[MlxLane]) -> list[int | EngineFailed]:
-    """See `engine.Engine`."""
-    try:
-        with context.lib.mx.stream(context.lib.generation_stream):
-            return _step(context, lanes)
-    except Exception as error:
-        for lane in lanes:
-            lane.clear()
-        raise failed(error) from error
-
-
 def failed(error: Exception) -> EngineFailed:
     """`error` for the readers, who are in other threads: what its frames hold is let go of here."""
     traceback.clear_frames(error.__traceback__)
     return EngineFailed(f"MLX gave up computing: {first_line(error)}")
-
-
-def _step(context: Context, lanes: Sequence[MlxLane]) -> list[int | EngineFailed]:
-    """Hand out a token for each lane, with one forward pass for all of them queued before.
-
-    If MLX cannot even queue the pass of a batch, every lane is tried alone. If it fails while computing, all
-    are lost: to keep what the caches held before would mean to copy them in every step.
-    """
-    lib = context.lib
-    rows = _gather(context, lanes)
-    now = rows.drawn
-    assert now is not None
-    noted = context.caches.note(rows.caches) if rows.joined else None
-    try:
-        logits = context.forward(now.tokens[:, None], rows.caches)
-    except Exception:
-        if noted is None:
-            raise
-        context.caches.undo(rows.caches, noted)
-        return [_alone(context, lane) for lane in lanes]
-    del noted  # else the caches could not be written in place
-    samplers = [lane.sampler for lane in rows.lanes if lane is not None and lane.sampler is not None]
-    ahead = rows.drawn = draw(lib, samplers, logits)
-    lib.mx.async_eval(ahead.tokens, ahead.finite)
-    tokens, finite = now.tokens.tolist(), now.finite.tolist()  # the wait
-    context.stepped()
-    results: list[int | EngineFailed] = []
-    for lane in lanes:
-        row = rows.lanes.index(lane)
-        if finite[row]:
-            lane.source = now.logits, row
-            lane.ids.append(tokens[row])
-            results.append(tokens[row])
-        else:
-            results.append(EngineFailed(_NO_NUMBERS))
-    return results
-
-
-def _alone(context: Context, lane: MlxLane) -> int | EngineFailed:
-    try:
-        [token] = advance(context, [lane])
-    except EngineFailed as error:
-        return error
-    return token
-
-
-def _gather(context: Context, lanes: Sequence[MlxLane]) -> Rows:
-    """The rows of exactly these lanes, in any order."""
-    rows = lanes[0].rows
-    if len(rows.lanes) == len(lanes) and all(lane.rows is rows for lane in lanes):
-        return rows
-    if len(lanes) == 1:
-        lanes[0].leave()
-        return lanes[0].rows
-    # The largest batch stays, the others join it.
-    rows = max((lane.rows for lane in lanes), key=lambda rows: len(rows.lanes) if rows.joined else 0)
-    if not rows.joined:
-        rows = Rows([], [], joined=True)
-    for lane in rows.lanes:
-        if lane is not None and lane not in lanes:
-            lane.leave()
-    kept = [row for row, lane in enumerate(rows.lanes) if lane is not None]
-    joining = [lane for lane in lanes if lane.rows is not rows]
-    caches = [lane.leave() for lane in joining]
-    drawn = [lane.rows.drawn for lane in joining]
-    if kept:
-        if len(kept) < len(rows.lanes):
-            context.caches.filter(rows.caches, kept)
-        if joining:
-            context.caches.extend(rows.caches, caches)
-        assert rows.drawn is not None
-        drawn.insert(0, _select(rows.drawn, context.lib.mx.array(kept)))
-    else:
-        rows.caches = context.caches.merge(caches)
-    rows.drawn = _concatenate(context.lib, drawn)
-    rows.lanes = [*(rows.lanes[row] for row in kept), *joining]
-    for lane in joining:
-        lane.rows = rows
-    return rows
-
-
-def _select(drawn: Drawn, rows: Any) -> Drawn:
-    return Drawn(drawn.tokens[rows], drawn.finite[rows], drawn.logits[rows])
-
-
-def _concatenate(lib: Library, several: Sequence[Drawn | None]) -> Drawn:
-    parts = [drawn for drawn in several if drawn is not None]
-    join = lib.mx.concatenate
-    return Drawn(
-        join([drawn.tokens for drawn in parts]),
-        join([drawn.finite for drawn in parts]),
-        join([drawn.logits for drawn in parts]),
-    )

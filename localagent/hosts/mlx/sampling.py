@@ -37,6 +37,10 @@ class Drawn:
     logits: Any
     """[rows, vocabulary size]: what they were drawn from."""
 
+    def select(self, rows: Any) -> Drawn:
+        """Some of the rows: a slice, or an array of their numbers."""
+        return Drawn(self.tokens[rows], self.finite[rows], self.logits[rows])
+
 
 class Sampler:
     """Draws tokens from logits of shape [1, vocabulary size]. `history` is what the penalty sees already."""
@@ -129,3 +133,13 @@ def draw(lib: Library, samplers: Sequence[Sampler], logits: Any) -> Drawn:
             )
     # The largest logit is NaN if any is.
     return Drawn(tokens, mx.isfinite(mx.max(logits, axis=-1)), logits)
+
+
+def join(lib: Library, several: Sequence[Drawn]) -> Drawn:
+    """All rows of several, in this order."""
+    concatenate = lib.mx.concatenate
+    return Drawn(
+        concatenate([drawn.tokens for drawn in several]),
+        concatenate([drawn.finite for drawn in several]),
+        concatenate([drawn.logits for drawn in several]),
+    )

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -78,6 +79,39 @@ class _Saved:
         return self.state.nbytes + _nbytes(self.checkpoints)
 
 
+class Loading:
+    """A snapshot that is read in a thread of its own: that takes longer than a step may."""
+
+    def __init__(self, path: Path, read: Callable[[], Snapshot]) -> None:
+        self.path = path
+        self._read = read
+        self._outcome: Snapshot | Exception | None = None
+
+    def start(self, then: Callable[[], None]) -> None:
+        """Begin; `then` is called in that thread at the end."""
+
+        def run() -> None:
+            try:
+                self._outcome = self._read()
+            except Exception as error:
+                self._outcome = error
+            then()
+
+        threading.Thread(target=run, name="localagent-snapshot", daemon=True).start()
+
+    @property
+    def done(self) -> bool:
+        """Whether it has been read, or could not be."""
+        return self._outcome is not None
+
+    def result(self) -> Snapshot:
+        """What was read. Raises OSError and ValueError."""
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        assert self._outcome is not None
+        return self._outcome
+
+
 class PrefixCache:
     """The lanes, their checkpoints, and the sequences saved beside them."""
 
@@ -117,19 +151,44 @@ class PrefixCache:
         """
         need = max(need, len(ids))
         taken = sum(seat.need for seat in self._seats if seat.need is not None)
-        if not any(seat.need is None for seat in self._seats) or taken + need > self._capacity:
+        room = self._capacity - taken
+        if not any(seat.need is None for seat in self._seats) or need > room:
             return None
-        seat = self._lead(list(ids))
-        seat.need, seat.used = need, next(self._ticks)
-        self._make_room(min(self._capacity - taken - need, max(_IDLE, taken + need)))
-        if seat.lane.ids:
-            self.mark(seat)  # often the end of the model's last turn: to come back to
+        try:
+            seat = self._lead(list(ids), need, room)
+            seat.used = next(self._ticks)
+            self._make_room(max(_IDLE, taken + need), seat)
+            if seat.lane.ids:
+                self.mark(seat)  # often the end of the model's last turn: to come back to
+        except Exception:
+            # Which lane the engine failed in is not known, nor what that holds.
+            for free in self._seats:
+                if free.need is None:
+                    self.clear(free)
+            raise
+        seat.need = need
         self._shrink()
         return seat
 
+    def stored(self, ids: Sequence[int]) -> Loading | None:
+        """What has to be read from disk for `open` to lead as far into `ids` as it can, if anything."""
+        if not self._snapshots:
+            return None
+        wanted = list(ids)
+        known = [*self._seats, *self._saved]
+        least = max(each.reach(wanted) for each in known) + _WORTH_LOADING
+        path = self._snapshots.find(wanted, least, self._context)
+        return Loading(path, self._snapshots.reader(path)) if path else None
+
+    def loaded(self, loading: Loading) -> None:
+        """It has been read: `open` will find it in memory."""
+        self._adopt(loading.path, loading.result)
+
     def release(self, seat: Seat) -> None:
-        """The generation is over; what the lane holds is kept for the next one."""
+        """The generation is over; what the lane holds is kept for the next one, if anything is."""
         seat.need = None
+        if not self._budget:
+            self.clear(seat)
 
     def mark(self, seat: Seat) -> None:
         """Take a checkpoint here."""
@@ -170,37 +229,41 @@ class PrefixCache:
 
     # -- choosing a lane --------------------------------------------------------------------------------
 
-    def _lead(self, wanted: list[int]) -> Seat:
-        """A free lane that leads into `wanted` as far as anything here does."""
+    def _lead(self, wanted: list[int], need: int, room: int) -> Seat:
+        """A free lane that leads into `wanted` as far as anything here does.
+
+        It may come to hold `need` tokens, and all free lanes together `room`.
+        """
         if not self._budget:
-            seat = self._spare()
-            self.clear(seat)
-            return seat
+            return self._spare()
         while True:
             # Of equals a free lane, and of those the one used last.
             nearest = max(self._seats, key=lambda seat: (seat.reach(wanted), seat.need is None, seat.used))
             length = nearest.reach(wanted)
-            saved = self._furthest(wanted, length)
+            saved = self._furthest(wanted, length, room)
             if saved is None:
-                return self._enter(nearest, length)
+                return self._enter(nearest, length, need, room)
             seat = self._spare()
-            if self._switch(seat, saved, wanted):
+            if self._switch(seat, saved, wanted, room - max(need, len(saved.ids))):
                 return seat
             # else the engine refused the saved state, and that is gone
 
-    def _enter(self, nearest: Seat, length: int) -> Seat:
+    def _enter(self, nearest: Seat, length: int, need: int, room: int) -> Seat:
         """A free lane with the first `length` tokens of `nearest`: that one, or a fork of it."""
-        if not length:
-            seat = self._spare()
-            self._cut(seat, 0)
-            return seat
         seat = self._spare()
         lost = len(nearest.lane.ids) - length
-        if nearest.need is None and (lost < _WORTH_SAVING or seat.lane.ids):
+        both = len(nearest.lane.ids) + need <= room
+        if length and nearest.need is None and (lost < _WORTH_SAVING or seat.lane.ids or not both):
             self._cut(nearest, length)
+            self._make_room(room - need, nearest)
             return nearest
+        if length:
+            nearest.used = next(self._ticks)  # so that it is the last one to be emptied
         self._retire(seat, common(seat.lane.ids, nearest.lane.ids[:length]))
         self.clear(seat)
+        self._make_room(room - need, seat)
+        if not length:
+            return seat
         points = [point for point in nearest.checkpoints if point.length <= length]
         if seat.lane.fork(nearest.lane, length, points[-1].state if lost else None):
             seat.checkpoints = points
@@ -215,9 +278,10 @@ class PrefixCache:
             key=lambda seat: (bool(seat.lane.ids), seat.used),
         )
 
-    def _make_room(self, room: int) -> None:
-        """Empty free lanes, the one used longest ago first, until all of them hold at most `room` tokens."""
-        free = sorted((seat for seat in self._seats if seat.need is None), key=lambda seat: seat.used)
+    def _make_room(self, room: int, taken: Seat) -> None:
+        """Empty free lanes, the one used longest ago first, until those but `taken` hold `room` tokens."""
+        free = [seat for seat in self._seats if seat.need is None and seat is not taken]
+        free.sort(key=lambda seat: seat.used)
         held = sum(len(seat.lane.ids) for seat in free)
         for seat in free:
             if held <= room:
@@ -227,13 +291,17 @@ class PrefixCache:
 
     # -- moving between sequences ---------------------------------------------------------------------
 
-    def _furthest(self, wanted: list[int], least: int) -> _Saved | None:
-        """What leads further into `wanted` than `least`, from memory or, if it is worth it, from disk."""
-        best = max(self._saved, key=lambda saved: saved.reach(wanted), default=None)
+    def _furthest(self, wanted: list[int], least: int, room: int) -> _Saved | None:
+        """What leads further into `wanted` than `least`, from memory or, if it is worth it, from disk.
+
+        A sequence is put back whole, so it must fit into `room`.
+        """
+        fitting = [saved for saved in self._saved if len(saved.ids) <= room]
+        best = max(fitting, key=lambda saved: saved.reach(wanted), default=None)
         longest = max(least, best.reach(wanted) if best else 0)
         if self._snapshots:
-            stored = self._snapshots.find(wanted, longest + _WORTH_LOADING, self._context)
-            if stored and (adopted := self._adopt(stored)):
+            path = self._snapshots.find(wanted, longest + _WORTH_LOADING, min(self._context, room))
+            if path and (adopted := self._adopt(path, self._snapshots.reader(path))):
                 return adopted
         return best if best and longest > least else None
 
@@ -250,8 +318,10 @@ class PrefixCache:
         if not length or not seat.lane.rewind(length, seat.checkpoints[-1].state):
             self.clear(seat)
 
-    def _switch(self, seat: Seat, saved: _Saved, wanted: list[int]) -> bool:
-        """Put a saved sequence into a lane. A whole one moves; of a part, the rest stays saved, too.
+    def _switch(self, seat: Seat, saved: _Saved, wanted: list[int], room: int) -> bool:
+        """Put a saved sequence into a lane, beside `room` tokens in other free ones.
+
+        A whole one moves; of a part, the rest stays saved, too.
 
         False when the engine refuses it: it is then forgotten, and the lane is empty.
         """
@@ -259,6 +329,8 @@ class PrefixCache:
         # Before anything is saved: that drops what the lane goes on from.
         self._saved.remove(saved)
         self._retire(seat, common(seat.lane.ids, saved.ids[:length]))
+        self.clear(seat)
+        self._make_room(room, seat)
         if not seat.lane.restore(saved.ids, saved.state):
             log.warning("the engine refused a saved state of %d tokens: dropped", len(saved.ids))
             if saved.source and self._snapshots:
@@ -301,19 +373,16 @@ class PrefixCache:
 
     # -- disk -----------------------------------------------------------------------------------------
 
-    def _adopt(self, snapshot: Snapshot) -> _Saved | None:
-        """A snapshot as a saved sequence. None for one that the adapter does not understand."""
+    def _adopt(self, path: Path, read: Callable[[], Snapshot]) -> _Saved | None:
+        """A snapshot as a saved sequence; None for one that is damaged or not understood by the adapter."""
         unpack = self._seats[0].lane.unpack
         try:
-            saved = _Saved(
-                list(snapshot.ids),
-                unpack(snapshot.full),
-                [Checkpoint(length, unpack(packed)) for length, packed in snapshot.checkpoints],
-                snapshot.path,
-            )
-        except ValueError as error:
+            snapshot = read()
+            points = [Checkpoint(length, unpack(packed)) for length, packed in snapshot.checkpoints]
+            saved = _Saved(list(snapshot.ids), unpack(snapshot.full), points, path)
+        except (OSError, ValueError) as error:
             assert self._snapshots is not None
-            self._snapshots.reject(snapshot.path, str(error))
+            self._snapshots.reject(path, getattr(error, "strerror", None) or str(error))
             return None
         self._saved.append(saved)
         return saved

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from localagent.errors import EngineFailed
-from localagent.hosts.mlx.lanes import advance
+from localagent.hosts.mlx.batch import advance
 from localagent.hosts.sampling import Sampling
 
 GREEDY = Sampling()

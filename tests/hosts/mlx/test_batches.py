@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy
 import pytest
 
-from localagent.errors import EngineFailed, UsageError
+from localagent.errors import CannotBatch, EngineFailed
+from localagent.hosts.mlx.batch import advance
 from localagent.hosts.mlx.engine import MlxEngine
-from localagent.hosts.mlx.folder import read_folder
-from localagent.hosts.mlx.lanes import Context, MlxLane, advance
+from localagent.hosts.mlx.lanes import Context, MlxLane
 from localagent.hosts.mlx.library import library
 from localagent.hosts.sampling import Sampling
 from tests.conftest import LONG
@@ -393,6 +393,20 @@ def test_a_batch_that_fails_while_it_is_computed_is_lost_and_no_other_lane(each,
     assert [first[2], *(step(lanes[2])[0] for _ in range(5))] == expected[2][:6]
 
 
+def test_padding_takes_no_more_than_the_lanes_may_hold(each, monkeypatch):
+    """The longest draws alone where the others, as long as it is, would be too much."""
+    lanes, expected = running(each)
+    monkeypatch.setattr(each._context, "capacity", 80)
+    found = [step(*lanes) for _ in range(4)]
+    assert [lane.rows.joined for lane in lanes] == [True, False, True]
+    monkeypatch.setattr(each._context, "capacity", 60)
+    found.append(step(*lanes))
+    monkeypatch.setattr(each._context, "capacity", 3 * 60)
+    found += [step(*lanes) for _ in range(4)]
+    assert all(lane.rows.joined for lane in lanes)
+    assert [list(drawn) for drawn in zip(*found, strict=True)] == [tokens[:9] for tokens in expected]
+
+
 # -- memory -------------------------------------------------------------------------------------------
 
 
@@ -473,30 +487,26 @@ def folder(tmp_path):
 
 
 def test_models_that_can_be_joined(each):
-    assert each.obstacle is None
+    assert each._context.caches.obstacle == ""
     assert (len(each.lanes), each.capacity) == (4, 4 * each.context_size)
 
 
 def test_a_model_that_cannot_be_joined_has_one_lane_and_says_why(folder, monkeypatch):
     from mlx_lm.models import cache, gemma3_text
 
-    def caches(make):
+    def obstacle(make):
         monkeypatch.setattr(gemma3_text.Model, "make_cache", lambda self: [make() for _ in range(4)])
+        engine = MlxEngine.load(folder)
+        assert (len(engine.lanes), engine.capacity) == (1, engine.context_size)
+        engine.close()
+        with pytest.raises(CannotBatch, match=r"^tiny can have only one lane, not 2: ") as caught:
+            MlxEngine.load(folder, lanes=2)
+        return str(caught.value).partition(": ")[2]
 
-    caches(lambda: cache.ChunkedKVCache(64))
-    with pytest.raises(UsageError) as caught:
-        MlxEngine.load(folder, lanes=2)
-    assert "tiny: lanes is 2, but this model can have 1 only: caches of the kind ChunkedKVCache" in str(
-        caught.value
-    )
-    engine = MlxEngine(read_folder(folder), 100, lanes=2, fewer=True)
-    assert (len(engine.lanes), engine.capacity) == (1, 100)
-    assert engine.obstacle == "caches of the kind ChunkedKVCache cannot be joined"
-    engine.close()
-    caches(lambda: cache.RotatingKVCache(64, keep=4))
-    engine = MlxEngine.load(folder)
-    assert engine.obstacle == "sliding windows that keep the first tokens cannot be joined"
-    engine.close()
+    chunked = obstacle(lambda: cache.ChunkedKVCache(64))
+    assert chunked == "caches of the kind ChunkedKVCache cannot be joined"
+    kept = obstacle(lambda: cache.RotatingKVCache(64, keep=4))
+    assert kept == "sliding windows that keep the first tokens cannot be joined"
 
 
 def test_a_model_that_fails_in_batches_is_found_out_before_its_weights_are_read(folder, monkeypatch):
@@ -510,5 +520,5 @@ def test_a_model_that_fails_in_batches_is_found_out_before_its_weights_are_read(
 
     monkeypatch.setattr(gemma3_text.Model, "__call__", positions)
     monkeypatch.setattr(Context, "read_weights", lambda self: pytest.fail("read"))
-    with pytest.raises(UsageError, match=r"mlx-lm cannot join its caches: .*conver"):
+    with pytest.raises(CannotBatch, match=r"mlx-lm cannot join its caches: .*conver"):
         MlxEngine.load(folder, lanes=2)

@@ -3,31 +3,65 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from localagent.hosts.prefix import PrefixCache
-from localagent.hosts.prefix.cache import _MOST_CHECKPOINTS
+from localagent.errors import EngineFailed
+from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots
+from localagent.hosts.prefix.cache import _MOST_CHECKPOINTS, Seat
 from localagent.hosts.prefix.matching import common, reach
-from tests.hosts.prefix.chain import Chain, folded
+from tests.hosts.prefix.chain import Chain, Pool, folded, spoken
 
 
 def go(cache: PrefixCache, chain: Chain, ids: Sequence[int], step: int = 16, more: int = 0) -> int:
-    """One turn: resume, evaluate the rest in chunks, generate `more` tokens. Returns what was reused."""
-    reused = cache.resume(ids)
-    assert chain.ids == list(ids[:reused]), "the live sequence is a prefix of the prompt"
-    assert reused < len(ids), "something is left to evaluate"
-    assert chain.value == folded(chain.ids), "and its state is the one of that prefix"
-    for start in range(reused, len(ids), step):
-        chain.evaluate(ids[start : start + step], lambda: False)
-        if start + step < len(ids):  # the last chunk belongs to the decoding, which takes no checkpoint
-            cache.mark()
-    for _ in range(more):
-        chain.evaluate([chain.value % 50], lambda: False)
+    """One turn in the only lane: see `begin`, `read` and `say`. Returns what was reused."""
+    seat = begin(cache, ids)
+    assert seat is not None
+    assert seat.lane is chain
+    reused = len(chain.ids)
+    while read(cache, seat, ids, step):
+        pass
+    say(seat, more)
+    cache.release(seat)
     return reused
+
+
+def begin(cache: PrefixCache, ids: Sequence[int], need: int = 0) -> Seat | None:
+    """A lane that leads into `ids`."""
+    seat = cache.open(ids, need)
+    if seat is not None:
+        chain = seat.lane
+        assert chain.ids == list(ids[: len(chain.ids)]), "the lane holds a prefix of the prompt"
+        assert len(chain.ids) < len(ids), "something is left to evaluate"
+        assert right(chain), "and its state is the one of that prefix"
+    return seat
+
+
+def read(cache: PrefixCache, seat: Seat, ids: Sequence[int], step: int) -> bool:
+    """Evaluate a chunk of a prompt. Whether there is more."""
+    start = len(seat.lane.ids)
+    seat.lane.evaluate(ids[start : start + step], lambda: False)
+    if start + step >= len(ids):  # the last chunk belongs to the decoding, which takes no checkpoint
+        return False
+    cache.mark(seat)
+    return True
+
+
+def say(seat: Seat, count: int) -> None:
+    """Generate."""
+    for token in spoken(seat.lane.ids, count):
+        seat.lane.evaluate([token], lambda: False)
+
+
+def right(chain: Chain) -> bool:
+    return chain.value == folded(chain.ids)
 
 
 def talk(seed: int, length: int) -> list[int]:
@@ -49,7 +83,7 @@ def test_the_state_is_right_whatever_came_before(
 ) -> None:
     """Prompts that go on from any place in any earlier one, under any budget."""
     chain = Chain()
-    cache = PrefixCache(chain, budget)
+    cache = PrefixCache([chain], budget)
     past: list[list[int]] = [[]]
     for which, share, seed, length, more in drawn:
         earlier = past[which % len(past)]
@@ -61,7 +95,7 @@ def test_the_state_is_right_whatever_came_before(
 
 def test_a_conversation_that_grows_is_never_read_again() -> None:
     chain = Chain()
-    cache = PrefixCache(chain)
+    cache = PrefixCache([chain])
     ids: list[int] = []
     for turn in range(20):
         ids += talk(turn, 30)
@@ -73,14 +107,14 @@ def test_a_conversation_that_grows_is_never_read_again() -> None:
 
 def test_a_changed_message_goes_on_from_the_checkpoint_before_it() -> None:
     chain = Chain()
-    cache = PrefixCache(chain)
+    cache = PrefixCache([chain])
     go(cache, chain, talk(1, 96), step=32)
     assert go(cache, chain, [*talk(1, 70), *talk(2, 10)], step=32) == 64
 
 
 def test_both_branches_of_a_conversation_stay() -> None:
     chain = Chain()
-    cache = PrefixCache(chain)
+    cache = PrefixCache([chain])
     trunk = talk(0, 64)
     left, right = [*trunk, *talk(1, 64)], [*trunk, *talk(2, 64)]
     go(cache, chain, left)
@@ -91,7 +125,7 @@ def test_both_branches_of_a_conversation_stay() -> None:
 
 def test_several_conversations_and_the_one_used_least_recently_goes_first() -> None:
     chain = Chain()
-    cache = PrefixCache(chain, budget=8 * 101 * 2)
+    cache = PrefixCache([chain], budget=8 * 101 * 2)
     talks = [talk(seed, 99) for seed in range(4)]
     for ids in talks:
         go(cache, chain, ids, step=200)
@@ -102,7 +136,7 @@ def test_several_conversations_and_the_one_used_least_recently_goes_first() -> N
 
 def test_without_a_budget_nothing_is_reused() -> None:
     chain = Chain()
-    cache = PrefixCache(chain, 0)
+    cache = PrefixCache([chain], 0)
     for _ in range(2):
         assert go(cache, chain, talk(1, 50)) == 0
     assert cache.nbytes == 0
@@ -110,7 +144,7 @@ def test_without_a_budget_nothing_is_reused() -> None:
 
 def test_checkpoints_are_thinned_and_the_first_one_stays() -> None:
     chain = Chain()
-    cache = PrefixCache(chain)
+    cache = PrefixCache([chain])
     ids = talk(1, 5_000)
     go(cache, chain, ids, step=5)
     assert cache.nbytes <= 8 * (_MOST_CHECKPOINTS + 1)
@@ -120,7 +154,7 @@ def test_checkpoints_are_thinned_and_the_first_one_stays() -> None:
 
 def test_large_checkpoints_leave_room() -> None:
     chain = Chain(nbytes=1000)
-    cache = PrefixCache(chain, budget=20_000)
+    cache = PrefixCache([chain], budget=20_000)
     go(cache, chain, talk(1, 900), step=10)
     assert cache.nbytes <= 11_000
 
@@ -129,21 +163,25 @@ def test_large_checkpoints_leave_room() -> None:
 def test_checkpoints_may_take_half_of_the_budget(points: int, kept: int) -> None:
     """Of more than half every second one goes, up to the newer half; the other half is for whole sequences."""
     chain = Chain(nbytes=10)
-    cache = PrefixCache(chain, budget=100)
+    cache = PrefixCache([chain], budget=100)
+    seat = cache.open([99])
+    assert seat is not None
     for number in range(points):
         chain.evaluate([number], lambda: False)
-        cache.mark()
+        cache.mark(seat)
     assert cache.nbytes == 10 * kept
-    cache.mark()
+    cache.mark(seat)
     assert cache.nbytes == 10 * kept, "here there is one already"
 
 
 def test_two_checkpoints_stay_however_large_they_are() -> None:
     chain = Chain(nbytes=1000)
-    cache = PrefixCache(chain, budget=100)
+    cache = PrefixCache([chain], budget=100)
+    seat = cache.open([99])
+    assert seat is not None
     for number in range(5):
         chain.evaluate([number], lambda: False)
-        cache.mark()
+        cache.mark(seat)
     assert cache.nbytes == 2000
 
 
@@ -176,22 +214,24 @@ def test_a_sequence_is_entered_at_its_end_or_at_a_checkpoint(
 
 def test_a_chunk_given_up_on_the_way() -> None:
     chain = Chain()
-    cache = PrefixCache(chain)
+    cache = PrefixCache([chain])
     go(cache, chain, talk(1, 64))
-    reused = cache.resume([*talk(1, 64), *talk(2, 20)])
-    assert reused == 64
+    seat = cache.open([*talk(1, 64), *talk(2, 20)])
+    assert seat is not None
+    assert len(chain.ids) == 64
     assert not chain.evaluate(talk(2, 20), lambda: True)
-    cache.recover()
+    cache.recover(seat)
     assert (len(chain.ids), chain.value) == (64, folded(talk(1, 64)))
-    cache.clear()
-    cache.recover()
+    cache.clear(seat)
+    chain.evaluate([1], lambda: True)
+    cache.recover(seat)
     assert chain.ids == []
 
 
 def test_going_on_directly_behind_what_was_saved() -> None:
     """The live sequence goes on from the very one that is wanted, and saving it must not lose that one."""
     chain = Chain()
-    cache = PrefixCache(chain)
+    cache = PrefixCache([chain])
     go(cache, chain, talk(1, 64), step=200)
     go(cache, chain, talk(2, 64), step=200)
     go(cache, chain, [*talk(1, 64), *talk(3, 64)], step=200, more=40)
@@ -202,7 +242,7 @@ def test_going_on_directly_behind_what_was_saved() -> None:
 
 def test_a_state_that_the_engine_refuses_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     chain = Chain()
-    cache = PrefixCache(chain)
+    cache = PrefixCache([chain])
     go(cache, chain, talk(1, 64))
     go(cache, chain, talk(2, 64))
     chain.refusing = True
@@ -210,3 +250,376 @@ def test_a_state_that_the_engine_refuses_is_dropped(caplog: pytest.LogCaptureFix
     assert "refused" in caplog.text
     chain.refusing = False
     assert go(cache, chain, [*talk(2, 64), 3]) == 64, "what was live had been saved"
+
+
+# -- several lanes ------------------------------------------------------------------------------------
+
+
+def lanes(count: int, capacity: int = sys.maxsize, **options: Any) -> tuple[PrefixCache, list[Chain]]:
+    """A cache over lanes that share the room of one pool."""
+    pool = Pool(capacity)
+    made = [Chain(pool=pool) for _ in range(count)]
+    return PrefixCache(made, capacity=capacity, **options), made
+
+
+def turn(cache: PrefixCache, ids: Sequence[int], step: int = 16, more: int = 0) -> tuple[Seat, int]:
+    """A generation that goes on: its seat, and what was reused."""
+    seat = begin(cache, ids, len(ids) + more)
+    assert seat is not None
+    reused = len(seat.lane.ids)
+    while read(cache, seat, ids, step):
+        pass
+    say(seat, more)
+    return seat, reused
+
+
+PROMPTS = {
+    "which": st.integers(0, 50),
+    "share": st.sampled_from([0.0, 0.0, 0.5, 0.9, 1.0]),
+    "seed": st.integers(0, 5),
+    "length": st.sampled_from([1, 20, 60, 100, 150]),
+    "more": st.sampled_from([0, 5, 40, 100]),
+}
+
+
+class Cache(RuleBasedStateMachine):
+    """Generations that come and go in any order. What a lane holds is always what it should."""
+
+    @initialize(
+        count=st.integers(1, 4),
+        budget=st.sampled_from([0, 300, 5_000, 1 << 20]),
+        share=st.sampled_from([0.0, 0.4, 1.0, 1.0]),
+        step=st.sampled_from([7, 16, 200]),
+    )
+    def load(self, count: int, budget: int, share: float, step: int) -> None:
+        self.context = 300
+        self.capacity = self.context + int((count - 1) * self.context * share)
+        self.cache, self.lanes = lanes(count, self.capacity, budget=budget, context=self.context)
+        self.budget, self.step = budget, step
+        self.past: list[list[int]] = [talk(seed, 150) for seed in range(3)]
+        self.running: dict[Seat, tuple[list[int], int]] = {}
+        """The prompt of every seat in use, and how many tokens it holds."""
+
+    def draw(self, which: int, share: float, seed: int, length: int, more: int) -> tuple[list[int], int]:
+        """A prompt that goes on from an earlier one, and how many tokens it and what follows need."""
+        earlier = self.past[which % len(self.past)]
+        prompt = [*earlier[: int(len(earlier) * share)], *talk(seed, length)][: self.context]
+        return prompt, min(len(prompt) + more, self.context)
+
+    def enter(self, prompt: list[int], need: int) -> Seat | None:
+        cache = self.cache
+        room = self.capacity - sum(seat.need for seat in cache._seats if seat.need is not None)
+        kept = [saved for saved in cache._saved if len(saved.ids) <= room]
+        best = max(each.reach(prompt) for each in [*cache._seats, *kept]) if self.budget else 0
+        seat = begin(cache, prompt, need)
+        if seat is None:
+            assert len(self.running) == len(self.lanes) or need > room
+            return None
+        assert need <= room
+        assert seat not in self.running, "it was free"
+        assert len(seat.lane.ids) == best, "nothing that there is leads further"
+        self.past.append(prompt)
+        return seat
+
+    @rule(**PROMPTS)
+    def open(self, **drawn: Any) -> None:
+        prompt, need = self.draw(**drawn)
+        seat = self.enter(prompt, need)
+        if seat is not None:
+            self.running[seat] = prompt, len(seat.lane.ids)
+
+    @rule(**PROMPTS)
+    def whole_turn(self, **drawn: Any) -> None:
+        prompt, need = self.draw(**drawn)
+        seat = self.enter(prompt, need)
+        if seat is not None:
+            while read(self.cache, seat, prompt, self.step):
+                pass
+            say(seat, need - len(prompt))
+            self.past.append(list(seat.lane.ids))
+            self.cache.release(seat)
+
+    def pick(self, which: int) -> Seat:
+        return list(self.running)[which % len(self.running)]
+
+    @precondition(lambda self: self.running)
+    @rule(which=st.integers(0, 9), chunks=st.sampled_from([1, 3, 30, 1000]))
+    def go_on(self, which: int, chunks: int) -> None:
+        """Evaluate chunks of the prompt, and say something after it, as far as there is room."""
+        seat = self.pick(which)
+        prompt, held = self.running[seat]
+        for _ in range(chunks):
+            if held < len(prompt):
+                read(self.cache, seat, prompt, self.step)
+            elif held < (seat.need or 0):
+                say(seat, 1)
+            held = len(seat.lane.ids)
+        self.running[seat] = (list(seat.lane.ids) if held > len(prompt) else prompt), held
+
+    @precondition(lambda self: self.running)
+    @rule(which=st.integers(0, 9))
+    def finish(self, which: int) -> None:
+        seat = self.pick(which)
+        self.past.append(list(seat.lane.ids))
+        del self.running[seat]
+        self.cache.release(seat)
+
+    @precondition(lambda self: self.running)
+    @rule(which=st.integers(0, 9))
+    def cancel(self, which: int) -> None:
+        """Within a chunk of the prompt: the lane is then wrong."""
+        seat = self.pick(which)
+        prompt, held = self.running[seat]
+        if held < len(prompt):
+            seat.lane.evaluate(prompt[held : held + self.step][:-1], lambda: True)
+            seat.lane.value = -1
+            self.cache.recover(seat)
+            assert len(seat.lane.ids) <= held
+            del self.running[seat]
+            self.cache.release(seat)
+
+    @precondition(lambda self: self.running)
+    @rule(which=st.integers(0, 9))
+    def fail(self, which: int) -> None:
+        seat = self.pick(which)
+        seat.lane.value = -1
+        del self.running[seat]
+        self.cache.clear(seat)
+        self.cache.release(seat)
+
+    @rule()
+    def drop(self) -> None:
+        self.cache.drop()
+
+    @invariant()
+    def every_state_is_that_of_its_tokens(self) -> None:
+        for seat in getattr(self, "cache", PrefixCache([]))._seats:
+            assert right(seat.lane)
+            for point in seat.checkpoints:
+                assert point.state.data == folded(seat.lane.ids[: point.length])
+        for saved in self.cache._saved if hasattr(self, "cache") else ():
+            assert saved.state.data == (folded(saved.ids), saved.ids)
+
+    @invariant()
+    def nothing_in_use_is_cut(self) -> None:
+        for seat, (prompt, held) in getattr(self, "running", {}).items():
+            assert seat.need is not None
+            assert seat.lane.ids == prompt[:held]
+
+    @invariant()
+    def no_more_is_held_than_there_is_room_for(self) -> None:
+        if hasattr(self, "cache"):
+            assert sum(len(lane.ids) for lane in self.lanes) <= self.capacity
+            checkpoints = 8 * (_MOST_CHECKPOINTS + 1) * len(self.lanes)
+            assert self.cache.nbytes <= max(self.budget, checkpoints) + 8 * 2 * self.context
+
+
+TestCache = Cache.TestCase
+TestCache.settings = settings(stateful_step_count=40)
+
+
+def test_there_is_room_for_what_is_put_back() -> None:
+    """Free lanes are emptied before a saved sequence takes its place, and not after that."""
+    cache, made = lanes(3, capacity=300)
+    for seed in range(3):
+        cache.release(turn(cache, talk(seed, 140), step=200)[0])
+    assert turn(cache, [*talk(0, 140), 1])[1] == 140
+    assert sum(len(lane.ids) for lane in made) <= 300
+
+
+def test_a_saved_sequence_that_is_too_long_for_the_room_that_is_left_stays_saved() -> None:
+    cache, _ = lanes(2, capacity=300)
+    cache.release(turn(cache, talk(0, 200))[0])
+    cache.release(turn(cache, talk(1, 20))[0])
+    held, _ = turn(cache, talk(2, 150))
+    seat, reused = turn(cache, [*talk(0, 100), 1])
+    assert reused == 0
+    cache.release(seat)
+    cache.release(held)
+    assert turn(cache, [*talk(0, 200), 1])[1] == 200
+
+
+def test_what_a_lane_in_use_has_evaluated_is_forked() -> None:
+    cache, made = lanes(3)
+    trunk = talk(0, 64)
+    first, _ = turn(cache, [*trunk, *talk(1, 40)], more=30)
+    second, reused = turn(cache, [*trunk, *talk(2, 40)])
+    assert (reused, second.lane.forks, first is not second) == (64, 1, True)
+    whole, reused = turn(cache, [*first.lane.ids, 51])
+    assert (reused, whole.lane.forks) == (64 + 40 + 30, 1), "at its end, too"
+    assert sum(lane.evaluated for lane in made) == 64 + 40 + 30 + 40 + 1
+    assert cache.open([1]) is None, "no lane is free"
+
+
+def test_a_fork_can_be_entered_where_its_origin_could() -> None:
+    cache, made = lanes(2)
+    first, _ = turn(cache, talk(0, 96))
+    second, reused = turn(cache, [*talk(0, 90), 51])
+    assert reused == 80
+    assert [point.length for point in second.checkpoints] == [16, 32, 48, 64, 80]
+    cache.release(second)
+    cache.release(first)
+    _seat, reused = turn(cache, [*talk(0, 40), 51])
+    assert reused == 32
+    assert right(made[0])
+    assert right(made[1])
+
+
+def test_of_a_free_lane_whose_rest_is_worth_keeping_the_beginning_is_forked_into_an_empty_one() -> None:
+    cache, made = lanes(2)
+    cache.release(turn(cache, talk(0, 96))[0])
+    seat, reused = turn(cache, [*talk(0, 50), 51])
+    assert (reused, seat.lane) == (48, made[1])
+    assert len(made[0].ids) == 96
+    cache.release(seat)
+    assert turn(cache, [*talk(0, 96), 1])[1] == 96
+
+
+def test_a_free_lane_is_cut_where_little_is_lost() -> None:
+    cache, made = lanes(2)
+    cache.release(turn(cache, talk(0, 96))[0])
+    seat, reused = turn(cache, [*talk(0, 80), 51])
+    assert (reused, seat.lane, made[1].ids) == (80, made[0], [])
+
+
+def test_where_no_lane_is_empty_a_free_one_is_cut_and_what_is_lost_saved() -> None:
+    cache, made = lanes(2)
+    for seed in range(2):
+        cache.release(turn(cache, talk(seed, 96))[0])
+    seat, reused = turn(cache, [*talk(0, 50), 51])
+    assert (reused, seat.lane, len(made[1].ids)) == (48, made[0], 96)
+    cache.release(seat)
+    assert turn(cache, [*talk(0, 96), 1])[1] == 96
+    assert turn(cache, [*talk(1, 96), 1])[1] == 96
+
+
+def test_new_words_go_to_an_empty_lane_then_to_the_one_used_longest_ago() -> None:
+    cache, made = lanes(2)
+    for seed, lane in ((0, 0), (1, 1), (2, 0), (3, 1)):
+        seat, _ = turn(cache, talk(seed, 64))
+        assert seat.lane is made[lane]
+        cache.release(seat)
+    for seed in range(4):
+        seat, reused = turn(cache, [*talk(seed, 64), 51])
+        assert reused == 64, "what had to go was saved"
+        cache.release(seat)
+
+
+def test_what_another_lane_leads_to_is_not_saved_again() -> None:
+    cache, _ = lanes(2)
+    _running, _ = turn(cache, talk(0, 96))
+    beginning, _ = turn(cache, talk(0, 80))
+    cache.release(beginning)
+    other, _ = turn(cache, talk(1, 64))
+    assert other.lane is beginning.lane
+    assert [saved.ids for saved in cache._saved] == []
+
+
+def test_an_engine_that_cannot_fork_begins_afresh() -> None:
+    cache, made = lanes(2)
+    running, _ = turn(cache, talk(0, 64))
+    made[1].refusing = True
+    seat, reused = turn(cache, [*talk(0, 64), 51])
+    assert (reused, made[1].forks) == (0, 0)
+    assert right(seat.lane)
+    assert running.lane.ids == talk(0, 64)
+
+
+def test_a_generation_gets_a_lane_only_if_all_that_it_may_need_fits_beside_the_others() -> None:
+    cache, _made = lanes(3, capacity=100)
+    first = cache.open([1] * 10, need=60)
+    assert first is not None
+    assert cache.open([2] * 10, need=41) is None
+    second = cache.open([2] * 10, need=40)
+    assert second is not None
+    assert cache.open([3], need=1) is None, "a lane is free, and no room"
+    cache.release(first)
+    assert cache.open([3], need=61) is None
+    assert cache.open([3], need=60) is not None
+
+
+def test_free_lanes_are_emptied_for_what_may_be_needed_the_one_used_longest_ago_first() -> None:
+    cache, made = lanes(3, capacity=200)
+    for seed in range(2):
+        cache.release(turn(cache, talk(seed, 64))[0])
+    seat = begin(cache, talk(2, 10), need=100)
+    assert [len(lane.ids) for lane in made] == [0, 64, 0]
+    assert seat is not None
+    cache.release(seat)
+    assert turn(cache, [*talk(0, 64), 1])[1] == 64, "what was in it had been saved"
+
+
+def test_without_a_budget_a_lane_forgets_at_once() -> None:
+    cache, made = lanes(2, budget=0)
+    seat, _ = turn(cache, talk(0, 64))
+    other, reused = turn(cache, [*talk(0, 64), 1])
+    assert reused == 0
+    cache.release(seat)
+    cache.release(other)
+    assert [lane.ids for lane in made] == [[], []]
+
+
+@pytest.mark.parametrize("work", ["checkpoint", "save", "restore", "fork", "rewind"])
+def test_an_engine_that_fails_while_a_lane_is_chosen_keeps_no_lane(
+    work: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of what a free lane holds is used after that; those in use go on."""
+    cache, _made = lanes(3)
+    running, _ = turn(cache, talk(9, 64))
+    for seed in range(3):
+        cache.release(turn(cache, talk(seed, 96))[0])
+    prompt = {"restore": talk(0, 97), "fork": [*talk(9, 64), 1], "rewind": [*talk(2, 50), 51]}.get(
+        work, talk(5, 5)
+    )
+
+    def fails(lane: Chain, *_: object) -> None:
+        lane.value = -1
+        raise EngineFailed("the engine gave up")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Chain, work, fails)
+        with pytest.raises(EngineFailed):
+            cache.open([*talk(2, 96), 1] if work == "checkpoint" else prompt)
+    assert running.lane.ids == talk(9, 64)
+    for seed in range(2):
+        seat, _ = turn(cache, [*talk(seed, 96), 1])
+        assert right(seat.lane)
+    assert cache.open([1]) is None, "all three are in use"
+
+
+def test_all_lanes_are_written_the_one_used_last_as_the_newest(tmp_path: Path) -> None:
+    stored = SnapshotFolder(tmp_path)
+    key = SnapshotKey("a model", "weights", "template", "engine 1", "Linux x86_64")
+    cache, _ = lanes(3, snapshots=Snapshots(stored, key))
+    _running, _ = turn(cache, talk(0, 80), more=10)
+    for seed in (1, 2):
+        cache.release(turn(cache, talk(seed, 80))[0])
+    cache.release(turn(cache, [*talk(1, 80), 1])[0])
+    cache.write()
+    lengths = []
+    for path in stored.files():
+        _, tokens = stored.describe(path) or (None, 0)
+        lengths.append(tokens)
+    assert lengths == [90, 80, 81], "also one that goes on"
+    again, made = lanes(2, snapshots=Snapshots(stored, key))
+    for seed, count in ((0, 80), (1, 80), (2, 80)):
+        said = spoken(talk(0, 80), 10) if seed == 0 else []
+        seat, reused = turn(again, [*talk(seed, count), *said, 51])
+        assert reused >= count
+        again.release(seat)
+    assert all(map(right, made))
+
+
+def test_a_file_too_long_for_the_room_that_is_left_is_left_alone(tmp_path: Path) -> None:
+    stored = SnapshotFolder(tmp_path)
+    key = SnapshotKey("a model", "weights", "template", "engine 1", "Linux x86_64")
+    cache, _ = lanes(1, snapshots=Snapshots(stored, key))
+    turn(cache, talk(0, 200))
+    cache.write()
+    cache, _ = lanes(2, capacity=300, snapshots=Snapshots(stored, key))
+    running, _ = turn(cache, talk(1, 101))
+    seat, reused = turn(cache, [*talk(0, 100), 1])
+    assert reused == 0
+    cache.release(seat)
+    cache.release(running)
+    assert turn(cache, [*talk(0, 200), 1])[1] == 200

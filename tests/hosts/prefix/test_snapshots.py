@@ -35,7 +35,7 @@ KEY = SnapshotKey("a model", "weights", "template", "engine 1", "Linux x86_64")
 
 def fresh(root: Path, key: SnapshotKey = KEY, **limits: int) -> tuple[PrefixCache, Chain]:
     chain = Chain()
-    return PrefixCache(chain, snapshots=Snapshots(SnapshotFolder(root, **limits), key)), chain
+    return PrefixCache([chain], snapshots=Snapshots(SnapshotFolder(root, **limits), key)), chain
 
 
 def write(root: Path, ids: list[int]) -> Path:
@@ -148,7 +148,7 @@ def test_limits_hold_and_the_oldest_goes_first(tmp_path: Path) -> None:
     assert paths[0] not in files
     other = dataclasses.replace(KEY, name="another")
     chain = Chain()
-    cache = PrefixCache(chain, snapshots=Snapshots(SnapshotFolder(tmp_path, total=2 * size + 100), other))
+    cache = PrefixCache([chain], snapshots=Snapshots(SnapshotFolder(tmp_path, total=2 * size + 100), other))
     go(cache, chain, talk(8, 100))
     cache.write()
     assert len(SnapshotFolder(tmp_path).files()) == 2
@@ -205,7 +205,7 @@ def test_clearing_removes_everything_and_nothing_else(tmp_path: Path) -> None:
 def test_the_words_of_the_model_survive_with_it(tmp_path: Path) -> None:
     known = Transcripts(["!"])
     chain = Chain()
-    cache = PrefixCache(chain, 1 << 20, Snapshots(SnapshotFolder(tmp_path), KEY), known)
+    cache = PrefixCache([chain], 1 << 20, Snapshots(SnapshotFolder(tmp_path), KEY), known)
     ids = talk(1, 60)
     go(cache, chain, ids)
     known.add("question\ud800 answer", ids)
@@ -273,7 +273,7 @@ def test_a_refused_state_is_asked_for_once(tmp_path: Path, caplog: pytest.LogCap
     chain.refusing = True
     for more in range(3):
         assert go(cache, chain, [*talk(1, 200), more]) == 0
-        cache.clear()
+        cache.clear(cache._seats[0])
     assert caplog.text.count("the engine refused it") == 1
 
 
@@ -282,7 +282,7 @@ def test_a_damaged_file_is_replaced(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     cache, chain = fresh(tmp_path)
     assert go(cache, chain, [*talk(1, 200), 1]) == 0
-    cache.clear()
+    cache.clear(cache._seats[0])
     go(cache, chain, talk(1, 200))
     cache.write()
     cache, chain = fresh(tmp_path)
@@ -303,7 +303,7 @@ def test_a_file_that_another_process_replaced_is_read_anew(tmp_path: Path) -> No
 def test_a_sequence_longer_than_the_context_is_left_alone(tmp_path: Path) -> None:
     write(tmp_path, talk(1, 200))
     chain = Chain()
-    cache = PrefixCache(chain, snapshots=Snapshots(SnapshotFolder(tmp_path), KEY), context=199)
+    cache = PrefixCache([chain], snapshots=Snapshots(SnapshotFolder(tmp_path), KEY), context=199)
     assert go(cache, chain, [*talk(1, 150), 1]) == 0
 
 

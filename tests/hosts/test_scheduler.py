@@ -1,0 +1,538 @@
+"""Who is served when, and what happens to the others when one of them fails, leaves or waits."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localagent.errors import EngineFailed
+from localagent.hosts.engine import State
+from localagent.hosts.prefix import SnapshotFolder, Snapshots
+from localagent.hosts.prefix.snapshots import Snapshot
+from localagent.hosts.sampling import Sampling
+from tests.hosts.prefix.chain import Chain, folded, spoken
+from tests.hosts.prefix.test_cache import talk
+from tests.hosts.prefix.test_snapshots import KEY
+from tests.hosts.speaking import END, Speaking, SpeakingLane, failing
+from tests.hosts.stepping import Asked, Stepping
+
+
+def serving(lanes: int = 2, works: Any = lambda *_: None, **options: Any) -> tuple[Stepping, Speaking]:
+    """An engine whose tokens follow from the state of a lane: they are right, or the state was wrong."""
+    reading = options.pop("reading", True)
+    engine = Speaking(None, works, lanes=lanes, **options)
+    return Stepping(engine, reading=reading), engine
+
+
+def tokens(count: int) -> Sampling:
+    return Sampling(max_tokens=count)
+
+
+def is_right(asked: Asked) -> bool:
+    """Whether what was said follows from the prompt."""
+    return asked.ids == spoken(asked.job.generation.ids, len(asked.ids))
+
+
+# -- who is served when -------------------------------------------------------------------------------
+
+
+def test_a_step_is_one_token_for_each_that_runs_and_then_one_chunk_of_one_prompt() -> None:
+    stepping, engine = serving(3)
+    for seed in range(3):
+        stepping.ask(talk(seed, 40), tokens(10))
+    steps = []
+    for _ in range(9):
+        engine.log.clear()
+        stepping.step()
+        steps.append(list(engine.log))
+    first, second, third = ("read", (0,)), ("read", (1,)), ("read", (2,))
+    assert steps == [
+        [first],
+        [first],
+        [first, ("draw", (0,))],  # the first token, while the engine still has its logits
+        [("draw", (0,)), second],
+        [("draw", (0,)), second],
+        [("draw", (0,)), second, ("draw", (1,))],
+        [("draw", (0, 1)), third],
+        [("draw", (0, 1)), third],
+        [("draw", (0, 1)), third, ("draw", (2,))],
+    ]
+    stepping.run()
+
+
+def test_no_stream_waits_longer_than_one_chunk_while_long_prompts_arrive() -> None:
+    stepping, engine = serving(4)
+    running = stepping.ask(talk(0, 5), tokens(100))
+    stepping.step()
+    for seed in (1, 2, 3):
+        stepping.ask(talk(seed, 500), tokens(2))
+    count = len(running.ids)
+    while running.end is None:
+        engine.log.clear()
+        stepping.step()
+        assert len(running.ids) == count + 1, "a token in every step"
+        assert [work for work, _ in engine.log].count("read") <= 1
+        count += 1
+    assert count == 100
+
+
+def test_first_come_first_served() -> None:
+    stepping, engine = serving(2)
+    asked = [stepping.ask(talk(seed, 20 + 13 * seed), tokens(3 + seed)) for seed in range(6)]
+    stepping.run()
+    assert engine.histories == [each.job.generation.ids for each in asked]
+    assert all(map(is_right, asked))
+    assert [each.finish.generated for each in asked] == [3, 4, 5, 6, 7, 8]
+
+
+def test_the_place_in_the_queue() -> None:
+    stepping, _ = serving(1)
+    asked = [stepping.ask(talk(seed, 20), tokens(3)) for seed in range(4)]
+    places = [[each.channel.place for each in asked]]
+    while stepping.step():
+        now = [each.channel.place for each in asked]
+        if now != places[-1]:
+            places.append(now)
+    assert places == [[1, 2, 3, 4], [0, 1, 2, 3], [0, 0, 1, 2], [0, 0, 0, 1], [0, 0, 0, 0]]
+
+
+def test_who_leaves_the_queue_moves_the_others_up() -> None:
+    stepping, engine = serving(1)
+    asked = [stepping.ask(talk(seed, 20), tokens(3)) for seed in range(4)]
+    stepping.step()
+    asked[2].cancel.set()
+    stepping.step()
+    assert [each.channel.place for each in asked] == [0, 1, 0, 2]
+    assert (asked[2].finish.stop_reason, asked[2].finish.generated) == ("cancelled", 0)
+    stepping.run()
+    assert [each.outcome for each in asked] == ["length", "length", "cancelled", "length"]
+    assert len(engine.histories) == 3
+
+
+def test_what_does_not_fit_waits_and_nothing_overtakes_it() -> None:
+    stepping, engine = serving(3, context_size=100, capacity=150)
+    large = stepping.ask(talk(0, 60), tokens(30))
+    larger = stepping.ask(talk(1, 60), tokens(41))
+    small = stepping.ask(talk(2, 5), tokens(5))
+    stepping.step()
+    while large.end is None:
+        assert (larger.channel.place, small.channel.place) == (1, 2)
+        stepping.step()
+    stepping.run()
+    assert [each.outcome for each in (large, larger, small)] == ["length"] * 3
+    assert [len(each) for each in engine.histories] == [60, 60, 5]
+    assert all(map(is_right, (large, larger, small)))
+
+
+def test_a_request_as_large_as_everything_gets_everything() -> None:
+    stepping, _ = serving(3, context_size=100, capacity=100)
+    for seed in range(3):
+        stepping.ask(talk(seed, 20), tokens(5))
+    last = stepping.ask(talk(3, 99), Sampling())
+    stepping.run()
+    assert (last.finish.generated, last.finish.stop_reason, is_right(last)) == (2, "length", True)
+
+
+def test_each_prompt_finds_what_those_before_it_have_evaluated() -> None:
+    stepping, engine = serving(8)
+    system = [*talk(0, 95), END]
+    asked = [stepping.ask([*system, *talk(seed, 20)], tokens(5)) for seed in range(1, 9)]
+    stepping.run()
+    assert [each.finish.cached for each in asked] == [0] + [96] * 7
+    assert engine.evaluated == 96 + 8 * (20 + 4)
+    assert all(map(is_right, asked))
+
+
+# -- a reader that is slow ----------------------------------------------------------------------------
+
+
+def test_a_lane_rests_when_its_reader_does_not_take_and_goes_on_when_he_does() -> None:
+    stepping, engine = serving(2, reading=False)
+    asked = stepping.ask(talk(0, 5), tokens(50))
+    stepping.run()
+    assert (asked.channel.resting, stepping.wakes) == (True, [])
+    assert sum(work == "draw" for work, _ in engine.log) == 3, (
+        "with the progress of the prompt there are four"
+    )
+    assert asked.take(1) == 1
+    assert (asked.channel.resting, stepping.wakes) == (False, [1])
+    engine.log.clear()
+    stepping.run()
+    assert engine.log == [("draw", (0,))]
+    stepping.reading = True
+    stepping.take()
+    stepping.run()
+    assert (asked.finish.generated, is_right(asked)) == (50, True)
+
+
+def test_a_slow_reader_keeps_nobody_from_running() -> None:
+    stepping, _ = serving(2, reading=False)
+    slow, quick = stepping.ask(talk(0, 5), tokens(50)), stepping.ask(talk(1, 5), tokens(50))
+    for _ in range(200):
+        stepping.step()
+        quick.take()
+    assert (quick.finish.generated, slow.channel.resting, slow.end) == (50, True, None)
+
+
+def test_nobody_rests_while_somebody_waits_for_a_lane() -> None:
+    """So that a thread which reads two generations in any order cannot wait for ever."""
+    stepping, _ = serving(1, reading=False)
+    first, second = stepping.ask(talk(0, 5), tokens(50)), stepping.ask(talk(1, 5), tokens(3))
+    for _ in range(200):
+        stepping.step()
+        second.take()
+    assert (second.finish.generated, is_right(second)) == (3, True)
+    assert first.take() == 1 + 50 + 1
+    assert is_right(first)
+
+
+def test_there_is_nothing_to_do_when_all_rest_or_nothing_was_asked() -> None:
+    stepping, engine = serving(2, reading=False)
+    assert not stepping.step()
+    for seed in range(2):
+        stepping.ask(talk(seed, 5), tokens(50))
+    stepping.run()
+    count = len(engine.log)
+    assert not stepping.step()
+    assert len(engine.log) == count
+
+
+# -- one that leaves ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["event", "channel"])
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 6])
+def test_a_cancel_frees_the_lane_within_one_step_whatever_is_being_done(how: str, steps: int) -> None:
+    """Before its turn, within its prompt, at its first token, later."""
+    stepping, _engine = serving(2)
+    other = stepping.ask(talk(0, 5), tokens(40))
+    stepping.step()
+    asked = stepping.ask(talk(1, 60), tokens(40))
+    for _ in range(steps):
+        stepping.step()
+    busy = stepping.busy
+    asked.cancel.set() if how == "event" else asked.channel.cancel()
+    stepping.step()
+    assert (asked.finish.stop_reason, asked.finish.generated) == ("cancelled", max(0, steps - 3))
+    assert stepping.busy == 1
+    assert busy == 1 + (steps > 0)
+    assert is_right(asked)
+    third = stepping.ask([*talk(1, 60), 1], tokens(5))
+    stepping.run()
+    assert third.finish.cached >= min(3, max(0, steps - 1)) * 16, "what it had evaluated is used"
+    assert is_right(other)
+    assert is_right(third)
+
+
+def test_a_resting_lane_can_be_cancelled() -> None:
+    stepping, _ = serving(1, reading=False)
+    asked = stepping.ask(talk(0, 5), tokens(50))
+    stepping.run()
+    asked.channel.cancel()
+    assert stepping.wakes, "the thread is told to look"
+    stepping.step()
+    asked.take()
+    assert (asked.outcome, stepping.busy) == ("cancelled", 0)
+
+
+def test_the_end_cancels_everything_and_what_comes_later() -> None:
+    stepping, _ = serving(2)
+    asked = [stepping.ask(talk(seed, 40), tokens(50)) for seed in range(4)]
+    for _ in range(4):
+        stepping.step()
+    stepping.stopping = True
+    stepping.scheduler.end()
+    stepping.ask(talk(9, 5))
+    stepping.take()
+    assert [each.outcome for each in asked] == ["cancelled"] * 4
+    assert asked[0].ids == spoken(talk(0, 40), 2)
+    assert (stepping.busy, stepping.step()) == (0, False)
+
+
+def test_stopping_within_a_chunk_ends_it() -> None:
+    def stop(work: str, _: SpeakingLane) -> None:
+        stepping.stopping = work == "evaluate"
+
+    stepping, _ = serving(1, stop)
+    asked = stepping.ask(talk(0, 40))
+    stepping.step()
+    assert (asked.outcome, stepping.busy) == ("cancelled", 0)
+
+
+# -- one that fails -----------------------------------------------------------------------------------
+
+
+def outcomes(
+    works: Any, count: int = 4, lanes: int = 3, logprobs: int | None = None
+) -> tuple[list[Any], Stepping]:
+    stepping, _ = serving(lanes, works)
+    sampling = Sampling(max_tokens=12, logprobs=logprobs)
+    asked = [stepping.ask(talk(seed, 40), sampling) for seed in range(count)]
+    stepping.run()
+    assert stepping.busy == 0
+    assert all(map(is_right, asked))
+    for lane in stepping.engine.lanes:
+        assert isinstance(lane, Chain)
+        assert lane.value == folded(lane.ids)
+    after = stepping.ask([*talk(1, 40), 1], tokens(3))
+    stepping.run()
+    assert is_right(after), "what is left is right"
+    return [each.outcome for each in asked], stepping
+
+
+@pytest.mark.parametrize(
+    ("work", "at", "error"),
+    [
+        ("evaluate", 1, EngineFailed),
+        ("evaluate", 3, ValueError),
+        ("begin", 1, EngineFailed),
+        ("begin", 1, ValueError),
+        ("draw", 1, EngineFailed),
+        ("draw", 5, EngineFailed),
+        ("logprobs", 2, ValueError),
+        ("logprobs", 1, EngineFailed),
+    ],
+)
+def test_what_fails_in_one_lane_fails_alone(work: str, at: int, error: type[Exception]) -> None:
+    found, _ = outcomes(failing(work, at, 1, error), logprobs=0)
+    assert found == ["length", error, "length", "length"]
+
+
+def test_what_fails_for_all_ends_all_that_ran_and_no_other() -> None:
+    """The eighth step: the first two run, the third is still read, the fourth waits."""
+    found, _ = outcomes(failing("step", 8))
+    assert found == [EngineFailed, EngineFailed, "length", "length"]
+
+
+def test_a_first_token_that_cannot_be_drawn_ends_nobody_else() -> None:
+    found, _ = outcomes(failing("step", 1, 1))
+    assert found == ["length", EngineFailed, "length", "length"]
+
+
+def test_a_lane_that_cannot_be_opened_ends_one_and_the_next_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing runs that would have the thread look again."""
+    checkpoint = Chain.checkpoint
+    stepping, _ = serving(1)
+    stepping.ask(talk(0, 40), tokens(3))
+    stepping.run()
+    further = [*stepping.engine.lanes[0].ids, 1]
+
+    def fails(_: Chain) -> State:
+        monkeypatch.setattr(Chain, "checkpoint", checkpoint)
+        raise EngineFailed("no memory for a copy")
+
+    monkeypatch.setattr(Chain, "checkpoint", fails)
+    asked = [stepping.ask(further, tokens(3)) for _ in range(3)]
+    stepping.run()
+    assert [each.outcome for each in asked] == [EngineFailed, "length", "length"]
+    assert all(map(is_right, asked))
+
+
+def test_a_checkpoint_that_cannot_be_taken_ends_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    stepping, _ = serving(2)
+    first = stepping.ask(talk(0, 5), tokens(30))
+    stepping.step()
+    second = stepping.ask(talk(1, 40), tokens(3))
+
+    def fails(_: Chain) -> State:
+        raise EngineFailed("no memory for a copy")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Chain, "checkpoint", fails)
+        stepping.step()
+    stepping.run()
+    assert (first.outcome, second.outcome) == ("length", EngineFailed)
+    assert is_right(first)
+
+
+def test_a_step_that_raises_itself_ends_everything_and_the_next_one_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stepping, _ = serving(2)
+    asked = [stepping.ask(talk(seed, 40), tokens(9)) for seed in range(4)]
+    for _ in range(4):
+        stepping.step()
+
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(stepping.scheduler, "_drop_cancelled", fails)
+        stepping.step()
+    assert [each.outcome for each in asked] == [ZeroDivisionError] * 4
+    assert (stepping.busy, stepping.engine.lanes[0].ids) == (0, [])
+    after = stepping.ask(talk(0, 40), tokens(9))
+    stepping.run()
+    assert (after.finish.cached, is_right(after)) == (0, True)
+
+
+def test_a_reader_whose_event_loop_is_gone_is_as_good_as_gone() -> None:
+    stepping, _ = serving(2)
+    asked, other = stepping.ask(talk(0, 5), tokens(50)), stepping.ask(talk(1, 5), tokens(9))
+
+    def tell() -> None:
+        raise RuntimeError("Event loop is closed")
+
+    asked.channel.notify(tell)
+    stepping.run()
+    assert (asked.outcome, other.outcome) == ("cancelled", "length")
+    assert is_right(other)
+
+
+# -- anything at any time -----------------------------------------------------------------------------
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    lanes=st.integers(1, 5),
+    share=st.floats(0, 1),
+    chunk=st.sampled_from([3, 16, 64]),
+    trouble=st.booleans(),
+)
+def test_whatever_comes_goes_and_fails_every_token_is_right_and_all_end(
+    seed: int, lanes: int, share: float, chunk: int, trouble: bool
+) -> None:
+    """Random arrivals, prompts that go on from others, limits, slow readers, cancels, and faults of one lane."""
+    draw = random.Random(seed)
+
+    def works(work: str, _: SpeakingLane) -> None:
+        if trouble and work != "step" and draw.random() < 0.01:
+            raise EngineFailed("the engine gave up")
+
+    context = 200
+    capacity = context + int((lanes - 1) * context * share)
+    stepping, engine = serving(
+        lanes, works, chunk=chunk, context_size=context, capacity=capacity, reading=False
+    )
+    asked: list[Asked] = []
+    begun: list[Asked] = []
+    for _ in range(draw.randrange(50, 400)):
+        if draw.random() < 0.1:
+            earlier = draw.choice(asked).job.generation.ids if asked else []
+            prompt = [
+                *earlier[: draw.choice([0, 20, 50, 150])],
+                *talk(draw.randrange(4), draw.randrange(1, 120)),
+            ]
+            prompt = prompt[: context - 1]
+            asked.append(stepping.ask(prompt, tokens(draw.randrange(1, 40))))
+        stepping.step()
+        running = [each for each in asked if each.end is None]
+        begun += [each for each in running if each.job.seat is not None and each not in begun]
+        for each in running:
+            if draw.random() < 0.4:
+                each.take(draw.choice([1, None]))
+            if draw.random() < 0.01:
+                each.cancel.set()
+        waiting = [each.channel.place for each in running if each.channel.place]
+        assert waiting == list(range(1, len(waiting) + 1))
+    stepping.reading = True
+    stepping.take()
+    stepping.run()
+    assert all(each.outcome in ("length", "cancelled", EngineFailed) for each in asked)
+    assert all(map(is_right, asked))
+    assert begun == [each for each in asked if each in begun], "in the order in which they came"
+    assert stepping.busy == 0
+    assert sum(len(lane.ids) for lane in engine.lanes) <= capacity
+    assert all(lane.begun is None and lane.value == folded(lane.ids) for lane in engine.lanes)
+
+
+# -- what is on disk --------------------------------------------------------------------------------------
+
+
+def stored(root: Path, ids: list[int]) -> Stepping:
+    """A scheduler with a folder in which `ids` are kept, and nothing of them in memory."""
+    folder = SnapshotFolder(root)
+    writing, _ = serving(1)
+    writing.prefix._snapshots = Snapshots(folder, KEY)
+    writing.ask(ids, tokens(1))
+    writing.run()
+    writing.prefix.write()
+    assert len(folder.files()) == 1
+    stepping, _ = serving(2)
+    stepping.prefix._snapshots = Snapshots(folder, KEY)
+    return stepping
+
+
+def held_up(stepping: Stepping, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Reading a file waits for the first event; the second is set when it has been read."""
+    goes_on, has_read = threading.Event(), threading.Event()
+    reader = Snapshots.reader
+
+    def slow(self: Snapshots, path: Path) -> Callable[[], Snapshot]:
+        read = reader(self, path)
+        return lambda: read() if goes_on.wait(20) else pytest.fail("never read")
+
+    monkeypatch.setattr(Snapshots, "reader", slow)
+    stepping.scheduler._wake = has_read.set
+    return goes_on, has_read
+
+
+def test_a_state_is_read_from_disk_while_others_generate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = talk(5, 200)
+    stepping = stored(tmp_path, ids)
+    goes_on, has_read = held_up(stepping, monkeypatch)
+    running = stepping.ask(talk(1, 20), tokens(60))
+    while not running.tokens:
+        stepping.step()
+    late = stepping.ask([*ids, 7], tokens(5))
+    for _ in range(20):
+        assert stepping.step()
+    assert len(running.tokens) > 20
+    assert not late.progress
+    goes_on.set()
+    assert has_read.wait(20)
+    stepping.run()
+    assert late.finish.cached >= 192
+    assert is_right(late)
+    assert is_right(running)
+
+
+def test_reading_from_disk_goes_on_when_the_others_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = talk(5, 200)
+    stepping = stored(tmp_path, ids)
+    goes_on, has_read = held_up(stepping, monkeypatch)
+    running = stepping.ask(talk(1, 20), tokens(3))
+    while not running.tokens:
+        stepping.step()
+    late = stepping.ask([*ids, 7], tokens(5))
+    stepping.run()
+    assert running.outcome == "length"
+    assert late.outcome is None
+    assert not stepping.step(), "the thread sleeps until it is woken"
+    goes_on.set()
+    assert has_read.wait(20)
+    stepping.run()
+    assert late.finish.cached >= 192
+    assert is_right(late)
+
+
+def test_a_file_that_is_damaged_meanwhile_is_read_as_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = talk(5, 200)
+    stepping = stored(tmp_path, ids)
+    goes_on, has_read = held_up(stepping, monkeypatch)
+    running = stepping.ask(talk(1, 20), tokens(60))
+    while not running.tokens:
+        stepping.step()
+    late = stepping.ask([*ids, 7], tokens(5))
+    stepping.step()
+    [path] = SnapshotFolder(tmp_path).files()
+    path.write_bytes(path.read_bytes()[:-9])
+    goes_on.set()
+    assert has_read.wait(20)
+    stepping.run()
+    assert late.finish.cached == 0
+    assert is_right(late)
+    assert is_right(running)
