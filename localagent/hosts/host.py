@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots, Transcripts
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.prefix.transcripts import recorder, spell, unspell
+from localagent.hosts.protocol import CancelFlag
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.scheduler import Job, Scheduler
 from localagent.prompt.segments import Prompt, Spelling, TooManyTokens
@@ -171,7 +171,7 @@ class EngineHost:
         return Prompt(ids, rendered.text, key=Spelling(text, ids), tail=rendered.tail)
 
     def generate(
-        self, prompt: Prompt, sampling: Sampling, cancel: threading.Event | None = None
+        self, prompt: Prompt, sampling: Sampling, cancel: CancelFlag | None = None
     ) -> EngineGeneration:
         """Start generating; the prefill begins at once, or when there is a lane for it.
 

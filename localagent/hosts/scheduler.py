@@ -14,7 +14,6 @@ the oldest prompt. So no reader waits longer for somebody else's prompt than one
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
@@ -25,16 +24,15 @@ from localagent.hosts.engine import Engine
 from localagent.hosts.generation import Generation
 from localagent.hosts.lookup import PromptLookup
 from localagent.hosts.prefix.cache import Loading, PrefixCache, Seat
+from localagent.hosts.protocol import CancelFlag, Queued
 
 
 class Job:
     """A generation, its reader's channel, and its seat once it has begun."""
 
-    __slots__ = ("_cancel", "channel", "generation", "loaded", "loading", "lookup", "need", "seat")
+    __slots__ = ("_cancel", "channel", "generation", "loaded", "loading", "lookup", "need", "place", "seat")
 
-    def __init__(
-        self, generation: Generation, channel: Channel, cancel: threading.Event | None = None
-    ) -> None:
+    def __init__(self, generation: Generation, channel: Channel, cancel: CancelFlag | None = None) -> None:
         """`cancel`: another way than the channel to end it early."""
         self.generation = generation
         self.channel = channel
@@ -46,6 +44,8 @@ class Job:
         """The most tokens that it may come to hold."""
         # Log-probabilities of a token are those of the engine's last call for it alone.
         self.lookup = PromptLookup(generation.ids) if generation.sampling.logprobs is None else None
+        self.place = 0
+        """Its place in the queue, as its reader was last told; 0 when it does not wait."""
         self._cancel = cancel
 
     @property
@@ -70,6 +70,7 @@ class Scheduler:
         self._stopping = stopping
         self._wake = wake
         self._waiting: deque[Job] = deque()
+        self._moved = False  # not everybody who waits has been told the new place
         self._reading: Job | None = None
         self._running: list[Job] = []
 
@@ -79,7 +80,7 @@ class Scheduler:
             self._end(job)
             return
         self._waiting.append(job)
-        self._number()
+        self._moved = True
 
     def step(self) -> bool:
         """A token for each that generates, and a chunk of the oldest prompt. False when all rest or wait."""
@@ -91,6 +92,8 @@ class Scheduler:
             self._advance(running)
         if self._reading is None:
             self._begin()
+        if self._moved:  # only now: a job that begins at once has not waited
+            self._number()
         if self._reading is None:
             return bool(running)
         self._read(self._reading)
@@ -135,9 +138,8 @@ class Scheduler:
             if seat is None:
                 return
             self._waiting.popleft()
-            self._number()
-            self._reading, job.seat = job, seat
-            job.channel.place = 0
+            self._moved = True
+            self._reading, job.seat, job.place = job, seat, 0
             job.generation.resume(len(seat.lane.ids))
             job.generation.prefill += perf_counter() - started
             return
@@ -275,13 +277,16 @@ class Scheduler:
         self._running = [other for other in self._running if other is not job]
         if job in self._waiting:
             self._waiting.remove(job)
-            job.channel.place = 0
-            self._number()
+            self._moved, job.place = True, 0
         if job.seat is not None:
             job.seat.lane.end()
             self._prefix.release(job.seat)
             job.seat = None
 
     def _number(self) -> None:
+        """Tell those who wait how many begin before them, themselves included."""
+        self._moved = False
         for place, job in enumerate(self._waiting, 1):
-            job.channel.place = place
+            if job.place != place:
+                job.place = place
+                job.channel.put(Queued(place))

@@ -95,12 +95,12 @@ def test_first_come_first_served() -> None:
 def test_the_place_in_the_queue() -> None:
     stepping, _ = serving(1)
     asked = [stepping.ask(talk(seed, 20), tokens(3)) for seed in range(4)]
-    places = [[each.channel.place for each in asked]]
+    places = [[each.job.place for each in asked]]
     while stepping.step():
-        now = [each.channel.place for each in asked]
+        now = [each.job.place for each in asked]
         if now != places[-1]:
             places.append(now)
-    assert places == [[1, 2, 3, 4], [0, 1, 2, 3], [0, 0, 1, 2], [0, 0, 0, 1], [0, 0, 0, 0]]
+    assert places == [[0, 0, 0, 0], [0, 1, 2, 3], [0, 0, 1, 2], [0, 0, 0, 1], [0, 0, 0, 0]]
 
 
 def test_who_leaves_the_queue_moves_the_others_up() -> None:
@@ -109,7 +109,7 @@ def test_who_leaves_the_queue_moves_the_others_up() -> None:
     stepping.step()
     asked[2].cancel.set()
     stepping.step()
-    assert [each.channel.place for each in asked] == [0, 1, 0, 2]
+    assert [each.job.place for each in asked] == [0, 1, 0, 2]
     assert (asked[2].finish.stop_reason, asked[2].finish.generated) == ("cancelled", 0)
     stepping.run()
     assert [each.outcome for each in asked] == ["length", "length", "cancelled", "length"]
@@ -123,7 +123,7 @@ def test_what_does_not_fit_waits_and_nothing_overtakes_it() -> None:
     small = stepping.ask(talk(2, 5), tokens(5))
     stepping.step()
     while large.end is None:
-        assert (larger.channel.place, small.channel.place) == (1, 2)
+        assert (larger.job.place, small.job.place) == (1, 2)
         stepping.step()
     stepping.run()
     assert [each.outcome for each in (large, larger, small)] == ["length"] * 3
@@ -430,7 +430,7 @@ def test_whatever_comes_goes_and_fails_every_token_is_right_and_all_end(
                 each.take(draw.choice([1, None]))
             if draw.random() < 0.01:
                 each.cancel.set()
-        waiting = [each.channel.place for each in running if each.channel.place]
+        waiting = [each.job.place for each in running if each.job.place]
         assert waiting == list(range(1, len(waiting) + 1))
     stepping.reading = True
     stepping.take()

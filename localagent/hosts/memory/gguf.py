@@ -12,6 +12,7 @@ from typing import Final
 
 from localagent.hosts.header import Array, Header
 from localagent.hosts.memory.estimate import STEP, Estimate, whole
+from localagent.hosts.prefill import Prefill, choose_prefill
 from localagent.hosts.weights import total_size
 
 F16, F32 = 2, 4
@@ -19,10 +20,11 @@ VOCABULARY_ENTRY: Final = 128
 """Bytes that llama.cpp's tables take for a token of the vocabulary."""
 
 
-def estimate_gguf(path: Path, header: Header, context: int, *, chunk: int = 256) -> Estimate:
+def estimate_gguf(path: Path, header: Header, context: int, prefill: Prefill | None = None) -> Estimate:
     """What the GGUF file, or split set, at `path` takes with one lane of `context` tokens.
 
-    `header`: what `read_header` says of the file. `chunk`: tokens of a prefill step.
+    `header`: what `read_header` says of the file. `prefill`: by default as `choose_prefill`
+    has it without a GPU.
     Counted: the files, whole; an f16 KV cache for every layer that has attention, windows in full since the
     host asks for that (`swa_full`); the f32 state of convolution and state-space layers; the compute buffer
     of a prefill step; the vocabulary. Not counted: saved prefixes, a second copy of weights that llama.cpp
@@ -31,7 +33,8 @@ def estimate_gguf(path: Path, header: Header, context: int, *, chunk: int = 256)
     Raises InvalidWeights when a part of a split set is missing or a file cannot be read.
     """
     keys = _Keys(header)
-    chunk = max(1, min(chunk, context))
+    prefill = prefill or choose_prefill(header, context)
+    chunk = max(1, min(prefill.chunk, context))
     embedding = keys.number("embedding_length")
     vocabulary = keys.vocabulary()
     return Estimate(
@@ -44,7 +47,7 @@ def estimate_gguf(path: Path, header: Header, context: int, *, chunk: int = 256)
         logits=chunk * (F32 * vocabulary + 2 * F32 * embedding),
         # The residual, queries, keys, values and the two halves of a gated feed-forward layer.
         activations=chunk * F32 * (2 * _feed_forward(keys) + 7 * embedding),
-        activations_per_token=chunk * _attention(header, keys),
+        activations_per_token=chunk * _attention(keys, prefill.flash),
         overhead=vocabulary * VOCABULARY_ENTRY,
         pooled=True,  # the host asks for one pool of cells (`kv_unified`)
         most=_most_cells(header, context),
@@ -100,9 +103,9 @@ def _kv_heads(keys: _Keys) -> list[int]:
     return heads
 
 
-def _attention(header: Header, keys: _Keys) -> int:
+def _attention(keys: _Keys, flash: bool) -> int:
     """Bytes that a pair of tokens takes: the mask, and the scores, which flash attention does not keep."""
-    return F32 + keys.number("attention.head_count") * F32 if header.narrow_heads else F16
+    return F16 if flash else F32 + keys.number("attention.head_count") * F32
 
 
 def _most_cells(header: Header, context: int) -> int | None:

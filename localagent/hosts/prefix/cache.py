@@ -175,8 +175,8 @@ class PrefixCache:
         if not self._snapshots:
             return None
         wanted = list(ids)
-        known = [*self._seats, *self._saved]
-        least = max(each.reach(wanted) for each in known) + _WORTH_LOADING
+        known = [seat.reach(wanted) for seat in self._seats] + [saved.reach(wanted) for saved in self._saved]
+        least = max(known) + _WORTH_LOADING
         path = self._snapshots.find(wanted, least, self._context)
         return Loading(path, self._snapshots.reader(path)) if path else None
 
