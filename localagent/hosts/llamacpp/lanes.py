@@ -163,6 +163,11 @@ class LlamaCppLane:
         self._drawn = token
         return token
 
+    def keep_logits(self) -> None:
+        """Copy those of the last token, since the next batch will overwrite them."""
+        if self._row is not None:
+            self._row = self._row.copy()
+
     def logprobs(self) -> Any:
         """The log-softmax of the logits from which the last token was drawn."""
         import numpy
@@ -267,6 +272,7 @@ def _alone(context: Context, lane: LlamaCppLane) -> int | EngineFailed:
         [token] = advance(context, [lane])
     except EngineFailed as error:
         return error
+    lane.keep_logits()
     return token
 
 
