@@ -495,3 +495,51 @@ def test_fifty_agents_in_tasks_find_what_each_finds_alone(model: Model, outcomes
         return await asyncio.gather(*map(run, ERRANDS))
 
     assert asyncio.run(run_all()) == outcomes
+
+
+# -- quantized weights --------------------------------------------------------------------------------
+
+STORIES = [
+    "Once upon a time there was a miller who",
+    "The three largest rivers of Europe are",
+    "def fibonacci(n):\n",
+    "Dear Sir or Madam,\n\nI am writing to",
+    "Mix the flour with the",
+    "In 1969, two people",
+    "Q: What is seven times eight?\nA:",
+    "The sea is",
+]
+
+
+def test_quantized_weights_part_only_at_near_ties(gguf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Eight at once, greedy. Only where the two likeliest tokens are nearer than `near` may a stream go another way."""
+    near = 1e-3
+    with pytest.MonkeyPatch.context() as patch:
+        recorder = Recorder(patch)
+        engine = LlamaCppEngine(gguf, Options(256, 1, lanes=8, capacity=8 * 256))
+        sampling = Sampling(max_tokens=40 if LONG else 12)
+        prompts = [engine.vocabulary.tokenize(text, False) for text in STORIES]
+        stepping = Stepping(engine, budget=0)
+        together = [stepping.ask(ids, sampling) for ids in prompts]
+        stepping.run()
+        stepping = Stepping(engine, budget=0)
+        parted = []
+        farthest = 0.0
+        for ids, each in zip(prompts, together, strict=True):
+            alone = stepping.ask(ids, sampling)
+            stepping.run()
+            rows, single = recorder.drawn[tuple(ids)]
+            for at, (left, right) in enumerate(zip(rows, single, strict=False)):
+                farthest = max(farthest, float(abs(left - right).max()))
+                if each.ids[at] != alone.ids[at]:
+                    top = numpy.sort(right)[-2:]
+                    parted.append(float(top[1] - top[0]))
+                    break
+            else:
+                assert each.text == alone.text
+        engine.close()
+    with capsys.disabled():
+        print(
+            f"\n{len(parted)} of {len(STORIES)} quantized streams parted, {parted}; logits at most {farthest:.2g} apart"
+        )
+    assert all(gap < near for gap in parted)
