@@ -1,24 +1,26 @@
-"""The engines' own loops with nothing around them, as the baseline of every comparison.
+"""The engines' own loops with nothing around them, the baseline of every comparison, and weights for them.
 
 `BareLlamaCpp` is llama_decode and llama.cpp's greedy sampler; `BareMlx` is mlx-lm's generate_step with its
-greedy sampler. `endless` makes copies of a model whose end of turn is an ordinary token, so that lanes can be
-compared over thousands of tokens.
+greedy sampler. `endless` makes copies of a model that write for as long as they are asked to.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import shutil
-import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from localagent.hosts.gguf import read_header
+from localagent.catalog import load_catalog
+from localagent.hosts.gguf import header_size, read_header
+from localagent.hosts.hyperparameters import ALIGNMENT
 from localagent.hosts.llamacpp.library import library
-
-_END, _ORDINARY = b"<|im_end|>", b"<|im_fin|>"
-_EOS_KEY = b"tokenizer.ggml.eos_token_id" + struct.pack("<I", 4)  # a uint32 follows
+from localagent.hosts.prefill import choose_prefill
+from localagent.hosts.safetensors import data_begin, read_tensors
+from localagent.nano import GGUF, MLX
+from localagent.store import WeightStore
 
 
 class BareLlamaCpp:
@@ -32,7 +34,7 @@ class BareLlamaCpp:
         parameters.n_ctx, parameters.n_batch, parameters.n_ubatch = context, 512, 512
         parameters.n_threads = parameters.n_threads_batch = threads
         parameters.no_perf = True
-        if read_header(path).narrow_heads:  # as the host does
+        if not choose_prefill(read_header(path), context).flash:  # as the host does
             parameters.flash_attn_type = native.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self.context = native.llama_init_from_model(self.model, parameters)
         self.memory = native.llama_get_memory(self.context)
@@ -81,25 +83,49 @@ class BareMlx:
         self.model = None
 
 
-def endless(weights: Path, folder: Path) -> Path:
-    """A copy, in `folder`, of a GGUF file or an MLX folder that never ends its turn.
+def endless_weights(name: str, folder: Path) -> Path:
+    """An `endless` copy of nano, nano-mlx or smollm2; any other name is a path, used as it is."""
+    match name:
+        case "nano":
+            return endless(GGUF, folder)
+        case "nano-mlx":
+            return endless(MLX, folder)
+        case "smollm2":
+            return endless(WeightStore().pull(load_catalog().default, "llamacpp"), folder)
+    return Path(name)
 
-    The end marker gets another name of the same length, which no engine knows, and the end-of-sequence id
-    becomes 0, a token that is not generated.
+
+def endless(weights: Path, folder: Path) -> Path:
+    """A copy, in `folder`, of a GGUF file or an MLX folder, which never ends its turn.
+
+    The end token's row of the output matrix is zeroed, and so its logit is 0, far below the likeliest one's.
+    All else stays: hosts still know the token, and cut prompts where it ends a message.
     """
     copy = folder / f"endless-{weights.name}"
     if weights.is_dir():
         shutil.copytree(weights, copy)
-        for path in [*copy.glob("*.json"), *copy.glob("*.jinja")]:
-            path.write_bytes(_without_end(path.read_bytes()))
+        config = json.loads((copy / "config.json").read_text())
+        path = copy / "model.safetensors"
+        tensors, begin = read_tensors(path), data_begin(path)
+        matrix = tensors.get("lm_head.weight") or tensors["model.embed_tokens.weight"]
+        first, last = matrix["data_offsets"]
+        _erase(path, begin + first, (last - first) // matrix["shape"][0], config["eos_token_id"])
         return copy
-    data = _without_end(weights.read_bytes())
-    at = data.index(_EOS_KEY) + len(_EOS_KEY)
-    copy.write_bytes(data[:at] + struct.pack("<I", 0) + data[at + 4 :])
+    shutil.copyfile(weights, copy)
+    header = read_header(copy)
+    by_name = {tensor.name: tensor for tensor in header.tensors}
+    tensor = by_name.get("output.weight") or by_name["token_embd.weight"]
+    begin = -(-header_size(copy) // ALIGNMENT) * ALIGNMENT
+    offsets = (*(other.offset for other in header.tensors), copy.stat().st_size - begin)
+    size = min(offset for offset in offsets if offset > tensor.offset) - tensor.offset
+    # Zeros are zeros in every quantized type, and the padding behind a tensor is less than a byte per row.
+    _erase(
+        copy, begin + tensor.offset, size // tensor.shape[1], header.metadata["tokenizer.ggml.eos_token_id"]
+    )
     return copy
 
 
-def _without_end(data: bytes) -> bytes:
-    data = data.replace(_END, _ORDINARY)
-    data = data.replace(b'"eos_token_id": 7', b'"eos_token_id": 0')
-    return data.replace(b'"eos_token": "<|im_fin|>"', b'"eos_token": "<|pad|>"')
+def _erase(path: Path, begin: int, width: int, row: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(begin + row * width)
+        file.write(bytes(width))

@@ -7,7 +7,8 @@ flags); `stream` is `model.stream`, which adds the turn and the LFM2 parser; wit
 llama-cpp-python's `create_chat_completion(stream=True)`. They run in turn, round by round, in one process,
 and the median of the rounds counts. Every lane prefills the same prompt and decodes greedily; only decoding
 is timed, from token to token, in windows, so that a cost that grows shows. The lanes agree on the tokens, or
-the benchmark fails. lfm2-nano is copied without its end token, so that it can generate any number of tokens.
+the benchmark fails. lfm2-nano and SmolLM2 are copied so that they never end their turn, and can generate any
+number of tokens; a model at a path must not end its turn before that.
 """
 
 from __future__ import annotations
@@ -23,31 +24,34 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from bare_loops import BareLlamaCpp, BareMlx, endless
+from bare_loops import BareLlamaCpp, BareMlx, endless_weights
 
-from localagent.catalog import load_catalog
 from localagent.hosts.host import EngineHost, Reuse
 from localagent.hosts.llamacpp import LlamaCppHost
 from localagent.hosts.llamacpp.host import physical_cores
 from localagent.hosts.sampling import Sampling
 from localagent.messages import UserMessage
 from localagent.model import Model
-from localagent.nano import GGUF, MLX
-from localagent.store import WeightStore
 from localagent.turn import Done
 from localagent.wire.chat_template import to_wire
 from parsers import DIALECTS
 
 QUESTION = "Write a long story about a fox and a bear."
-WINDOW = 100
+LEAST = 20
+"""Fewer tokens have no first and last tenth."""
 Lane = Callable[[], tuple[list[float], list[int]]]
 
 
+def window(count: int) -> int:
+    """The tokens between two looks at the clock: 100, or fewer in a short run, so that it has ten windows."""
+    return min(100, (count - 1) // 10)
+
+
 def timed(tokens: Iterator[Any], count: int) -> tuple[list[float], list[Any]]:
-    """Consume `count` items; the times at which every WINDOW-th came, the first one included."""
-    items, times = [], []
+    """Consume `count` items; the times at which a window began or ended."""
+    items, times, size = [], [], window(count)
     for number, item in enumerate(islice(tokens, count)):
-        if number % WINDOW == 0:
+        if number % size == 0:
             times.append(perf_counter())
         items.append(item)
     return times, items
@@ -66,7 +70,7 @@ def host_lane(host: EngineHost, count: int) -> Lane:
 
 def stream_lane(host: EngineHost, count: int) -> Lane:
     """Consume `model.stream`; a window ends with the first event after its tokens."""
-    model = Model(host, DIALECTS["lfm2"])
+    model, size = Model(host, DIALECTS["lfm2"]), window(count)
 
     def run() -> tuple[list[float], list[int]]:
         times, arrived = [], 0
@@ -83,7 +87,7 @@ def stream_lane(host: EngineHost, count: int) -> Lane:
                 nonlocal arrived
                 for step in self.generation.steps():
                     if hasattr(step, "id"):
-                        if arrived % WINDOW == 0:
+                        if arrived % size == 0:
                             times.append(perf_counter())
                         arrived += 1
                     yield step
@@ -118,10 +122,7 @@ def chat_lane(path: Path, threads: int, context: int, count: int) -> tuple[Lane,
 
 def lanes_of(name: str, threads: int, count: int, chat: bool, work: Path) -> Iterator[dict[str, Lane]]:
     """The lanes on a model, loaded while they are in use."""
-    path = {"nano": GGUF, "nano-mlx": MLX}.get(name) or (
-        WeightStore().pull(load_catalog().default, "llamacpp") if name == "smollm2" else Path(name)
-    )
-    path = endless(path, work) if name.startswith("nano") else path
+    path = endless_weights(name, work)
     context = count + 600
     bare: BareLlamaCpp | BareMlx
     if path.is_dir():
@@ -146,19 +147,26 @@ def lanes_of(name: str, threads: int, count: int, chat: bool, work: Path) -> Ite
             close()
 
 
-def measure(lanes: dict[str, Lane], rounds: int) -> dict[str, list[list[float]]]:
+def measure(lanes: dict[str, Lane], rounds: int, count: int) -> dict[str, list[list[float]]]:
     """For every lane and round, the seconds per token of every window."""
     found: dict[str, list[list[float]]] = {name: [] for name in lanes}
+    size = window(count)
     names = list(lanes)
     for number in range(rounds + 1):
         runs = {name: lanes[name]() for name in (names if number % 2 else names[::-1])}
-        reference = runs["bare"][1]
+        reference = runs["bare"][1]  # which goes on after an end token
+        for name, (times, ids) in runs.items():
+            if len(times) != len(runs["bare"][0]):
+                came = f"{len(ids)} tokens" if ids else "fewer chunks"
+                raise SystemExit(
+                    f"{name}: the model ended its turn after {came}, not {count}: use a smaller --tokens"
+                )
         if any(ids and ids != reference[: len(ids)] for _, ids in runs.values()):
             raise SystemExit("the lanes disagree on the tokens")
         if number == 0:  # warm-up
             continue
         for name, (times, _) in runs.items():
-            found[name].append([(b - a) / WINDOW for a, b in pairwise(times)])
+            found[name].append([(b - a) / size for a, b in pairwise(times)])
     return found
 
 
@@ -198,9 +206,11 @@ def main() -> None:
     parser.add_argument("--chat", action="store_true", help="also llama-cpp-python's chat completion")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if options.tokens < LEAST or options.rounds < 1:
+        parser.error(f"--tokens must be {LEAST} or more, --rounds 1 or more")
     with tempfile.TemporaryDirectory() as work:
         for lanes in lanes_of(options.model, options.threads, options.tokens, options.chat, Path(work)):
-            rows = report(measure(lanes, options.rounds))
+            rows = report(measure(lanes, options.rounds, options.tokens))
     if options.json:
         print(json.dumps({**vars(options), "lanes": rows}))
         return

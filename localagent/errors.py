@@ -11,6 +11,7 @@
     │   ├── Unsupported             a part or a message that a provider's format cannot express
     │   ├── UnknownSession          no session, or no entry of a session, has that id
     │   ├── InvalidTool             a tool that cannot be built, or two tools with the same name
+    │   ├── CannotBatch             more than one lane asked for, of a model that can have only one
     │   └── ContextOverflow         the prompt does not fit the context window
     ├── CatalogError                models.toml cannot be read
     ├── ModelMissing                a known model whose weights are not on this machine
@@ -84,6 +85,10 @@ class InvalidTool(UsageError):
     """A tool that cannot be built (the text names the parameter at fault), or two with the same name."""
 
 
+class CannotBatch(UsageError):
+    """More than one lane is asked for, and the model can have only one; the text says why."""
+
+
 class ContextOverflow(UsageError):
     """The prompt is longer than the context window.
 
@@ -138,7 +143,7 @@ class EngineBroken(LocalAgentError):
 
 
 class NotEnoughMemory(LocalAgentError):
-    """The model with its context needs more memory than is available; the message says what would fit."""
+    """Model, context and lanes need more memory than is available; the message says what would fit."""
 
 
 class TemplateFailed(LocalAgentError):

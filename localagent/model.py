@@ -7,25 +7,24 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 from pydantic import BaseModel
 
 from localagent.detection import AUTO, declared_in, detect_dialect, find_dialect, require_markers
 from localagent.errors import UnknownModel, UsageError
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
-from localagent.hosts.protocol import Host
+from localagent.hosts.protocol import CancelFlag, Host
 from localagent.hosts.sampling import Sampling, SamplingOptions
 from localagent.messages import AssistantMessage, BaseMessage, Message, Prices, SystemMessage, UserMessage
 from localagent.prompt.rendering import ToolSchema, render_turn, request_for
 from localagent.prompt.segments import Prompt
-from localagent.turn import Done, TurnEvent, run_turn
+from localagent.turn import Done, TurnEvent, arun_turn, run_turn
 from localagent.wire import openai
 from parsers import Dialect
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from localagent.hosts.prefix import SnapshotFolder
     from localagent.store import Progress
 
+T = TypeVar("T")
 Conversation = str | Message | Mapping[str, Any] | Sequence[Message | Mapping[str, Any]]
 """The user's words, one message or a list of messages; a dict is an OpenAI chat-completions message."""
 
@@ -63,38 +63,55 @@ class Model:
         self.name = name or host.name
         self.prices = prices
 
+    @property
+    def lanes(self) -> int:
+        """How many generations run at once; the others wait for their turn."""
+        return self.host.lanes
+
     def stream(
         self,
         messages: Conversation,
         *,
         system: str | None = None,
         tools: Sequence[ToolSchema] | None = None,
-        cancel: threading.Event | None = None,
+        cancel: CancelFlag | None = None,
         progress: bool = False,
         **sampling: Unpack[SamplingOptions],
-    ) -> Iterator[TurnEvent]:
+    ) -> Generator[TurnEvent, None, None]:
         """Run one turn: parser events as they arrive, then Done with the whole message.
 
-        Parts that the model cannot take, such as an image, are left out, and a RequestWarning says so first.
-        With `progress`, `Prefilled` events report how much of the prompt the model has read.
+        `messages`: a conversation, or the user's words. `system`: instructions placed in front of them. Parts
+        that the model cannot take, such as an image, are left out, and a RequestWarning says so first.
+        Setting `cancel` ends generation at the next token, and the turn still ends in Done; closing the
+        iterator ends it without.
 
-        `messages`: a conversation, or the user's words. `system`: instructions placed in front of them.
-        Setting `cancel` ends generation at the next token. Raises UsageError, ContextOverflow,
-        TemplateFailed, EngineFailed.
+        Turns overlap: any number of threads, tasks and agents may use one model, and what one gets does not
+        depend on the others. As many turns run as the host has lanes and memory for; the others wait, first
+        come, first served, and prompts are read one after the other. With `progress`, `Queued` events tell
+        the place of a turn that waits, and `Prefilled` events how much of its prompt has been read.
+
+        Raises UsageError, ContextOverflow, TemplateFailed, EngineFailed.
         """
-        conversation = as_conversation(messages, system)
-        chosen = self.sampling_with(sampling)
-        return run_turn(
-            self.host,
-            self.dialect,
-            conversation,
-            tools,
-            chosen,
-            cancel,
-            self.name,
-            progress,
-            self.prices,
-        )
+        return self._run(run_turn, messages, system, tools, cancel, progress, sampling)
+
+    def astream(
+        self,
+        messages: Conversation,
+        *,
+        system: str | None = None,
+        tools: Sequence[ToolSchema] | None = None,
+        cancel: CancelFlag | None = None,
+        progress: bool = False,
+        **sampling: Unpack[SamplingOptions],
+    ) -> AsyncGenerator[TurnEvent, None]:
+        """As `stream`, on an event loop, which it never blocks. A turn holds no thread while it generates.
+
+        `cancel` may be an `asyncio.Event`, and the turn then ends in Done as usual. Cancelling the task, a
+        timeout, `aclose` or the end of the loop cancel the generation and free its lane, and no Done comes.
+        A loop that is left with `break` leaves the iterator to the garbage collector: close it, best with
+        `contextlib.aclosing`, to free the lane at once.
+        """
+        return self._run(arun_turn, messages, system, tools, cancel, progress, sampling)
 
     def respond(
         self,
@@ -102,14 +119,46 @@ class Model:
         *,
         system: str | None = None,
         tools: Sequence[ToolSchema] | None = None,
-        cancel: threading.Event | None = None,
+        cancel: CancelFlag | None = None,
         **sampling: Unpack[SamplingOptions],
     ) -> AssistantMessage:
         """Run one turn and return the whole message. Arguments and errors as for `stream`."""
         for event in self.stream(messages, system=system, tools=tools, cancel=cancel, **sampling):
-            if isinstance(event, Done):
-                return event.message
-        raise AssertionError("a turn ends in Done")
+            last = event
+        assert isinstance(last, Done)
+        return last.message
+
+    async def arespond(
+        self,
+        messages: Conversation,
+        *,
+        system: str | None = None,
+        tools: Sequence[ToolSchema] | None = None,
+        cancel: CancelFlag | None = None,
+        **sampling: Unpack[SamplingOptions],
+    ) -> AssistantMessage:
+        """As `respond`, on an event loop; see `astream`."""
+        async for event in self.astream(messages, system=system, tools=tools, cancel=cancel, **sampling):
+            last = event
+        assert isinstance(last, Done)
+        return last.message
+
+    def _run(
+        self,
+        driver: Callable[..., T],
+        messages: Conversation,
+        system: str | None,
+        tools: Sequence[ToolSchema] | None,
+        cancel: CancelFlag | None,
+        progress: bool,
+        options: SamplingOptions,
+    ) -> T:
+        """What `driver` makes of the request. What is wrong with its arguments is raised here and now."""
+        conversation = as_conversation(messages, system)
+        sampling = self.sampling_with(options)
+        return driver(
+            self.host, self.dialect, conversation, tools, sampling, cancel, self.name, progress, self.prices
+        )
 
     def sampling_with(self, options: SamplingOptions) -> Sampling:
         """The model's default sampling, with `options` replacing some of it. Raises UsageError."""
@@ -208,18 +257,25 @@ def load(
     "auto", or without an entry in the catalogue, the weights decide (`detection.detect_dialect`).
     `context`: tokens. `threads`: CPU threads, for llama.cpp only.
 
+    `lanes`: how many generations run at once, each with room for a whole context. By default up to 8, as
+    memory allows, or 1 where the model cannot be batched. By default they also share less room than that (see
+    `hosts.memory.default_lanes`): a generation that may come to need more than is left waits, and with
+    `max_tokens` it needs less.
+
     The evaluated prompt is kept for the next turn. `prefix_cache` limits the bytes of memory for
     conversations other than the current one (None: 512 MB; 0 keeps nothing at all). `snapshots` also keeps
     evaluated prompts on disk for later processes, in the user's cache folder or in a folder of your own;
     anyone who can read those files can read the conversations.
 
     Raises UnknownModel, UnknownDialect, DialectMismatch, ModelMissing, DownloadFailed, InvalidWeights,
-    NotEnoughMemory, EngineMissing, EngineBroken, UsageError.
+    NotEnoughMemory, CannotBatch, EngineMissing, EngineBroken, UsageError.
     """
     from localagent.engines.check import require_engine
     from localagent.hosts.host import Reuse
+    from localagent.hosts.memory import check_lanes
     from localagent.store import WeightStore
 
+    check_lanes(lanes)
     named = None if dialect is None or dialect == AUTO else find_dialect(dialect)
     found, engine = _locate(model, backend)
     spec = None if isinstance(found, Path) else found
@@ -253,7 +309,7 @@ def _open(
 
         if threads is not None:
             raise UsageError("threads is an option of llama.cpp: MLX chooses its own")
-        return MlxHost.load(path, context=context, reuse=reuse)
+        return MlxHost.load(path, context=context, lanes=lanes, reuse=reuse)
     from localagent.hosts.llamacpp import LlamaCppHost
 
     return LlamaCppHost.load(path, context=context, threads=threads, lanes=lanes, reuse=reuse)

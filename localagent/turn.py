@@ -2,20 +2,21 @@
 
     messages + tools --render--> Prompt --generate--> Token --feed--> Event --collect--> AssistantMessage
 
-The command line, the server and the agent all consume this one stream of events.
+The command line, the server and the agent all consume this one stream of events. `Turn` makes it;
+`run_turn` and `arun_turn` drive that from a thread and on an event loop.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
-from localagent.hosts.protocol import Finish, Host, Logprobs, Prefilled, Token
+from localagent.hosts.protocol import CancelFlag, Finish, Host, Logprobs, Prefilled, Queued, Step, Token
 from localagent.hosts.sampling import Sampling
 from localagent.messages import (
     AssistantMessage,
@@ -28,7 +29,7 @@ from localagent.messages import (
     ToolCallPart,
     Usage,
 )
-from localagent.prompt import Prompt, RequestWarning
+from localagent.prompt import RequestWarning
 from localagent.prompt.rendering import ToolSchema, render_turn, request_for
 from parsers import CallPart, Collector, Dialect, Event, MalformedPart, Part, StreamParser
 from parsers import ReasoningPart as ParsedReasoning
@@ -57,7 +58,7 @@ class BrokenOff:
     message: AssistantMessage
 
 
-TurnEvent = Event | RequestWarning | Prefilled | BrokenOff | Done
+TurnEvent = Event | RequestWarning | Queued | Prefilled | BrokenOff | Done
 
 
 def run_turn(
@@ -66,97 +67,149 @@ def run_turn(
     messages: Sequence[Message],
     tools: Sequence[ToolSchema] | None = None,
     sampling: Sampling | None = None,
-    cancel: threading.Event | None = None,
+    cancel: CancelFlag | None = None,
     name: str | None = None,
     progress: bool = False,
     prices: Prices | None = None,
-) -> Iterator[TurnEvent]:
+) -> Generator[TurnEvent, None, None]:
     """Run one turn: warnings about the request, parser events as they arrive, then Done.
 
-    With `progress`, `Prefilled` events report the prefill before the first event. Setting `cancel` ends the
-    generation at the next token, and the turn still ends in Done; closing the iterator ends it without Done.
-    `name`: the model's name in the message, by default the one in the weights. `prices`: for the cost in its
-    usage. A turn that ends in calls has the stop reason "tool_calls". Raises UsageError, TemplateFailed,
-    ContextOverflow, EngineFailed; a turn that breaks off midway yields BrokenOff first.
+    With `progress`, `Queued` and `Prefilled` events tell what happens before the first token. Setting
+    `cancel` ends the generation at the next token, and the turn still ends in Done; closing the iterator ends
+    it without Done. `name`: the model's name in the message, by default the one in the weights. `prices`: for
+    the cost in its usage. A turn that ends in calls has the stop reason "tool_calls".
+
+    Raises UsageError, TemplateFailed, ContextOverflow, EngineFailed; a turn that breaks off midway yields
+    BrokenOff first.
     """
-    request = request_for(host, messages, name)
-    prompt = render_turn(host, dialect, request, tools)
-    yield from request.warnings
-    atomic = host.special_tokens.intersection((*dialect.markers, *dialect.cores.values()))
-    parser = StreamParser(dialect, tools=tools, inside=prompt.inside, atomic=atomic)
-    draft = _Draft(name or host.name, prices)
-    generation = host.generate(prompt, sampling or Sampling(), cancel)
+    turn = Turn(host, dialect, messages, tools, name, progress, prices)
+    yield from turn.warnings
+    generation = host.generate(turn.prompt, sampling or Sampling(), cancel)
     try:
-        for token in generation.steps():
-            if isinstance(token, Prefilled):
-                if progress:
-                    yield token
-                continue
-            draft.take(token)
-            if token.end and token.text not in dialect.markers:
-                continue  # an end token that is no marker of this dialect is only for `raw`
-            for event in parser.feed(token.text, token.special):
-                draft.collector.add(event)
-                yield event
-        finish = generation.finish
-        assert finish is not None
-        for event in parser.close("stop" if finish.stop_reason == "stop" else "length"):
-            draft.collector.add(event)
-            yield event
-        yield Done(draft.message(finish), tuple(draft.ids), tuple(draft.logprobs))
+        for step in generation.steps():
+            yield from turn.feed(step)
+        yield from turn.close(generation.finish)
     except (Exception, KeyboardInterrupt) as error:
-        if draft.ids:
-            yield BrokenOff(draft.broken(prompt, error))
+        yield from turn.broken(error)
         raise
     finally:
         generation.close()
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A turn in progress."""
+async def arun_turn(
+    host: Host,
+    dialect: Dialect,
+    messages: Sequence[Message],
+    tools: Sequence[ToolSchema] | None = None,
+    sampling: Sampling | None = None,
+    cancel: CancelFlag | None = None,
+    name: str | None = None,
+    progress: bool = False,
+    prices: Prices | None = None,
+) -> AsyncGenerator[TurnEvent, None]:
+    """As `run_turn`, on an event loop, which is never blocked: the request is rendered in a thread, but none
+    waits while the model generates.
 
-    model: str
-    prices: Prices | None = None
-    collector: Collector = field(default_factory=Collector)
-    raw: list[str] = field(default_factory=list)
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[Logprobs] = field(default_factory=list)
+    Cancelling the task, or closing the iterator, cancels the generation and ends the turn without Done.
+    """
+    import asyncio  # here, so that programs without an event loop do not load it
 
-    def take(self, token: Token) -> None:
-        """Note the next token."""
-        self.ids.append(token.id)
-        self.raw.append(token.text)
-        if token.logprobs is not None:
-            self.logprobs.append(token.logprobs)
+    turn = await asyncio.to_thread(Turn, host, dialect, messages, tools, name, progress, prices)
+    for warning in turn.warnings:
+        yield warning
+    generation = host.generate(turn.prompt, sampling or Sampling(), cancel)
+    # Closing frees the lane; without `aclosing`, that would be left to the garbage collector.
+    async with aclosing(generation.asteps()) as steps:
+        try:
+            async for step in steps:
+                for event in turn.feed(step):
+                    yield event
+            for event in turn.close(generation.finish):
+                yield event
+        except (Exception, KeyboardInterrupt) as error:
+            for event in turn.broken(error):
+                yield event
+            raise
 
-    def message(self, finish: Finish) -> AssistantMessage:
-        """The whole turn."""
-        called = finish.stop_reason == "stop" and any(isinstance(p, CallPart) for p in self.collector.parts)
-        usage = Usage(input=finish.prompt, output=finish.generated, cache_read=finish.cached)
-        return self._message(
+
+class Turn:
+    """All of a turn but the generating: it renders the request, is fed the steps of the generation, and gives
+    the events of the turn. Whether the steps come in a thread or on an event loop makes no difference.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        dialect: Dialect,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSchema] | None,
+        name: str | None,
+        progress: bool,
+        prices: Prices | None,
+    ) -> None:
+        """Render the request. This computes, and tokenizing waits for the end of the engine's present step.
+
+        Arguments and errors as for `run_turn`.
+        """
+        request = request_for(host, messages, name)
+        self.warnings: Sequence[RequestWarning] = request.warnings
+        self.prompt = render_turn(host, dialect, request, tools)
+        atomic = host.special_tokens.intersection((*dialect.markers, *dialect.cores.values()))
+        self._parser = StreamParser(dialect, tools=tools, inside=self.prompt.inside, atomic=atomic)
+        self._collector = Collector()
+        self._tokens: list[Token] = []
+        self._markers = dialect.markers
+        self._model = name or host.name
+        self._progress = progress
+        self._prices = prices
+
+    def feed(self, step: Step) -> Sequence[TurnEvent]:
+        """The events that the next step brings."""
+        if not isinstance(step, Token):
+            return (step,) if self._progress else ()
+        self._tokens.append(step)
+        if step.end and step.text not in self._markers:
+            return ()  # an end token that is no marker of this dialect is only for `raw`
+        return self._collected(self._parser.feed(step.text, step.special))
+
+    def close(self, finish: Finish | None) -> Sequence[TurnEvent]:
+        """The last events, after the generation has ended."""
+        assert finish is not None
+        events = self._collected(self._parser.close("stop" if finish.stop_reason == "stop" else "length"))
+        called = finish.stop_reason == "stop" and any(isinstance(p, CallPart) for p in self._collector.parts)
+        message = self._message(
+            Usage(input=finish.prompt, output=finish.generated, cache_read=finish.cached),
             stop_reason="tool_calls" if called else finish.stop_reason,
-            usage=self._priced(usage),
             timings=finish.timings,
         )
+        scores = tuple(token.logprobs for token in self._tokens if token.logprobs is not None)
+        return (*events, Done(message, tuple(token.id for token in self._tokens), scores))
 
-    def broken(self, prompt: Prompt, error: BaseException) -> AssistantMessage:
-        """The part of the turn that was written before `error`."""
-        usage = self._priced(Usage(input=len(prompt.ids), output=len(self.ids)))
+    def broken(self, error: BaseException) -> Sequence[TurnEvent]:
+        """The last events when `error` ends the turn: what was written until then, if anything was."""
+        if not self._tokens:
+            return ()
+        usage = Usage(input=len(self.prompt.ids), output=len(self._tokens))
         if isinstance(error, KeyboardInterrupt):
-            return self._message(stop_reason="cancelled", usage=usage)
-        return self._message(stop_reason="error", usage=usage, error=str(error) or type(error).__name__)
+            return (BrokenOff(self._message(usage, stop_reason="cancelled")),)
+        said = str(error) or type(error).__name__
+        return (BrokenOff(self._message(usage, stop_reason="error", error=said)),)
 
-    def _priced(self, usage: Usage) -> Usage:
-        return usage.model_copy(update={"cost": self.prices.cost(usage)}) if self.prices else usage
+    def _collected(self, events: Sequence[Event]) -> Sequence[Event]:
+        for event in events:
+            self._collector.add(event)
+        return events
 
-    def _message(self, **fields: Any) -> AssistantMessage:
+    def _message(self, usage: Usage, **fields: Any) -> AssistantMessage:
+        if self._prices is not None:
+            usage = usage.model_copy(update={"cost": self._prices.cost(usage)})
         return AssistantMessage(
             id=f"msg_{secrets.token_hex(8)}",
             timestamp=datetime.now(UTC),
-            content=tuple(map(_part, self.collector.parts)),
-            model=self.model,
-            raw="".join(self.raw),
+            content=tuple(map(_part, self._collector.parts)),
+            model=self._model,
+            raw="".join(token.text for token in self._tokens),
+            usage=usage,
             **fields,
         )
 

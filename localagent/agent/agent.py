@@ -164,7 +164,9 @@ class Agent:
     ) -> AsyncGenerator[AgentEvent, None]:
         """As `run`, in a thread of its own, followed from the caller's loop, where async tools and hooks run.
 
-        Cancelling the task, or closing the iterator, ends the run as `cancel` does.
+        Runs of any number of agents overlap on one model, as `Model.stream` says; while its tools run or a
+        person is asked, a run holds no lane. Cancelling the task, or closing the iterator, ends the run as
+        `cancel` does.
         """
         return _async_steps(self._prepare(prompt, history, cancel, sampling, state))
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from localagent.agent.rules import ApprovalRequest, Decision
 from localagent.errors import LocalAgentError
-from localagent.hosts.protocol import Prefilled
+from localagent.hosts.protocol import Prefilled, Queued
 from localagent.messages import AssistantMessage, Message, ToolCallPart, ToolResultPart, Usage
 from localagent.prompt.request import RequestWarning
 from parsers import ArgumentEnd, ArgumentsDelta, CallStart, Event, Markup, Reasoning, Text
@@ -166,10 +166,12 @@ LoopEvent = (
     | Retried | CompactionStarted | CompactionEnded | HandedOver | RunDone | RunFailed
 )  # fmt: skip
 """What the loop itself tells."""
-AgentEvent = Event | RequestWarning | Prefilled | LoopEvent
+AgentEvent = Event | RequestWarning | Queued | Prefilled | LoopEvent
 """Everything that a run may yield."""
 
 
 def is_piece(event: AgentEvent) -> bool:
     """Whether this is only a piece of what the model is writing, before anything is done about it."""
-    return isinstance(event, Text | Reasoning | Markup | CallStart | ArgumentsDelta | ArgumentEnd | Prefilled)
+    return isinstance(
+        event, Text | Reasoning | Markup | CallStart | ArgumentsDelta | ArgumentEnd | Queued | Prefilled
+    )

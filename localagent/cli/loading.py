@@ -38,6 +38,7 @@ def open_model(options: ModelOptions, *, snapshots: bool = False) -> Model:
         return load(
             options.model, backend=options.backend, context=options.context, threads=options.threads,
             progress=report, snapshots=snapshots,
+            lanes=1,  # one person asks one thing at a time: more lanes would only cost memory
         )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ imported at the top, for a fast `--help`.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -26,6 +27,7 @@ from localagent.wording import size_text
 
 if TYPE_CHECKING:
     from localagent.catalog import Backend, ModelSpec
+    from localagent.hosts.memory import Lanes
     from localagent.store import WeightStore
 
 app = typer.Typer(help="Models: list, show, pull, verify and remove them.", no_args_is_help=True)
@@ -68,7 +70,9 @@ def list_models(as_json: AsJson = False) -> None:
 
 @app.command()
 def show(name: ModelName, as_json: AsJson = False) -> None:
-    """Show a model's sources, licence and sampling, and where its weights are.
+    """Show a model's sources, licence and sampling, where its weights are, and how many lanes it gets here.
+
+    A lane is a generation: as many run at once.
 
     \b
     Examples:
@@ -95,6 +99,8 @@ def show(name: ModelName, as_json: AsJson = False) -> None:
         state = weights[backend]
         show_line(f"  {backend:<9} {_origin(spec, backend)}")
         show_line(f"            {state['state']}, {size_text(state['size'])}: {state['path']}")
+        if lanes := _lanes(spec, backend, store):
+            show_line(f"            {lanes}")
 
 
 @app.command()
@@ -210,7 +216,22 @@ def _weights(spec: ModelSpec, backend: Backend, store: WeightStore) -> dict[str,
         "path": str(store.path(spec, backend)),
         "size": store.size(spec, backend),
         "partial": part,
+        "lanes": asdict(lanes) if (lanes := _lanes(spec, backend, store)) else None,
     }
+
+
+def _lanes(spec: ModelSpec, backend: Backend, store: WeightStore) -> Lanes | None:
+    """What `load` gives the model here and now; None where its weights are missing or cannot be read."""
+    from localagent.cli.doctor.models import estimate_weights
+    from localagent.errors import InvalidWeights
+    from localagent.hosts.memory import available_memory, default_lanes
+
+    if (path := store.find(spec, backend)) is None:
+        return None
+    try:
+        return default_lanes(estimate_weights(path, spec.context), available_memory(gpu=backend == "mlx"))
+    except InvalidWeights:
+        return None
 
 
 def _row(spec: ModelSpec, store: WeightStore) -> dict[str, Any]:

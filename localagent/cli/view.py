@@ -19,7 +19,7 @@ from localagent.agent import (
     TurnStarted,
 )
 from localagent.cli.terminal import Style, exactly, printable, styled, write_raw
-from localagent.hosts.protocol import Prefilled
+from localagent.hosts.protocol import Prefilled, Queued
 from localagent.messages import AssistantMessage, ToolCallPart, ToolResultPart, describe_arguments
 from localagent.prompt.request import RequestWarning
 from localagent.wording import one_line
@@ -52,18 +52,20 @@ class StreamView:
         self._line_open = False  # the last line of stdout or stderr is unfinished
         self._thinking = False
         self._passing = False  # the terminal's last line shows progress, to be erased
-        self._started = monotonic()  # when this turn's prefill began
+        self._started = monotonic()  # when this turn began
         self._calls: list[str] = []  # names of the tools called in this turn
 
     def show(self, event: AgentEvent) -> None:
         """Show the next event."""
-        if not isinstance(event, Prefilled):
+        if not isinstance(event, Queued | Prefilled):
             self._erase_passing()
         match event:
             case Text() | Reasoning() if not self._answers:
                 pass
-            case Prefilled():
-                self._show_reading(event)
+            case Queued(place=place):
+                self._show_wait(f"waiting: number {place:,} in the queue")
+            case Prefilled(done=done, total=total):
+                self._show_wait(f"reading {done:,} of {total:,} tokens")
             case Text(text=text):
                 self._end_thinking()
                 exactly(text)  # in a pipe, byte for byte what the model wrote
@@ -133,10 +135,10 @@ class StreamView:
             return call.name
         return f"{call.name}({one_line(call.described_arguments, _ARGUMENTS)})"
 
-    def _show_reading(self, progress: Prefilled) -> None:
-        """Show the prefill, but only on a terminal and after a while."""
+    def _show_wait(self, text: str) -> None:
+        """Show why there is no answer yet, but only on a terminal and after a while."""
         if self._colour and monotonic() - self._started > _PATIENCE:
-            self._pass(f"reading {progress.done:,} of {progress.total:,} tokens")
+            self._pass(text)
 
     def _show_progress(self, text: str) -> None:
         """Show a tool's progress: on a terminal in one line that is replaced, elsewhere a line per report."""

@@ -1,22 +1,21 @@
 """What a running generation and its reader share, and the reader's side of it.
 
-The owner thread puts steps into a `Channel`; `EngineGeneration` takes them out, in any thread or on an event loop.
-A lane may be a few tokens ahead of its reader, so that the next one is computed while the reader works on this one;
-if it is further ahead it rests, unless somebody waits for a lane (see `scheduler`).
+The owner thread puts steps into a `Channel`; `EngineGeneration` takes them out, in any thread or on an event
+loop. A lane may be a few tokens ahead of its reader, so that the next one is computed while the reader works
+on this one; if it is further ahead it rests, unless somebody waits for a lane (see `scheduler`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 
 from localagent.hosts.owner import OwnerThread, on_an_owner_thread
-from localagent.hosts.protocol import Finish, Prefilled, Token
+from localagent.hosts.protocol import Finish, Step, Token
 
-Step = Prefilled | Token
 Record = Callable[[Sequence[Token]], None]
 
 _AHEAD = 4
@@ -33,7 +32,7 @@ class End:
 class Channel:
     """The owner thread calls `put` and `end`, the reader everything else."""
 
-    __slots__ = ("_items", "_notify", "_put", "_taken", "_wake", "cancelled", "place", "resting")
+    __slots__ = ("_items", "_notify", "_put", "_taken", "_wake", "cancelled", "resting")
 
     def __init__(self, wake: Callable[[], None]) -> None:
         """`wake`: has the owner thread look at this again."""
@@ -44,21 +43,19 @@ class Channel:
         self.cancelled = False
         self.resting = False
         """The lane rests until the reader has caught up."""
-        self.place = 0
-        """How many generations begin before this one, itself included; 0 when it has begun."""
 
     def put(self, step: Step) -> None:
         """Give the reader a step."""
         self._put += 1
         self._items.put(step)
-        if self._notify is not None:
-            self._tell(self._notify)
+        if (notify := self._notify) is not None:  # looked up once: the reader may take it back meanwhile
+            self._tell(notify)
 
     def end(self, end: End) -> None:
         """Nothing comes after this."""
         self._items.put(end)
-        if self._notify is not None:
-            self._tell(self._notify)
+        if (notify := self._notify) is not None:
+            self._tell(notify)
 
     @property
     def ahead(self) -> bool:
@@ -103,7 +100,7 @@ class Channel:
 
 
 class EngineGeneration:
-    """A running generation: an iterator of tokens. Dropping it cancels it. Read it in one thread at a time."""
+    """A running generation: an iterator of tokens. Dropping it cancels it. One reader at a time."""
 
     def __init__(self, owner: OwnerThread, channel: Channel, record: Record) -> None:
         self._owner = owner  # keeps its host alive
@@ -122,21 +119,26 @@ class EngineGeneration:
         raise StopIteration
 
     def steps(self) -> Iterator[Step]:
-        """The progress of the prefill, then the tokens. Raises OwnerClosed in a fork, and what the engine raised."""
+        """The place in the queue and the progress of the prefill, then the tokens.
+
+        Raises OwnerClosed in a fork, and what the engine raised.
+        """
         take = self._channel.take
         while self._end is None:
             self._owner.check_process()
             if (step := self._taken(take())) is not None:
                 yield step
 
-    async def asteps(self) -> AsyncIterator[Step]:
-        """The same on an event loop. Leaving it, also by cancelling the task, cancels the generation."""
+    async def asteps(self) -> AsyncGenerator[Step, None]:
+        """The same on an event loop. Leaving it early, also by cancelling the task, cancels the generation.
+
+        It does not wait then until the engine has stopped: its lane is free before a later generation begins.
+        The loop turns at least once after every step.
+        """
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
         told = False
 
-        def tell() -> (
-            None
-        ):  # on the owner thread; one call is enough for all that arrives before the next look
+        def tell() -> None:  # on the owner thread: once is enough for all that arrives before the next look
             nonlocal told
             if not told:
                 told = True
@@ -146,27 +148,24 @@ class EngineGeneration:
         try:
             while self._end is None:
                 self._owner.check_process()
-                told = False
+                told = False  # before looking: what arrives after that is told again
                 item = self._channel.take_now()
                 if item is None:
                     await arrived.wait()
                     arrived.clear()
                 elif (step := self._taken(item)) is not None:
                     yield step
+                    await asyncio.sleep(0)  # where the engine is the faster one, there is always a next step
         finally:
             self._channel.notify(None)
             if self._end is None:
                 self._channel.cancel()
+            self._remember()
 
     @property
     def finish(self) -> Finish | None:
         """How it ended; None while tokens may still come, and after an error."""
         return self._end.finish if self._end is not None else None
-
-    @property
-    def place(self) -> int:
-        """How many generations begin before this one, itself included; 0 when it has begun."""
-        return self._channel.place
 
     def close(self) -> None:
         """Stop early, and wait until the engine has stopped. Safe to call twice and after the end.

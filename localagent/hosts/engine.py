@@ -1,7 +1,7 @@
 """The interface of an engine adapter: a vocabulary, and lanes of evaluated tokens.
 
-The rest of a host (the owner thread, the scheduler, templates, prefix reuse, stop strings) is shared and uses only
-these. Every method is called on the owner thread, one at a time.
+The rest of a host (the owner thread, the scheduler, templates, prefix reuse, stop strings) is shared and uses
+only these. Every method is called on the owner thread, one at a time.
 """
 
 from __future__ import annotations
@@ -71,15 +71,21 @@ class Packed:
 
 
 class Lane(Protocol):
-    """A place for one sequence that the engine holds evaluated: KV cache and, in hybrid models, recurrent state."""
+    """A place for one sequence that the engine holds evaluated: KV cache and, in hybrid models, recurrent
+    state.
+    """
 
     @property
     def ids(self) -> list[int]:
         """The tokens that have been evaluated, in order. Only the adapter writes to the list."""
 
+    @property
+    def can_verify(self) -> bool:
+        """Whether `verify` can be called now: a token was drawn and is not evaluated yet."""
+
     def evaluate(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
-        """Append `ids`, at most a chunk. Returns False if cancelled midway: the state is then undefined, and the
-        caller must `rewind`, `restore` or `clear` next. Raises EngineFailed.
+        """Append `ids`, at most a chunk. Returns False if cancelled midway: the state is then undefined, and
+        the caller must `rewind`, `restore` or `clear` next. Raises EngineFailed.
         """
 
     def begin(self, sampling: Sampling, history: Sequence[int]) -> None:
@@ -90,6 +96,13 @@ class Lane(Protocol):
 
     def end(self) -> None:
         """Draw no more. Safe to call twice and without `begin`."""
+
+    def verify(self, draft: Sequence[int], last: Callable[[int], bool]) -> Sequence[int]:
+        """Draw several tokens at once: evaluate the one drawn last and `draft` after it, and draw at each
+        place as `Engine.advance` would, as long as what is drawn is what the draft says and not `last`.
+
+        Returns what was drawn, at least one token. Only for lanes that `can_verify`. Raises EngineFailed.
+        """
 
     def logprobs(self) -> Any:
         """numpy float32 [size]: the log-probabilities (natural) from which the last token was drawn, before
@@ -111,8 +124,8 @@ class Lane(Protocol):
     def fork(self, other: Self, length: int, checkpoint: State | None) -> bool:
         """Make an empty lane hold the first `length` tokens of another one, which may be drawing meanwhile.
 
-        `checkpoint`: taken there in the other lane; None when these are all of its tokens. False if the engine
-        cannot; the lane is then to be cleared.
+        `checkpoint`: taken there in the other lane; None when these are all of its tokens. False if the
+        engine cannot; the lane is then to be cleared.
         """
 
     def clear(self) -> None:
@@ -146,14 +159,20 @@ class Engine(Protocol):
 
     @property
     def chunk(self) -> int:
-        """The most tokens that `Lane.evaluate` is given at once."""
+        """The most tokens that `Lane.evaluate` is given at once: what all other lanes wait for."""
+
+    @property
+    def spacing(self) -> int:
+        """Tokens between two checkpoints within a message: a multiple of `chunk`, so that the cuts after a
+        checkpoint are those of the whole prompt.
+        """
 
     def advance(self, lanes: Sequence[Lane]) -> Sequence[int | EngineFailed]:
         """Draw a token for each of `lanes`, all of which have begun, computing them together.
 
-        A token is evaluated before the next one is drawn, or earlier. An error stands in place of the token of
-        the one lane that it is about; what that lane holds is then undefined. Raises EngineFailed where all of
-        them are concerned.
+        A token is evaluated before the next one is drawn, or earlier. An error stands in place of the token
+        of the one lane that it is about; what that lane holds is then undefined. Raises EngineFailed where
+        all of them are concerned.
         """
 
     def close(self) -> None:

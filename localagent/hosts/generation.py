@@ -6,7 +6,8 @@ the reason to stop when there is one.
 
 A prompt is cut after the end of every message, and every `chunk` tokens within one. The cuts depend on the
 prompt alone, so a prompt that goes on from a known prefix passes through the same floating-point sums, and
-gives the same tokens, as one evaluated from the start, whoever else is being served.
+gives the same tokens, as one evaluated from the start, whoever else is being served. A checkpoint is worth
+its memory after every message, and every few chunks within one.
 """
 
 from __future__ import annotations
@@ -25,12 +26,20 @@ from localagent.messages.usage import Timings
 
 
 class Generation:
-    """The state of one generation. `prefill` and `decode` are the engine's seconds, added by the scheduler."""
+    """The state of one generation. The scheduler adds the engine's seconds to `prefill` and `decode`."""
 
     def __init__(
-        self, ids: Sequence[int], sampling: Sampling, vocabulary: Vocabulary, context: int, chunk: int
+        self,
+        ids: Sequence[int],
+        sampling: Sampling,
+        vocabulary: Vocabulary,
+        context: int,
+        chunk: int,
+        spacing: int | None = None,
     ) -> None:
-        """`context`: the most tokens that a lane holds; `chunk`: the most that are evaluated at once."""
+        """`context`: the most tokens that a lane holds; `chunk`: the most that are evaluated at once;
+        `spacing`: between two checkpoints within a message, by default as many.
+        """
         self.ids = ids
         self.sampling = sampling
         self.cached = 0
@@ -42,6 +51,8 @@ class Generation:
         self._vocabulary = vocabulary
         self._chunk = chunk
         self._chunks: deque[tuple[int, Sequence[int]]] = deque()
+        self._spacing = spacing or chunk
+        self._unmarked = 0
         # The last token drawn is not evaluated, so one more than fits.
         room = context - len(ids) + 1
         self.most = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
@@ -64,9 +75,14 @@ class Generation:
         end, chunk = self._chunks[0]
         return Prefilled(end - len(chunk), len(self.ids), self.cached)
 
-    def evaluated(self) -> None:
-        """The chunk has been evaluated."""
-        self._chunks.popleft()
+    def evaluated(self) -> bool:
+        """The chunk has been evaluated. Whether a checkpoint is to be taken here."""
+        end, chunk = self._chunks.popleft()
+        self._unmarked += len(chunk)
+        if self._unmarked < self._spacing and not self._vocabulary.piece(self.ids[end - 1]).end:
+            return False
+        self._unmarked = 0
+        return True
 
     def drawn(self, token: int, logprobs: Callable[[], Any]) -> Sequence[Token]:
         """A token was drawn: the tokens whose text is complete now. Sets `ended` if it was the last one.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,14 +16,15 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from localagent.errors import ContextOverflow, UsageError
+from localagent.hosts.channel import Channel, EngineGeneration
 from localagent.hosts.counting import tokenize_within
 from localagent.hosts.engine import Engine
-from localagent.hosts.channel import Channel, EngineGeneration
 from localagent.hosts.generation import Generation
 from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots, Transcripts
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.prefix.transcripts import recorder, spell, unspell
+from localagent.hosts.protocol import CancelFlag
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.scheduler import Job, Scheduler
 from localagent.prompt.segments import Prompt, Spelling, TooManyTokens
@@ -83,9 +83,9 @@ class EngineHost:
             prefix = PrefixCache(engine.lanes, reuse.budget, stored, transcripts, *sizes)
             at_end(prefix.drop)
             at_end(prefix.write)
-            return engine, prefix, transcripts, Scheduler(engine, prefix, stopping)
+            return engine, prefix, transcripts, Scheduler(engine, prefix, stopping, wake)
 
-        at_end, stopping = owner.at_end, owner.stopping
+        at_end, stopping, wake = owner.at_end, owner.stopping, owner.wake
         try:
             key = _key(identity) if reuse.snapshots and reuse.budget else None
             self._engine, self._prefix, transcripts, self._scheduler = owner.run(build)
@@ -108,6 +108,11 @@ class EngineHost:
     def context(self) -> int:
         """Context window in tokens."""
         return self._engine.context_size
+
+    @property
+    def lanes(self) -> int:
+        """How many generations run at once; the others wait."""
+        return len(self._engine.lanes)
 
     @property
     def architecture(self) -> str:
@@ -166,7 +171,7 @@ class EngineHost:
         return Prompt(ids, rendered.text, key=Spelling(text, ids), tail=rendered.tail)
 
     def generate(
-        self, prompt: Prompt, sampling: Sampling, cancel: threading.Event | None = None
+        self, prompt: Prompt, sampling: Sampling, cancel: CancelFlag | None = None
     ) -> EngineGeneration:
         """Start generating; the prefill begins at once, or when there is a lane for it.
 
@@ -181,7 +186,7 @@ class EngineHost:
             raise UsageError(f"the prompt holds an id outside the vocabulary of {engine.vocabulary.size:,}")
         channel = Channel(self._owner.wake)
         size = engine.context_size
-        generation = Generation(ids, sampling, engine.vocabulary, size, engine.chunk)
+        generation = Generation(ids, sampling, engine.vocabulary, size, engine.chunk, engine.spacing)
         scheduler, job = self._scheduler, Job(generation, channel, cancel)
         self._owner.post(lambda: scheduler.add(job))
         record = recorder(prompt, self._template, self._transcripts, engine.vocabulary.piece)

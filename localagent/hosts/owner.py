@@ -2,10 +2,10 @@
 
 Engines may be called from one thread only, and what they compute must not make its reader wait. The rules:
 
-- Everything runs on the one thread: calls in the order requested, between two steps of the work that the thread
-  was given (see `Work`), and last the callables given to `at_end`.
-- Work is done as long as it says that there is more. Then the thread waits in one place, on one `SimpleQueue`,
-  whose `put` is safe in finalizers; it never holds a lock.
+- Everything runs on the one thread: calls in the order requested, between two steps of the work that the
+  thread was given (see `Work`), and last the callables given to `at_end`.
+- Work is done as long as it says that there is more. Then the thread waits in one place, on one
+  `SimpleQueue`, whose `put` is safe in finalizers; it never holds a lock.
 - Exceptions arrive in the caller with their traceback.
 - An owner belongs to the process that made it: threads do not survive a fork, and nothing waits for them.
 - The thread is not a daemon, since engines abort when the interpreter dies under them. It ends when the owner

@@ -6,8 +6,7 @@ their exact text. It does not parse what it generates.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -47,6 +46,13 @@ class Logprobs:
 
 
 @dataclass(frozen=True, slots=True)
+class Queued:
+    """The generation waits: `place` generations begin before it runs, itself included, so 1 is next."""
+
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
 class Prefilled:
     """Progress of the prefill: `done` of `total` prompt tokens are evaluated, `cached` of them reused."""
 
@@ -75,11 +81,28 @@ class Finish:
         return self.prompt - self.cached
 
 
+Step = Queued | Prefilled | Token
+"""What a generation gives: its place while it waits, the progress of the prefill, then the tokens."""
+
+
+class CancelFlag(Protocol):
+    """A `threading.Event`, an `asyncio.Event`, or anything else with this method.
+
+    It is asked once per token, on the host's owner thread, and never waited for.
+    """
+
+    def is_set(self) -> bool:
+        """Whether the generation is to end."""
+
+
 class Generation(Iterator[Token], Protocol):
     """A running generation: an iterator of tokens. Once exhausted, `finish` says how it ended."""
 
-    def steps(self) -> Iterator[Prefilled | Token]:
-        """The progress of the prefill, then the same tokens."""
+    def steps(self) -> Iterator[Step]:
+        """The same tokens, and before them each new place in the queue and the progress of the prefill."""
+
+    def asteps(self) -> AsyncGenerator[Step, None]:
+        """The same on an event loop, which is never blocked. Leaving it early cancels the generation."""
 
     @property
     def finish(self) -> Finish | None:
@@ -92,12 +115,17 @@ class Generation(Iterator[Token], Protocol):
 class Host(Renderer, Protocol):
     """One loaded model on one engine: it renders (see `Renderer`) and generates.
 
-    All engine calls happen on one owner thread, whichever thread calls these methods.
+    All engine calls happen on one owner thread, whichever thread calls these methods. As many generations
+    overlap as the engine has lanes; the others wait, first come, first served.
     """
 
     @property
     def context(self) -> int:
         """Context window in tokens."""
+
+    @property
+    def lanes(self) -> int:
+        """How many generations run at once; the others wait."""
 
     @property
     def architecture(self) -> str:
@@ -107,10 +135,8 @@ class Host(Renderer, Protocol):
     def special_tokens(self) -> frozenset[str]:
         """The text of every special token in the vocabulary."""
 
-    def generate(
-        self, prompt: Prompt, sampling: Sampling, cancel: threading.Event | None = None
-    ) -> Generation:
-        """Prefill `prompt` and yield tokens until an end token, a limit or `cancel`.
+    def generate(self, prompt: Prompt, sampling: Sampling, cancel: CancelFlag | None = None) -> Generation:
+        """Prefill `prompt` and yield tokens until an end token, a limit or `cancel`. Returns at once.
 
         Raises ContextOverflow before anything is computed, EngineFailed if the engine fails.
         """

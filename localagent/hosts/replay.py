@@ -6,13 +6,12 @@ their own cost. The prompt and the sampling have no effect.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
 from localagent.errors import UsageError
-from localagent.hosts.protocol import Finish, StopReason, Token
+from localagent.hosts.protocol import CancelFlag, Finish, StopReason, Token
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.stopping import StopStrings
 from localagent.messages.usage import Timings
@@ -28,8 +27,12 @@ class ReplayHost:
         special_tokens: Iterable[str] = (),
         prompt: Prompt | None = None,
         context: int = 1 << 20,
+        lanes: int = 1,
     ) -> None:
-        """`prompt` is what every conversation renders to; its `inside` opens the turn."""
+        """`prompt` is what every conversation renders to; its `inside` opens the turn.
+
+        `lanes`: what the host says of itself; recordings never wait for each other.
+        """
         if not recordings:
             raise ValueError("a replay needs at least one recording")
         self._recordings = list(recordings)
@@ -38,6 +41,7 @@ class ReplayHost:
         self.name = "replay"
         self.architecture = "replay"
         self.context = context
+        self.lanes = lanes
         self.special_tokens = frozenset(special_tokens)
         self.rendered: list[Sequence[Mapping[str, Any]]] = []
         """The conversations that were rendered, in order."""
@@ -54,7 +58,7 @@ class ReplayHost:
         return self._prompt
 
     def generate(
-        self, prompt: Prompt, sampling: Sampling, cancel: threading.Event | None = None
+        self, prompt: Prompt, sampling: Sampling, cancel: CancelFlag | None = None
     ) -> ReplayGeneration:
         """The next recording, cut at `sampling.max_tokens` and before a stop string.
 
@@ -81,7 +85,7 @@ class ReplayGeneration:
         tokens: Sequence[Token],
         prompt: int,
         limit: int | None,
-        cancel: threading.Event | None,
+        cancel: CancelFlag | None,
         stop: str | None = None,
     ) -> None:
         self.finish: Finish | None = None
@@ -110,8 +114,19 @@ class ReplayGeneration:
         return self._tokens[self._played - 1]
 
     def steps(self) -> Iterator[Token]:
-        """The tokens alone: a replay has no prefill."""
+        """The tokens alone: a replay has no queue and no prefill."""
         yield from self
+
+    async def asteps(self) -> AsyncGenerator[Token, None]:
+        """The same, with a turn of the event loop before each. Leaving it early ends the replay."""
+        import asyncio
+
+        try:
+            for token in self:
+                await asyncio.sleep(0)
+                yield token
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Stop early."""

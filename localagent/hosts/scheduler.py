@@ -1,19 +1,19 @@
 """Shares the lanes of one engine among generations. It is the owner thread's work, and runs on it alone.
 
-A step is one token for every lane that is generating, all in one call of the engine, and then one chunk of the oldest
-prompt. So no reader waits longer for somebody else's prompt than one chunk takes. The rules:
+A step is one token for every lane that is generating, all in one call of the engine, and then one chunk of
+the oldest prompt. So no reader waits longer for somebody else's prompt than one chunk takes. The rules:
 
-- First come, first served: prompts are read one at a time, in the order in which they came. So each finds what those
-  before it have evaluated, and a prefix that many share is evaluated once.
+- First come, first served: prompts are read one at a time, in the order in which they came. So each finds
+  what those before it have evaluated, and a prefix that many share is evaluated once.
 - A generation begins when a lane is free and the tokens that it may come to fit beside those of the others.
-- A lane that is too far ahead of its reader rests, unless somebody waits for a lane: then it goes on to its end, so
-  that a thread which reads two generations in any order cannot wait for ever.
-- What fails, fails alone: an error that an engine reports for one lane ends that generation and empties that lane.
+- A lane that is too far ahead of its reader rests, unless somebody waits for a lane: then it goes on to its
+  end, so that a thread which reads two generations in any order cannot wait for ever.
+- What fails, fails alone: an error that an engine reports for one lane ends that generation and empties that
+  lane.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
@@ -22,23 +22,30 @@ from localagent.errors import EngineFailed
 from localagent.hosts.channel import Channel, End
 from localagent.hosts.engine import Engine
 from localagent.hosts.generation import Generation
-from localagent.hosts.prefix.cache import PrefixCache, Seat
+from localagent.hosts.lookup import PromptLookup
+from localagent.hosts.prefix.cache import Loading, PrefixCache, Seat
+from localagent.hosts.protocol import CancelFlag, Queued
 
 
 class Job:
     """A generation, its reader's channel, and its seat once it has begun."""
 
-    __slots__ = ("_cancel", "channel", "generation", "need", "seat")
+    __slots__ = ("_cancel", "channel", "generation", "loaded", "loading", "lookup", "need", "place", "seat")
 
-    def __init__(
-        self, generation: Generation, channel: Channel, cancel: threading.Event | None = None
-    ) -> None:
+    def __init__(self, generation: Generation, channel: Channel, cancel: CancelFlag | None = None) -> None:
         """`cancel`: another way than the channel to end it early."""
         self.generation = generation
         self.channel = channel
         self.seat: Seat | None = None
+        self.loading: Loading | None = None
+        self.loaded = False
+        """What is on disk of its prompt is in memory."""
         self.need = len(generation.ids) + generation.most - 1
         """The most tokens that it may come to hold."""
+        # Log-probabilities of a token are those of the engine's last call for it alone.
+        self.lookup = PromptLookup(generation.ids) if generation.sampling.logprobs is None else None
+        self.place = 0
+        """Its place in the queue, as its reader was last told; 0 when it does not wait."""
         self._cancel = cancel
 
     @property
@@ -50,12 +57,20 @@ class Job:
 class Scheduler:
     """See the module, and `owner.Work`."""
 
-    def __init__(self, engine: Engine, prefix: PrefixCache, stopping: Callable[[], bool]) -> None:
-        """`stopping`: whether the owner thread is to end."""
+    def __init__(
+        self,
+        engine: Engine,
+        prefix: PrefixCache,
+        stopping: Callable[[], bool],
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`stopping`: whether the owner thread is to end. `wake`: has it step again, from any thread."""
         self._engine = engine
         self._prefix = prefix
         self._stopping = stopping
+        self._wake = wake
         self._waiting: deque[Job] = deque()
+        self._moved = False  # not everybody who waits has been told the new place
         self._reading: Job | None = None
         self._running: list[Job] = []
 
@@ -65,16 +80,20 @@ class Scheduler:
             self._end(job)
             return
         self._waiting.append(job)
-        self._number()
+        self._moved = True
 
     def step(self) -> bool:
-        """One token for each that generates, and one chunk of the oldest prompt. False when all rest or wait."""
+        """A token for each that generates, and a chunk of the oldest prompt. False when all rest or wait."""
         self._drop_cancelled()
         running = self._running if self._waiting else [job for job in self._running if not job.channel.ahead]
-        if running:
+        if len(self._running) == 1 and running and self._reading is None:
+            self._advance_alone(running[0])
+        elif running:
             self._advance(running)
         if self._reading is None:
             self._begin()
+        if self._moved:  # only now: a job that begins at once has not waited
+            self._number()
         if self._reading is None:
             return bool(running)
         self._read(self._reading)
@@ -105,11 +124,13 @@ class Scheduler:
     # -- the oldest prompt -----------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Give the first in the queue a lane, if there is one; where opening it fails, the next one is the first."""
+        """Give the first in the queue a lane, if there is one; where that fails, the next is the first."""
         while self._waiting:
             job = self._waiting[0]
             started = perf_counter()
             try:
+                if (self._running or job.loading) and not self._has_loaded(job):
+                    return
                 seat = self._prefix.open(job.generation.ids, job.need)
             except Exception as error:
                 self._broke(job, error)
@@ -117,15 +138,29 @@ class Scheduler:
             if seat is None:
                 return
             self._waiting.popleft()
-            self._number()
-            self._reading, job.seat = job, seat
-            job.channel.place = 0
+            self._moved = True
+            self._reading, job.seat, job.place = job, seat, 0
             job.generation.resume(len(seat.lane.ids))
             job.generation.prefill += perf_counter() - started
             return
 
+    def _has_loaded(self, job: Job) -> bool:
+        """Whether what is on disk of its prompt has been read, while others generate."""
+        if job.loaded:
+            return True
+        if job.loading is None:
+            job.loading = self._prefix.stored(job.generation.ids)
+            if job.loading is not None:
+                job.loading.start(self._wake)
+        if job.loading is not None:
+            if not job.loading.done:
+                return False
+            self._prefix.loaded(job.loading)
+        job.loaded = True
+        return True
+
     def _read(self, job: Job) -> None:
-        """Evaluate one chunk; after the last one draw the first token, while the engine still has its logits."""
+        """Evaluate a chunk; after the last one draw the first token, while the engine has its logits."""
         generation, seat = job.generation, job.seat
         assert seat is not None
         job.channel.put(generation.progress())
@@ -139,9 +174,10 @@ class Scheduler:
                 self._prefix.recover(seat)
                 self._end(job)
                 return
-            generation.evaluated()
+            worth_a_checkpoint = generation.evaluated()
             if generation.chunk is not None:
-                self._prefix.mark(seat)
+                if worth_a_checkpoint:
+                    self._prefix.mark(seat)
                 return
             seat.lane.begin(generation.sampling, generation.ids)
         except Exception as error:
@@ -170,6 +206,33 @@ class Scheduler:
             else:
                 self._give(job, token, seconds)
 
+    def _advance_alone(self, job: Job) -> None:
+        """The same for one that has the engine to itself, which may go faster by drafts: see `lookup`."""
+        generation, seat, lookup = job.generation, job.seat, job.lookup
+        assert seat is not None
+        if lookup is None or not seat.lane.can_verify:
+            self._advance([job])
+            return
+        draft = lookup.draft(min(generation.most - generation.generated - 1, self._engine.chunk - 1))
+        started = perf_counter()
+        if not draft:
+            self._advance([job])
+            lookup.took(perf_counter() - started)
+            return
+        try:
+            drawn = seat.lane.verify(draft, self._ends)
+        except Exception as error:
+            self._broke(job, error)
+            return
+        seconds = perf_counter() - started
+        lookup.took(seconds, len(draft), len(drawn))
+        for token in drawn:
+            if generation.ended is None:
+                self._give(job, token, seconds / len(drawn))
+
+    def _ends(self, token: int) -> bool:
+        return self._engine.vocabulary.piece(token).end
+
     def _give(self, job: Job, token: int, seconds: float) -> None:
         """Hand a token to the reader, unless he has left meanwhile."""
         generation, seat = job.generation, job.seat
@@ -178,6 +241,8 @@ class Scheduler:
             generation.decode += seconds
         else:
             generation.prefill += seconds
+        if job.lookup is not None:
+            job.lookup.drawn((token,))
         try:
             for each in generation.drawn(token, seat.lane.logprobs):
                 job.channel.put(each)
@@ -212,13 +277,16 @@ class Scheduler:
         self._running = [other for other in self._running if other is not job]
         if job in self._waiting:
             self._waiting.remove(job)
-            job.channel.place = 0
-            self._number()
+            self._moved, job.place = True, 0
         if job.seat is not None:
             job.seat.lane.end()
             self._prefix.release(job.seat)
             job.seat = None
 
     def _number(self) -> None:
+        """Tell those who wait how many begin before them, themselves included."""
+        self._moved = False
         for place, job in enumerate(self._waiting, 1):
-            job.channel.place = place
+            if job.place != place:
+                job.place = place
+                job.channel.put(Queued(place))

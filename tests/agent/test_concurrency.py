@@ -12,7 +12,7 @@ import pytest
 from localagent.agent import HandedOver, ToolEnded, ToolStarted, TurnStarted
 from localagent.agent.concurrency import AHEAD, Cancel, Cancelled, Coroutines, Stepper, in_thread
 from localagent.agent.events import is_piece
-from localagent.hosts.protocol import Prefilled
+from localagent.hosts.protocol import Prefilled, Queued
 from localagent.messages import ToolCallPart
 from parsers import ArgumentEnd, ArgumentsDelta, CallEnd, CallStart, Markup, Reasoning, Text
 
@@ -215,6 +215,7 @@ def test_nothing_happens_until_it_is_asked_for():
     ("event", "piece"),
     [
         (Text("a", 0, 1), True), (Reasoning("a", 0, 1), True), (Markup(0, 1), True), (Prefilled(1, 2, 0), True),
+        (Queued(1), True),
         (CallStart(0, "f", 0, 1), True), (ArgumentsDelta(0, "{", 0, 1), True), (ArgumentEnd(0, "a", 1, 0, 1), True),
         (CallEnd(0, "f", {}, False, 0, 1), False), (TurnStarted(0), False), (HandedOver("a", "b"), False),
         (ToolStarted(CALL), False), (ToolEnded(CALL, CALL.result("x")), False),

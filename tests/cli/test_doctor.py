@@ -297,6 +297,17 @@ def test_damaged_and_unfinished_models(home, gguf):
     assert (unfinished.status, unfinished.text) == ("note", "unfinished: 3 MB fetched so far")
 
 
+def test_lanes_and_what_limits_them(home):
+    plenty = default_model(Machine(total=1 << 40, available=1 << 40))
+    assert plenty.data["lanes"] == {
+        "count": 8, "context": 8192, "capacity": 31_488, "limit": "default", "why": "",
+    }  # fmt: skip
+    assert plenty.text.endswith(": fits, with 8 lanes that share 31,488 tokens (the default)")
+    short = default_model(Machine(total=1 << 40, available=500_000_000))
+    assert short.data["lanes"]["count"] == 1
+    assert short.text.endswith(": fits, with 1 lane (limited by memory)")
+
+
 def test_models_that_do_not_fit(home):
     tight = default_model(Machine(total=1 << 40, available=250_000_000))
     context = tight.data["fitting_context"]
@@ -309,6 +320,7 @@ def test_models_that_do_not_fit(home):
     assert none.status == "note"
     assert none.text.endswith(": does not fit now")
     assert none.data["fitting_context"] == 0
+    assert "lanes" not in tight.data | none.data
     assert none.fix == "localagent models list  # smaller ones"
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from localagent.catalog import load_catalog
-from localagent.cli.loading import Report, licence_text
+from localagent.cli.loading import Report, licence_text, open_model
 from localagent.cli.options import ModelOptions
 
 
@@ -84,6 +84,13 @@ def test_bars_on_a_terminal_leave_the_streams_alone(monkeypatch):
         assert (sys.stdout, sys.stderr) == before
         shown("download", 4, 4)
         shown("verify", 0, 4)
+
+
+def test_a_command_serves_one_person(monkeypatch):
+    given = {}
+    monkeypatch.setattr("localagent.model.load", lambda name, **options: given.update(options))
+    open_model(ModelOptions(model="m"))
+    assert given["lanes"] == 1
 
 
 def test_only_sampling_options_that_were_given_reach_the_model():

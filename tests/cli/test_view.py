@@ -22,7 +22,7 @@ from localagent.agent import (
     TurnStarted,
 )
 from localagent.cli import view
-from localagent.hosts.protocol import Prefilled
+from localagent.hosts.protocol import Prefilled, Queued
 from localagent.messages import AssistantMessage, ImagePart, TextPart, ToolCallPart, UserMessage
 from localagent.messages.usage import Timings, Usage
 from localagent.prompt.request import RequestWarning
@@ -157,6 +157,14 @@ def test_a_long_prefill_is_counted_until_the_answer_begins(screen):
     assert screen.show(said("Hello")) == ["Hello"]
     assert screen.show(said(" there")) == ["Hello there"]
     assert screen.end() == ["Hello there", ""]
+
+
+def test_a_wait_for_others_is_shown_as_one(screen):
+    screen.time += 1
+    assert screen.show(Queued(2)) == ["waiting: number 2 in the queue"]
+    assert screen.show(Queued(1)) == ["waiting: number 1 in the queue"]
+    assert screen.show(Prefilled(0, 9000, 0)) == ["reading 0 of 9,000 tokens"]
+    assert screen.show(said("Hello")) == ["Hello"]
 
 
 def test_the_wait_is_counted_from_the_beginning_of_each_turn(screen):

@@ -92,6 +92,20 @@ class SpeakingLane(Chain):
         self.said += 1
         return self.drawn
 
+    @property
+    def can_verify(self) -> bool:
+        return self._engine.drafts and self.drawn is not None
+
+    def verify(self, draft: Sequence[int], last: Callable[[int], bool]) -> Sequence[int]:
+        """As a real one does: what was not drawn is not evaluated."""
+        self._engine.log.append(("verify", (self.number,)))
+        drawn: list[int] = []
+        for expected in [*draft, None]:
+            drawn.append(self.draw())
+            if drawn[-1] != expected or last(drawn[-1]):
+                break
+        return drawn
+
     def logprobs(self) -> Any:
         """Falling from the token that is drawn `len(self.ids)`-th on; all others are equally unlikely."""
         import numpy
@@ -118,17 +132,19 @@ class Speaking:
         chunk: int = 16,
         context_size: int = 1000,
         capacity: int | None = None,
+        drafts: bool = False,
     ) -> None:
+        self.drafts = drafts
         self.script = None if script is None else [*script]
         self.works = works
-        self.chunk = chunk
+        self.chunk = self.spacing = chunk
         self.context_size = context_size
         self.capacity = lanes * context_size if capacity is None else capacity
         self.vocabulary = Bytes()
         pool = Pool(self.capacity)
         self.lanes = [SpeakingLane(self, number, pool) for number in range(lanes)]
         self.log: list[tuple[str, tuple[int, ...]]] = []
-        """What was asked of it: ("read", one lane) or ("draw", the lanes)."""
+        """What was asked of it: ("read", one lane), ("draw", the lanes) or ("verify", one lane)."""
         self.histories: list[Sequence[int]] = []
         self.ended = 0
         """How many generations have been ended."""

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from localagent.errors import ContextOverflow, NotEnoughMemory, UsageError
 from localagent.hosts.host import EngineHost, Reuse
-from localagent.hosts.memory import require
 from localagent.hosts.prefix import SnapshotFolder
 from localagent.hosts.protocol import Prefilled, Prompt, Token
 from localagent.hosts.sampling import Sampling
@@ -325,7 +324,7 @@ def test_content_is_never_a_control_token(hosts: dict[str, EngineHost], pieces: 
 def test_a_model_that_does_not_fit_is_refused(
     nano: dict[str, Path], engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(require, "available_memory", lambda **_: 8_000_000)
+    monkeypatch.setattr(f"localagent.hosts.{engine}.host.available_memory", lambda **_: 8_000_000)
     with pytest.raises(NotEnoughMemory, match=r"a context of [\d,]+ tokens would fit"):
         load(engine, nano, context=4096)
     monkeypatch.setenv("LOCALAGENT_MEMORY_CHECK", "0")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from contextlib import aclosing
 
 import pytest
 
@@ -61,6 +63,21 @@ def test_a_cancelled_and_a_closed_replay_say_so():
     generation.close()
     assert (generation.finish.stop_reason, generation.finish.generated) == ("cancelled", 1)
     assert list(generation) == []
+
+
+def test_a_replay_on_an_event_loop_is_the_same():
+    async def play(most: int) -> tuple[str, str]:
+        generation = ReplayHost([FIRST]).generate(Prompt((0,), ""), Sampling())
+        text = ""
+        async with aclosing(generation.asteps()) as steps:
+            async for token in steps:
+                text += token.text
+                if len(text) == most:
+                    break
+        return text, generation.finish.stop_reason
+
+    assert asyncio.run(play(99)) == ("Hello", "stop")
+    assert asyncio.run(play(2)) == ("He", "cancelled")
 
 
 def test_a_replay_has_no_logprobs():

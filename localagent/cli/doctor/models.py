@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,18 +63,22 @@ def _model(spec: ModelSpec, backend: Backend, store: WeightStore, machine: Machi
     data["verified"], data["path"] = True, str(path)
     text = f"{size_text(store.size(spec, backend))}, verified"
     try:
-        estimate = _estimate(path, min(spec.context, DEFAULT_CONTEXT))
+        estimate = estimate_weights(path, spec.context)
     except LocalAgentError as error:
         return Finding("models", name, "problem", f"{text}, but {error}", pull, data)
     return _fit(name, text, estimate, backend, machine, data)
 
 
-def _estimate(path: Path, context: int) -> Estimate:
-    """The memory that the weights at `path` need. Raises InvalidWeights."""
+def estimate_weights(path: Path, trained: int) -> Estimate:
+    """The memory that the weights at `path` need with the context that `load` chooses and one lane.
+
+    `trained`: the context in tokens that the model was trained with. Raises InvalidWeights.
+    """
     from localagent.errors import InvalidWeights
     from localagent.hosts.gguf import read_header
     from localagent.hosts.memory import estimate_gguf, estimate_mlx
 
+    context = min(trained, DEFAULT_CONTEXT)
     if not path.is_dir():
         return estimate_gguf(path, read_header(path), context)
     try:
@@ -86,7 +91,7 @@ def _estimate(path: Path, context: int) -> Estimate:
 def _fit(
     name: str, text: str, estimate: Estimate, backend: str, machine: Machine, data: dict[str, object]
 ) -> Finding:
-    from localagent.hosts.memory import available_memory
+    from localagent.hosts.memory import available_memory, default_lanes
 
     available = available_memory(gpu=backend == "mlx", machine=machine)
     fits = estimate.largest_context(available)
@@ -94,7 +99,9 @@ def _fit(
     data |= {"context": estimate.context, "memory": estimate.total, "fitting_context": context}
     text += f"; needs {size_text(estimate.total)} of memory with {estimate.context:,} tokens of context"
     if estimate.total <= available:
-        return Finding("models", name, "ok", f"{text}: fits", data=data)
+        lanes = default_lanes(estimate, available)
+        data["lanes"] = asdict(lanes)
+        return Finding("models", name, "ok", f"{text}: fits, with {lanes}", data=data)
     if context:
         fix = f"localagent chat --model {data['model']} --context {context}"
         return Finding("models", name, "note", f"{text}: only {context:,} tokens fit now", fix, data)

@@ -12,17 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from localagent.errors import EngineFailed, InvalidWeights, UsageError
-from localagent.hosts.llamacpp.library import forget, library, reason
 from localagent.hosts.llamacpp.lanes import Context, LlamaCppLane, advance
+from localagent.hosts.llamacpp.library import forget, library, reason
 from localagent.hosts.llamacpp.vocabulary import LlamaCppVocabulary
+
+SPACING = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """How to load. `gpu_layers` -1 is all of them; `chunk` is the longest prefill chunk, in tokens.
 
-    `flash_attention` False turns it off; otherwise llama.cpp uses it where it can. `capacity`: the tokens that
-    all lanes hold together, by default those of one context.
+    `flash_attention` False turns it off; otherwise llama.cpp uses it where it can. `capacity`: the tokens
+    that all lanes hold together, by default those of one context.
     """
 
     context: int
@@ -47,6 +49,7 @@ class LlamaCppEngine:
         self._model: Any = None
         self._context: Any = None
         self.chunk = min(options.chunk, options.context)
+        self.spacing = max(1, SPACING // self.chunk) * self.chunk
         self.context_size = options.context
         self.capacity = options.cells
         forget()

@@ -18,8 +18,9 @@ from localagent.hosts.gguf import read_header
 from localagent.hosts.host import EngineHost, Identity, Reuse, choose_context
 from localagent.hosts.llamacpp.engine import LlamaCppEngine, Options
 from localagent.hosts.llamacpp.library import library, version
-from localagent.hosts.memory import check_memory, estimate_gguf
+from localagent.hosts.memory import admit, available_memory, check_lanes, estimate_gguf
 from localagent.hosts.owner import OwnerThread
+from localagent.hosts.prefill import choose_prefill
 
 
 class LlamaCppHost(EngineHost):
@@ -33,7 +34,7 @@ class LlamaCppHost(EngineHost):
         context: int | None = None,
         threads: int | None = None,
         gpu_layers: int | None = None,
-        chunk: int = 256,
+        chunk: int | None = None,
         lanes: int | None = None,
         reuse: Reuse | None = None,
     ) -> Self:
@@ -41,31 +42,45 @@ class LlamaCppHost(EngineHost):
 
         `context` in tokens, by default what the model was trained with, at most 32,768. `threads` by default
         the physical cores this process may use, at most `most_threads()`. `gpu_layers` by default all, where
-        the build can use a GPU. `chunk`: tokens of the prompt computed at once.
+        the build can use a GPU. `chunk`: tokens of the prompt computed at
+        once, by default as the model's size suggests. `lanes`: how many generations
+        run at once, each with a whole context; by default up to 8, see `memory.default_lanes`.
         Raises InvalidWeights, EngineMissing, NotEnoughMemory, UsageError, EngineFailed.
         """
+        check_lanes(lanes)
         library()  # imports in the caller's thread: the first to know that the engine is missing
         file = Path(path)
         header = read_header(file)
-        if chunk < 1 or (gpu_layers is not None and gpu_layers < -1):
+        if (chunk is not None and chunk < 1) or (gpu_layers is not None and gpu_layers < -1):
             raise UsageError("chunk must be 1 or more, gpu_layers -1 (all) or more")
         context = choose_context(context, header.context_length)
-        flash = _offloads(gpu_layers) or not header.narrow_heads
-        lanes = 1 if lanes is None else lanes
-        options = Options(context, _choose_threads(threads), gpu_layers, chunk, flash, lanes, lanes * context)
-        if sys.platform == "darwin" or not _offloads(
-            gpu_layers
-        ):  # a graphics card's memory is not known here
-            check_memory(
-                header.name or file.stem, lambda size: estimate_gguf(file, header, size, chunk=chunk), context
-            )
+        name = header.name or file.stem
+        offloads = _offloads(gpu_layers)
+        prefill = choose_prefill(header, context, chunk, offloads)
+        # The memory of a graphics card is not known here; Apple's GPU uses the machine's.
+        known = sys.platform == "darwin" or not offloads
+        admitted = admit(
+            name,
+            estimate_gguf(file, header, context, prefill),
+            lanes,
+            available_memory() if known else None,
+        )
+        options = Options(
+            context,
+            _choose_threads(threads),
+            gpu_layers,
+            prefill.chunk,
+            flash_attention=prefill.flash,
+            lanes=admitted.count,
+            capacity=admitted.capacity,
+        )
         identity = Identity(
-            name=header.name or file.stem,
+            name=name,
             architecture=header.architecture,
             chat_template=header.chat_template,
             engine=f"llama.cpp (llama-cpp-python {version()})",
             fingerprint=lambda: fingerprint(file),
-            settings=f"chunk {chunk}, gpu layers {gpu_layers}, f16 KV cache",
+            settings=f"{prefill}, gpu layers {gpu_layers}, f16 KV cache",
         )
         owner = OwnerThread(f"llamacpp-{file.stem}")
         return cls(owner, lambda: LlamaCppEngine(file, options), identity, reuse)

@@ -1,19 +1,19 @@
 """The lanes in llama.cpp: the sequences of one context, which share its KV cells.
 
-They are `engine.Lane`s. A token that was drawn is evaluated with the next call of `advance`, those of all lanes in one
-batch. The cells are one pool (`kv_unified`), in which each lane may use any number, and two lanes hold a common prefix
-once.
+They are `engine.Lane`s. A token that was drawn is evaluated with the next call of `advance`, those of all
+lanes in one batch. The cells are one pool (`kv_unified`), in which each lane may use any number, and two
+lanes hold a common prefix once.
 
 Hybrid models (LFM2) keep a recurrent state beside the KV cache, which cannot be cut. Their checkpoints are
 that state, as `llama_state_seq_get_data_ext` with PARTIAL_ONLY gives it; the KV cache of a lane is cut with
-`llama_memory_seq_rm` when the state has been put back. The engine's own rollback (`n_rs_seq`) gives wrong logits after
-token-by-token decoding and is not used.
+`llama_memory_seq_rm` when the state has been put back. The engine's own rollback (`n_rs_seq`) gives wrong
+logits after token-by-token decoding and is not used.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from localagent.errors import EngineFailed
@@ -57,22 +57,25 @@ class Context:
             logits=_pointer(self._wanted, ctypes.c_int8),
         )
         self._views: tuple[int, int, Any] = (0, 0, None)
-        # The package declares a pointer to float, and making an array of one takes as long as finding the token.
+        # The package's own returns a pointer to float, which takes longer to turn into an array than a token
+        # takes to find.
         address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
         self._address = address(("llama_get_logits", native._lib))
 
-    def decode_chunk(self, sequence: int, begin: int, ids: Sequence[int]) -> bool:
-        """Evaluate tokens of one sequence, with the logits of the last; False when aborted."""
+    def decode_chunk(self, sequence: int, begin: int, ids: Sequence[int], every: bool = False) -> int:
+        """Evaluate tokens of one sequence, with the logits of the last or of `every` one: see `_decode`."""
         count = len(ids)
         self._tokens[:count] = ids
         self._positions[:count] = range(begin, begin + count)
         self._sequences[:count] = sequence
-        self._wanted[:count] = 0
+        self._wanted[:count] = every
         self._wanted[count - 1] = 1
-        return self._decode(count) != _ABORTED
+        return self._decode(count)
 
     def decode_step(self, tokens: Sequence[tuple[int, int, int]]) -> bool:
-        """Evaluate one (token, position, sequence) each, with their logits; False when there is no room for them."""
+        """Evaluate one (token, position, sequence) each, with their logits; False when there is no room for
+        them.
+        """
         for row, (token, position, sequence) in enumerate(tokens):
             self._tokens[row] = token
             self._positions[row] = position
@@ -89,7 +92,7 @@ class Context:
             raise EngineFailed("llama.cpp computed no logits")
         if self._views[:2] != (address, rows):
             array = (ctypes.c_float * (rows * self.size)).from_address(address)
-            self._views = (address, rows, numpy.frombuffer(array, numpy.float32).reshape(rows, self.size))
+            self._views = (address, rows, numpy.ctypeslib.as_array(array).reshape(rows, self.size))
         return self._views[2]
 
     def _decode(self, count: int) -> int:
@@ -119,18 +122,20 @@ class LlamaCppLane:
         if cancelled():
             return False
         native, context = self._native, self._context
-        # A chunk may take seconds on a slow CPU; chunks of measured length would be no way out, since the sums,
-        # and with them the tokens, depend on how the prompt is cut.
+        # A chunk may take seconds on a slow CPU; chunks of measured length would be no way out, since the
+        # sums, and with them the tokens, depend on how the prompt is cut.
         abort = native.ggml_abort_callback(lambda _: cancelled())
         native.llama_set_abort_callback(context.pointer, abort, None)
         try:
-            done = context.decode_chunk(self.number, len(self.ids), ids)
+            code = context.decode_chunk(self.number, len(self.ids), ids)
             native.llama_synchronize(context.pointer)
         finally:
             native.llama_set_abort_callback(context.pointer, native.ggml_abort_callback(), None)
-        if done:
+        if code == _NO_ROOM:
+            raise EngineFailed("llama.cpp has no room for the prompt")
+        if code == 0:
             self.ids += ids
-        return done and not cancelled()
+        return code == 0 and not cancelled()
 
     def begin(self, sampling: Sampling, history: Sequence[int]) -> None:
         """Make the sampler; the logits are those of the chunk just evaluated."""
@@ -167,6 +172,39 @@ class LlamaCppLane:
         """Copy those of the last token, since the next batch will overwrite them."""
         if self._row is not None:
             self._row = self._row.copy()
+
+    @property
+    def can_verify(self) -> bool:
+        """Whether a token was drawn and is to be evaluated."""
+        return self._drawn is not None
+
+    def verify(self, draft: Sequence[int], last: Callable[[int], bool]) -> Sequence[int]:
+        """Evaluate all at once, and take back what was not drawn: a recurrent state goes back to before."""
+        assert self._drawn is not None
+        context, begin = self._context, len(self.ids)
+        before = self.checkpoint()
+        tokens = [self._drawn, *draft]
+        if context.decode_chunk(self.number, begin, tokens, every=True):  # no room for them together
+            return [_drawn_or_raised(advance(context, [self])[0])]
+        logits = context.logits(len(tokens))
+        drawn: list[int] = []
+        for row, expected in enumerate([*draft, None]):
+            drawn.append(self.draw(logits, row))
+            if drawn[-1] != expected or last(drawn[-1]):
+                break
+        self.ids += tokens
+        kept = tokens[: len(drawn)]
+        if len(kept) < len(tokens) and not self._take_back(begin, before, kept):
+            raise EngineFailed("llama.cpp cannot take back a draft")
+        return drawn
+
+    def _take_back(self, begin: int, before: State, kept: Sequence[int]) -> bool:
+        if before.data is None:
+            return self.rewind(begin + len(kept), before)
+        if not self.rewind(begin, before) or self._context.decode_chunk(self.number, begin, kept):
+            return False
+        self.ids += kept
+        return True
 
     def logprobs(self) -> Any:
         """The log-softmax of the logits from which the last token was drawn."""
@@ -274,6 +312,12 @@ def _alone(context: Context, lane: LlamaCppLane) -> int | EngineFailed:
         return error
     lane.keep_logits()
     return token
+
+
+def _drawn_or_raised(drawn: int | EngineFailed) -> int:
+    if isinstance(drawn, EngineFailed):
+        raise drawn
+    return drawn
 
 
 def _pointer(array: Any, kind: Any) -> Any:

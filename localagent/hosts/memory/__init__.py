@@ -1,19 +1,29 @@
-"""How much memory a model needs and how much there is; refuses to load a model that does not fit.
+"""How much memory a model needs and how much there is; so how many lanes it gets, and whether it is loaded.
 
 LOCALAGENT_MEMORY_CHECK=0 in the environment turns this off; it is read when a model is loaded.
 """
 
+from localagent.hosts.memory.admission import (
+    Lanes,
+    admit,
+    check_lanes,
+    default_lanes,
+    memory_checked,
+    require_memory,
+)
 from localagent.hosts.memory.estimate import Estimate
 from localagent.hosts.memory.gguf import estimate_gguf
 from localagent.hosts.memory.machine import Machine, available_memory, read_machine
 from localagent.hosts.memory.mlx import estimate_mlx
-from localagent.hosts.memory.require import check_memory, memory_checked, require_memory
 
 __all__ = [
     "Estimate",
+    "Lanes",
     "Machine",
+    "admit",
     "available_memory",
-    "check_memory",
+    "check_lanes",
+    "default_lanes",
     "estimate_gguf",
     "estimate_mlx",
     "memory_checked",

@@ -1,10 +1,12 @@
-"""The memory that a loaded model takes, depending on the context.
+"""The memory that a loaded model takes, depending on the context and on how many lanes there are.
 
 This is the arithmetic; the numbers come from `gguf` and `mlx`, which follow what each engine allocates.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,31 +18,49 @@ SHORTEST: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The memory, in bytes, that a model takes with one context.
+    """The memory, in bytes, that a model takes with one context and some lanes.
 
     The fields without a property of their own say how the parts grow: the KV cache by `kv_per_token`, the
-    activations from `activations` by `activations_per_token` of context.
+    activations from `activations` by `activations_per_token` of what one step attends to.
     """
 
     context: int
-    """Tokens."""
+    """Tokens: the most that a lane holds."""
     longest: int
     """The context in tokens that the model was trained with, or `context` where that is unknown."""
     weights: int
     """All weights, even if mapped from the file: rereading them for every token would thrash."""
     state: int
-    """The part that does not grow: recurrent states of convolution and state-space layers, KV of windows."""
+    """What does not grow, of each lane: states of convolution and state-space layers, KV of windows."""
     kv_per_token: int
     logits: int
     activations: int
     activations_per_token: int
     overhead: int = 0
     """The engine's own tables, such as the vocabulary."""
+    pooled: bool = False
+    """Whether all lanes share one KV cache, allocated at once; the mask of a step then spans all of it."""
+    most: int | None = None
+    """The most tokens that all lanes may hold together, at least `context`; None for any number."""
+    lanes: int = 1
+    capacity: int | None = None
+    """The tokens that all lanes hold together; None: a context for each, as far as `most` allows."""
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that all lanes hold together."""
+        whole = self.lanes * self.context if self.capacity is None else self.capacity
+        return whole if self.most is None else min(whole, max(self.most, self.context))
 
     @property
     def kv_cache(self) -> int:
-        """The KV cache at `context`."""
-        return self._padded * self.kv_per_token
+        """The KV cache of all lanes."""
+        return _padded(self.tokens) * self.kv_per_token
+
+    @property
+    def states(self) -> int:
+        """The states of all lanes."""
+        return self.lanes * self.state
 
     @property
     def compute(self) -> int:
@@ -48,17 +68,21 @@ class Estimate:
 
         The output matrix is computed when the layers are done, in the memory that they no longer need.
         """
-        layers = self.activations + self._padded * self.activations_per_token
-        return max(self.logits, layers) + self.overhead
+        seen = _padded(self.tokens if self.pooled else self.context)
+        return max(self.logits, self.activations + seen * self.activations_per_token) + self.overhead
 
     @property
     def total(self) -> int:
         """Everything together."""
-        return self.weights + self.kv_cache + self.state + self.compute
+        return self.weights + self.kv_cache + self.states + self.compute
 
     def at(self, context: int) -> Estimate:
-        """The same model with another context, in tokens."""
-        return replace(self, context=context)
+        """The same model with another context, in tokens, and a whole one for each lane."""
+        return replace(self, context=context, capacity=None)
+
+    def shared(self, lanes: int, capacity: int | None = None) -> Estimate:
+        """The same model with so many lanes, which hold `capacity` tokens together; None: a context each."""
+        return replace(self, lanes=lanes, capacity=capacity)
 
     def largest_context(self, available: int) -> int | None:
         """The longest context in tokens whose total fits into `available` bytes.
@@ -68,20 +92,31 @@ class Estimate:
         longest = max(self.longest, 1)
         if self.at(longest).total <= available:
             return longest
-        low, high = 0, longest // STEP  # low fits or is 0, high + 1 does not
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.at(middle * STEP).total <= available:
-                low = middle
-            else:
-                high = middle - 1
-        return low * STEP if low * STEP >= SHORTEST else None
+        size = STEP * _most(lambda steps: self.at(steps * STEP).total <= available, longest // STEP)
+        return size if size >= SHORTEST else None
 
-    @property
-    def _padded(self) -> int:
-        return -(-self.context // STEP) * STEP
+    def most_lanes(self, available: int, most: int) -> int:
+        """How many lanes, at most `most`, fit into `available` bytes with a whole context each."""
+        return _most(lambda lanes: self.shared(lanes).total <= available, most)
+
+    def largest_capacity(self, available: int) -> int:
+        """How many tokens the lanes can hold in `available` bytes: from one context to one for each."""
+        whole = self.shared(self.lanes)
+        if whole.total <= available:
+            return whole.tokens
+        steps = _most(lambda n: self.shared(self.lanes, n * STEP).total <= available, whole.tokens // STEP)
+        return max(self.context, steps * STEP)
 
 
 def whole(value: Any, otherwise: int = 0) -> int:
     """`value` if it is a whole number that can be a size, else `otherwise`: headers hold anything."""
     return value if type(value) is int and 0 <= value < 1 << 40 else otherwise
+
+
+def _padded(tokens: int) -> int:
+    return -(-tokens // STEP) * STEP
+
+
+def _most(fits: Callable[[int], bool], most: int) -> int:
+    """The greatest number up to `most` that fits, 0 for none; all smaller ones fit, too."""
+    return bisect_left(range(1, most + 1), True, key=lambda number: not fits(number))

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from localagent.hosts.header import Array, Header
-from localagent.hosts.memory.estimate import Estimate, whole
+from localagent.hosts.memory.estimate import STEP, Estimate, whole
+from localagent.hosts.prefill import Prefill, choose_prefill
 from localagent.hosts.weights import total_size
 
 F16, F32 = 2, 4
@@ -19,18 +20,21 @@ VOCABULARY_ENTRY: Final = 128
 """Bytes that llama.cpp's tables take for a token of the vocabulary."""
 
 
-def estimate_gguf(path: Path, header: Header, context: int, *, chunk: int = 256) -> Estimate:
-    """What the GGUF file, or split set, at `path` takes with `context` tokens and prefill steps of `chunk`.
+def estimate_gguf(path: Path, header: Header, context: int, prefill: Prefill | None = None) -> Estimate:
+    """What the GGUF file, or split set, at `path` takes with one lane of `context` tokens.
 
-    `header`: what `read_header` says of the file. Counted: the files, whole; an f16 KV cache for every layer
-    that has attention, windows in full since the host asks for that (`swa_full`); the f32 state of
-    convolution and state-space layers; the compute buffer of a prefill step with flash attention; the
-    vocabulary. Not counted: saved prefixes, a second copy of weights that llama.cpp repacks for the CPU
-    (their mapped pages can be given back), and where the memory lies, in RAM or on a GPU.
+    `header`: what `read_header` says of the file. `prefill`: by default as `choose_prefill`
+    has it without a GPU.
+    Counted: the files, whole; an f16 KV cache for every layer that has attention, windows in full since the
+    host asks for that (`swa_full`); the f32 state of convolution and state-space layers; the compute buffer
+    of a prefill step; the vocabulary. Not counted: saved prefixes, a second copy of weights that llama.cpp
+    repacks for the CPU (their mapped pages can be given back), a row of logits for each lane, and where the
+    memory lies, in RAM or on a GPU.
     Raises InvalidWeights when a part of a split set is missing or a file cannot be read.
     """
     keys = _Keys(header)
-    chunk = max(1, min(chunk, context))
+    prefill = prefill or choose_prefill(header, context)
+    chunk = max(1, min(prefill.chunk, context))
     embedding = keys.number("embedding_length")
     vocabulary = keys.vocabulary()
     return Estimate(
@@ -43,8 +47,10 @@ def estimate_gguf(path: Path, header: Header, context: int, *, chunk: int = 256)
         logits=chunk * (F32 * vocabulary + 2 * F32 * embedding),
         # The residual, queries, keys, values and the two halves of a gated feed-forward layer.
         activations=chunk * F32 * (2 * _feed_forward(keys) + 7 * embedding),
-        activations_per_token=chunk * _attention(header, keys),
+        activations_per_token=chunk * _attention(keys, prefill.flash),
         overhead=vocabulary * VOCABULARY_ENTRY,
+        pooled=True,  # the host asks for one pool of cells (`kv_unified`)
+        most=_most_cells(header, context),
     )
 
 
@@ -97,9 +103,23 @@ def _kv_heads(keys: _Keys) -> list[int]:
     return heads
 
 
-def _attention(header: Header, keys: _Keys) -> int:
+def _attention(keys: _Keys, flash: bool) -> int:
     """Bytes that a pair of tokens takes: the mask, and the scores, which flash attention does not keep."""
-    return F32 + keys.number("attention.head_count") * F32 if header.narrow_heads else F16
+    return F16 if flash else F32 + keys.number("attention.head_count") * F32
+
+
+def _most_cells(header: Header, context: int) -> int | None:
+    """The largest pool of cells in which a lane computes what it would compute alone; None for any.
+
+    Models such as Phi come with two sets of rope factors, and llama.cpp takes the one for long contexts where
+    there are more cells, of all lanes together, than the original context has tokens.
+    """
+    if not any(tensor.name.startswith("rope_factors_long") for tensor in header.tensors):
+        return None
+    original = header.own("rope.scaling.original_context_length") or header.context_length
+    if not isinstance(original, int) or context > original:
+        return None  # the long ones in any case
+    return max(context, original // STEP * STEP)
 
 
 def _state(keys: _Keys) -> int:

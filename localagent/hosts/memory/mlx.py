@@ -25,13 +25,14 @@ Config = Mapping[str, Any]
 def estimate_mlx(
     folder: Path, config: Config, context: int, *, chunk: int = 256, fused: bool | None = None
 ) -> Estimate:
-    """What the weights in `folder` take with `context` tokens and prefill steps of `chunk`.
+    """What the weights in `folder` take with one lane of `context` tokens.
 
-    `config`: the contents of its config.json. Counted: the safetensors files, a KV cache for every attention
-    layer in the type of the weights' own floating numbers, at most its window for a sliding one; the state
-    of convolution and linear-attention layers; one prefill step with logits for every token, and with
-    attention scores where they are not `fused` (None: fused on a Mac, for the head sizes that Metal's kernel
-    has). Not counted: saved prefixes, and freed buffers that MLX keeps until memory is short.
+    `config`: the contents of its config.json. `chunk`: tokens of a prefill step.
+    Counted: the safetensors files, a KV cache for every attention layer in the type of the weights' own
+    floating numbers, at most its window for a sliding one; the state of convolution and linear-attention
+    layers; one prefill step with logits for every token, and with attention scores where they are not `fused`
+    (None: fused on a Mac, for the head sizes that Metal's kernel has). Not counted: saved prefixes, and freed
+    buffers that MLX keeps until memory is short.
     Raises InvalidWeights.
     """
     text = config.get("text_config")

@@ -12,11 +12,13 @@ from typing import Self
 from localagent.errors import UsageError
 from localagent.hosts.fingerprint import fingerprint
 from localagent.hosts.host import EngineHost, Identity, Reuse, choose_context
-from localagent.hosts.memory import check_memory, estimate_mlx
+from localagent.hosts.memory import admit, available_memory, check_lanes, estimate_mlx
 from localagent.hosts.mlx.engine import MlxEngine
 from localagent.hosts.mlx.folder import read_folder
 from localagent.hosts.mlx.library import end_thread, library
 from localagent.hosts.owner import OwnerThread
+
+_ALONE = "batches are not there on MLX yet"
 
 
 class MlxHost(EngineHost):
@@ -29,21 +31,25 @@ class MlxHost(EngineHost):
         *,
         context: int | None = None,
         chunk: int = 256,
+        lanes: int | None = None,
         reuse: Reuse | None = None,
     ) -> Self:
         """Load the folder at `path`: config.json, model*.safetensors and tokenizer.json.
 
         `context` in tokens, by default what the model was trained with, at most 32,768. `chunk`: tokens of
-        the prompt computed at once. Raises InvalidWeights, EngineMissing, NotEnoughMemory, UsageError,
-        EngineFailed.
+        the prompt computed at once. `lanes`: how many generations run at once, each with a whole context; by
+        default up to 8, see `memory.default_lanes`, and 1 where mlx-lm cannot batch the model's caches.
+        Raises InvalidWeights, EngineMissing, NotEnoughMemory, CannotBatch, UsageError, EngineFailed.
         """
+        check_lanes(lanes)
         engine = library()  # imports in the caller's thread, as MLX wants it
         if chunk < 1:
             raise UsageError("chunk must be 1 or more")
         folder = read_folder(Path(path))
         context = choose_context(context, folder.context_length)
         name = folder.path.resolve().name
-        check_memory(name, lambda size: estimate_mlx(folder.path, folder.config, size), context, gpu=True)
+        estimate = estimate_mlx(folder.path, folder.config, context)
+        admit(name, estimate, lanes, available_memory(gpu=True), _ALONE)
         identity = Identity(
             name=name,
             architecture=folder.architecture,

@@ -1,20 +1,23 @@
 """Finds the evaluated state that a prompt can continue from, in all lanes, in memory and on disk.
 
-`open(ids)` gives a lane that holds a strict prefix of `ids`, the longest available; the caller evaluates the rest,
-calls `mark` after every chunk, and `release` at the end. What a lane holds stays there until the lane is needed.
+`open(ids)` gives a lane that holds a strict prefix of `ids`, the longest available; the caller evaluates the
+rest, calls `mark` after every chunk, and `release` at the end. What a lane holds stays there until the lane
+is needed.
 
 Recurrent state cannot be cut, so a sequence is re-entered only at its end or at a checkpoint. Attention-only
 models follow the same rule, since floating-point sums, and so tokens, depend on where a prompt is cut into
-chunks. A prefix that is held by a lane in use, or by one whose rest is worth keeping, is forked: engines share what
-two lanes have in common, or copy it faster than they compute it. Before a lane is cut for another prompt, the part
-that would be lost is saved, within a limit of bytes; the least recently used state is dropped first.
+chunks. A prefix that is held by a lane in use, or by one whose rest is worth keeping, is forked: engines
+share what two lanes have in common, or copy it faster than they compute it. Before a lane is cut for another
+prompt, the part that would be lost is saved, within a limit of bytes; the least recently used state is
+dropped first.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -28,6 +31,7 @@ from localagent.hosts.prefix.transcripts import Transcripts
 DEFAULT_BUDGET = 512 << 20
 """Bytes of saved states and checkpoints per loaded model."""
 _MOST_CHECKPOINTS = 64
+_IDLE = 1024  # tokens that free lanes may hold: in llama.cpp every lane's attention passes over all of them
 _WORTH_SAVING = 32  # tokens: fewer are evaluated again more cheaply than copied
 _WORTH_LOADING = 32  # tokens by which a file must be ahead of memory to be worth reading
 
@@ -44,7 +48,7 @@ class Checkpoint:
 
 @dataclass(eq=False, slots=True)
 class Seat:
-    """A lane and its checkpoints. `need`: the tokens that its generation may come to; None when it is free."""
+    """A lane and its checkpoints. `need`: tokens that its generation may come to; None when it is free."""
 
     lane: Lane
     checkpoints: list[Checkpoint] = field(default_factory=list)
@@ -75,6 +79,39 @@ class _Saved:
         return self.state.nbytes + _nbytes(self.checkpoints)
 
 
+class Loading:
+    """A snapshot that is read in a thread of its own: that takes longer than a step may."""
+
+    def __init__(self, path: Path, read: Callable[[], Snapshot]) -> None:
+        self.path = path
+        self._read = read
+        self._outcome: Snapshot | Exception | None = None
+
+    def start(self, then: Callable[[], None]) -> None:
+        """Begin; `then` is called in that thread at the end."""
+
+        def run() -> None:
+            try:
+                self._outcome = self._read()
+            except Exception as error:
+                self._outcome = error
+            then()
+
+        threading.Thread(target=run, name="localagent-snapshot", daemon=True).start()
+
+    @property
+    def done(self) -> bool:
+        """Whether it has been read, or could not be."""
+        return self._outcome is not None
+
+    def result(self) -> Snapshot:
+        """What was read. Raises OSError and ValueError."""
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        assert self._outcome is not None
+        return self._outcome
+
+
 class PrefixCache:
     """The lanes, their checkpoints, and the sequences saved beside them."""
 
@@ -88,8 +125,8 @@ class PrefixCache:
         capacity: int = sys.maxsize,
     ) -> None:
         """`budget`: bytes; 0 turns all reuse off. `snapshots`: where sequences survive the process, with what
-        `transcripts` say of them. `context`: the longest sequence that fits into a lane, in tokens; `capacity`:
-        how many tokens fit into all lanes together.
+        `transcripts` say of them. `context`: the longest sequence that fits into a lane, in tokens;
+        `capacity`: how many tokens fit into all lanes together.
         """
         self._seats = [Seat(lane) for lane in lanes]
         self._budget = budget
@@ -120,6 +157,7 @@ class PrefixCache:
         try:
             seat = self._lead(list(ids), need, room)
             seat.used = next(self._ticks)
+            self._make_room(max(_IDLE, taken + need), seat)
             if seat.lane.ids:
                 self.mark(seat)  # often the end of the model's last turn: to come back to
         except Exception:
@@ -131,6 +169,20 @@ class PrefixCache:
         seat.need = need
         self._shrink()
         return seat
+
+    def stored(self, ids: Sequence[int]) -> Loading | None:
+        """What has to be read from disk for `open` to lead as far into `ids` as it can, if anything."""
+        if not self._snapshots:
+            return None
+        wanted = list(ids)
+        known = [seat.reach(wanted) for seat in self._seats] + [saved.reach(wanted) for saved in self._saved]
+        least = max(known) + _WORTH_LOADING
+        path = self._snapshots.find(wanted, least, self._context)
+        return Loading(path, self._snapshots.reader(path)) if path else None
+
+    def loaded(self, loading: Loading) -> None:
+        """It has been read: `open` will find it in memory."""
+        self._adopt(loading.path, loading.result)
 
     def release(self, seat: Seat) -> None:
         """The generation is over; what the lane holds is kept for the next one, if anything is."""
@@ -227,7 +279,7 @@ class PrefixCache:
         )
 
     def _make_room(self, room: int, taken: Seat) -> None:
-        """Empty free lanes, the one used longest ago first, until all but `taken` hold at most `room` tokens."""
+        """Empty free lanes, the one used longest ago first, until those but `taken` hold `room` tokens."""
         free = [seat for seat in self._seats if seat.need is None and seat is not taken]
         free.sort(key=lambda seat: seat.used)
         held = sum(len(seat.lane.ids) for seat in free)
@@ -248,8 +300,8 @@ class PrefixCache:
         best = max(fitting, key=lambda saved: saved.reach(wanted), default=None)
         longest = max(least, best.reach(wanted) if best else 0)
         if self._snapshots:
-            stored = self._snapshots.find(wanted, longest + _WORTH_LOADING, min(self._context, room))
-            if stored and (adopted := self._adopt(stored)):
+            path = self._snapshots.find(wanted, longest + _WORTH_LOADING, min(self._context, room))
+            if path and (adopted := self._adopt(path, self._snapshots.reader(path))):
                 return adopted
         return best if best and longest > least else None
 
@@ -321,19 +373,16 @@ class PrefixCache:
 
     # -- disk -----------------------------------------------------------------------------------------
 
-    def _adopt(self, snapshot: Snapshot) -> _Saved | None:
-        """A snapshot as a saved sequence. None for one that the adapter does not understand."""
+    def _adopt(self, path: Path, read: Callable[[], Snapshot]) -> _Saved | None:
+        """A snapshot as a saved sequence; None for one that is damaged or not understood by the adapter."""
         unpack = self._seats[0].lane.unpack
         try:
-            saved = _Saved(
-                list(snapshot.ids),
-                unpack(snapshot.full),
-                [Checkpoint(length, unpack(packed)) for length, packed in snapshot.checkpoints],
-                snapshot.path,
-            )
-        except ValueError as error:
+            snapshot = read()
+            points = [Checkpoint(length, unpack(packed)) for length, packed in snapshot.checkpoints]
+            saved = _Saved(list(snapshot.ids), unpack(snapshot.full), points, path)
+        except (OSError, ValueError) as error:
             assert self._snapshots is not None
-            self._snapshots.reject(snapshot.path, str(error))
+            self._snapshots.reject(path, getattr(error, "strerror", None) or str(error))
             return None
         self._saved.append(saved)
         return saved

@@ -15,7 +15,7 @@ import re
 import stat
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -140,8 +140,8 @@ class Snapshots:
         for header in self._scan().values():
             yield header.turns
 
-    def find(self, ids: list[int], least: int, most: int) -> Snapshot | None:
-        """The stored sequence that reaches furthest into `ids`, if that is at least `least` tokens.
+    def find(self, ids: list[int], least: int, most: int) -> Path | None:
+        """The file of the sequence that reaches furthest into `ids`, if that is at least `least` tokens.
 
         `most`: the longest sequence that there is room for, in tokens.
         """
@@ -149,7 +149,19 @@ class Snapshots:
         for path, header in self._scan().items():
             if len(header.ids) <= most and (found := reach(header.ids, header.lengths, ids)) > longest:
                 best, longest = path, found
-        return self._load(best) if best else None
+        return best
+
+    def reader(self, path: Path) -> Callable[[], Snapshot]:
+        """What reads and verifies a whole file, in any thread. It raises OSError and ValueError."""
+        header = self._headers[path][1]
+        assert header is not None
+
+        def read() -> Snapshot:
+            full, *checkpoints = read_states(path, header)
+            os.utime(path)
+            return Snapshot(path, header.ids, full, list(zip(header.lengths, checkpoints, strict=True)))
+
+        return read
 
     def reject(self, path: Path, why: str) -> None:
         """Do not offer this file again."""
@@ -198,21 +210,6 @@ class Snapshots:
             log.warning("%s: ignored: not a whole snapshot of this model", path)
             return None
         return header
-
-    def _load(self, path: Path) -> Snapshot | None:
-        """Read and verify a whole file."""
-        header = self._headers[path][1]
-        assert header is not None
-        try:
-            full, *checkpoints = read_states(path, header)
-            os.utime(path)
-        except OSError as error:
-            self.reject(path, error.strerror or str(error))
-            return None
-        except ValueError as error:
-            self.reject(path, str(error))
-            return None
-        return Snapshot(path, header.ids, full, list(zip(header.lengths, checkpoints, strict=True)))
 
 
 def _by_use(folder: Path, pattern: str) -> list[Path]:

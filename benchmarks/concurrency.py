@@ -1,0 +1,361 @@
+"""Many requests at once: how many tokens in all, how soon the first, and who has to wait for whom.
+
+    python benchmarks/concurrency.py [smollm2|nano|nano-mlx|MODEL] [--rounds 3] [--only long,shared]
+        [--plot FILE.png]
+
+N streams     N requests at once: tokens per second in all; the time to the first token, its median and its
+              worst; the longest gap between two tokens of a stream
+long prompt   three streams are being written when a long prompt arrives: the longest gap in them until its
+              first token; the time to that, and how many tokens they got meanwhile
+shared        as many requests as there are lanes, all with one long system prompt: how many tokens of the
+              prompts were evaluated, of how many; the time to the first token, its median and its worst
+
+Each side takes its turn in every round, on the same weights, threads and token ids: localagent with its
+lanes, localagent with one lane (a queue), and llama-server from the package xllamacpp or, with nano-mlx,
+mlx_lm.server (see `sides`). Figures are medians of the rounds; ratios are taken within a round. Every prompt
+is new, so no side finds it evaluated, but for what the requests of one scenario share. All write the same
+number of tokens; with quantized weights not always the same ones, because a batch is computed by other
+kernels than a single token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from bare_loops import endless_weights
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from sides import Failed, Localagent, Request, Seen, Settings, Side, missing, server
+
+from localagent.errors import LocalAgentError
+from localagent.hosts.llamacpp.host import physical_cores
+
+WORDS = """
+    a the one two three small old red green warm cold long short new good river house garden winter summer
+    city book table friend morning evening road train letter story water bread music sea mountain forest bird
+    horse fish writes reads finds takes gives makes sees walks opens asks and but with under over near after
+"""
+QUESTION = "Write a long story that begins with these words: "
+RUNNING = 3
+"""The streams that run when the long prompt arrives."""
+
+
+class Writer:
+    """Makes requests of words drawn at random: two writers with the same seed make the same ones."""
+
+    def __init__(self, side: Localagent, options: argparse.Namespace, seed: str) -> None:
+        self._side = side
+        self._random = random.Random(seed)
+        self.options = options
+
+    def words(self, count: int) -> str:
+        """So many words."""
+        return " ".join(self._random.choices(WORDS.split(), k=count))
+
+    def tokens(self, count: int) -> str:
+        """Words that come to about so many tokens."""
+        words = self.words(count).split()
+        each = len(self._side.host.tokenize(" ".join(words), False)) / count
+        return " ".join(words[: max(1, round(count / each))])
+
+    def request(self, user: str, system: str | None = None) -> Request:
+        """A request; its own system prompt stands where the template would put the same one in all."""
+        system = self.words(6) if system is None else system
+        prompt = self._side.model.render(user, system=system, limit=float("inf"))
+        if len(prompt.ids) + self.options.tokens > self.options.context:
+            raise Failed(
+                f"a prompt of {len(prompt.ids):,} tokens and {self.options.tokens:,} more do not fit into a "
+                f"context of {self.options.context:,}: use a smaller --words or a greater --context"
+            )
+        return Request(system, user, prompt, self.options.tokens)
+
+    def questions(self, count: int, system: str | None = None) -> list[Request]:
+        """Short requests."""
+        return [self.request(QUESTION + self.words(8 + number % 4), system) for number in range(count)]
+
+
+@dataclass
+class Run:
+    """One scenario on one side, once. The first of the figures is the one that sides are compared by."""
+
+    figures: dict[str, float]
+    seen: list[Seen]
+
+
+Scenario = Callable[[Side, Writer], Coroutine[Any, Any, Run]]
+
+
+async def ask(side: Side, request: Request, seen: Seen) -> None:
+    """One request, to its end."""
+    seen.started = perf_counter()
+    await side.complete(request, seen)
+    if seen.written != request.count or not seen.times:
+        raise Failed(
+            f"{side.name}: {seen.written} tokens came, not {request.count}: does the model end its turn? "
+            "Use a smaller --tokens"
+        )
+
+
+def first(seen: Seen) -> float:
+    """Seconds to the first token."""
+    return seen.times[0] - seen.started
+
+
+async def streams(side: Side, writer: Writer, *, count: int) -> Run:
+    """Requests that all arrive at once."""
+    requests = writer.questions(count)
+    seen = [Seen() for _ in requests]
+    await asyncio.gather(*map(partial(ask, side), requests, seen))
+    seconds = max(each.times[-1] for each in seen) - min(each.started for each in seen)
+    figures = {
+        "tokens/s": count * writer.options.tokens / seconds,
+        "first, s": median(map(first, seen)),
+        "worst, s": max(map(first, seen)),
+        "gap, s": max(later - sooner for each in seen for sooner, later in pairwise(each.times)),
+    }
+    return Run(figures, seen)
+
+
+async def long_prompt(side: Side, writer: Writer) -> Run:
+    """The long prompt arrives when one stream has written a quarter: where they run at once, all run then."""
+    requests, long = writer.questions(RUNNING), writer.request(writer.words(writer.options.words))
+    quarter = asyncio.Event()
+    running = [Seen(mark=max(1, writer.options.tokens // 4), marked=quarter) for _ in requests]
+    late = Seen()
+
+    async def arrive() -> None:
+        await quarter.wait()
+        await ask(side, long, late)
+
+    await asyncio.gather(*map(partial(ask, side), requests, running), arrive())
+    begin, end = late.started, late.times[0]
+    gaps = [
+        later - sooner
+        for each in running
+        for sooner, later in pairwise(each.times)
+        if later > begin and sooner < end
+    ]
+    figures = {
+        "gap, s": max(gaps, default=0.0),
+        "first, s": first(late),
+        "meanwhile": sum(begin < time < end for each in running for time in each.times),
+    }
+    return Run(figures, [*running, late])
+
+
+async def shared(side: Side, writer: Writer) -> Run:
+    """As many requests as there are lanes, all at once, with the same system prompt."""
+    requests = writer.questions(writer.options.lanes, system=writer.tokens(writer.options.system))
+    seen = [Seen() for _ in requests]
+    await asyncio.gather(*map(partial(ask, side), requests, seen))
+    figures = {
+        "evaluated": float(sum(each.evaluated for each in seen)),
+        "of": float(sum(len(request.prompt.ids) for request in requests)),
+        "first, s": median(map(first, seen)),
+        "worst, s": max(map(first, seen)),
+    }
+    return Run(figures, seen)
+
+
+def streams_title(count: int) -> str:
+    """How the scenario of so many streams is called."""
+    return f"{count} stream{'s' * (count > 1)}"
+
+
+def scenarios(options: argparse.Namespace) -> dict[str, Scenario]:
+    """What is measured, by title. One more is a function and a line here; tables, JSON and ratios follow."""
+    every: dict[str, Scenario] = {
+        **{streams_title(count): partial(streams, count=count) for count in options.streams},
+        "long prompt": long_prompt,
+        "shared": shared,
+    }
+    return {title: run for title, run in every.items() if any(word in title for word in options.only)}
+
+
+def measure(
+    sides: list[Side], options: argparse.Namespace, runner: asyncio.Runner
+) -> dict[str, dict[str, list[Run]]]:
+    """By scenario and side, the run of every round."""
+    found: dict[str, dict[str, list[Run]]] = {}
+    status = Console(stderr=True)
+    local = next(side for side in sides if isinstance(side, Localagent))
+    for side in sides:  # warm-up: the first computations of an engine are slower
+        runner.run(streams(side, Writer(local, options, "warm-up"), count=options.lanes))
+    for number in range(options.rounds):
+        for title, scenario in scenarios(options).items():
+            for side in sides[:: 1 if number % 2 else -1]:
+                begin = perf_counter()
+                run = runner.run(scenario(side, Writer(local, options, f"{title} {number}")))
+                status.print(f"round {number + 1}, {title}, {side.name}: {perf_counter() - begin:.1f} s")
+                found.setdefault(title, {}).setdefault(side.name, []).append(run)
+    return found
+
+
+def report(found: dict[str, dict[str, list[Run]]], names: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
+    """By scenario and side: medians, the ratio to the last side, and how many requests got other tokens than
+    in the second, which serves one at a time.
+    """
+    alone, reference = names[1], names[-1]
+    rows: dict[str, dict[str, dict[str, Any]]] = {}
+    for title, by_side in found.items():
+        for name in names:
+            runs = by_side[name]
+            heads = list(runs[0].figures)
+            ratios = [
+                own.figures[heads[0]] / other.figures[heads[0]]
+                for own, other in zip(runs, by_side[reference], strict=True)
+                if other.figures[heads[0]]
+            ]
+            pairs = [
+                (own.ids, other.ids)
+                for run, queued in zip(runs, by_side[alone], strict=True)
+                for own, other in zip(run.seen, queued.seen, strict=True)
+            ]
+            rows.setdefault(title, {})[name] = {
+                **{head: median(run.figures[head] for run in runs) for head in heads},
+                "ratio": median(ratios) if ratios else None,
+                "other tokens": sum(own != other for own, other in pairs) if runs[0].seen[0].ids else None,
+                "requests": len(pairs),
+                "rounds": [run.figures for run in runs],
+            }
+    return rows
+
+
+def tables(rows: dict[str, dict[str, dict[str, Any]]]) -> Iterator[Table]:
+    """One for every scenario."""
+    for title, by_side in rows.items():
+        heads = list(next(iter(by_side.values()))["rounds"][0])
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
+        table.add_column(no_wrap=True)
+        for head in (heads[0], "ratio", *heads[1:], "others"):
+            table.add_column(head, justify="right")
+        for name, row in by_side.items():
+            ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
+            other = "-" if row["other tokens"] is None else f"{row['other tokens']} of {row['requests']}"
+            cells = [f"{row[head]:.3f}" if head.endswith(" s") else f"{row[head]:,.0f}" for head in heads]
+            table.add_row(name, cells[0], ratio, *cells[1:], other)
+        yield table
+
+
+def plot(rows: dict[str, dict[str, dict[str, Any]]], options: argparse.Namespace, path: Path) -> None:
+    """Tokens per second and the first token over the streams; the gap and the prompt tokens as bars."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(2, 2, figsize=(11, 8))
+    counts = [count for count in options.streams if streams_title(count) in rows]
+    for panel, head in zip(axes[0], ("tokens/s", "first, s"), strict=True):
+        for name in rows[streams_title(counts[0])] if counts else ():
+            panel.plot(counts, [rows[streams_title(count)][name][head] for count in counts], "o-", label=name)
+            panel.legend()
+        panel.set(xlabel="streams", ylabel=head, ylim=0, xticks=counts)
+    axes[0][0].set_title(f"{options.model}, {options.threads} threads: all streams together")
+    axes[0][1].set_title("first token, at the median")
+    bars = (
+        ("long prompt", "gap, s", f"{RUNNING} streams, and a prompt of {options.words:,} words arrives"),
+        ("shared", "evaluated", f"{options.lanes} requests with one system prompt: tokens evaluated"),
+    )
+    for panel, (scenario, head, title) in zip(axes[1], bars, strict=True):
+        for name, row in rows.get(scenario, {}).items():
+            panel.bar(name, row[head])
+        panel.set(ylabel=head, title=title)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def read_options() -> argparse.Namespace:
+    """The command line."""
+
+    def numbers(text: str) -> list[int]:
+        return [int(part) for part in text.split(",")]
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("model", nargs="?", default="smollm2", help="smollm2, nano, nano-mlx or a path")
+    parser.add_argument("--streams", type=numbers, default=[1, 4, 8], help="how many at once")
+    parser.add_argument("--tokens", type=int, default=96, help="that each request writes")
+    parser.add_argument("--words", type=int, help="of the long prompt: 1,500, or on nano 1,000")
+    parser.add_argument("--system", type=int, default=1000, help="tokens of the shared system prompt")
+    parser.add_argument("--lanes", type=int, default=8, help="lanes of localagent, slots of a server")
+    parser.add_argument("--context", type=int, default=4096, help="tokens that a lane holds")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=physical_cores(), help="llama.cpp only")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[""], help="stream,long,shared")
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if options.words is None:  # nano's vocabulary is small: more words do not fit into its context
+        options.words = 1000 if options.model.startswith("nano") else 1500
+    sizes = (*options.streams, options.tokens - 1, options.words, options.system, options.rounds)
+    if min(sizes) < 1 or options.lanes <= RUNNING:
+        parser.error(f"numbers must be 1 or more, --tokens 2 or more, --lanes more than {RUNNING}")
+    if not scenarios(options):
+        parser.error("--only fits no scenario: stream, long, shared")
+    return options
+
+
+def main() -> None:
+    """Load every side, measure, print."""
+    options = read_options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the copy of the weights is removed
+    skipped = {}
+    with ExitStack() as stack:
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        weights = endless_weights(options.model, work)
+        settings = Settings(str(weights), options.context, options.lanes, options.threads)
+        sides: list[Side] = []
+        for lanes in (options.lanes, 1):
+            sides.append(stack.enter_context(closing(Localagent(settings, lanes))))
+        name = "mlx_lm.server" if weights.is_dir() else "llama-server"
+        if reason := missing(name):
+            skipped[name] = reason
+        else:
+            sides.append(stack.enter_context(server(name, settings, work)))
+        runner = stack.enter_context(asyncio.Runner())
+        names = [side.name for side in sides]
+        rows = report(measure(sides, options, runner), names)
+        builds = {side.name: side.build for side in sides}
+    if options.plot:
+        plot(rows, options, options.plot)
+        options.plot = str(options.plot)
+    if options.json:
+        print(json.dumps({**vars(options), "builds": builds, "skipped": skipped, "scenarios": rows}))
+        return
+    console = Console()
+    console.print(
+        f"{options.model}, {options.tokens} tokens each, {options.threads} threads, medians of "
+        f"{options.rounds} rounds. Ratios are to {names[-1]}; others: requests that got other tokens than "
+        "with one lane."
+    )
+    for table in tables(rows):
+        console.print(table)
+    for name, build in builds.items():
+        console.print(f"{name}: {build}", highlight=False)
+    for name, reason in skipped.items():
+        console.print(f"{name} took no part: {reason}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (Failed, LocalAgentError) as error:
+        raise SystemExit(str(error)) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

@@ -1,0 +1,323 @@
+"""How many lanes a model gets, what is refused before it is loaded, and what the refusal suggests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localagent.errors import CannotBatch, ContextOverflow, NotEnoughMemory, UsageError
+from localagent.hosts.header import Array, Header, Tensor
+from localagent.hosts.host import Reuse
+from localagent.hosts.memory import Estimate, Lanes, admit, default_lanes, estimate_gguf, require_memory
+from localagent.hosts.prefix import SnapshotFolder
+from localagent.hosts.protocol import Prompt
+from localagent.hosts.replay import ReplayHost
+from localagent.hosts.sampling import Sampling
+from localagent.model import Model, load
+from parsers import DIALECTS
+
+GB = 10**9
+MB = 10**6
+EXTRA = 512 << 20
+
+
+def an_estimate(context: int = 32_768, weights: int = GB, **fields: Any) -> Estimate:
+    values = {
+        "longest": 32_768, "state": 1000, "kv_per_token": 100_000, "logits": 50_000_000,
+        "activations": 10_000_000, "activations_per_token": 512, **fields,
+    }  # fmt: skip
+    return Estimate(context=context, weights=weights, **values)
+
+
+# -- arithmetic -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize(
+    "available", [GB, 1_090_000_000, 1_101_201_000, 1_101_201_001, 2 * GB, 4 * GB, 10 * GB]
+)
+def test_largest_context_fits_and_the_next_does_not(available: int, lanes: int) -> None:
+    estimate = an_estimate(lanes=lanes)
+    found = estimate.largest_context(available)
+    fitting = [
+        size for size in range(256, 32_769, 256) if size >= 512 and estimate.at(size).total <= available
+    ]
+    assert found == max(fitting, default=None)
+
+
+def test_largest_context_of_odd_models() -> None:
+    assert an_estimate(longest=300, context=300).largest_context(GB * 9) == 300
+    assert an_estimate(longest=300, context=300).largest_context(GB) is None
+    assert an_estimate(longest=1000).largest_context(GB + 140_000_000) == 768
+    assert an_estimate(kv_per_token=0, activations_per_token=0).largest_context(GB * 2) == 32_768
+
+
+def test_each_lane_holds_a_context_and_a_state() -> None:
+    one = an_estimate(1000, state=77)
+    four = one.shared(4)
+    assert (one.tokens, four.tokens, one.shared(4, 1500).tokens) == (1000, 4000, 1500)
+    assert (one.kv_cache, four.kv_cache) == (1024 * 100_000, 4096 * 100_000)
+    assert (one.states, four.states) == (77, 4 * 77)
+    assert four.compute == one.compute
+    assert four.total == one.total + 3072 * 100_000 + 3 * 77
+    assert four.at(500).tokens == 2000
+    assert one.shared(4, 1500).at(500).tokens == 2000, "a whole context for each"
+
+
+def test_a_step_looks_at_the_whole_pool() -> None:
+    grown = an_estimate(100_000, logits=0)
+    pooled = an_estimate(100_000, logits=0, pooled=True)
+    assert grown.shared(4).compute == grown.compute == pooled.compute
+    assert pooled.shared(4).compute - pooled.compute == 512 * (400_128 - 100_096)
+
+
+def test_a_model_may_limit_what_lanes_hold_together() -> None:
+    assert an_estimate(1000, most=2500).shared(2).tokens == 2000
+    assert an_estimate(1000, most=2500).shared(8).tokens == 2500
+    assert an_estimate(1000, most=10).shared(8).tokens == 1000, "never less than a context"
+
+
+@given(st.integers(0, 60 * GB), st.integers(1, 12), st.booleans())
+def test_what_is_said_to_fit_fits(available: int, lanes: int, pooled: bool) -> None:
+    estimate = an_estimate(pooled=pooled)
+    count = estimate.most_lanes(available, lanes)
+    assert 0 <= count <= lanes
+    assert not count or estimate.shared(count).total <= available
+    assert count == lanes or estimate.shared(count + 1).total > available
+    capacity = estimate.shared(lanes).largest_capacity(available)
+    assert estimate.context <= capacity <= lanes * estimate.context
+    if capacity > estimate.context:
+        assert estimate.shared(lanes, capacity).total <= available
+    if capacity < lanes * estimate.context:
+        assert estimate.shared(lanes, capacity + 256).total > available
+
+
+PHI = {"block_count": 2, "embedding_length": 64, "attention.head_count": 4, "context_length": 131_072}
+
+
+@pytest.mark.parametrize(
+    ("own", "factors", "context", "together"),
+    [
+        ({"rope.scaling.original_context_length": 4096}, True, 1000, 4096),
+        ({"rope.scaling.original_context_length": 4096}, True, 4096, 4096),
+        ({"rope.scaling.original_context_length": 4096}, True, 4097, 8 * 4097),  # the long factors, however many
+        ({"rope.scaling.original_context_length": 4096}, False, 1000, 8000),
+        ({"rope.scaling.original_context_length": 4000}, True, 1000, 3840),  # llama.cpp rounds up to 256 cells
+        ({"rope.scaling.original_context_length": 100}, True, 90, 90),
+        ({"context_length": 2048}, True, 1000, 2048),
+    ],
+)  # fmt: skip
+def test_lanes_do_not_change_the_rope_factors(
+    tmp_path: Path, own: dict[str, int], factors: bool, context: int, together: int
+) -> None:
+    """Phi has two sets, and llama.cpp chooses by the number of cells, whoever they belong to."""
+    (tmp_path / "m.gguf").write_bytes(bytes(1000))
+    keys = {f"phi3.{key}": value for key, value in {**PHI, **own}.items()}
+    tensors = (Tensor("rope_factors_long.weight", (16,), 0, 0),) if factors else ()
+    header = Header(
+        {"general.architecture": "phi3", "tokenizer.ggml.tokens": Array(8, 10, None), **keys}, tensors
+    )
+    estimate = estimate_gguf(tmp_path / "m.gguf", header, context)
+    assert estimate.shared(8).tokens == together
+    assert admit("phi", estimate, 8, None).capacity == together
+    found = default_lanes(estimate, 64 * GB)
+    assert (found.capacity, found.limit) == (together, "model" if together < 8 * context else "default")
+    if found.limit == "model":
+        assert str(found) == f"8 lanes that share {together:,} tokens (with more it would compute otherwise)"
+
+
+# -- the default ----------------------------------------------------------------------------------------
+
+
+def test_the_default_is_eight_lanes_that_share_little() -> None:
+    pooled = an_estimate(pooled=True)
+    found = default_lanes(pooled, 64 * GB)
+    assert (found.count, found.context, found.limit) == (8, 32_768, "default")
+    assert pooled.shared(8, found.capacity).total <= pooled.total + EXTRA
+    assert pooled.shared(8, found.capacity + 256).total > pooled.total + EXTRA
+    assert str(found) == f"8 lanes that share {found.capacity:,} tokens (the default)"
+
+
+def test_where_memory_is_taken_as_it_is_needed_each_lane_has_a_context() -> None:
+    found = default_lanes(an_estimate(), 64 * GB)
+    assert found == Lanes(8, 32_768, 8 * 32_768, "default")
+    assert str(found) == "8 lanes of 32,768 tokens each (the default)"
+
+
+def test_a_small_model_has_a_whole_context_for_each_lane() -> None:
+    found = default_lanes(an_estimate(4096, weights=MB, kv_per_token=768, pooled=True), GB)
+    assert found == Lanes(8, 4096, 8 * 4096, "default")
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_half_of_the_memory_decides(pooled: bool) -> None:
+    one = an_estimate(pooled=pooled, state=100 * MB)
+    four = 2 * (one.shared(4, one.context).total + 99 * MB)
+    found = default_lanes(one, four)
+    assert (found.count, found.limit) == (4, "memory")
+    assert one.shared(4, found.capacity).total <= four // 2
+    assert str(found).endswith("tokens (limited by memory)")
+    shared = default_lanes(an_estimate(pooled=pooled), 2 * an_estimate().total + 300 * MB)
+    assert (shared.count, shared.limit) == (8, "memory")
+    assert shared.context < shared.capacity < shared.context + 2000
+
+
+def test_one_lane_where_only_one_fits_or_where_there_can_be_only_one() -> None:
+    tight = an_estimate()
+    assert default_lanes(tight, tight.total) == Lanes(1, 32_768, 32_768, "memory")
+    assert str(default_lanes(tight, tight.total)) == "1 lane (limited by memory)"
+    alone = admit("m", tight, None, 64 * GB, "its caches are chunked")
+    assert alone == Lanes(1, 32_768, 32_768, "model", "its caches are chunked")
+    assert str(alone) == "1 lane (its caches are chunked)"
+
+
+def test_the_memory_of_a_graphics_card_is_not_known() -> None:
+    """So what one context takes is all that may be asked for."""
+    assert admit("m", an_estimate(weights=1 << 60), None, None) == Lanes(8, 32_768, 32_768, "default")
+    assert admit("m", an_estimate(weights=1 << 60), 2, None) == Lanes(2, 32_768, 65_536, "asked")
+
+
+# -- refusals -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lanes", [0, -1, True, False, 1.0, 2.5, "2", 65, 1 << 70])
+def test_what_is_no_number_of_lanes_is_refused(lanes: Any) -> None:
+    with pytest.raises(UsageError, match=r"lanes is .*: it must be a whole number from 1 to 64"):
+        admit("m", an_estimate(), lanes, None)
+    with pytest.raises(UsageError, match="lanes is"):  # before it is even known whether the model is there
+        load("no-such-model", lanes=lanes)
+
+
+def test_a_model_that_cannot_be_batched() -> None:
+    with pytest.raises(
+        CannotBatch, match=r"^m can have only one lane, not 2: its caches are chunked$"
+    ) as caught:
+        admit("m", an_estimate(), 2, None, "its caches are chunked")
+    assert caught.value.exit_code == 2
+    assert admit("m", an_estimate(), 1, None, "its caches are chunked").limit == "asked"
+
+
+def test_more_cells_than_can_be_counted() -> None:
+    with pytest.raises(UsageError, match="4 lanes of 536,870,912 tokens"):
+        admit("m", an_estimate(1 << 29), 4, None)
+
+
+def refusal(estimate: Estimate, available: int) -> str:
+    with pytest.raises(NotEnoughMemory) as caught:
+        require_memory("lfm2-1.2b", estimate, available)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert caught.value.exit_code == 1
+    return text
+
+
+def test_refusals_say_what_would_fit() -> None:
+    estimate = an_estimate()
+    require_memory("fits", estimate, estimate.total)
+    assert refusal(estimate, 2 * GB) == (
+        "lfm2-1.2b needs about 4.3 GB of memory with a context of 32,768 tokens (weights 1.0 GB, KV cache "
+        "3.3 GB, state 1,000 bytes, compute 50 MB), but only 2.0 GB are available: a context of 9,472 tokens would "
+        "fit: context=9472 or --context 9472 (LOCALAGENT_MEMORY_CHECK=0 loads it anyway)"
+    )
+    assert "the weights alone do not fit: choose a smaller model" in refusal(estimate, GB // 2)
+    assert "not even a short context fits" in refusal(estimate, GB + 60_000_000)
+
+
+def test_refusals_say_how_many_lanes_would_fit() -> None:
+    estimate = an_estimate().shared(8)
+    assert refusal(estimate, 12 * GB) == (
+        "lfm2-1.2b needs about 27.3 GB of memory with 8 lanes, each with a context of 32,768 tokens (weights "
+        "1.0 GB, KV cache 26.2 GB, state 8,000 bytes, compute 50 MB), but only 12.0 GB are available: 3 lanes "
+        "would fit: lanes=3, or lanes=8 with context=13568 (LOCALAGENT_MEMORY_CHECK=0 loads it anyway)"
+    )
+    assert "1 lane would fit: lanes=1, or lanes=8 with context=" in refusal(estimate, 5 * GB)
+    assert "not even one lane fits; with one, a context of 9,472 tokens would fit" in refusal(
+        estimate, 2 * GB
+    )
+    assert "not even one lane fits; with one, the weights alone do not" in refusal(estimate, GB // 2)
+    deep = an_estimate(state=4 * GB).shared(2)
+    assert "1 lane would fit: lanes=1 (LOCALAGENT" in refusal(deep, 9 * GB), (
+        "no context is short enough for 2"
+    )
+
+
+def test_the_environment_turns_the_check_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = an_estimate(4096, weights=1 << 60)
+    for lanes in (None, 1, 3):
+        with pytest.raises(NotEnoughMemory):
+            admit("m", large, lanes, GB)
+        for value in ("0", "off"):
+            monkeypatch.setenv("LOCALAGENT_MEMORY_CHECK", value)
+            assert admit("m", large, lanes, GB).count == (lanes or 1)
+        monkeypatch.setenv("LOCALAGENT_MEMORY_CHECK", "1")
+        with pytest.raises(NotEnoughMemory, match="context of 4,096 tokens"):
+            admit("m", large, lanes, GB)
+
+
+# -- loaded models --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def nano_model() -> Iterator[Model]:
+    with load("lfm2-nano", backend="llamacpp", threads=1, context=512, lanes=3) as model:
+        yield model
+
+
+@pytest.mark.engine
+def test_a_model_says_how_many_run_at_once(nano_model: Model) -> None:
+    assert nano_model.lanes == nano_model.host.lanes == 3
+    assert nano_model.host._engine.capacity == 3 * 512  # type: ignore[attr-defined]
+    with pytest.raises(ContextOverflow, match="the context window holds 512"):
+        nano_model.host.generate(Prompt(tuple(range(5, 1005)), ""), Sampling())
+    with load("lfm2-nano", backend="llamacpp", threads=1) as model:
+        assert model.lanes == 8
+    assert Model(ReplayHost([[]], lanes=5), DIALECTS["lfm2"]).lanes == 5
+
+
+@pytest.mark.engine
+def test_more_lanes_than_memory_holds_are_refused_before_anything_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from localagent.hosts.llamacpp import host
+
+    def never(*_: object) -> None:
+        raise AssertionError("loaded")
+
+    monkeypatch.setattr(host, "available_memory", lambda: 60 * MB)
+    monkeypatch.setattr(host, "LlamaCppEngine", never)
+    with pytest.raises(
+        NotEnoughMemory, match=r"lfm2-nano needs .* with 8 lanes.* 2 lanes would fit: lanes=2"
+    ):
+        load("lfm2-nano", backend="llamacpp", lanes=8)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("order", [(1, 8), (8, 1), (3, 8)])
+def test_a_snapshot_fits_any_number_of_lanes(tmp_path: Path, order: tuple[int, int]) -> None:
+    """A state is of one sequence: neither the number of the lane nor how many there are is part of it."""
+    from localagent.hosts.llamacpp import LlamaCppHost
+    from localagent.nano import GGUF
+
+    def answers(
+        prompts: list[tuple[int, ...]], lanes: int, reuse: Reuse
+    ) -> tuple[list[tuple[int, ...]], list[int]]:
+        """The tokens, and how many of each prompt were found on disk."""
+        with LlamaCppHost.load(GGUF, context=512, threads=1, lanes=lanes, reuse=reuse) as host:
+            running = [host.generate(Prompt(ids, ""), Sampling(max_tokens=8)) for ids in prompts]
+            tokens = [tuple(token.id for token in each) for each in running]
+            return tokens, [each.finish.cached for each in running if each.finish]
+
+    before, after = order
+    asked = [tuple(5 + (start + step) % 900 for step in range(60)) for start in (1, 333, 666)]
+    said, cached = answers(asked, before, Reuse(snapshots=SnapshotFolder(tmp_path)))
+    assert cached == [0, 0, 0]
+    more = [(*ids, *tokens, 7, 8, 9) for ids, tokens in zip(asked, said, strict=True)]
+    again, cached = answers(more, after, Reuse(snapshots=SnapshotFolder(tmp_path)))
+    # llama.cpp has not evaluated the last token that it drew.
+    assert cached == [60 + len(tokens) - 1 for tokens in said]
+    assert again == answers(more, 1, Reuse(0))[0]

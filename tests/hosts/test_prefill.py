@@ -1,0 +1,68 @@
+"""How many tokens of a prompt are computed at once, and with which attention."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localagent.hosts.gguf import read_header
+from localagent.hosts.header import Array, Header, Tensor
+from localagent.hosts.prefill import LEAST, LEAST_FLASH, MOST, Prefill, choose_prefill
+from localagent.nano import GGUF
+
+
+def model(parameters: int, heads: object = 9) -> Header:
+    tensors = (Tensor("a", (parameters // 4, 2), 0, 0), Tensor("b", (parameters // 4, 2), 0, 0))
+    return Header({"general.architecture": "llama", "llama.attention.head_count": heads}, tensors)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "chunk"),
+    [
+        (1_000_000, 256),
+        (19_000_000, 256),
+        (20_000_000, 128),
+        (40_000_000, 64),
+        (134_000_000, 32),
+        (1_200_000_000, 32),
+        (70_000_000_000, 32),
+    ],
+)
+def test_a_larger_model_has_smaller_chunks(parameters: int, chunk: int) -> None:
+    assert choose_prefill(model(parameters), 1024) == Prefill(chunk, flash=False)
+    assert LEAST <= chunk <= MOST
+
+
+def test_chunks_fill_the_distance_between_checkpoints() -> None:
+    for exponent in range(10, 40):
+        assert MOST % choose_prefill(model(1 << exponent), 1024).chunk == 0
+
+
+def test_scores_of_many_heads_over_a_long_context_are_not_kept() -> None:
+    small, large = model(1_000_000_000, 32), model(1_000_000_000, Array(5, 3, (8, 64, 0)))
+    assert choose_prefill(small, 32_768) == Prefill(32, flash=False)
+    assert choose_prefill(small, 131_072) == Prefill(LEAST_FLASH, flash=True)
+    assert choose_prefill(large, 32_768) == Prefill(32, flash=False)
+    assert choose_prefill(large, 32_769) == Prefill(LEAST_FLASH, flash=True)
+
+
+def test_what_is_asked_for_is_taken() -> None:
+    assert choose_prefill(model(1 << 30), 1024, 7) == Prefill(7, flash=False)
+    assert choose_prefill(model(1 << 30, 64), 1 << 20, 7) == Prefill(7, flash=True)
+
+
+def test_a_graphics_card_computes_more_at_once() -> None:
+    assert choose_prefill(model(1 << 30), 1024, gpu=True) == Prefill(MOST, flash=True)
+    assert choose_prefill(model(1 << 30), 1024, 16, gpu=True) == Prefill(16, flash=True)
+
+
+@pytest.mark.parametrize("heads", [None, "many", -1, True, 1 << 40, Array(5, 2, None)])
+def test_a_header_that_does_not_tell_is_no_error(heads: object) -> None:
+    assert choose_prefill(model(1 << 30, heads), 1 << 30) == Prefill(32, flash=False)
+    assert choose_prefill(Header({}), 1024) == Prefill(MOST, flash=False)
+
+
+def test_the_models_at_hand(gguf: Path) -> None:
+    assert choose_prefill(read_header(GGUF), 4096) == Prefill(256, flash=False)
+    assert choose_prefill(read_header(gguf), 8192) == Prefill(32, flash=False)
