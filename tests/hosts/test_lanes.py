@@ -371,10 +371,10 @@ def test_a_cancel_gives_room_and_lane_back_within_one_step(
         large = stepping.ask(second)
         while len(running_one.tokens) < 3:
             stepping.step()
-        assert large.channel.place == 1
+        assert large.job.place == 1
         running_one.channel.cancel()
         stepping.step()
-        assert (running_one.outcome, large.channel.place) == ("cancelled", 0)
+        assert (running_one.outcome, large.job.place) == ("cancelled", 0)
         large.channel.cancel()
         stepping.step()
         assert stepping.busy == 0

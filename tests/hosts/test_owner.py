@@ -19,7 +19,7 @@ from localagent.errors import EngineFailed
 from localagent.hosts.channel import EngineGeneration
 from localagent.hosts.host import EngineHost
 from localagent.hosts.owner import OwnerClosed, OwnerThread
-from localagent.hosts.protocol import Prompt, Token
+from localagent.hosts.protocol import Prefilled, Prompt, Queued, Token
 from localagent.hosts.sampling import Sampling
 from tests.hosts.prefix.chain import spoken
 from tests.hosts.speaking import Speaking, SpeakingLane, failing, speaking_host
@@ -364,13 +364,12 @@ def test_the_place_in_the_queue_can_be_read(host: EngineHost, engine: Speaking) 
     for each in running:
         next(each)
     waiting = [start(host), start(host)]
-    host.tokenize("a", False)  # answered after what was asked before
-    assert [each.place for each in [*running, *waiting]] == [0, 0, 1, 2]
+    first, second = (each.steps() for each in waiting)
+    assert (next(first), next(second)) == (Queued(1), Queued(2))
     waiting[0].close()
-    assert (waiting[0].place, waiting[1].place) == (0, 1)
+    assert next(second) == Queued(1)
     running[0].close()
-    assert next(waiting[1])
-    assert waiting[1].place == 0
+    assert next(second) == Prefilled(0, 2, 0)
     for each in (running[1], waiting[1]):
         each.close()
 
