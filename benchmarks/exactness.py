@@ -105,7 +105,7 @@ def rewind(engine: str, requests: list[Request]) -> Iterator[bool]:
         for request in requests:
             prompt = prompt_of(warm, request)
             first = ids_of(warm, prompt)
-            points = [point.length for point in warm._prefix._checkpoints]
+            points = [point.length for point in warm._prefix._seats[0].checkpoints]
             tail = prompt.ids[points[-2] :]
             for length in reversed(points[:-1]):
                 shorter = Prompt((*prompt.ids[:length], *tail), "")

@@ -39,6 +39,7 @@ SLOW = {
         "tests/agent/test_many_calls.py",
     ],
     "servers that are slow, wrong or gone": ["tests/agent/test_mcp.py", "tests/mcp"],
+    "random schedules and fifty agents on real weights": ["tests/hosts/test_lanes.py"],
     "costs and sizes that are measured": [
         "tests/hosts/test_memory.py::test_against_llama_cpp",
         "tests/parsers/test_adversarial.py",

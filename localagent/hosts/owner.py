@@ -178,11 +178,11 @@ class _Worker:
         inbox = self.inbox
         more = False
         while not self._stopped:
-            if more and inbox.empty():
-                more = self._work()
-            else:
-                self._answer(inbox.get())
-                more = self.work is not None  # the call may have brought something to do
+            if not more or not inbox.empty():
+                # No more than there are now, or calls that come without end would hold up the work.
+                for _ in range(inbox.qsize() or 1):
+                    self._answer(inbox.get())
+            more = self.work is not None and not self._stopped and self._work()
         if self.work is not None:
             self.work.end()
         while not inbox.empty():

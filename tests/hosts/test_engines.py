@@ -99,7 +99,7 @@ def test_back_to_every_checkpoint(hosts: dict[str, EngineHost], engine: str) -> 
     warm, cold = hosts[engine], hosts[f"{engine} cold"]
     prompt = prompt_of(warm, make_requests("third_turn", 1, seed=5)[0])
     run(warm, prompt)
-    points = [point.length for point in warm._prefix._checkpoints]
+    points = [point.length for point in warm._prefix._seats[0].checkpoints]
     assert len(points) > 5
     tail = prompt.ids[points[-2] :]
     # tests/hosts/mlx compares every way back to the bit, and on a CPU MLX takes ten times as long.

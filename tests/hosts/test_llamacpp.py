@@ -208,17 +208,17 @@ def test_cancelled_before_the_prefill(host: LlamaCppHost) -> None:
 def test_cancelled_between_two_chunks(host: LlamaCppHost, monkeypatch: pytest.MonkeyPatch) -> None:
     cancel = threading.Event()
     chunks: list[int] = []
-    sequence = host._engine.sequence
-    decode = sequence._decode
+    context = host._engine._shared
+    decode = context._decode
 
-    def counted(batch: object) -> bool:
-        done = decode(batch)
-        chunks.append(1)
+    def counted(count: int) -> int:
+        code = decode(count)
+        chunks.append(count)
         if len(chunks) == 3:
             cancel.set()
-        return done
+        return code
 
-    monkeypatch.setattr(sequence, "_decode", counted)
+    monkeypatch.setattr(context, "_decode", counted)
     generation = host.generate(Prompt((5,) * 1000, ""), Sampling(), cancel)
     assert list(generation) == []
     assert len(chunks) == 3
@@ -230,18 +230,19 @@ def test_cancelled_within_a_chunk(gguf: Path, monkeypatch: pytest.MonkeyPatch) -
     """The engine asks while it computes, stops when told, and works on as if nothing had been."""
     with LlamaCppHost.load(gguf, context=2048, chunk=512) as loaded:
         before = [token.id for token in loaded.generate(loaded.render(ASK), Sampling(max_tokens=5))]
-        held = list(loaded._engine.sequence.ids)
+        seat = loaded._prefix._seats[0]
+        held = list(seat.lane.ids)
         asked: list[int] = []
 
         def cancelled() -> bool:
             asked.append(1)
             return len(asked) > 20
 
-        assert not loaded._owner.run(lambda: loaded._engine.sequence.evaluate((5,) * 512, cancelled))
+        assert not loaded._owner.run(lambda: seat.lane.evaluate((5,) * 512, cancelled))
         assert 20 < len(asked) < 40
-        assert loaded._engine.sequence.ids == held
-        loaded._owner.run(loaded._prefix.recover)
-        assert held[: len(loaded._engine.sequence.ids)] == loaded._engine.sequence.ids != held
+        assert seat.lane.ids == held
+        loaded._owner.run(lambda: loaded._prefix.recover(seat))
+        assert held[: len(seat.lane.ids)] == seat.lane.ids != held
         assert [token.id for token in loaded.generate(loaded.render(ASK), Sampling(max_tokens=5))] == before
 
 
@@ -461,7 +462,7 @@ def test_a_refused_sampling_option_frees_the_chain(host: LlamaCppHost) -> None:
 
     native = Refusing()
     with pytest.raises(EngineFailed, match="refused"):
-        Sampler(native, None, 10, Sampling(temperature=1.0, top_k=5))
+        Sampler(native, 10, Sampling(temperature=1.0, top_k=5))
     assert native.freed == 1
 
 

@@ -1,7 +1,8 @@
-"""The owner thread: one thread, in order, cancelled when nobody listens, and never in the way of the exit."""
+"""The owner thread: one thread, in order, and never in the way of the exit; and generations that it works on."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import subprocess
@@ -9,11 +10,21 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from localagent.hosts.owner import OwnerClosed, OwnerThread, Stream
+from localagent.errors import EngineFailed
+from localagent.hosts.channel import EngineGeneration
+from localagent.hosts.host import EngineHost
+from localagent.hosts.owner import OwnerClosed, OwnerThread
+from localagent.hosts.protocol import Prefilled, Prompt, Queued, Token
+from localagent.hosts.sampling import Sampling
+from tests.hosts.prefix.chain import spoken
+from tests.hosts.speaking import Speaking, SpeakingLane, failing, speaking_host
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -23,160 +34,141 @@ def owner() -> Iterator[OwnerThread]:
     made.close()
 
 
-class Counter:
-    """A stream of numbers that says how far it came and when it ended."""
+class Counting:
+    """Work that counts its steps, up to `limit`."""
 
-    def __init__(self, count: int = 10**9) -> None:
-        self.count = count
-        self.made = 0
-        self.thread: threading.Thread | None = None
-        self.ended = threading.Event()
+    def __init__(self, limit: float = float("inf")) -> None:
+        self.limit = limit
+        self.steps = 0
+        self.errors: list[BaseException] = []
+        self.threads: set[threading.Thread] = set()
+        self.ended = 0
+        self.rested = threading.Event()
 
-    def __call__(self, cancelled: Callable[[], bool]) -> Generator[int, None, str]:
-        self.thread = threading.current_thread()
-        try:
-            while self.made < self.count:
-                if cancelled():
-                    return "cancelled"
-                self.made += 1
-                yield self.made
-            return "done"
-        finally:
-            self.ended.set()
+    def step(self) -> bool:
+        self.threads.add(threading.current_thread())
+        if self.steps >= self.limit:
+            self.rested.set()
+            return False
+        self.steps += 1
+        return True
+
+    def fail(self, error: BaseException) -> None:
+        self.errors.append(error)
+
+    def end(self) -> None:
+        self.ended += 1
 
 
-def settle(counter: Counter) -> int:
-    """How far the counter came once it no longer moves."""
-    made = -1
-    while made != counter.made:
-        made = counter.made
-        time.sleep(0.05)
-    return made
+def fail() -> int:
+    raise ZeroDivisionError("as asked")
+
+
+# -- calls --------------------------------------------------------------------------------------------
 
 
 def test_everything_runs_on_the_one_thread(owner: OwnerThread) -> None:
-    counter = Counter(5)
-    stream = owner.stream(counter)
-    assert list(stream) == [1, 2, 3, 4, 5]
-    assert stream.result == "done"
-    assert list(stream) == []
-    assert counter.thread is owner.run(threading.current_thread) is not threading.current_thread()
-    assert not counter.thread.daemon
+    work, posted = Counting(5), threading.Event()
+    owner.employ(work)
+    owner.post(posted.set)
+    assert posted.wait(5)
+    assert work.rested.wait(5)
+    assert work.threads == {owner.run(threading.current_thread)}
+    [thread] = work.threads
+    assert thread is not threading.current_thread()
+    assert not thread.daemon
     assert owner.run(lambda: owner.run(lambda: 3)) == 3
 
 
-def test_a_stream_runs_a_little_ahead(owner: OwnerThread) -> None:
-    counter = Counter()
-    stream = owner.stream(counter)
-    assert settle(counter) == 4
-    assert next(stream) == 1
-    assert settle(counter) == 5
-    stream.close()
-
-
-def test_calls_are_made_between_items(owner: OwnerThread) -> None:
-    stream = owner.stream(Counter())
-    assert next(stream) == 1
+def test_calls_are_made_in_order_between_two_steps(owner: OwnerThread) -> None:
+    work = Counting()
+    owner.employ(work)
+    found: list[int] = []
+    for number in range(20):
+        owner.post(lambda number=number: found.append(number))
+    steps = owner.run(lambda: work.steps)
+    assert found == list(range(20))
+    while work.steps < steps + 10:
+        time.sleep(0.001)
     assert owner.run(lambda: "now") == "now"
-    assert next(stream) == 2
-    stream.close()
 
 
-def test_two_streams_consumed_in_the_wrong_order(owner: OwnerThread) -> None:
-    first, second = owner.stream(Counter(50)), owner.stream(Counter(3))
-    assert list(second) == [1, 2, 3]
-    assert len(list(first)) == 50
+def test_calls_without_end_do_not_hold_up_the_work(owner: OwnerThread) -> None:
+    work, done = Counting(), threading.Event()
+    owner.employ(work)
+    calls = 0
+
+    def again() -> None:
+        nonlocal calls
+        calls += 1
+        if work.steps >= before + 5 or calls == 1000:
+            done.set()
+        else:
+            owner.post(again)
+
+    before = work.steps
+    owner.post(again)
+    assert done.wait(10)
+    assert calls < 20
 
 
-def test_streams_of_many_threads_keep_their_order(owner: OwnerThread) -> None:
-    started: list[int] = []
-    results: dict[int, list[int]] = {}
-
-    def run(number: int, stream: Stream[int, str]) -> None:
-        results[number] = list(stream)
-
-    def numbered(number: int) -> Callable[[Callable[[], bool]], Generator[int, None, str]]:
-        def start(cancelled: Callable[[], bool]) -> Generator[int, None, str]:
-            started.append(number)
-            return Counter(20)(cancelled)
-
-        return start
-
-    threads = [threading.Thread(target=run, args=(n, owner.stream(numbered(n)))) for n in range(8)]
-    for thread in reversed(threads):
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-    assert started == list(range(8))
-    assert results == {n: list(range(1, 21)) for n in range(8)}
+def test_work_that_rests_is_looked_at_again_after_a_call_and_when_it_is_woken(owner: OwnerThread) -> None:
+    work = Counting(3)
+    owner.employ(work)
+    owner.run(int)
+    assert work.rested.wait(5)
+    for wake in (owner.wake, lambda: owner.run(int)):
+        work.rested.clear()
+        work.limit += 2
+        wake()
+        assert work.rested.wait(5)
+    assert work.steps == 7
+    time.sleep(0.05)
+    assert work.steps == 7
 
 
-def test_close_waits_for_the_generator(owner: OwnerThread) -> None:
-    counter = Counter()
-    stream = owner.stream(counter)
-    next(stream)
-    stream.close()
-    stream.close()
-    assert counter.ended.is_set()
-    assert stream.result == "cancelled"
-    assert list(stream) == []
+def test_a_step_that_raises_is_told_to_the_work_and_the_thread_goes_on(owner: OwnerThread) -> None:
+    class Failing(Counting):
+        def step(self) -> bool:
+            self.rested.set()
+            raise ZeroDivisionError("as asked")
+
+    work = Failing()
+    owner.employ(work)
+    owner.run(int)
+    assert work.rested.wait(5)
+    assert owner.run(lambda: 3) == 3
+    assert {str(error) for error in work.errors} == {"as asked"}
 
 
-def test_a_dropped_stream_is_cancelled(owner: OwnerThread) -> None:
-    counter = Counter()
-    stream = owner.stream(counter)
-    next(stream)
-    del stream
-    gc.collect()
-    assert counter.ended.wait(5)
-    assert owner.run(lambda: 1) == 1
-
-
-def test_the_collector_on_the_owner_thread_closes_a_stream(owner: OwnerThread) -> None:
-    """As an abandoned turn does: a suspended generator in a cycle, whose `finally` closes its stream."""
-    counter = Counter()
-
-    def turn() -> Iterator[int]:
-        stream = owner.stream(counter)
-        try:
-            yield from stream
-        finally:
-            stream.close()
-
-    def abandon() -> None:
-        turning = turn()
-        next(turning)
-        cycle: list[object] = [turning]
-        cycle.append(cycle)
-
-    gc.disable()  # so that no other thread collects it first
-    try:
-        abandon()
-        collected = threading.Thread(target=lambda: owner.run(gc.collect), daemon=True)
-        collected.start()
-        collected.join(10)
-    finally:
-        gc.enable()
-    stuck = collected.is_alive()
-    if stuck:
-        owner._worker.inbox.put(None)
-        counter.count = 0
-    assert not stuck
-    assert counter.ended.wait(5)
+def test_exceptions_arrive_with_their_traceback(owner: OwnerThread) -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        owner.run(fail)
+    assert "in fail" in "".join(traceback.format_exception(caught.value))
+    assert owner.run(lambda: 2) == 2
 
 
 def test_after_a_fork_the_child_is_refused(owner: OwnerThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = owner.stream(Counter())
-    next(stream)
-    with monkeypatch.context() as forked:
-        forked.setattr(os, "getpid", lambda: -1)
-        for ask in (lambda: owner.run(fail), lambda: owner.stream(Counter()), lambda: next(stream)):
-            with pytest.raises(OwnerClosed, match="another process"):
-                ask()
-        stream.close()
-        owner.close()
-    assert owner.run(lambda: 1) == 1, "the child ended nothing"
-    stream.close()
+    with speaking_host(Speaking(None)) as host:
+        generation = host.generate(Prompt((1, 2), ""), Sampling())
+        next(generation)
+        with monkeypatch.context() as forked:
+            forked.setattr(os, "getpid", lambda: -1)
+            asks = (
+                lambda: owner.run(fail),
+                lambda: owner.post(fail),
+                lambda: host.generate(Prompt((1, 2), ""), Sampling()),
+                lambda: next(generation),
+                lambda: asyncio.run(anext(generation.asteps())),
+            )
+            for ask in asks:
+                with pytest.raises(OwnerClosed, match="another process"):
+                    ask()
+            generation.close()
+            owner.close()
+            host.close()
+        assert owner.run(lambda: 1) == 1, "the child ended nothing"
+        generation.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
@@ -195,52 +187,22 @@ def test_a_forked_child_does_not_hang() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_queued_stream_can_be_closed(owner: OwnerThread) -> None:
-    first, second = owner.stream(Counter(1000)), owner.stream(Counter())
-    second.close()
-    assert second.result == "cancelled"
-    assert len(list(first)) == 1000
-
-
-def fail() -> int:
-    raise ZeroDivisionError("as asked")
-
-
-def test_exceptions_arrive_with_their_traceback(owner: OwnerThread) -> None:
-    def start(_: Callable[[], bool]) -> Generator[int, None, None]:
-        yield 1
-        yield fail()
-
-    stream = owner.stream(start)
-    assert next(stream) == 1
-    with pytest.raises(ZeroDivisionError) as caught:
-        next(stream)
-    assert "in fail" in "".join(traceback.format_exception(caught.value))
-    assert list(stream) == []
-    with pytest.raises(ZeroDivisionError):
-        owner.run(fail)
-    assert owner.run(lambda: 2) == 2
-
-
-def test_close_cancels_what_runs_and_refuses_what_comes() -> None:
+def test_close_ends_the_work_and_refuses_what_comes() -> None:
     owner = OwnerThread("test-close")
     ended: list[threading.Thread] = []
     owner.at_end(lambda: ended.append(threading.current_thread()))
     owner.at_end(fail)
-    counter = Counter()
-    running, waiting = owner.stream(counter), owner.stream(Counter())
-    next(running)
+    work = Counting()
+    owner.employ(work)
+    owner.run(int)
+    assert not owner.stopping()
     owner.close()
     owner.close()
-    assert ended == [counter.thread]
-    list(running)
-    assert running.result == "cancelled"
-    assert (list(waiting), waiting.result) == ([], "cancelled")
-    running.close()
-    with pytest.raises(OwnerClosed):
-        owner.run(fail)
-    with pytest.raises(OwnerClosed):
-        owner.stream(Counter())
+    assert owner.stopping()
+    assert (work.ended, set(ended)) == (1, work.threads)
+    for ask in (lambda: owner.run(fail), lambda: owner.post(fail)):
+        with pytest.raises(OwnerClosed):
+            ask()
 
 
 def test_close_from_the_thread_itself() -> None:
@@ -256,15 +218,13 @@ def test_close_from_the_thread_itself() -> None:
 def test_a_dropped_owner_ends() -> None:
     owner = OwnerThread("test-dropped")
     thread = owner.run(threading.current_thread)
-    stream = owner.stream(Counter())
-    next(stream)
+    owner.employ(Counting())
+    wake = owner.wake
     del owner
-    gc.collect()
-    assert thread.is_alive(), "a stream keeps its owner"
-    del stream
     gc.collect()
     thread.join(5)
     assert not thread.is_alive()
+    wake()
 
 
 def test_closing_while_others_ask() -> None:
@@ -290,21 +250,341 @@ def test_closing_while_others_ask() -> None:
         assert answers.count(None) == 4
 
 
-@pytest.mark.parametrize("ending", ["", "raise SystemExit(3)", "1 / 0", "stream = None", "t.start()"])
-def test_the_interpreter_exits_with_an_owner_open(ending: str) -> None:
+# -- generations --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def engine() -> Speaking:
+    """Two lanes that say something for as long as they are asked to."""
+    return Speaking(None, lanes=2, context_size=100_000)
+
+
+@pytest.fixture
+def host(engine: Speaking) -> Iterator[EngineHost]:
+    with speaking_host(engine) as loaded:
+        yield loaded
+
+
+def start(host: EngineHost, first: int = 1, most: int | None = None) -> EngineGeneration:
+    return host.generate(Prompt((first, 2), ""), Sampling(max_tokens=most))
+
+
+def ids(tokens: list[Token]) -> list[int]:
+    return [token.id for token in tokens]
+
+
+def settle(engine: Speaking) -> int:
+    """How many tokens have been drawn once there come no more."""
+    made = -1
+    while made != len(engine.log):
+        made = len(engine.log)
+        time.sleep(0.05)
+    return sum(work == "draw" for work, _ in engine.log)
+
+
+def wait_until_free(engine: Speaking) -> None:
+    """Until no lane draws any more."""
+    deadline = time.monotonic() + 5
+    while any(lane.begun for lane in engine.lanes):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_generation_runs_a_little_ahead(host: EngineHost, engine: Speaking) -> None:
+    generation = start(host)
+    assert settle(engine) == 3, "and the progress of the prompt"
+    next(generation)
+    assert settle(engine) == 5
+    next(generation)
+    assert settle(engine) == 6
+    generation.close()
+
+
+def test_calls_are_answered_while_a_generation_runs_and_while_it_rests(host: EngineHost) -> None:
+    generation = start(host)
+    assert next(generation)
+    assert host.tokenize("now", False) == tuple(b"now")
+    assert next(generation)
+    generation.close()
+
+
+def test_two_generations_read_in_the_wrong_order() -> None:
+    """Also where there is one lane, and the first must end before the second one begins."""
+    for lanes in (1, 2):
+        with speaking_host(Speaking(None, lanes=lanes)) as host:
+            first, second = start(host, 1, 50), start(host, 3, 3)
+            assert ids(list(second)) == spoken([3, 2], 3)
+            assert ids(list(first)) == spoken([1, 2], 50)
+
+
+def test_generations_of_many_threads_are_begun_in_the_order_of_the_calls() -> None:
+    engine = Speaking(None, lanes=3)
+    results: dict[int, list[int]] = {}
+
+    def run(number: int, generation: EngineGeneration) -> None:
+        results[number] = ids(list(generation))
+
+    with speaking_host(engine) as host:
+        threads = [threading.Thread(target=run, args=(n, start(host, n, 20))) for n in range(8)]
+        for thread in reversed(threads):
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert [history[0] for history in engine.histories] == list(range(8))
+    assert results == {n: spoken([n, 2], 20) for n in range(8)}
+
+
+def test_tasks_and_threads_read_side_by_side() -> None:
+    """Fifty of each, on eight lanes: all get what each gets alone, and no task needs a thread."""
+    engine = Speaking(None, lanes=8)
+    results: dict[int, list[int]] = {}
+
+    def run(number: int) -> None:
+        results[number] = ids(list(start(host, number, 20)))
+
+    async def arun(number: int) -> None:
+        steps = [step async for step in start(host, number, 20).asteps()]
+        results[number] = ids([step for step in steps if isinstance(step, Token)])
+
+    async def all_tasks() -> None:
+        await asyncio.gather(*(arun(number) for number in range(50)))
+
+    with speaking_host(engine) as host:
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(50, 100)]
+        for thread in threads:
+            thread.start()
+        asyncio.run(all_tasks())
+        for thread in threads:
+            thread.join(20)
+    assert results == {n: spoken([n, 2], 20) for n in range(100)}
+
+
+def test_the_place_in_the_queue_can_be_read(host: EngineHost, engine: Speaking) -> None:
+    running = [start(host) for _ in engine.lanes]
+    for each in running:
+        next(each)
+    waiting = [start(host), start(host)]
+    first, second = (each.steps() for each in waiting)
+    assert (next(first), next(second)) == (Queued(1), Queued(2))
+    waiting[0].close()
+    assert next(second) == Queued(1)
+    running[0].close()
+    assert next(second) == Prefilled(0, 2, 0)
+    for each in (running[1], waiting[1]):
+        each.close()
+
+
+def test_close_waits_until_the_engine_has_stopped(host: EngineHost, engine: Speaking) -> None:
+    generation = start(host)
+    next(generation)
+    generation.close()
+    generation.close()
+    assert engine.ended == 1
+    assert generation.finish is not None
+    assert generation.finish.stop_reason == "cancelled"
+    assert list(generation) == []
+
+
+def test_a_dropped_generation_is_cancelled(host: EngineHost, engine: Speaking) -> None:
+    generation = start(host)
+    next(generation)
+    del generation
+    gc.collect()
+    wait_until_free(engine)
+    assert engine.ended == 1
+
+
+@pytest.mark.parametrize("how", ["break", "cancel"])
+def test_a_task_that_leaves_cancels_its_generation(host: EngineHost, engine: Speaking, how: str) -> None:
+    started = threading.Event()
+
+    async def read(generation: EngineGeneration) -> None:
+        steps = generation.asteps()
+        async for step in steps:
+            started.set()
+            if how == "break" and isinstance(step, Token):
+                break
+        await steps.aclose()  # type: ignore[attr-defined]
+
+    async def run() -> None:
+        task = asyncio.create_task(read(start(host)))
+        while not started.is_set():
+            await asyncio.sleep(0.001)
+        if how == "cancel":
+            task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+    wait_until_free(engine)
+    assert engine.ended == 1
+
+
+def test_what_was_read_on_an_event_loop_that_is_gone_is_cancelled_when_it_is_dropped(
+    host: EngineHost, engine: Speaking
+) -> None:
+    loop = asyncio.new_event_loop()
+    steps = start(host).asteps()
+    assert loop.run_until_complete(anext(steps))
+    loop.close()
+    assert ids(list(start(host, 5, 3))) == spoken([5, 2], 3)
+    del steps
+    gc.collect()
+    wait_until_free(engine)
+
+
+def test_the_collector_on_the_owner_thread_closes_a_generation(host: EngineHost, engine: Speaking) -> None:
+    """As an abandoned turn does: a suspended generator in a cycle, whose `finally` closes its generation."""
+
+    def turn() -> Iterator[Token]:
+        generation = start(host)
+        try:
+            yield from generation
+        finally:
+            generation.close()
+
+    def abandon() -> None:
+        turning = turn()
+        next(turning)
+        cycle: list[object] = [turning]
+        cycle.append(cycle)
+
+    gc.disable()  # so that no other thread collects it first
+    try:
+        abandon()
+        collected = threading.Thread(target=lambda: host._owner.run(gc.collect), daemon=True)
+        collected.start()
+        collected.join(10)
+    finally:
+        gc.enable()
+    assert not collected.is_alive()
+    wait_until_free(engine)
+    assert engine.ended == 1
+
+
+def test_a_queued_generation_can_be_closed() -> None:
+    with speaking_host(Speaking(None)) as host:
+        first, second = start(host, 1, 500), start(host, 3)
+        second.close()
+        assert second.finish is not None
+        assert (second.finish.stop_reason, second.finish.generated) == ("cancelled", 0)
+        assert ids(list(first)) == spoken([1, 2], 500)
+
+
+def test_what_the_engine_raised_arrives_with_its_traceback_and_once() -> None:
+    with speaking_host(Speaking(None, failing("draw", 2))) as host:
+        generation = start(host)
+        next(generation)
+        with pytest.raises(EngineFailed) as caught:
+            next(generation)
+        assert "in works" in "".join(traceback.format_exception(caught.value))
+        assert list(generation) == []
+
+
+def test_closing_the_host_cancels_what_runs_and_what_waits() -> None:
+    engine = Speaking(None)
+    host = speaking_host(engine)
+    running, waiting = start(host, 1), start(host, 3)
+    first = next(running)
+    host.close()
+    assert ids([first, *running]) == spoken([1, 2], len(engine.lanes[0].ids) - 2 + 1)
+    assert list(waiting) == []
+    for each in (running, waiting):
+        assert each.finish is not None
+        assert each.finish.stop_reason == "cancelled"
+        each.close()
+    with pytest.raises(OwnerClosed):
+        start(host)
+
+
+def test_a_generation_keeps_its_host() -> None:
+    engine = Speaking(None, lanes=2)
+    host = speaking_host(engine)
+    thread = host._owner._thread
+    generation = start(host)
+    next(generation)
+    del host
+    gc.collect()
+    assert next(generation)
+    assert thread.is_alive()
+    del generation
+    gc.collect()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert engine.closed == 1
+
+
+def test_closing_the_host_while_others_read_and_ask() -> None:
+    """Nobody waits for ever, and whoever has begun is told how it ended."""
+    for _ in range(10):
+        host = speaking_host(Speaking(None, lanes=2, context_size=100_000))
+        ends: list[object] = []
+
+        def ask(host: EngineHost = host, ends: list[object] = ends) -> None:
+            try:
+                while True:
+                    generation = start(host, 1, 30)
+                    list(generation)
+                    assert generation.finish is not None
+            except OwnerClosed:
+                ends.append(None)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.01)
+        host.close()
+        for thread in threads:
+            thread.join(5)
+            assert not thread.is_alive()
+        assert len(ends) == 4
+
+
+def test_a_chunk_under_way_is_told_that_the_host_is_closed() -> None:
+    """An engine that asks while it computes need not compute to the end."""
+    computing, asked = threading.Event(), threading.Event()
+
+    class Patient(SpeakingLane):
+        def evaluate(self, ids, cancelled):
+            computing.set()
+            while not cancelled():
+                time.sleep(0.001)
+            asked.set()
+            return False
+
+    engine = Speaking(None)
+    engine.lanes[0].__class__ = Patient
+    host = speaking_host(engine)
+    generation = start(host)
+    assert computing.wait(5)
+    host.close()
+    assert asked.is_set()
+    assert list(generation) == []
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "",
+        "raise SystemExit(3)",
+        "1 / 0",
+        "generation = None",
+        "t.start()",
+        "waiting = host.generate(prompt, Sampling())",
+    ],
+)
+def test_the_interpreter_exits_with_a_generation_open(ending: str) -> None:
     program = (
-        "import itertools, threading\n"
-        "from localagent.hosts.owner import OwnerThread\n"
-        "def count(cancelled):\n"
-        "    for n in itertools.count():\n"
-        "        if cancelled(): return\n"
-        "        yield n\n"
-        "owner = OwnerThread('x'); owner.at_end(lambda: print('freed', flush=True))\n"
-        "stream = owner.stream(count); next(stream)\n"
-        "t = threading.Thread(target=lambda: list(stream))\n" + ending
+        "import threading\n"
+        "from localagent.hosts.protocol import Prompt\n"
+        "from localagent.hosts.sampling import Sampling\n"
+        "from tests.hosts.speaking import Speaking, speaking_host\n"
+        "host = speaking_host(Speaking(None, context_size=10**9)); host._owner.at_end(lambda: print('freed', flush=True))\n"
+        "prompt = Prompt((1, 2), '')\n"
+        "generation = host.generate(prompt, Sampling()); next(generation)\n"
+        "t = threading.Thread(target=lambda: list(generation))\n" + ending
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False, cwd=ROOT
     )
     assert done.stdout == "freed\n", done.stderr
     assert done.returncode == {"raise SystemExit(3)": 3, "1 / 0": 1}.get(ending, 0)

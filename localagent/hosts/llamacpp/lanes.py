@@ -168,6 +168,11 @@ class LlamaCppLane:
         self._drawn = token
         return token
 
+    def keep_logits(self) -> None:
+        """Copy those of the last token, since the next batch will overwrite them."""
+        if self._row is not None:
+            self._row = self._row.copy()
+
     @property
     def can_verify(self) -> bool:
         """Whether a token was drawn and is to be evaluated."""
@@ -305,6 +310,7 @@ def _alone(context: Context, lane: LlamaCppLane) -> int | EngineFailed:
         [token] = advance(context, [lane])
     except EngineFailed as error:
         return error
+    lane.keep_logits()
     return token
 
 
