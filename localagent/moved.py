@@ -30,6 +30,7 @@ MOVED = {
     "localagent.pairing": "localagent.prompt.pairing",
     "localagent.request": "localagent.prompt.request",
     "localagent.sandbox": "localagent.prompt.sandbox",
+    "localagent.hosts.memory.require": "localagent.hosts.memory.admission",
     "localagent.toolbox.arithmetic": "localagent.toolbox.calculator",
     "localagent.toolbox.readable": "localagent.toolbox.web",
     "localagent.tools.docstring": "localagent.tools.signature",
