@@ -1,18 +1,22 @@
-"""Copying MLX prompt caches and restoring the copies.
+"""MLX prompt caches: copied and restored, joined in batches and taken out of them.
 
 Of mlx-lm's cache classes, KVCache can be cut at its end; ArraysCache (recurrent state) and RotatingKVCache
 (sliding window) cannot, and are copied. A copy is restored bit for bit, and never changes: the cache gets new
 arrays that share the copy's memory until they are written. If a model has caches of another class,
-`Caches.known` is False: nothing is copied or cut, and every sequence is evaluated from the start.
+`Caches.known` is False: nothing is copied, cut or joined, and every sequence is evaluated from the start.
+
+In a batch the sequences end at the same place, and shorter ones begin with padding, which mlx-lm's own batch
+classes hide from attention. Recurrent state needs no padding: a step appends one token to every row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from localagent.hosts.mlx.library import Library
+from localagent.hosts.mlx.library import Library, first_line
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -46,38 +50,48 @@ class _Form(NamedTuple):
 
 
 class Caches:
-    """The caches of one model, for one sequence. `all` is what the model is given."""
+    """What is known of the caches of one model. A sequence has a list of them, as `make` returns it.
+
+    `known`: whether they can be copied and cut. `obstacle`: why those of several sequences cannot be joined;
+    empty if they can.
+    """
 
     def __init__(self, lib: Library, model: Any) -> None:
         self._lib = lib
         self._model = model
-        self.clear()
-        self.known = all(type(cache) in self._kinds() for cache in self._flat)
-        self.kinds = tuple(type(cache).__name__ for cache in self._flat)
+        caches = self.make()
+        flat = list(self._flatten(caches))
+        self._classes = tuple(type(cache) for cache in flat)
+        self.kinds = tuple(kind.__name__ for kind in self._classes)
+        self.known = set(self._classes) <= {lib.KVCache, lib.RotatingKVCache, lib.ArraysCache}
         # MLX is lazy: this computes nothing, and tells every shape.
-        self.vocabulary_size: int = model(lib.mx.array([[0]]), cache=self.all).shape[-1]
-        self._forms = tuple(self._form(cache) for cache in self._flat) if self.known else ()
-        self.clear()
+        self.vocabulary_size: int = model(lib.mx.array([[0]]), cache=caches).shape[-1]
+        self._forms = tuple(self._form(cache) for cache in flat) if self.known else ()
+        self._windows = tuple(getattr(cache, "max_size", 0) for cache in flat)
+        self.obstacle = self._obstacle(flat)
 
-    def clear(self) -> None:
-        """Start again with empty caches."""
-        self.all: list[Any] = self._lib.make_prompt_cache(self._model)
-        self._flat = list(self._flatten(self.all))
+    def make(self) -> list[Any]:
+        """Empty caches for one sequence."""
+        return self._lib.make_prompt_cache(self._model)  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Let go of the model."""
-        self._model, self.all, self._flat = None, [], []
+        self._model = None
 
-    def evaluate(self) -> None:
-        """Wait until the caches are computed."""
-        self._lib.mx.eval([cache.state for cache in self.all])
+    # -- one sequence ----------------------------------------------------------------------------------
 
-    def copy(self, length: int, whole: bool) -> Snapshot:
-        """What is needed to come back to here: everything, or what cannot be cut."""
+    def copy(self, caches: list[Any], length: int, whole: bool, rest: Snapshot | None = None) -> Snapshot:
+        """What is needed to come back to `length` tokens: everything, or what cannot be cut.
+
+        `rest`: what cannot be cut, copied when there were so many; None if there are so many now.
+        """
         entries: list[Entry | None] = []
-        for cache in self._flat if self.known else ():
+        for number, cache in enumerate(self._flatten(caches) if self.known else ()):
             cuttable = isinstance(cache, self._lib.KVCache)
-            entries.append(self._copy(cache) if whole or not cuttable else None)
+            if rest is not None and rest.entries is not None and not cuttable:
+                entries.append(rest.entries[number])
+            else:
+                entries.append(self._copy(cache, length) if whole or not cuttable else None)
         snapshot = Snapshot(length, tuple(entries))
         self._lib.mx.eval(list(snapshot.arrays()))
         return snapshot
@@ -85,18 +99,17 @@ class Caches:
     def can_put(self, snapshot: Snapshot, whole: bool) -> bool:
         """Whether `put` can go back to it: from anywhere, or only from a sequence that goes on from there."""
         entries = snapshot.entries
-        if not self.known or entries is None or len(entries) != len(self._flat):
+        if not self.known or entries is None or len(entries) != len(self._classes):
             return False
-        for cache, entry in zip(self._flat, entries, strict=True):
-            cuttable = isinstance(cache, self._lib.KVCache)
-            if entry is None and (whole or not cuttable or cache.offset < snapshot.length):
-                return False
-        return True
+        return all(
+            entry is not None or (not whole and kind is self._lib.KVCache)
+            for entry, kind in zip(entries, self._classes, strict=True)
+        )
 
-    def put(self, snapshot: Snapshot) -> None:
+    def put(self, caches: list[Any], snapshot: Snapshot) -> None:
         """Cut what can be cut and put back the rest."""
         lib = self._lib
-        for cache, entry in zip(self._flat, snapshot.entries or (), strict=True):
+        for cache, entry in zip(self._flatten(caches), snapshot.entries or (), strict=True):
             if entry is None:
                 cache.trim(cache.offset - snapshot.length)
                 continue
@@ -109,7 +122,62 @@ class Caches:
                 cache.offset = entry.counters[0]
                 if isinstance(cache, lib.RotatingKVCache):
                     cache._idx = entry.counters[1]
-        self.evaluate()
+        lib.mx.eval([cache.state for cache in caches])
+
+    # -- several sequences -----------------------------------------------------------------------------
+
+    def merge(self, several: Sequence[list[Any]]) -> list[Any]:
+        """The caches of several sequences as those of one batch. They are copied; none may be empty."""
+        return [type(alike[0]).merge(list(alike)) for alike in zip(*several, strict=True)]
+
+    def extend(self, batch: list[Any], several: Sequence[list[Any]]) -> None:
+        """Append the caches of more sequences to a batch."""
+        for cache, more in zip(batch, self.merge(several), strict=True):
+            cache.extend(more)
+
+    def filter(self, batch: list[Any], rows: Sequence[int]) -> None:
+        """Keep these rows of a batch, in this order."""
+        for cache in batch:
+            cache.filter(self._lib.mx.array(rows))
+
+    def extract(self, batch: list[Any], row: int) -> list[Any]:
+        """A copy of one row of a batch, as the caches of one sequence."""
+        caches = [cache.extract(row) for cache in batch]
+        for cache in self._flatten(caches):
+            if isinstance(cache, self._lib.ArraysCache):  # the others copy by themselves
+                cache.cache = [self._own(array) for array in cache.cache]
+        # Queued at once: what is not computed keeps the whole batch in memory.
+        self._lib.mx.async_eval([cache.state for cache in caches])
+        return caches
+
+    def note(self, caches: list[Any]) -> list[Any]:
+        """What `undo` needs to go back to here.
+
+        Caches cannot be written in place while it is held: let go of it before anything is computed.
+        """
+        return self._lib.tree_map(copy.copy, [cache.state for cache in caches])  # type: ignore[no-any-return]
+
+    def undo(self, caches: list[Any], noted: list[Any]) -> None:
+        """Go back to what was noted."""
+        for cache, state in zip(caches, noted, strict=True):
+            cache.state = state
+
+    def _obstacle(self, flat: list[Any]) -> str:
+        lib = self._lib
+        if not self.known:
+            odd = {kind.__name__ for kind in self._classes} - {"KVCache", "RotatingKVCache", "ArraysCache"}
+            return f"caches of the kind {', '.join(sorted(odd))} cannot be joined"
+        if any(getattr(cache, "keep", 0) for cache in flat):
+            return "sliding windows that keep the first tokens cannot be joined"
+        try:  # some models compute with the positions of a batch as if they were one number; lazy, too
+            batch = []
+            for _ in range(2):
+                batch.append(self.make())
+                self._model(lib.mx.array([[0]]), cache=batch[-1])
+            shape = self._model(lib.mx.array([[0], [0]]), cache=self.merge(batch)).shape
+        except Exception as error:
+            return f"mlx-lm cannot join its caches: {first_line(error)}"
+        return "" if shape[0] == 2 else "mlx-lm cannot join its caches"
 
     def fits(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot from a file has the shapes of this model's caches."""
@@ -117,37 +185,36 @@ class Caches:
         return len(entries) == len(self._forms) and all(
             self._fits(entry, number, snapshot.length)
             if entry is not None
-            else isinstance(self._flat[number], self._lib.KVCache)
+            else self._classes[number] is self._lib.KVCache
             for number, entry in enumerate(entries)
         )
 
     def _fits(self, entry: Entry, number: int, length: int) -> bool:
-        cache, form = self._flat[number], self._forms[number]
-        if isinstance(cache, self._lib.ArraysCache):
+        kind, form, window = self._classes[number], self._forms[number], self._windows[number]
+        if kind is self._lib.ArraysCache:
             return not entry.counters and _alike(entry.arrays, form, free_axis=None)
         if any(array is None for array in entry.arrays) or not _alike(entry.arrays, form, free_axis=2):
             return False
         room: int = entry.arrays[0].shape[2]
         if entry.arrays[1].shape[2] != room:
             return False
-        if isinstance(cache, self._lib.KVCache):
+        if kind is self._lib.KVCache:
             return entry.counters == (length,) and room == length
         if len(entry.counters) != 2 or entry.counters[0] != length:
             return False
         # Before the window is full the two counters are the same; after that the second one goes round in it.
         index = entry.counters[1]
-        return 0 < index <= room and (index == length or length >= cache.max_size <= room)
+        return 0 < index <= room and (index == length or length >= window <= room)
 
-    def _copy(self, cache: Any) -> Entry:
+    def _copy(self, cache: Any, length: int) -> Entry:
         if isinstance(cache, self._lib.ArraysCache):
             return Entry(tuple(self._own(array) for array in cache.cache))
         keys, values = cache.keys, cache.values
-        counters: tuple[int, ...] = (cache.offset,)
         if isinstance(cache, self._lib.RotatingKVCache):
-            counters += (cache._idx,)
-        elif keys is not None:
-            keys, values = keys[..., : cache.offset, :], values[..., : cache.offset, :]
-        return Entry((self._own(keys), self._own(values)), counters)
+            return Entry((self._own(keys), self._own(values)), (cache.offset, cache._idx))
+        if keys is not None:
+            keys, values = keys[..., :length, :], values[..., :length, :]
+        return Entry((self._own(keys), self._own(values)), (length,))
 
     def _form(self, cache: Any) -> tuple[_Form | None, ...]:
         arrays = cache.cache if isinstance(cache, self._lib.ArraysCache) else (cache.keys, cache.values)
@@ -156,9 +223,6 @@ class Caches:
     def _own(self, array: Any) -> Any:
         # Without `contiguous` a slice of a few bytes would keep all of its parent.
         return None if array is None else self._lib.mx.contiguous(array)
-
-    def _kinds(self) -> tuple[type, ...]:
-        return (self._lib.KVCache, self._lib.RotatingKVCache, self._lib.ArraysCache)
 
     def _flatten(self, caches: Any) -> Iterator[Any]:
         for cache in caches:

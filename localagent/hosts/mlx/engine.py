@@ -1,4 +1,4 @@
-"""The MLX engine: one model, its vocabulary and its one live sequence.
+"""The MLX engine: one model, its vocabulary and its lanes.
 
 It is an `engine.Engine`. Everything, loading and closing included, is called on one thread, whose very last
 call is `library.end_thread`.
@@ -8,47 +8,69 @@ from __future__ import annotations
 
 import gc
 import glob
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from localagent.errors import InvalidWeights
-from localagent.hosts.engine import LiveSequence, Vocabulary
+from localagent.errors import EngineFailed, InvalidWeights
+from localagent.hosts.engine import Vocabulary
 from localagent.hosts.host import choose_context
+from localagent.hosts.memory import Lanes, admit, estimate_mlx
+from localagent.hosts.mlx.batch import advance
 from localagent.hosts.mlx.folder import Folder, read_folder
+from localagent.hosts.mlx.lanes import Context, MlxLane
 from localagent.hosts.mlx.library import Library, first_line, library, synchronize
-from localagent.hosts.mlx.sequence import MlxSequence
 from localagent.hosts.mlx.vocabulary import MlxVocabulary
 
 CHUNK = 256
+SPACING = 256
 
 
 class MlxEngine:
     """A loaded model. `close` frees it."""
 
-    def __init__(self, folder: Folder, context: int, chunk: int = CHUNK) -> None:
-        """Raises InvalidWeights, EngineMissing, EngineFailed."""
+    def __init__(
+        self, folder: Folder, context: int, share: Callable[[str], Lanes], chunk: int = CHUNK
+    ) -> None:
+        """`share`: says how many lanes there are to be. It is told why the model can have only one, or "".
+
+        Raises InvalidWeights, EngineMissing, EngineFailed, and what `share` raises.
+        """
         self._lib = library()
         self._closed = False
         self.context_size = context
         self.chunk = chunk
-        self._sequence = _load(self._lib, folder)
-        self.sequence: LiveSequence = self._sequence
+        self.spacing = max(1, SPACING // chunk) * chunk
+        self.lanes: list[MlxLane] = []
+        self._context = _load(self._lib, folder)
         try:
-            self.vocabulary: Vocabulary = MlxVocabulary(self._lib, folder, self._sequence.vocabulary_size)
+            lanes = share(self._context.caches.obstacle)
+            self.capacity = self._context.capacity = lanes.capacity
+            self.vocabulary: Vocabulary = MlxVocabulary(
+                self._lib, folder, self._context.caches.vocabulary_size
+            )
             # The weights are read last, since that takes longest: other faults are reported at once.
-            self._sequence.read_weights()
+            self._context.read_weights()
+            self.lanes += [MlxLane(self._context) for _ in range(lanes.count)]
         except BaseException:
             self.close()
             raise
 
     @classmethod
-    def load(cls, path: Path, context: int | None = None) -> MlxEngine:
-        """Check the folder and load what is in it.
+    def load(cls, path: Path, context: int | None = None, lanes: int = 1) -> MlxEngine:
+        """Check the folder and load what is in it, whatever memory there is.
 
         `context` in tokens, by default what the model was trained with, at most 32,768. Raises UsageError,
-        too.
+        CannotBatch, too.
         """
         folder = read_folder(path)
-        return cls(folder, choose_context(context, folder.context_length))
+        context = choose_context(context, folder.context_length)
+        estimate = estimate_mlx(folder.path, folder.config, context)
+        return cls(folder, context, lambda alone: admit(path.name, estimate, lanes, None, alone))
+
+    def advance(self, lanes: Sequence[Any]) -> Sequence[int | EngineFailed]:
+        """See `engine.Engine`."""
+        return advance(self._context, lanes)
 
     def close(self) -> None:
         """Free the weights, the caches and every state. Safe to call twice."""
@@ -56,13 +78,15 @@ class MlxEngine:
             return
         self._closed = True
         synchronize(self._lib)
-        self._sequence.close()
+        for lane in self.lanes:
+            lane.close()
+        self._context.close()
         gc.collect()  # some models refer to themselves
         self._lib.mx.clear_cache()
 
 
-def _load(lib: Library, folder: Folder) -> MlxSequence:
-    """The model with its weights yet to be read, and an empty sequence of it."""
+def _load(lib: Library, folder: Folder) -> Context:
+    """The model with its weights yet to be read."""
     path = folder.path
     if glob.escape(str(path)) != str(path):
         raise InvalidWeights(
@@ -70,7 +94,7 @@ def _load(lib: Library, folder: Folder) -> MlxSequence:
         )
     try:
         lib.wire_memory()
-        return MlxSequence(lib, lib.load_model(path, lazy=True)[0])
+        return Context(lib, lib.load_model(path, lazy=True)[0])
     except Exception as error:
         text = first_line(error)
         if "not supported" in text:

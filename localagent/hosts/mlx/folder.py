@@ -157,9 +157,9 @@ def _read(file: Path, absent: str) -> dict[str, Any]:
     try:
         value = json.loads(_text(file))
     except (ValueError, RecursionError) as error:
-        raise InvalidWeights(f"{file}: no JSON: {str(error)[:200]}") from error
+        raise InvalidWeights(f"{file}: not JSON: {str(error)[:200]}") from error
     if not isinstance(value, dict):
-        raise InvalidWeights(f"{file}: no JSON object")
+        raise InvalidWeights(f"{file}: not a JSON object")
     return value
 
 

@@ -12,13 +12,11 @@ from typing import Self
 from localagent.errors import UsageError
 from localagent.hosts.fingerprint import fingerprint
 from localagent.hosts.host import EngineHost, Identity, Reuse, choose_context
-from localagent.hosts.memory import admit, available_memory, check_lanes, estimate_mlx
+from localagent.hosts.memory import Lanes, admit, available_memory, check_lanes, estimate_mlx
 from localagent.hosts.mlx.engine import MlxEngine
 from localagent.hosts.mlx.folder import read_folder
 from localagent.hosts.mlx.library import end_thread, library
 from localagent.hosts.owner import OwnerThread
-
-_ALONE = "batches are not there on MLX yet"
 
 
 class MlxHost(EngineHost):
@@ -49,7 +47,11 @@ class MlxHost(EngineHost):
         context = choose_context(context, folder.context_length)
         name = folder.path.resolve().name
         estimate = estimate_mlx(folder.path, folder.config, context)
-        admit(name, estimate, lanes, available_memory(gpu=True), _ALONE)
+        available = available_memory(gpu=True)
+
+        def share(alone: str) -> Lanes:
+            return admit(name, estimate, lanes, available, alone)
+
         identity = Identity(
             name=name,
             architecture=folder.architecture,
@@ -60,4 +62,4 @@ class MlxHost(EngineHost):
         )
         owner = OwnerThread(f"mlx-{name}")
         owner.at_end(end_thread)
-        return cls(owner, lambda: MlxEngine(folder, context, chunk), identity, reuse)
+        return cls(owner, lambda: MlxEngine(folder, context, share, chunk), identity, reuse)

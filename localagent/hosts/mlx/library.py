@@ -1,8 +1,8 @@
 """The one place that imports mlx, mlx_lm, tokenizers and numpy.
 
 `library()` returns the parts that the adapter uses, or raises EngineMissing. Call it first on the main
-thread: if another thread imports MLX first, the main thread has no streams. Arrays and generators belong to
-the thread that made them.
+thread: if another thread imports MLX first, the main thread has no streams. Arrays belong to the thread that
+made them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Library:
 
     mx: Any
     numpy: Any
-    generate_step: Any
+    tree_map: Any
     generation_stream: Any
     load_model: Any
     wire_memory: Any
@@ -106,7 +106,8 @@ def first_line(error: BaseException) -> str:
 def _import() -> Library:
     import mlx.core as mx
     import numpy
-    from mlx_lm.generate import generate_step, generation_stream
+    from mlx.utils import tree_map
+    from mlx_lm.generate import generation_stream
     from mlx_lm.models.cache import ArraysCache, CacheList, KVCache, RotatingKVCache, make_prompt_cache
     from mlx_lm.utils import load_model, maybe_set_recommended_wired_limit
     from tokenizers import Tokenizer
@@ -114,7 +115,7 @@ def _import() -> Library:
     return Library(
         mx=mx,
         numpy=numpy,
-        generate_step=generate_step,
+        tree_map=tree_map,
         generation_stream=generation_stream,
         load_model=load_model,
         wire_memory=maybe_set_recommended_wired_limit,

@@ -56,7 +56,7 @@ def unpack(lib: Library, packed: Packed, kinds: tuple[str, ...]) -> Snapshot:
         case _:
             valid = False
     if not valid or tuple(caches) != kinds or len(entries) not in (0, len(kinds)):
-        raise ValueError("no state of a sequence of this model in MLX")
+        raise ValueError("not a state of a sequence of this model in MLX")
     buffers = list(packed.buffers)
     read = tuple(None if entry is None else _read(lib, entry, buffers) for entry in entries)
     if buffers:
@@ -82,7 +82,7 @@ def _read(lib: Library, described: Any, buffers: list[bytes | memoryview]) -> En
             type(counter) is int and 0 <= counter < _LARGEST for counter in counters
         ):
             return Entry(tuple(_read_array(lib, array, buffers) for array in arrays), tuple(counters))
-    raise ValueError("no state of a cache in MLX")
+    raise ValueError("not a state of a cache in MLX")
 
 
 def _read_array(lib: Library, described: Any, buffers: list[bytes | memoryview]) -> Any:
@@ -91,10 +91,10 @@ def _read_array(lib: Library, described: Any, buffers: list[bytes | memoryview])
     match described:
         case {"dtype": str(name), "shape": list(shape), **rest} if name in _DTYPES and not rest:
             if not all(type(size) is int and 0 < size < _LARGEST for size in shape) or not buffers:
-                raise ValueError("no array of a state")
+                raise ValueError("not an array of a state")
             dtype, buffer = getattr(lib.mx, name), memoryview(buffers.pop(0)).cast("B")
             if len(buffer) != math.prod(shape) * dtype.size:
                 raise ValueError(f"an array of {len(buffer):,} bytes that is not as large as its shape says")
             flat = lib.mx.array(lib.numpy.frombuffer(buffer, lib.numpy.uint8))
             return flat.view(dtype).reshape(shape)
-    raise ValueError("no array of a state")
+    raise ValueError("not an array of a state")

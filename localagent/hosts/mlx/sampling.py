@@ -12,6 +12,7 @@ import math
 import random
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from localagent.hosts.mlx.library import Library
@@ -23,6 +24,22 @@ _COLDEST, _HOTTEST = 1e-20, 1e30
 """Beyond these a temperature is 0 or infinite in float32, and dividing by it gives NaN."""
 _COLD = 1e-3
 """Below this the quotients of logits may be infinite, unless the largest is 0."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """One token for each row of logits, perhaps not computed yet."""
+
+    tokens: Any
+    """uint32 [rows]."""
+    finite: Any
+    """bool [rows]: whether the logits are numbers, without which the token means nothing."""
+    logits: Any
+    """[rows, vocabulary size]: what they were drawn from."""
+
+    def select(self, rows: Any) -> Drawn:
+        """Some of the rows: a slice, or an array of their numbers."""
+        return Drawn(self.tokens[rows], self.finite[rows], self.logits[rows])
 
 
 class Sampler:
@@ -37,6 +54,11 @@ class Sampler:
         self._recent: Any = self._mx.array([recent], dtype=self._mx.uint32) if recent else None
         seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
         self._keys = random.Random(seed % _SEEDS) if sampling.temperature else None
+
+    @property
+    def plain(self) -> bool:
+        """Whether it takes the likeliest token and does nothing else."""
+        return self._keys is None and self._penalty is None
 
     def draw(self, logits: Any) -> Any:
         """The next token, uint32 of shape [1]."""
@@ -94,3 +116,30 @@ class Sampler:
             self._recent = token
             return
         self._recent = self._mx.concatenate([recent[:, 1 - PENALTY_WINDOW :], token], axis=-1)
+
+
+def draw(lib: Library, samplers: Sequence[Sampler], logits: Any) -> Drawn:
+    """One token for each row of `logits`, each with its own sampler, and as that draws alone."""
+    mx = lib.mx
+    if len(samplers) == 1:
+        tokens = samplers[0].draw(logits)
+    else:
+        tokens = mx.argmax(logits, axis=-1)  # of all rows at once, since most are drawn so
+        if not all(sampler.plain for sampler in samplers):
+            rows = [slice(row, row + 1) for row in range(len(samplers))]
+            each = zip(samplers, rows, strict=True)
+            tokens = mx.concatenate(
+                [tokens[row] if one.plain else one.draw(logits[row]) for one, row in each]
+            )
+    # The largest logit is NaN if any is.
+    return Drawn(tokens, mx.isfinite(mx.max(logits, axis=-1)), logits)
+
+
+def join(lib: Library, several: Sequence[Drawn]) -> Drawn:
+    """All rows of several, in this order."""
+    concatenate = lib.mx.concatenate
+    return Drawn(
+        concatenate([drawn.tokens for drawn in several]),
+        concatenate([drawn.finite for drawn in several]),
+        concatenate([drawn.logits for drawn in several]),
+    )

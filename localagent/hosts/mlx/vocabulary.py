@@ -135,7 +135,7 @@ class MlxVocabulary:
             else {**entry, "special": False}
             for entry in entries
         ]
-        with self._reported(InvalidWeights, "no tokenizer"):
+        with self._reported(InvalidWeights, "not a tokenizer that can be used"):
             tokenizer = lib.Tokenizer.from_str(json.dumps({**parsed, "added_tokens": marks}))
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -158,7 +158,7 @@ class MlxVocabulary:
             return said
         if not any(steps(folder.tokenizer.get("post_processor"))):
             return False
-        with self._reported(InvalidWeights, "no tokenizer"):
+        with self._reported(InvalidWeights, "not a tokenizer that can be used"):
             return bool(self._tokenizer.encode("a", add_special_tokens=True).ids[:1] == [bos])
 
     def _find_ends(self, folder: Folder) -> frozenset[int]:
@@ -181,7 +181,7 @@ def _entries(file: Path, tokenizer: Mapping[str, Any]) -> list[dict[str, Any]]:
         match entry:
             case {"id": int(token), "content": str(text)} if token >= 0 and text:
                 continue
-        raise InvalidWeights(f"{file}: an entry of added_tokens is no token")
+        raise InvalidWeights(f"{file}: an entry of added_tokens is not a token")
     return list(listed)
 
 

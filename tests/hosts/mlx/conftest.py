@@ -21,7 +21,7 @@ def engines(tmp_path_factory):
         if kind not in loaded:
             dtype = library().mx.bfloat16 if kind == "lfm2-bf16" else library().mx.float32
             folder = write_folder(tmp_path_factory.mktemp(kind) / "tiny", kind.removesuffix("-bf16"), dtype)
-            loaded[kind] = MlxEngine.load(folder)
+            loaded[kind] = MlxEngine.load(folder, lanes=4)
         return loaded[kind]
 
     yield get
@@ -29,15 +29,17 @@ def engines(tmp_path_factory):
         engine.close()
 
 
+def emptied(engine):
+    for lane in engine.lanes:
+        lane.clear()
+    return engine
+
+
 @pytest.fixture(params=["lfm2", "llama", "gemma3_text", "lfm2-bf16"])
 def engine(request, engines):
-    engine = engines(request.param)
-    engine.sequence.clear()
-    return engine
+    return emptied(engines(request.param))
 
 
 @pytest.fixture
 def lfm2(engines):
-    engine = engines("lfm2")
-    engine.sequence.clear()
-    return engine
+    return emptied(engines("lfm2"))

@@ -46,19 +46,22 @@ def test_closing_gives_the_memory_back(folder):
     gc.collect()
     mx.clear_cache()
     before = mx.get_active_memory() + mx.get_cache_memory()
-    engine = MlxEngine.load(folder)
-    sequence = engine.sequence
-    sequence.evaluate(range(1, 200), never)
-    draws = sequence.decode([3], Sampling(), [3], never)
-    next(draws)
-    held = [sequence.checkpoint(), sequence.save()]
+    engine = MlxEngine.load(folder, lanes=3)
+    first, second, third = engine.lanes
+    for lane in (first, second):
+        lane.evaluate(range(1, 200), never)
+        lane.begin(Sampling(), [3])
+    for lanes in ([first], [first, second]):
+        engine.advance(lanes)
+    assert third.fork(first, 201, None)
+    held = [first.checkpoint(), third.save()]
     loaded = mx.get_active_memory()
     assert loaded > before + 500_000
     engine.close()
     engine.close()
     assert mx.get_active_memory() + mx.get_cache_memory() <= before
-    assert list(draws) == []
-    assert not sequence.rewind(199, held[0])
+    assert first.ids == []
+    assert not third.restore([0] * 201, held[1])
 
 
 def change_config(folder: Path, **changes: object) -> None:
@@ -79,9 +82,9 @@ def rewrite_header(file: Path, header: bytes) -> None:
 
 BREAKAGES = {
     "no config": (lambda f: (f / "config.json").unlink(), "config.json: missing"),
-    "config no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json: no JSON"),
-    "config a list": (lambda f: (f / "config.json").write_text("[]"), "config.json: no JSON object"),
-    "config deep": (lambda f: (f / "config.json").write_text("[" * 100_000), "config.json: no JSON"),
+    "config no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json: not JSON"),
+    "config a list": (lambda f: (f / "config.json").write_text("[]"), "config.json: not a JSON object"),
+    "config deep": (lambda f: (f / "config.json").write_text("[" * 100_000), "config.json: not JSON"),
     "config binary": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe"), "config.json: not UTF-8"),
     "no model_type": (lambda f: change_config(f, model_type=None), "config.json: no model_type"),
     "unknown": (
@@ -118,11 +121,11 @@ BREAKAGES = {
         "index.json: no weight_map",
     ),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json: missing"),
-    "tokenizer no JSON": (lambda f: (f / "tokenizer.json").write_text("x"), "tokenizer.json: no JSON"),
+    "tokenizer no JSON": (lambda f: (f / "tokenizer.json").write_text("x"), "tokenizer.json: not JSON"),
     "tokenizer empty": (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json: unsupported"),
     "config of it no JSON": (
         lambda f: (f / "tokenizer_config.json").write_text("x"),
-        "tokenizer_config.json: no JSON",
+        "tokenizer_config.json: not JSON",
     ),
     "a name to glob": (lambda f: f.rename(f.parent / "[a]"), "rename it"),
     "no folder": (lambda f: f.rename(f.parent / "gone"), "tiny: not a folder"),
@@ -204,14 +207,16 @@ assert not {{"mlx", "mlx_lm", "numpy", "tokenizers", "transformers"}} & set(sys.
 library()
 kept = []
 def work(engine):
-    engine.sequence.evaluate([1, 2, 3], lambda: False)
-    draws = engine.sequence.decode([4], Sampling(temperature=1.0), [1, 2, 3, 4], lambda: False)
-    kept.append([next(draws) for _ in range(5)])
-    kept.append((draws, engine.sequence.checkpoint(), engine.sequence.save()))
+    for lane in engine.lanes:
+        lane.evaluate([1, 2, 3, 4], lambda: False)
+        lane.begin(Sampling(temperature=1.0), [1, 2, 3, 4])
+    for _ in range(5):
+        kept.append(engine.advance(engine.lanes))
+    kept.extend((lane, lane.checkpoint(), lane.save()) for lane in engine.lanes)
 for _ in range(3):
     owner = OwnerThread("mlx")
     owner.at_end(end_thread)
-    engine = owner.run(lambda: MlxEngine.load(Path({str(folder)!r})))
+    engine = owner.run(lambda: MlxEngine.load(Path({str(folder)!r}), lanes=2))
     owner.at_end(engine.close)
     owner.run(lambda: work(engine))
     owner.close()

@@ -82,17 +82,17 @@ def test_how_long_the_model_was_trained_for(sound, config, length):
 def test_json_that_is_none_is_named_with_what_is_wrong(sound, name):
     file = sound / name
     for content, said in (
-        (b'{"a": tru}', "no JSON: Expecting value: line 1 column 7 (char 6)"),
-        (b"[" * 100_000, "no JSON: maximum recursion depth exceeded"),
-        (b"[1]", "no JSON object"),
+        (b'{"a": tru}', "not JSON: Expecting value: line 1 column 7 (char 6)"),
+        (b"[" * 100_000, "not JSON: maximum recursion depth exceeded"),
+        (b"[1]", "not a JSON object"),
         (b'{"a": "\xff"}', "not UTF-8"),
     ):
         file.write_bytes(content)
         assert refused(sound).startswith(f"{file}: {said}"), content[:10]
     file.write_bytes(b'{"a": ' + b"9" * 5000 + b"}")
     message = refused(sound)
-    assert message.startswith(f"{file}: no JSON: Exceeds the limit")
-    assert len(message) <= len(f"{file}: no JSON: ") + 200
+    assert message.startswith(f"{file}: not JSON: Exceeds the limit")
+    assert len(message) <= len(f"{file}: not JSON: ") + 200
     file.unlink()
     file.mkdir()
     assert refused(sound).startswith(f"{file}: ")

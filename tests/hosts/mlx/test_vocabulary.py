@@ -254,8 +254,8 @@ def no_model(parsed):
 @pytest.mark.parametrize(
     ("edit", "size", "said"),
     [
-        (cut_pair, SIZE, "no tokenizer"),
-        (no_model, SIZE, "no tokenizer"),
+        (cut_pair, SIZE, "not a tokenizer"),
+        (no_model, SIZE, "not a tokenizer"),
         (no_decoder, SIZE, "neither byte-level nor SentencePiece"),
         (other_id, SIZE, "contradicts the vocabulary"),
         (None, 100, "264 tokens, and the model computes 100"),
