@@ -511,13 +511,16 @@ STORIES = [
 ]
 
 
-def test_quantized_weights_part_only_at_near_ties(gguf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("flash", [True, False])
+def test_quantized_weights_part_only_at_near_ties(
+    gguf: Path, capsys: pytest.CaptureFixture[str], flash: bool
+) -> None:
     """Eight at once, greedy. Only where the two likeliest tokens are nearer than `near` may a stream go another way."""
     near = 1e-3
     with pytest.MonkeyPatch.context() as patch:
         recorder = Recorder(patch)
-        engine = LlamaCppEngine(gguf, Options(256, 1, lanes=8, capacity=8 * 256))
-        sampling = Sampling(max_tokens=40 if LONG else 12)
+        engine = LlamaCppEngine(gguf, Options(256, 1, flash_attention=flash, lanes=8, capacity=8 * 256))
+        sampling = Sampling(max_tokens=40 if LONG else 12, logprobs=0)  # which turns drafts off
         prompts = [engine.vocabulary.tokenize(text, False) for text in STORIES]
         stepping = Stepping(engine, budget=0)
         together = [stepping.ask(ids, sampling) for ids in prompts]

@@ -45,6 +45,7 @@ def bare_loop(path: Path, ids: tuple[int, ...], count: int) -> list[int]:
     parameters = native.llama_context_default_params()
     parameters.n_ctx, parameters.n_batch, parameters.n_ubatch = 1024, 32, 32
     parameters.n_threads = parameters.n_threads_batch = 2
+    parameters.flash_attn_type = native.LLAMA_FLASH_ATTN_TYPE_DISABLED  # as `prefill` chooses here
     context = native.llama_init_from_model(model, parameters)
     greedy = native.llama_sampler_init_greedy()
     found: list[int] = []

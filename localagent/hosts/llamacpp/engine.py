@@ -98,7 +98,9 @@ class LlamaCppEngine:
         parameters = self._native.llama_context_default_params()
         parameters.n_ctx = options.cells
         parameters.n_seq_max = options.lanes
-        parameters.kv_unified = True  # one pool of cells, which lanes share
+        # One pool of cells only where they are too few for all lanes: in it the sums, and so now and then a
+        # token, depend on the cells that a sequence got, and every lane's attention passes over those of all.
+        parameters.kv_unified = options.cells < options.lanes * options.context
         parameters.n_batch = parameters.n_ubatch = max(self.chunk, options.lanes)
         parameters.n_threads = parameters.n_threads_batch = options.threads
         parameters.no_perf = True
