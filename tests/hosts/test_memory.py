@@ -47,7 +47,7 @@ for size in sizes:
     lanes, context = map(int, size.split("x"))
     lines[:] = loaded
     settings = native.llama_context_default_params()
-    settings.n_ctx, settings.n_seq_max, settings.kv_unified = lanes * context, lanes, True
+    settings.n_ctx, settings.n_seq_max, settings.kv_unified = lanes * context, lanes, False
     settings.n_batch, settings.n_ubatch, settings.swa_full = chunk, chunk, True
     settings.flash_attn_type = int(flash)
     settings.n_threads = settings.n_threads_batch = 1  # two that spin on one core take ten times as long

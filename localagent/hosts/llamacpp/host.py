@@ -80,7 +80,8 @@ class LlamaCppHost(EngineHost):
             chat_template=header.chat_template,
             engine=f"llama.cpp (llama-cpp-python {version()})",
             fingerprint=lambda: fingerprint(file),
-            settings=f"{prefill}, gpu layers {gpu_layers}, f16 KV cache",
+            # llama.cpp counts the lanes in every state, and refuses one that has another number.
+            settings=f"{prefill}, gpu layers {gpu_layers}, f16 KV cache, {admitted.count} lanes",
         )
         owner = OwnerThread(f"llamacpp-{file.stem}")
         return cls(owner, lambda: LlamaCppEngine(file, options), identity, reuse)

@@ -16,12 +16,6 @@ from localagent.wording import size_text
 
 DEFAULT_LANES: Final = 8
 MOST_LANES: Final = 64
-DEFAULT_EXTRA: Final = 512 << 20
-"""Bytes that the lanes beyond the first may take by default where memory is reserved at once.
-
-Zeroing it is part of loading: on the two cores where it was measured, this much takes as long as the rest of
-a small model.
-"""
 _MOST_CELLS: Final = (1 << 31) - 1
 
 Limit = Literal["asked", "default", "memory", "model"]
@@ -78,38 +72,37 @@ def admit(name: str, estimate: Estimate, asked: int | None, available: int | Non
     if asked is None:
         lanes = default_lanes(estimate, available, alone)
     else:
-        lanes = Lanes(asked, estimate.context, estimate.shared(asked).tokens, "asked")
+        lanes = Lanes(asked, estimate.context, asked * estimate.context, "asked")
     if lanes.capacity > _MOST_CELLS:
         raise UsageError(
             f"{asked} lanes of {estimate.context:,} tokens: more than {_MOST_CELLS:,} cannot be held"
         )
     if available is not None and memory_checked():
-        require_memory(name, estimate.shared(lanes.count, lanes.capacity), available)
+        whole = lanes.capacity == lanes.count * lanes.context
+        shared = estimate.shared(lanes.count, None if whole else lanes.capacity)
+        require_memory(name, shared, available)
     return lanes
 
 
 def default_lanes(estimate: Estimate, available: int | None, alone: str = "") -> Lanes:
     """As many lanes as fit into half of the memory, at least one and at most 8. Arguments as for `admit`.
 
-    What they hold together may be less than a context each: it fits into half of the memory, too, and where
-    the engine reserves it at once, into 512 MB beside the first context. That is enough for many short
-    generations, or for a few of any length.
+    Each has a whole context. Where there is not even room for two of those, lanes share what there is: enough
+    for a few short generations at once, or for one of any length.
     """
     context = estimate.context
     if alone:
         return Lanes(1, context, context, "model", alone)
     if available is None:  # only what is needed without lanes is sure to be there
         return Lanes(DEFAULT_LANES, context, context, "default")
-    half = available // 2
-    budget = min(half, estimate.total + DEFAULT_EXTRA) if estimate.pooled else half
+    budget = available // 2
+    count = estimate.most_lanes(budget, DEFAULT_LANES)
+    if count > 1:
+        limit: Limit = "default" if count == DEFAULT_LANES else "memory"
+        return Lanes(count, context, count * context, limit)
     sharing_one = (estimate.shared(count, context) for count in range(2, DEFAULT_LANES + 1))
     count = 1 + sum(each.total <= budget for each in sharing_one)
-    capacity, most = estimate.shared(count).largest_capacity(budget), estimate.shared(count).tokens
-    if count == DEFAULT_LANES and capacity == most:
-        if most < count * context:
-            return Lanes(count, context, capacity, "model", "with more it would compute otherwise")
-        return Lanes(count, context, capacity, "default")
-    return Lanes(count, context, capacity, "memory" if budget == half else "default")
+    return Lanes(count, context, estimate.shared(count).largest_capacity(budget), "memory")
 
 
 def require_memory(name: str, estimate: Estimate, available: int) -> None:

@@ -39,18 +39,19 @@ class Estimate:
     overhead: int = 0
     """The engine's own tables, such as the vocabulary."""
     pooled: bool = False
-    """Whether all lanes share one KV cache, allocated at once; the mask of a step then spans all of it."""
+    """Whether lanes without a context each share one KV cache: a step then attends to all of it."""
     most: int | None = None
-    """The most tokens that all lanes may hold together, at least `context`; None for any number."""
+    """The most tokens that lanes may share, at least `context`; None for any number."""
     lanes: int = 1
     capacity: int | None = None
-    """The tokens that all lanes hold together; None: a context for each, as far as `most` allows."""
+    """The tokens that all lanes share; None: a context for each."""
 
     @property
     def tokens(self) -> int:
         """The tokens that all lanes hold together."""
-        whole = self.lanes * self.context if self.capacity is None else self.capacity
-        return whole if self.most is None else min(whole, max(self.most, self.context))
+        if self.capacity is None:
+            return self.lanes * self.context
+        return self.capacity if self.most is None else min(self.capacity, max(self.most, self.context))
 
     @property
     def kv_cache(self) -> int:
@@ -68,7 +69,7 @@ class Estimate:
 
         The output matrix is computed when the layers are done, in the memory that they no longer need.
         """
-        seen = _padded(self.tokens if self.pooled else self.context)
+        seen = _padded(self.tokens if self.pooled and self.capacity is not None else self.context)
         return max(self.logits, self.activations + seen * self.activations_per_token) + self.overhead
 
     @property
@@ -100,11 +101,9 @@ class Estimate:
         return _most(lambda lanes: self.shared(lanes).total <= available, most)
 
     def largest_capacity(self, available: int) -> int:
-        """How many tokens the lanes can hold in `available` bytes: from one context to one for each."""
-        whole = self.shared(self.lanes)
-        if whole.total <= available:
-            return whole.tokens
-        steps = _most(lambda n: self.shared(self.lanes, n * STEP).total <= available, whole.tokens // STEP)
+        """How many tokens the lanes can share in `available` bytes: at least one context."""
+        most = self.shared(self.lanes, self.lanes * self.context).tokens
+        steps = _most(lambda n: self.shared(self.lanes, n * STEP).total <= available, most // STEP)
         return max(self.context, steps * STEP)
 
 

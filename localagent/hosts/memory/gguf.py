@@ -49,7 +49,7 @@ def estimate_gguf(path: Path, header: Header, context: int, prefill: Prefill | N
         activations=chunk * F32 * (2 * _feed_forward(keys) + 7 * embedding),
         activations_per_token=chunk * _attention(keys, prefill.flash),
         overhead=vocabulary * VOCABULARY_ENTRY,
-        pooled=True,  # the host asks for one pool of cells (`kv_unified`)
+        pooled=True,  # the host asks for one pool of cells (`kv_unified`) where lanes share them
         most=_most_cells(header, context),
     )
 
