@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+_FLOATS: Final = (0, 1, 30)
+"""ggml's numbers of F32, F16 and BF16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,11 @@ class Header:
         """The context in tokens that the model was trained with."""
         value = self.own("context_length")
         return value if isinstance(value, int) else None
+
+    @property
+    def quantized(self) -> bool:
+        """Whether any matrix is not made of floating-point numbers of 16 or 32 bits."""
+        return any(tensor.kind not in _FLOATS for tensor in self.tensors if len(tensor.shape) > 1)
 
     def own_key(self, key: str) -> str:
         """The architecture's own key of that name, such as "lfm2.block_count"."""

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from localagent.errors import EngineFailed
+from localagent.hosts.gguf import read_header
 from localagent.hosts.host import Reuse
 from localagent.hosts.llamacpp import LlamaCppHost
+from localagent.hosts.llamacpp.engine import LlamaCppEngine, Options
+from localagent.hosts.llamacpp.host import _batch_exact
+from localagent.hosts.llamacpp.lanes import Context
 from localagent.hosts.lookup import PromptLookup
+from localagent.hosts.prefill import Prefill
 from localagent.hosts.protocol import Token
 from localagent.hosts.sampling import Sampling
 from localagent.nano.measure import _messages
@@ -187,3 +193,56 @@ def test_every_token_is_that_without_drafts(
     assert min(came) == 1, "and some are wrong from the first token on"
     monkeypatch.setattr(PromptLookup, "draft", lambda *_: ())
     assert turns(host, 20 if LONG else 3, **sampling) == drafted
+
+
+def test_quantized_weights_are_drafted_for_where_a_batch_changes_nothing(gguf: Path) -> None:
+    """Flash attention takes each row by itself."""
+    engine = LlamaCppEngine(gguf, Options(512, 1, chunk=64))
+    try:
+        ids = engine.vocabulary.tokenize("one two three four five six seven one two three", special=False)
+        stepping = Stepping(engine, budget=0)
+        asked = stepping.ask(ids, Sampling(max_tokens=24))
+        asked.job.lookup = lookup([*ids], 1000.0)
+        stepping.run()
+        assert engine.lanes[0]._context.exact is True
+        alone = stepping.ask(ids, Sampling(max_tokens=24))
+        alone.job.lookup = None
+        stepping.run()
+        assert asked.ids == alone.ids
+    finally:
+        engine.close()
+
+
+def test_a_batch_that_changes_logits_is_noticed_and_nothing_more_is_drafted(
+    gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = LlamaCppEngine(gguf, Options(512, 1, chunk=64))
+    logits = Context.logits
+
+    def another(self: Context, rows: int) -> Any:
+        return logits(self, rows) + (1e-6 if rows > 1 else 0)
+
+    try:
+        ids = engine.vocabulary.tokenize("one two three four five six seven one two three", special=False)
+        stepping = Stepping(engine, budget=0)
+        with monkeypatch.context() as changed:
+            changed.setattr(Context, "logits", another)
+            asked = stepping.ask(ids, Sampling(max_tokens=24))
+            asked.job.lookup = lookup([*ids], 1000.0)
+            stepping.run()
+        assert engine.lanes[0]._context.exact is False
+        assert asked.finish.generated == 24
+        alone = stepping.ask(ids, Sampling(max_tokens=24))
+        alone.job.lookup = None
+        stepping.run()
+        assert asked.ids == alone.ids
+    finally:
+        engine.close()
+
+
+def test_who_may_be_drafted_for(gguf: Path, nano: dict[str, Path]) -> None:
+    small, large = read_header(nano["llamacpp"]), read_header(gguf)
+    assert _batch_exact(small, Prefill(256, flash=False), offloads=False) is True
+    assert _batch_exact(large, Prefill(32, flash=False), offloads=False) is False
+    assert _batch_exact(large, Prefill(64, flash=True), offloads=False) is None, "it is tried"
+    assert _batch_exact(small, Prefill(256, flash=True), offloads=True) is None

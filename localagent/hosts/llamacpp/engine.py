@@ -24,7 +24,7 @@ class Options:
     """How to load. `gpu_layers` -1 is all of them; `chunk` is the longest prefill chunk, in tokens.
 
     `flash_attention` False turns it off; otherwise llama.cpp uses it where it can. `capacity`: the tokens
-    that all lanes hold together, by default those of one context.
+    that all lanes hold together, by default those of one context. `batch_exact`: see `lanes.Context.exact`.
     """
 
     context: int
@@ -34,6 +34,7 @@ class Options:
     flash_attention: bool = True
     lanes: int = 1
     capacity: int | None = None
+    batch_exact: bool | None = None
 
     @property
     def cells(self) -> int:
@@ -63,7 +64,9 @@ class LlamaCppEngine:
             self.close()
             raise
         most = max(self.chunk, options.lanes)
-        self._shared = Context(self._native, self._model, self._context, self.vocabulary.size, most)
+        self._shared = Context(
+            self._native, self._model, self._context, self.vocabulary.size, most, options.batch_exact
+        )
         self.lanes = [LlamaCppLane(self._shared, number) for number in range(options.lanes)]
 
     def advance(self, lanes: Sequence[Any]) -> Sequence[int | EngineFailed]:

@@ -15,12 +15,13 @@ from typing import Self
 from localagent.errors import UsageError
 from localagent.hosts.fingerprint import fingerprint
 from localagent.hosts.gguf import read_header
+from localagent.hosts.header import Header
 from localagent.hosts.host import EngineHost, Identity, Reuse, choose_context
 from localagent.hosts.llamacpp.engine import LlamaCppEngine, Options
 from localagent.hosts.llamacpp.library import library, version
 from localagent.hosts.memory import admit, available_memory, check_lanes, estimate_gguf
 from localagent.hosts.owner import OwnerThread
-from localagent.hosts.prefill import choose_prefill
+from localagent.hosts.prefill import Prefill, choose_prefill
 
 
 class LlamaCppHost(EngineHost):
@@ -73,6 +74,7 @@ class LlamaCppHost(EngineHost):
             flash_attention=prefill.flash,
             lanes=admitted.count,
             capacity=admitted.capacity,
+            batch_exact=_batch_exact(header, prefill, offloads),
         )
         identity = Identity(
             name=name,
@@ -85,6 +87,15 @@ class LlamaCppHost(EngineHost):
         )
         owner = OwnerThread(f"llamacpp-{file.stem}")
         return cls(owner, lambda: LlamaCppEngine(file, options), identity, reuse)
+
+
+def _batch_exact(header: Header, prefill: Prefill, offloads: bool) -> bool | None:
+    """See `lanes.Context.exact`. Plain attention sums several rows in another order than one, which does not
+    always show at once; flash attention takes each row by itself on a CPU, and what the matrices do is tried.
+    """
+    if not header.quantized and not offloads:
+        return True
+    return None if prefill.flash else False
 
 
 def _offloads(gpu_layers: int | None) -> bool:

@@ -27,19 +27,28 @@ _NO_ROOM, _ABORTED = (
     2,
 )  # what llama_decode returns when no cells are free, and when the abort callback said so
 _ALL, _PARTIAL = 0, 1
+_TRIED = 3  # tokens that show whether batches change logits: each has one for every entry of the vocabulary
 
 
 class Context:
     """A llama.cpp context: one batch that is filled again and again, and the logits of the last one."""
 
-    def __init__(self, native: Any, model: Any, context: Any, vocabulary_size: int, most: int) -> None:
-        """`most`: tokens in a batch."""
+    def __init__(
+        self, native: Any, model: Any, context: Any, vocabulary_size: int, most: int, exact: bool | None
+    ) -> None:
+        """`most`: tokens in a batch. `exact`: see the attribute."""
         import numpy
 
         self.native = native
         self.pointer = context
         self.memory = native.llama_get_memory(context)
         self.size = vocabulary_size
+        self.exact = exact
+        """Whether tokens have the same logits in one batch of a sequence as one by one; None: to be tried.
+
+        With many kernels they differ in the last bit. Rounded activations make more of that: with weights of
+        16 bits a millionth, with quantized ones up to a whole logit.
+        """
         self.stateful = native.llama_model_is_hybrid(model) or native.llama_model_is_recurrent(model)
         # numpy writes the arrays of a batch much faster than ctypes. They must live as long as the batch.
         self._tokens = numpy.zeros(most, numpy.int32)
@@ -175,8 +184,8 @@ class LlamaCppLane:
 
     @property
     def can_verify(self) -> bool:
-        """Whether a token was drawn and is to be evaluated."""
-        return self._drawn is not None
+        """Whether a token was drawn and is to be evaluated, and batches are not known to change logits."""
+        return self._drawn is not None and self._context.exact is not False
 
     def verify(self, draft: Sequence[int], last: Callable[[int], bool]) -> Sequence[int]:
         """Evaluate all at once, and take back what was not drawn: a recurrent state goes back to before."""
@@ -184,6 +193,10 @@ class LlamaCppLane:
         context, begin = self._context, len(self.ids)
         before = self.checkpoint()
         tokens = [self._drawn, *draft]
+        if context.exact is None:
+            context.exact = self._is_exact(tokens[:_TRIED], before)
+        if not context.exact:
+            return [_drawn_or_raised(advance(context, [self])[0])]
         if context.decode_chunk(self.number, begin, tokens, every=True):  # no room for them together
             return [_drawn_or_raised(advance(context, [self])[0])]
         logits = context.logits(len(tokens))
@@ -197,6 +210,26 @@ class LlamaCppLane:
         if len(kept) < len(tokens) and not self._take_back(begin, before, kept):
             raise EngineFailed("llama.cpp cannot take back a draft")
         return drawn
+
+    def _is_exact(self, tokens: Sequence[int], before: State) -> bool:
+        """Evaluate `tokens` in one batch and one by one, and take them back."""
+        context, begin = self._context, len(self.ids)
+
+        def logits(at: int, ids: Sequence[int]) -> Any:
+            if context.decode_chunk(self.number, at, ids, every=True):
+                raise EngineFailed("llama.cpp has no room for a draft")
+            return context.logits(len(ids)).copy()
+
+        def go_back() -> None:
+            self.ids += tokens
+            if not self.rewind(begin, before):
+                raise EngineFailed("llama.cpp cannot take back a draft")
+
+        together = logits(begin, tokens)
+        go_back()
+        alone = [logits(begin + number, [token])[0] for number, token in enumerate(tokens)]
+        go_back()
+        return all((one == other).all() for one, other in zip(together, alone, strict=True))
 
     def _take_back(self, begin: int, before: State, kept: Sequence[int]) -> bool:
         if before.data is None:
