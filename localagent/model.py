@@ -258,9 +258,7 @@ def load(
     `context`: tokens. `threads`: CPU threads, for llama.cpp only.
 
     `lanes`: how many generations run at once, each with room for a whole context. By default up to 8, as
-    memory allows, or 1 where the model cannot be batched. By default they also share less room than that (see
-    `hosts.memory.default_lanes`): a generation that may come to need more than is left waits, and with
-    `max_tokens` it needs less.
+    memory allows (see `hosts.memory.default_lanes`), or 1 where the model cannot be batched.
 
     The evaluated prompt is kept for the next turn. `prefix_cache` limits the bytes of memory for
     conversations other than the current one (None: 512 MB; 0 keeps nothing at all). `snapshots` also keeps

@@ -24,12 +24,14 @@ from localagent.errors import ContextOverflow, EngineFailed, EngineMissing, Temp
 from localagent.hosts.llamacpp import LlamaCppHost
 from localagent.hosts.llamacpp import host as host_module
 from localagent.hosts.llamacpp import library as engine_library
+from localagent.hosts.llamacpp.engine import LlamaCppEngine, Options
 from localagent.hosts.llamacpp.host import most_threads
 from localagent.hosts.llamacpp.library import library
 from localagent.hosts.llamacpp.sampling import Sampler
 from localagent.hosts.owner import OwnerThread, _Call
 from localagent.hosts.protocol import Prompt, Token
 from localagent.hosts.sampling import Sampling
+from localagent.nano import GGUF
 
 pytestmark = pytest.mark.engine
 
@@ -568,3 +570,27 @@ def test_the_reason_is_the_first_error_that_was_logged() -> None:
     assert engine_library.reason("") == "x" * 300
     engine_library.forget()
     assert engine_library.reason("f" * 301) == "f" * 300
+
+
+def test_a_fork_that_is_cancelled_at_once_is_saved_with_what_it_holds() -> None:
+    """llama.cpp copies the cells of a fork only when it next computes: a copy of them made before is of nothing."""
+    engine = LlamaCppEngine(GGUF, Options(512, 1, flash_attention=False, lanes=3, capacity=3 * 512))
+    try:
+        first, fork, other = engine.lanes
+        ids = list(range(20, 120))
+        first.evaluate(ids, lambda: False)
+        point = first.checkpoint()
+        first.evaluate([5, 6], lambda: False)
+        assert fork.fork(first, 100, point)
+        assert not fork.evaluate([7, 8], lambda: True)
+        assert fork.rewind(100, point)
+        assert other.restore(fork.ids, fork.save())
+        logits = []
+        fork.clear()
+        fork.evaluate(ids, lambda: False)
+        for lane in (fork, other):
+            lane.evaluate([9], lambda: False)
+            logits.append(engine._shared.logits(1)[0].copy())
+        assert (logits[0] == logits[1]).all()
+    finally:
+        engine.close()

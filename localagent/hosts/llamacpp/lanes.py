@@ -1,8 +1,7 @@
 """The lanes in llama.cpp: the sequences of one context, which share its KV cells.
 
 They are `engine.Lane`s. A token that was drawn is evaluated with the next call of `advance`, those of all
-lanes in one batch. The cells are one pool (`kv_unified`), in which each lane may use any number, and two
-lanes hold a common prefix once.
+lanes in one batch. Each lane has its own cells, or all share one pool of them: see `engine`.
 
 Hybrid models (LFM2) keep a recurrent state beside the KV cache, which cannot be cut. Their checkpoints are
 that state, as `llama_state_seq_get_data_ext` with PARTIAL_ONLY gives it; the KV cache of a lane is cut with
@@ -66,6 +65,8 @@ class Context:
             logits=_pointer(self._wanted, ctypes.c_int8),
         )
         self._views: tuple[int, int, Any] = (0, 0, None)
+        self.unsettled = False
+        """Whether a lane was forked since: llama.cpp copies its cells at the beginning of the next batch."""
         # The package's own returns a pointer to float, which takes longer to turn into an array than a token
         # takes to find.
         address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -108,6 +109,7 @@ class Context:
         """What `llama_decode` returns: 0, _NO_ROOM or _ABORTED. Raises EngineFailed."""
         forget()
         self._batch.n_tokens = count
+        self.unsettled = False
         code: int = self.native.llama_decode(self.pointer, self._batch)
         if code not in (0, _ABORTED) and not (code == _NO_ROOM and count > 1):
             raise EngineFailed(f"llama.cpp gave up computing (code {code}): {reason('no reason given')}")
@@ -128,9 +130,10 @@ class LlamaCppLane:
 
     def evaluate(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
         """Append one chunk; on the CPU it can be cancelled on the way, on a GPU before."""
-        if cancelled():
-            return False
         native, context = self._native, self._context
+        # What was forked is computed with in any case: until then its cells hold nothing that could be saved.
+        if cancelled() and not context.unsettled:
+            return False
         # A chunk may take seconds on a slow CPU; chunks of measured length would be no way out, since the
         # sums, and with them the tokens, depend on how the prompt is cut.
         abort = native.ggml_abort_callback(lambda _: cancelled())
@@ -281,6 +284,7 @@ class LlamaCppLane:
         """Share the cells of the other lane, and cut off those that are too many."""
         self.clear()
         self._native.llama_memory_seq_cp(self._context.memory, other.number, self.number, -1, -1)
+        self._context.unsettled = True
         self.ids[:] = other.ids
         return self._holds(len(self.ids)) if checkpoint is None else self.rewind(length, checkpoint)
 

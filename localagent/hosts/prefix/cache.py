@@ -31,7 +31,6 @@ from localagent.hosts.prefix.transcripts import Transcripts
 DEFAULT_BUDGET = 512 << 20
 """Bytes of saved states and checkpoints per loaded model."""
 _MOST_CHECKPOINTS = 64
-_IDLE = 1024  # tokens that free lanes may hold: in llama.cpp every lane's attention passes over all of them
 _WORTH_SAVING = 32  # tokens: fewer are evaluated again more cheaply than copied
 _WORTH_LOADING = 32  # tokens by which a file must be ahead of memory to be worth reading
 
@@ -157,7 +156,6 @@ class PrefixCache:
         try:
             seat = self._lead(list(ids), need, room)
             seat.used = next(self._ticks)
-            self._make_room(max(_IDLE, taken + need), seat)
             if seat.lane.ids:
                 self.mark(seat)  # often the end of the model's last turn: to come back to
         except Exception:
