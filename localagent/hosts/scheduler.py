@@ -102,7 +102,12 @@ class Scheduler:
     def fail(self, error: BaseException) -> None:
         """End everything with `error`."""
         for job in self._all():
-            self._broke(job, error)
+            try:
+                self._broke(job, error)
+            except Exception:  # the engine fails again while its lane is emptied; the reader must not wait on
+                job.channel.end(End(error=error))
+        self._running, self._reading = [], None
+        self._waiting.clear()
 
     def end(self) -> None:
         """Cancel everything."""
@@ -227,7 +232,7 @@ class Scheduler:
         seconds = perf_counter() - started
         lookup.took(seconds, len(draft), len(drawn))
         for token in drawn:
-            if generation.ended is None:
+            if job.seat is not None:  # else it has ended within the draft
                 self._give(job, token, seconds / len(drawn))
 
     def _ends(self, token: int) -> bool:

@@ -17,6 +17,7 @@ from localagent.hosts.engine import State
 from localagent.hosts.prefix import SnapshotFolder, Snapshots
 from localagent.hosts.prefix.snapshots import Snapshot
 from localagent.hosts.sampling import Sampling
+from localagent.hosts.scheduler import Scheduler
 from tests.hosts.prefix.chain import Chain, folded, spoken
 from tests.hosts.prefix.test_cache import talk
 from tests.hosts.prefix.test_snapshots import KEY
@@ -536,3 +537,20 @@ def test_a_file_that_is_damaged_meanwhile_is_read_as_nothing(
     assert late.finish.cached == 0
     assert is_right(late)
     assert is_right(running)
+
+
+def test_an_engine_that_fails_again_while_lanes_are_emptied_leaves_no_reader_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def breaks(*_: object) -> None:
+        raise MemoryError
+
+    stepping, _ = serving(2)
+    asked = [stepping.ask(talk(seed, 20), tokens(9)) for seed in range(4)]
+    while not asked[1].tokens:
+        stepping.step()
+    with monkeypatch.context() as broken:
+        broken.setattr(Scheduler, "_drop_cancelled", breaks)
+        broken.setattr(SpeakingLane, "clear", breaks)
+        stepping.step()
+    assert [each.outcome for each in asked] == [MemoryError] * 4
