@@ -143,6 +143,7 @@ bench: dev weights
 	@$(WATCHED) benchmarks/parse_throughput.py
 	@$(WATCHED) benchmarks/messages.py
 	@$(WATCHED) benchmarks/agent_loop.py
+	@$(WATCHED) benchmarks/concurrency.py nano --rounds 1 --threads 1
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
