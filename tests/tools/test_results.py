@@ -72,6 +72,12 @@ class Hostile:
         raise RuntimeError("no repr")
 
 
+class Rude(Exception):
+    @property
+    def __cause__(self):
+        raise RuntimeError("no cause")
+
+
 class Odd(Exception):
     def __str__(self):
         raise RuntimeError("no str")
@@ -346,6 +352,12 @@ def test_other_exceptions_are_one_line(error, text):
     assert text is None or found.content == text
     assert "in raised" in found.metadata["traceback"]
     found.model_dump_json().encode()
+
+
+def test_an_exception_without_a_traceback_is_told():
+    found = as_error(CALL, Rude("oh"))
+    assert found.content == "Rude: oh"
+    assert found.metadata["traceback"] == "Rude, whose traceback raised RuntimeError"
 
 
 def test_an_exception_is_bounded():
