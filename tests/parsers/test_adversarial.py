@@ -71,9 +71,11 @@ def test_hostile_outputs_are_read(raw):
 
 def test_limits_are_faults_of_the_call():
     deep = MAX_DEPTH + 1
-    raw = f"{START}[f(a={'[' * deep}{']' * deep}), g(a={'9' * 4301}), h(a={'[' * 128}{']' * 128})]{END}"
+    large = f"g(a={'9' * 4301}), g(a=0x{'f' * 4000})"
+    raw = f"{START}[f(a={'[' * deep}{']' * deep}), {large}, h(a={'[' * 128}{']' * 128})]{END}"
     events = read("lfm2", whole(raw))
-    assert [event.reason for event in events if isinstance(event, Malformed)] == ["too_deep", "too_large"]
+    reasons = [event.reason for event in events if isinstance(event, Malformed)]
+    assert reasons == ["too_deep", "too_large", "too_large"]
     assert [event.name for event in events if isinstance(event, CallEnd)] == ["h"]
 
 
