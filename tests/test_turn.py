@@ -165,6 +165,16 @@ def test_a_prompt_beyond_the_context_names_both_numbers(model):
     assert caught.value.prompt_tokens > 1024 == caught.value.context
 
 
+def test_counting_may_stop_at_a_limit(model):
+    text = "word " * 2000
+    tokens = model.count_tokens(text)
+    assert tokens > 2000
+    assert model.count_tokens(text, limit=tokens) == tokens
+    with pytest.raises(ContextOverflow) as caught:
+        model.count_tokens(text * 50, limit=tokens)
+    assert (caught.value.prompt_tokens > tokens, caught.value.exact) == (True, False)
+
+
 def test_what_this_model_cannot_do_is_an_error(model):
     tool = {"type": "function", "function": {"name": "f"}}
     with pytest.raises(UsageError, match="no tool calls"):

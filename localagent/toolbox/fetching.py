@@ -50,16 +50,16 @@ def require() -> None:
 class Limits:
     """What one call may do, and how long and how large it may be."""
 
-    allow_private: bool = False
+    allow_private: bool
     """Also fetch from this machine and its network."""
-    connect_seconds: float = 10.0
-    idle_seconds: float = 15.0
+    connect_seconds: float
+    idle_seconds: float
     """For how long nothing may come."""
-    seconds: float = 30.0
+    seconds: float
     """For all of it, redirects included."""
-    max_bytes: int = 2_000_000
+    max_bytes: int
     """Of a body, both as it comes and unpacked."""
-    max_redirects: int = 5
+    max_redirects: int
 
 
 @dataclass(frozen=True, slots=True)

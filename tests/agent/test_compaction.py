@@ -247,6 +247,20 @@ def test_within_one_request_the_words_of_the_user_are_carried_on():
     build_request(history, TARGET)
 
 
+def test_a_long_request_is_carried_on_with_its_beginning_and_its_end():
+    """In a quarter of a character for each token of the context."""
+    request = " ".join(f"colour-{number}" for number in range(60))
+    call = ToolCallPart(id="1", name="look")
+    rounds = [AssistantMessage(content=(call,)), ToolMessage.from_result(call.result(words(150)))]
+    history = [UserMessage(content=request), *rounds, *rounds]
+    _, ended = Agent(wordy(SUMMARY, context=1000), middleware=[short(keep=0.1)]).compact(history)
+    carried = ended.summary.partition(REQUEST)[2]
+    assert len(carried) <= 250
+    assert carried.startswith("colour-0 ")
+    assert carried.endswith("colour-59")
+    assert len(carried) > 200
+
+
 @pytest.mark.parametrize(("size", "kept"), [(45, True), (75, False)])
 def test_the_newest_results_are_kept_if_that_leaves_room_to_go_on(size, kept):
     history: list[Message] = [UserMessage(content="Look.")]

@@ -51,6 +51,15 @@ def test_chunks_pieces_inside_and_finish(localagent):
     assert answers[3]["segments"] == []
 
 
+def test_the_tools_of_a_line_give_its_arguments_their_types(localagent):
+    parameters = {"type": "object", "properties": {"a": {"type": "string"}}}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
+    text = f"{START}[f(a=07)]{END}"
+    typed, untyped = parse(localagent, {"id": 1, "text": text, "tools": tools}, {"id": 2, "text": text})
+    assert typed["tool_calls"][0]["arguments"] == {"a": "07"}
+    assert untyped["tool_calls"][0]["arguments"] == {"a": 7}
+
+
 def test_bad_lines_are_answered_on_their_lines(localagent):
     answers = parse(
         localagent,

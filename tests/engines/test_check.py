@@ -189,7 +189,11 @@ def test_a_program_that_is_its_own_interpreter_is_not_started_again(monkeypatch,
         monkeypatch.setattr(sys, "frozen", True, raising=False)
     else:
         monkeypatch.setattr(sys, "executable", "")
-    assert check_engine("llamacpp").outcome == "untried"
+    report = check_engine("llamacpp")
+    assert (report.outcome, report.error) == (
+        "untried",
+        "there is no Python interpreter to run the trial",
+    )
     require_engine("llamacpp")
 
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from localagent.engines.processor import parse_cpuinfo, read_processor
+import platform
+import sys
+from pathlib import Path
+
+import pytest
+
+from localagent.engines.processor import Processor, parse_cpuinfo, read_processor
 
 SAPPHIRE_RAPIDS = """\
 processor\t: 0
@@ -49,6 +55,18 @@ def test_the_key_is_that_of_the_instructions_and_the_name():
         parse_cpuinfo(SAPPHIRE_RAPIDS, "aarch64").key,
     }
     assert len(keys) == 4
+
+
+@pytest.mark.parametrize(("told", "name"), [("arm", "arm"), ("", "unknown processor")])
+def test_a_system_without_cpuinfo_is_asked_itself(monkeypatch, told, name):
+    def refuse(*_: object) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(sys, "platform", "freebsd")
+    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr(platform, "processor", lambda: told)
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    assert read_processor.__wrapped__() == Processor("arm64", name, ())
 
 
 def test_the_processor_of_this_machine_is_read():

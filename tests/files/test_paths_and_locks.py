@@ -80,6 +80,15 @@ def test_files_and_folders_are_synced(tmp_path):
         sync(Path(tmp_path, "b"))
 
 
+def test_a_folder_that_cannot_be_synced_is_told(tmp_path, monkeypatch):
+    def fail(_descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        sync(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("value", "on", "off"),
     [

@@ -12,7 +12,7 @@ from parsers import DIALECTS, CallEnd, Malformed, StreamParser
 from parsers.literals.values import MAX_DEPTH
 from tests.parsers.growing import costs_grow_linearly, families, families_of_calls, pumped_calls
 from tests.parsers.outputs import CALLING, END, LONG, START, TOOLS, declaring, samples, thoughts
-from tests.parsers.reading import check_run, read, whole
+from tests.parsers.reading import check_run, outcome, read, whole
 
 SIZE = 100_000 if LONG else 10_000
 DEEP = 5000 if LONG else 1500
@@ -71,10 +71,23 @@ def test_hostile_outputs_are_read(raw):
 
 def test_limits_are_faults_of_the_call():
     deep = MAX_DEPTH + 1
-    raw = f"{START}[f(a={'[' * deep}{']' * deep}), g(a={'9' * 4301}), h(a={'[' * 128}{']' * 128})]{END}"
+    large = f"g(a={'9' * 4301}), g(a=0x{'f' * 4000})"
+    raw = f"{START}[f(a={'[' * deep}{']' * deep}), {large}, h(a={'[' * 128}{']' * 128})]{END}"
     events = read("lfm2", whole(raw))
-    assert [event.reason for event in events if isinstance(event, Malformed)] == ["too_deep", "too_large"]
+    reasons = [event.reason for event in events if isinstance(event, Malformed)]
+    assert reasons == ["too_deep", "too_large", "too_large"]
     assert [event.name for event in events if isinstance(event, CallEnd)] == ["h"]
+
+
+@pytest.mark.parametrize(("depth", "malformed"), [(MAX_DEPTH, []), (MAX_DEPTH + 1, ["too_deep"])])
+def test_elements_that_nest_have_the_same_limit(depth, malformed):
+    token = "]<]minimax[>["
+    inner = f"{token}<a>" * depth + "1" + f"{token}</a>" * depth
+    call = f'{token}<invoke name="f">{inner}{token}</invoke>'
+    assert (
+        outcome(read("minimax-m3", whole(f"{token}<tool_call>{call}{token}</tool_call>")))["malformed"]
+        == malformed
+    )
 
 
 @pytest.mark.law("linear")

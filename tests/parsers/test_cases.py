@@ -79,6 +79,8 @@ def test_a_case_is_read_as_its_row_says(dialect, row):
     assert repaired == row.get("repaired", [False] * len(repaired))
     if "partial" in row:
         assert [part.partial for part in parts if isinstance(part, MalformedPart)] == row["partial"]
+    if "names" in row:
+        assert [part.name for part in parts if isinstance(part, MalformedPart)] == row["names"]
     if "segments" in row:
         assert [[kind, raw[start:end]] for kind, start, end in segments(first)] == row["segments"]
     for cut in prefixes(raw) if "pieces" not in row else ():

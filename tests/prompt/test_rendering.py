@@ -20,6 +20,7 @@ from localagent.prompt.rendering import opens_reasoning, render_turn, request_fo
 from localagent.prompt.segments import Prompt
 from localagent.prompt.template import ChatTemplate
 from parsers import DIALECTS
+from parsers.engine.spans import Span
 
 LFM2, PLAIN = DIALECTS["lfm2"], DIALECTS["plain"]
 CALLS = "{% for c in m.tool_calls or [] %}<call>{{ c.function.name }} {{ c.function.arguments | tojson }}{% endfor %}"
@@ -127,6 +128,13 @@ def test_a_prompt_that_opens_the_reasoning_says_so(end, opened):
     assert rendered(host, UserMessage(content="Hi.")).inside == ("reasoning" if opened else None)
     assert opens_reasoning(LFM2, end) is opened
     assert not opens_reasoning(dataclasses.replace(PLAIN, reasoning=None), end)
+
+
+def test_the_marker_of_the_reasoning_may_end_in_white_space():
+    """As in templates that tell the effort behind it, or nothing."""
+    dialect = dataclasses.replace(LFM2, reasoning=Span("<think>\n", "</think>"))
+    assert opens_reasoning(dialect, "<|assistant|><think>\n\n")
+    assert not opens_reasoning(dialect, "<|assistant|>\n")
 
 
 def test_no_content_opens_the_reasoning():

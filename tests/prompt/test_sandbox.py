@@ -171,6 +171,7 @@ def test_templates_see_only_the_globals_meant_for_them() -> None:
         ("'a\na' | indent(1000 * 'x')", "'a\na' | indent(1001 * 'x')", "indents"),
         ("'a'.ljust(-1000)", "'a'.ljust(-1001)", "pads"),
         ("[1] | tojson(indent=1000)", "[1] | tojson(indent=1001)", "indents"),
+        ("([1] * 62499) | tojson", "([1] * 62500) | tojson", "too large or too deep"),
         ("strftime_now('x' * 1000)", "strftime_now('x' * 1001)", "pads"),
         ("'%999d' % 1", "'%1000d' % 1", "width above 999"),
         ("'{:999}'.format(1)", "'{:1000}'.format(1)", "width above 999"),

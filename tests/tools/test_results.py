@@ -72,6 +72,12 @@ class Hostile:
         raise RuntimeError("no repr")
 
 
+class Rude(Exception):
+    @property
+    def __cause__(self):
+        raise RuntimeError("no cause")
+
+
 class Odd(Exception):
     def __str__(self):
         raise RuntimeError("no str")
@@ -134,6 +140,12 @@ def doubled(times: int) -> Any:
 )
 def test_a_value_is_told_as_text(value, text):
     assert as_result(CALL, value) == ToolResultPart(call_id="7", name="f", content=text)
+
+
+def test_a_model_that_was_filled_without_checks_is_told_as_it_is():
+    """Pydantic would warn of it; that it was made so is the tool's business."""
+    value = Model.model_construct(when="soon", unit=Unit.C)
+    assert as_result(CALL, value).content == '{"when": "soon", "theUnit": "c"}'
 
 
 def test_the_same_value_twice_is_not_circular():
@@ -340,6 +352,12 @@ def test_other_exceptions_are_one_line(error, text):
     assert text is None or found.content == text
     assert "in raised" in found.metadata["traceback"]
     found.model_dump_json().encode()
+
+
+def test_an_exception_without_a_traceback_is_told():
+    found = as_error(CALL, Rude("oh"))
+    assert found.content == "Rude: oh"
+    assert found.metadata["traceback"] == "Rude, whose traceback raised RuntimeError"
 
 
 def test_an_exception_is_bounded():

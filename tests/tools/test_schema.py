@@ -91,6 +91,7 @@ TYPES = [
     (Any, {}),
     (int | None, {"anyOf": [{"type": "integer"}, NULL]}),
     (int | (str | None), {"anyOf": [{"type": "integer"}, {"type": "string"}, NULL]}),
+    (Annotated[int, Field(title="A")] | Annotated[int, Field(title="B")], {"type": "integer"}),
     (list[int], {"type": "array", "items": {"type": "integer"}}),
     (dict, {"type": "object"}),
     (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
