@@ -300,9 +300,9 @@ def test_damaged_and_unfinished_models(home, gguf):
 def test_lanes_and_what_limits_them(home):
     plenty = default_model(Machine(total=1 << 40, available=1 << 40))
     assert plenty.data["lanes"] == {
-        "count": 8, "context": 8192, "capacity": 31_488, "limit": "default", "why": "",
+        "count": 8, "context": 8192, "capacity": 65_536, "limit": "default", "why": "",
     }  # fmt: skip
-    assert plenty.text.endswith(": fits, with 8 lanes that share 31,488 tokens (the default)")
+    assert plenty.text.endswith(": fits, with 8 lanes of 8,192 tokens each (the default)")
     short = default_model(Machine(total=1 << 40, available=500_000_000))
     assert short.data["lanes"]["count"] == 1
     assert short.text.endswith(": fits, with 1 lane (limited by memory)")

@@ -14,7 +14,7 @@ from pathlib import Path
 source = Path({source!r})
 exec(compile(source.read_text(), str(source), "exec"), globals())
 quantized = False
-real_load, real_decode, real_logits = llama_model_load_from_file, llama_decode, llama_get_logits_ith
+real_load, real_decode = llama_model_load_from_file, llama_decode
 def llama_model_load_from_file(path, parameters):
     global quantized
     quantized = b"nano-f16" not in path
@@ -32,11 +32,11 @@ def llama_decode(context, batch):
 MISCALCULATES = (
     REAL
     + """
-def llama_get_logits_ith(context, number):
-    logits = real_logits(context, number)
+def llama_decode(context, batch):
+    code = real_decode(context, batch)
     if quantized:
-        logits[40] = 1000.0
-    return logits
+        llama_get_logits(context)[40] = 1000.0
+    return code
 """
 )
 

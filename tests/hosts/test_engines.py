@@ -99,7 +99,8 @@ def test_back_to_every_checkpoint(hosts: dict[str, EngineHost], engine: str) -> 
     warm, cold = hosts[engine], hosts[f"{engine} cold"]
     prompt = prompt_of(warm, make_requests("third_turn", 1, seed=5)[0])
     run(warm, prompt)
-    points = [point.length for point in warm._prefix._seats[0].checkpoints]
+    seat = max(warm._prefix._seats, key=lambda seat: seat.used)
+    points = [point.length for point in seat.checkpoints]
     assert len(points) > 5
     tail = prompt.ids[points[-2] :]
     # tests/hosts/mlx compares every way back to the bit, and on a CPU MLX takes ten times as long.
@@ -407,7 +408,7 @@ def test_a_snapshot_for_a_larger_context(nano: dict[str, Path], engine: str, tmp
 
 
 def test_closing_lets_saved_states_go(nano: dict[str, Path], engine: str) -> None:
-    host = load(engine, nano)
+    host = load(engine, nano, lanes=1)
     for start in (20, 60):
         run(host, Prompt(tuple(range(start, start + 200)), ""), Sampling(max_tokens=2))
     assert host._prefix.nbytes > 0
