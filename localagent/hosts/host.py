@@ -188,9 +188,11 @@ class EngineHost:
         size = engine.context_size
         generation = Generation(ids, sampling, engine.vocabulary, size, engine.chunk, engine.spacing)
         scheduler, job = self._scheduler, Job(generation, channel, cancel)
-        self._owner.post(lambda: scheduler.add(job))
         record = recorder(prompt, self._template, self._transcripts, engine.vocabulary.piece)
-        return EngineGeneration(self._owner, channel, record)
+        running = EngineGeneration(self._owner, channel, record)
+        # Last: an interrupt before it leaves nothing behind, and one after it drops the generation.
+        self._owner.post(lambda: scheduler.add(job))
+        return running
 
     def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
         """The ids of `text` with nothing added; control tokens are recognised only when `special`."""

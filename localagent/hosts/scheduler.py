@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import perf_counter
 
 from localagent.errors import EngineFailed
@@ -30,28 +31,48 @@ from localagent.hosts.protocol import CancelFlag, Queued
 class Job:
     """A generation, its reader's channel, and its seat once it has begun."""
 
-    __slots__ = ("_cancel", "channel", "generation", "loaded", "loading", "lookup", "need", "place", "seat")
+    __slots__ = (
+        "_cancel",
+        "channel",
+        "error",
+        "generation",
+        "loaded",
+        "loading",
+        "lookup",
+        "need",
+        "place",
+        "seat",
+    )
 
     def __init__(self, generation: Generation, channel: Channel, cancel: CancelFlag | None = None) -> None:
         """`cancel`: another way than the channel to end it early."""
         self.generation = generation
         self.channel = channel
         self.seat: Seat | None = None
+        self.error: Exception | None = None
+        """What asking for a cancel raised."""
         self.loading: Loading | None = None
         self.loaded = False
         """What is on disk of its prompt is in memory."""
         self.need = len(generation.ids) + generation.most - 1
         """The most tokens that it may come to hold."""
-        # Log-probabilities of a token are those of the engine's last call for it alone.
-        self.lookup = PromptLookup(generation.ids) if generation.sampling.logprobs is None else None
+        # Log-probabilities are those of a call for one token. And a batch may change the last bits of logits,
+        # which a random draw may show: a seed is to be repeatable.
+        sampling = generation.sampling
+        drafts = sampling.logprobs is None and sampling.temperature == 0
+        self.lookup = PromptLookup(generation.ids) if drafts else None
         self.place = 0
         """Its place in the queue, as its reader was last told; 0 when it does not wait."""
         self._cancel = cancel
 
     @property
     def cancelled(self) -> bool:
-        """Whether the reader wants no more."""
-        return self.channel.cancelled or (self._cancel is not None and self._cancel.is_set())
+        """Whether the reader wants no more. A flag that fails ends the generation with its error."""
+        try:
+            return self.channel.cancelled or (self._cancel is not None and self._cancel.is_set())
+        except Exception as error:
+            self.error = error
+            return True
 
 
 class Scheduler:
@@ -94,20 +115,20 @@ class Scheduler:
             self._begin()
         if self._moved:  # only now: a job that begins at once has not waited
             self._number()
+        if self._reading is None and running:
+            return True
+        for job in self._running:
+            job.channel.flush()
         if self._reading is None:
-            return bool(running)
+            return False
         self._read(self._reading)
         return True
 
     def fail(self, error: BaseException) -> None:
         """End everything with `error`."""
         for job in self._all():
-            try:
+            with suppress(Exception):  # the engine fails again while its lane is emptied: the others end, too
                 self._broke(job, error)
-            except Exception:  # the engine fails again while its lane is emptied; the reader must not wait on
-                job.channel.end(End(error=error))
-        self._running, self._reading = [], None
-        self._waiting.clear()
 
     def end(self) -> None:
         """Cancel everything."""
@@ -266,14 +287,16 @@ class Scheduler:
             for token in generation.cancelled():
                 job.channel.put(token)
         self._leave(job)
-        job.channel.end(End(generation.finish()))
+        job.channel.end(End(error=job.error) if job.error else End(generation.finish()))
 
     def _broke(self, job: Job, error: BaseException) -> None:
         """End with an error. What the lane holds is not known then, and nothing of it is used again."""
-        if job.seat is not None:
-            self._prefix.clear(job.seat)
-        self._leave(job)
-        job.channel.end(End(error=error))
+        try:
+            if job.seat is not None:
+                self._prefix.clear(job.seat)
+        finally:
+            self._leave(job)
+            job.channel.end(End(error=error))
 
     def _leave(self, job: Job) -> None:
         """Free the lane, or the place in the queue."""

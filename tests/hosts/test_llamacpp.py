@@ -573,7 +573,7 @@ def test_the_reason_is_the_first_error_that_was_logged() -> None:
 
 
 def test_a_fork_that_is_cancelled_at_once_is_saved_with_what_it_holds() -> None:
-    """llama.cpp copies the cells of a fork only when it next computes: a copy of them made before is of nothing."""
+    """A copy of them does not wait for the next batch."""
     engine = LlamaCppEngine(GGUF, Options(512, 1, flash_attention=False, lanes=3, capacity=3 * 512))
     try:
         first, fork, other = engine.lanes

@@ -172,7 +172,7 @@ def turns(host: LlamaCppHost, count: int, **sampling: object) -> list[list[Token
     return [list(host.generate(prompt, Sampling(max_tokens=120, **sampling))) for prompt in prompts]
 
 
-@pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "seed": 3, "top_k": 20}])
+@pytest.mark.parametrize("sampling", [{}, {"repetition_penalty": 1.1}])
 def test_every_token_is_that_without_drafts(
     host: LlamaCppHost, monkeypatch: pytest.MonkeyPatch, sampling: dict[str, object]
 ) -> None:

@@ -554,3 +554,18 @@ def test_an_engine_that_fails_again_while_lanes_are_emptied_leaves_no_reader_wai
         broken.setattr(SpeakingLane, "clear", breaks)
         stepping.step()
     assert [each.outcome for each in asked] == [MemoryError] * 4
+
+
+def test_a_cancel_flag_that_fails_ends_its_own_generation_alone() -> None:
+    class Fails(threading.Event):
+        def is_set(self) -> bool:
+            raise LookupError("no such flag")
+
+    stepping, _ = serving(2)
+    asked = [stepping.ask(talk(seed, 20), tokens(9)) for seed in range(3)]
+    asked[1].job._cancel = Fails()
+    stepping.run()
+    assert [each.outcome for each in asked] == ["length", LookupError, "length"]
+    assert is_right(asked[0])
+    assert is_right(asked[2])
+    assert stepping.busy == 0

@@ -82,8 +82,9 @@ class LlamaCppHost(EngineHost):
             chat_template=header.chat_template,
             engine=f"llama.cpp (llama-cpp-python {version()})",
             fingerprint=lambda: fingerprint(file),
-            # llama.cpp counts the lanes in every state, and refuses one that has another number.
-            settings=f"{prefill}, gpu layers {gpu_layers}, f16 KV cache, {admitted.count} lanes",
+            # llama.cpp counts the lanes in every state, and refuses one with another number.
+            settings=f"{prefill}, gpu layers {gpu_layers}, f16 KV cache, {admitted.count} lanes"
+            + ("" if admitted.capacity == admitted.count * context else " in one pool"),
         )
         owner = OwnerThread(f"llamacpp-{file.stem}")
         return cls(owner, lambda: LlamaCppEngine(file, options), identity, reuse)

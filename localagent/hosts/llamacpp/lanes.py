@@ -1,4 +1,4 @@
-"""The lanes in llama.cpp: the sequences of one context, which share its KV cells.
+"""The lanes in llama.cpp: the sequences of one context.
 
 They are `engine.Lane`s. A token that was drawn is evaluated with the next call of `advance`, those of all
 lanes in one batch. Each lane has its own cells, or all share one pool of them: see `engine`.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from localagent.errors import EngineFailed
@@ -46,7 +47,7 @@ class Context:
         """Whether tokens have the same logits in one batch of a sequence as one by one; None: to be tried.
 
         With many kernels they differ in the last bit. Rounded activations make more of that: with weights of
-        16 bits a millionth, with quantized ones up to a whole logit.
+        16 bits up to a hundredth of a logit, with quantized ones up to a whole one.
         """
         self.stateful = native.llama_model_is_hybrid(model) or native.llama_model_is_recurrent(model)
         # numpy writes the arrays of a batch much faster than ctypes. They must live as long as the batch.
@@ -65,8 +66,6 @@ class Context:
             logits=_pointer(self._wanted, ctypes.c_int8),
         )
         self._views: tuple[int, int, Any] = (0, 0, None)
-        self.unsettled = False
-        """Whether a lane was forked since: llama.cpp copies its cells at the beginning of the next batch."""
         # The package's own returns a pointer to float, which takes longer to turn into an array than a token
         # takes to find.
         address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -109,7 +108,6 @@ class Context:
         """What `llama_decode` returns: 0, _NO_ROOM or _ABORTED. Raises EngineFailed."""
         forget()
         self._batch.n_tokens = count
-        self.unsettled = False
         code: int = self.native.llama_decode(self.pointer, self._batch)
         if code not in (0, _ABORTED) and not (code == _NO_ROOM and count > 1):
             raise EngineFailed(f"llama.cpp gave up computing (code {code}): {reason('no reason given')}")
@@ -131,8 +129,7 @@ class LlamaCppLane:
     def evaluate(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
         """Append one chunk; on the CPU it can be cancelled on the way, on a GPU before."""
         native, context = self._native, self._context
-        # What was forked is computed with in any case: until then its cells hold nothing that could be saved.
-        if cancelled() and not context.unsettled:
+        if cancelled():
             return False
         # A chunk may take seconds on a slow CPU; chunks of measured length would be no way out, since the
         # sums, and with them the tokens, depend on how the prompt is cut.
@@ -281,12 +278,13 @@ class LlamaCppLane:
         return True
 
     def fork(self, other: LlamaCppLane, length: int, checkpoint: State | None) -> bool:
-        """Share the cells of the other lane, and cut off those that are too many."""
-        self.clear()
-        self._native.llama_memory_seq_cp(self._context.memory, other.number, self.number, -1, -1)
-        self._context.unsettled = True
-        self.ids[:] = other.ids
-        return self._holds(len(self.ids)) if checkpoint is None else self.rewind(length, checkpoint)
+        """Copy what the other lane holds, and cut off what is too much.
+
+        `llama_memory_seq_cp` would copy all cells of a context, used or not, and only with the next batch.
+        """
+        if not self.restore(other.ids, other.save()):
+            return False
+        return checkpoint is None or self.rewind(length, checkpoint)
 
     def clear(self) -> None:
         """Forget all tokens."""
@@ -327,6 +325,11 @@ class LlamaCppLane:
 
 def advance(context: Context, lanes: Sequence[LlamaCppLane]) -> list[int | EngineFailed]:
     """See `engine.Engine`: one batch for all of them, or one each where there is no room for it."""
+    numbers = [lane.number for lane in lanes]
+    if numbers != sorted(numbers):  # llama.cpp computes together only those whose numbers follow one another
+        order = sorted(range(len(lanes)), key=numbers.__getitem__)
+        drawn_in_order = advance(context, [lanes[at] for at in order])
+        return [token for _, token in sorted(zip(order, drawn_in_order, strict=True), key=itemgetter(0))]
     due = [lane.due for lane in lanes]
     steps = [step for step in due if step is not None]
     if steps and not context.decode_step(steps):

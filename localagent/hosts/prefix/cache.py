@@ -273,7 +273,8 @@ class PrefixCache:
         """The free lane that is missed least: an empty one, else the one used longest ago."""
         return min(
             (seat for seat in self._seats if seat.need is None),
-            key=lambda seat: (bool(seat.lane.ids), seat.used),
+            # Of empty lanes the first: llama.cpp computes neighbours together.
+            key=lambda seat: (bool(seat.lane.ids), seat.used if seat.lane.ids else 0),
         )
 
     def _make_room(self, room: int, taken: Seat) -> None:
