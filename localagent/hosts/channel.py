@@ -20,8 +20,9 @@ from localagent.hosts.protocol import Finish, Step, Token
 
 Record = Callable[[Sequence[Token]], None]
 
-_AHEAD = 4
-_PATIENCE = 1e-3  # seconds
+AHEAD = 16
+"""Steps that a lane may be ahead of its reader before it rests."""
+_PATIENCE = 4e-3  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class Channel:
     """The owner thread calls `put`, `flush` and `end`, the reader everything else.
 
     Waking a thread takes a tenth of the time that a tiny model needs for a token, and slows the engine down
-    meanwhile. So a reader that sleeps is woken once in `_PATIENCE`; one that is awake finds every step at once.
+    meanwhile. So a reader that sleeps is woken once in `_PATIENCE`; one that is awake finds every step at
+    once.
     """
 
     __slots__ = (
@@ -80,12 +82,12 @@ class Channel:
     @property
     def ahead(self) -> bool:
         """Whether there are so many steps that the reader has not taken that the lane may rest."""
-        if self._put - self._taken < _AHEAD:
+        if self._put - self._taken < AHEAD:
             return False
         # First the mark, then another look: the reader first takes, and then looks for the mark.
         self.resting = True
         self.flush()
-        if self._put - self._taken < _AHEAD:
+        if self._put - self._taken < AHEAD:
             self.resting = False
         return self.resting
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from localagent.errors import EngineFailed
-from localagent.hosts.channel import EngineGeneration
+from localagent.hosts.channel import AHEAD, EngineGeneration
 from localagent.hosts.host import EngineHost
 from localagent.hosts.owner import OwnerClosed, OwnerThread
 from localagent.hosts.protocol import Prefilled, Prompt, Queued, Token
@@ -292,11 +292,11 @@ def wait_until_free(engine: Speaking) -> None:
 
 def test_a_generation_runs_a_little_ahead(host: EngineHost, engine: Speaking) -> None:
     generation = start(host)
-    assert settle(engine) == 3, "and the progress of the prompt"
+    assert settle(engine) == AHEAD - 1, "and the progress of the prompt"
     next(generation)
-    assert settle(engine) == 5
+    assert settle(engine) == AHEAD + 1
     next(generation)
-    assert settle(engine) == 6
+    assert settle(engine) == AHEAD + 2
     generation.close()
 
 
