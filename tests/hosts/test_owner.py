@@ -481,7 +481,7 @@ def test_what_the_engine_raised_arrives_with_its_traceback_and_once() -> None:
 
 
 def test_closing_the_host_cancels_what_runs_and_what_waits() -> None:
-    engine = Speaking(None)
+    engine = Speaking(None, context_size=1_000_000)  # it never ends by itself
     host = speaking_host(engine)
     running, waiting = start(host, 1), start(host, 3)
     first = next(running)
