@@ -200,6 +200,7 @@ def measure(
     for number in range(options.rounds):
         for title, scenario in scenarios(options).items():
             for side in sides[:: 1 if number % 2 else -1]:
+                local.forget()
                 begin = perf_counter()
                 run = runner.run(scenario(side, Writer(local, options, f"{title} {number}")))
                 status.print(f"round {number + 1}, {title}, {side.name}: {perf_counter() - begin:.1f} s")
@@ -320,9 +321,8 @@ def main() -> None:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         weights = endless_weights(options.model, work)
         settings = Settings(str(weights), options.context, options.lanes, options.threads)
-        sides: list[Side] = []
-        for lanes in (options.lanes, 1):
-            sides.append(stack.enter_context(closing(Localagent(settings, lanes))))
+        ours = stack.enter_context(closing(Localagent(settings)))
+        sides: list[Side] = [ours, ours.one_at_a_time()]
         name = "mlx_lm.server" if weights.is_dir() else "llama-server"
         if reason := missing(name):
             skipped[name] = reason

@@ -105,14 +105,14 @@ class Side(Protocol):
 class Localagent:
     """A model in this process. It is asked below its parser, where a completion is asked of a server."""
 
-    def __init__(self, settings: Settings, lanes: int) -> None:
+    def __init__(self, settings: Settings) -> None:
         mlx = Path(settings.weights).is_dir()
-        self.name = "localagent" if lanes > 1 else "localagent, one lane"
+        self.name = "localagent"
         self.model: Model = load(
             settings.weights,
             context=settings.context,
             threads=None if mlx else settings.threads,
-            lanes=lanes,
+            lanes=settings.lanes,
         )
         assert isinstance(self.model.host, EngineHost)
         self.host = self.model.host
@@ -121,6 +121,21 @@ class Localagent:
             from localagent.hosts.llamacpp.library import library
 
             self.build += f", {_features(library().llama_print_system_info().decode())}"
+
+    def forget(self) -> None:
+        """Keep nothing of what was evaluated: `OneAtATime` is asked the same."""
+        prefix = self.host._prefix
+
+        def clear() -> None:
+            prefix.drop()
+            for seat in prefix._seats:
+                prefix.clear(seat)
+
+        self.host._owner.run(clear)
+
+    def one_at_a_time(self) -> OneAtATime:
+        """The same model for one request after the other, as if it had one lane."""
+        return OneAtATime(self)
 
     async def complete(self, request: Request, seen: Seen) -> None:
         """Tokens as the host gives them."""
@@ -134,6 +149,24 @@ class Localagent:
     def close(self) -> None:
         """Free the weights."""
         self.model.close()
+
+
+class OneAtATime:
+    """A model of `Localagent` whose requests wait for each other.
+
+    A second copy of the model in this process would slow both down to a third: two threads that call OpenMP
+    have more workers than there are cores, and those sleep where they would wait.
+    """
+
+    def __init__(self, side: Localagent) -> None:
+        self.name, self.build = f"{side.name}, one lane", side.build
+        self._side = side
+        self._turn = asyncio.Lock()
+
+    async def complete(self, request: Request, seen: Seen) -> None:
+        """When those before it are done."""
+        async with self._turn:
+            await self._side.complete(request, seen)
 
 
 class LlamaServer:
