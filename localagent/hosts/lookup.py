@@ -1,7 +1,7 @@
 """Drafts the next tokens of a lane from what it has already read: arguments repeat the user's words.
 
-The engine evaluates a draft in one call and draws at every position of it as it would have drawn alone, so
-the tokens are the same; a draft only decides how many of them come from one call. Where the last few tokens
+The engine evaluates a draft in one call and draws at every position of it as it would have drawn alone. So a
+draft does not choose tokens; it decides how many of them come from one call. Where the last few tokens
 stand earlier in the sequence, what followed them there is the draft.
 
 A call for several tokens costs more than one for a single token, and a model with recurrent state evaluates

@@ -43,9 +43,10 @@ class LlamaCppHost(EngineHost):
 
         `context` in tokens, by default what the model was trained with, at most 32,768. `threads` by default
         the physical cores this process may use, at most `most_threads()`. `gpu_layers` by default all, where
-        the build can use a GPU. `chunk`: tokens of the prompt computed at
-        once, by default as the model's size suggests. `lanes`: how many generations
-        run at once, each with a whole context; by default up to 8, see `memory.default_lanes`.
+        the build can use a GPU. `chunk`: tokens of the prompt computed at once, by default as the model's
+        size suggests. `lanes`: how many generations run at once, each with a whole context; by default up to
+        8, see `memory.default_lanes`.
+
         Raises InvalidWeights, EngineMissing, NotEnoughMemory, UsageError, EngineFailed.
         """
         check_lanes(lanes)

@@ -22,10 +22,8 @@ from localagent.hosts.llamacpp.library import forget, reason
 from localagent.hosts.llamacpp.sampling import Sampler
 from localagent.hosts.sampling import Sampling
 
-_NO_ROOM, _ABORTED = (
-    1,
-    2,
-)  # what llama_decode returns when no cells are free, and when the abort callback said so
+# What `llama_decode` returns when no cells are free, and when the abort callback said so.
+_NO_ROOM, _ABORTED = 1, 2
 _ALL, _PARTIAL = 0, 1
 _TRIED = 3  # tokens that show whether batches change logits: each has one for every entry of the vocabulary
 
