@@ -214,8 +214,9 @@ def question(number: int) -> str:
 
 
 OPTIONS: Any = {"tools": [get_weather.schema], "temperature": 0, "max_tokens": 100}
-STEADY: Any = OPTIONS | {"logprobs": 1}
-"""Token by token, without drafts: a turn that nobody reads cannot come to its end."""
+RAMBLING: Any = OPTIONS | {"temperature": 50, "seed": 1, "logprobs": 1}
+"""Hot enough that no end token comes: far longer than the engine runs ahead of a reader, so that a turn
+which nobody reads cannot come to its end."""
 
 
 @pytest.fixture(scope="module")
@@ -382,7 +383,7 @@ def test_a_slow_reader_still_lets_the_loop_turn(lanes: Model) -> None:
 
 
 async def close_it(model: Model) -> None:
-    async with aclosing(model.astream(question(0), **STEADY)) as events:
+    async with aclosing(model.astream(question(0), **RAMBLING)) as events:
         await anext(events)
         assert lanes_in_use(model) == 1
     channels = [job.channel for job in engine_host(model)._scheduler._running]
@@ -390,7 +391,7 @@ async def close_it(model: Model) -> None:
 
 
 async def break_off(model: Model) -> None:
-    async for _ in model.astream(question(0), **STEADY):
+    async for _ in model.astream(question(0), **RAMBLING):
         assert lanes_in_use(model) == 1
         break
     gc.collect()
@@ -400,7 +401,7 @@ async def cancel_its_task(model: Model) -> None:
     started = asyncio.Event()
 
     async def work() -> None:
-        async for _ in model.astream(question(0), **STEADY):
+        async for _ in model.astream(question(0), **RAMBLING):
             started.set()
             await asyncio.sleep(60)
 
@@ -414,7 +415,7 @@ async def cancel_its_task(model: Model) -> None:
 
 async def run_out_of_time(model: Model) -> None:
     """The time ends while it waits for the engine."""
-    events = model.astream(question(0), **STEADY)
+    events = model.astream(question(0), **RAMBLING)
     await anext(events)
     assert lanes_in_use(model) == 1
     with stopped(model) as gate:
@@ -445,7 +446,7 @@ def test_a_loop_that_ends_frees_the_lane(lanes: Model) -> None:
     """Nobody closes the iterator, and it is still referred to when the loop ends."""
 
     async def begin() -> Any:
-        events = lanes.astream(question(0), **STEADY)
+        events = lanes.astream(question(0), **RAMBLING)
         await anext(events)
         return events
 
