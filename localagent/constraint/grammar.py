@@ -12,25 +12,31 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from localagent.constraint.layout import INDEX, Layout, Notation, Strings, layout
+from localagent.constraint.layout import INDEX, Kind, Layout, Notation, Strings, layout
 from localagent.constraint.rules import Literals, Rules, Values, choice, quoted
 from localagent.constraint.schema import (
     ANYTHING,
     Constant,
+    List,
     Number,
+    Option,
     Options,
     Reader,
     Record,
     Reference,
     Relaxed,
     Text,
+    escaped_step,
     expanded,
     fallback,
 )
 from localagent.errors import UsageError
 from parsers import Dialect
+from parsers.engine.tools import declared, kind_of
+from parsers.literals.typed_text import STRING as _STRING
+from parsers.literals.typed_text import Kinds, typed_text
 
 __all__ = ["Grammar", "Relaxed", "block_grammar", "schema_grammar"]
 
@@ -77,14 +83,14 @@ def block_grammar(
     and, if `strict`, SchemaRefused.
     """
     shape = layout(dialect, renderer)
-    declared = {_function(tool)["name"]: _function(tool) for tool in tools}
-    wanted = list(declared) if names is None else list(dict.fromkeys(names))
-    if unknown := [name for name in wanted if name not in declared]:
-        raise UsageError(f"no tool is named {unknown[0]!r}: there are {', '.join(declared) or 'none'}")
+    known_tools = {_function(tool)["name"]: _function(tool) for tool in tools}
+    wanted = list(known_tools) if names is None else list(dict.fromkeys(names))
+    if unknown := [name for name in wanted if name not in known_tools]:
+        raise UsageError(f"no tool is named {unknown[0]!r}: there are {', '.join(known_tools) or 'none'}")
     if not wanted:
         raise UsageError("calls cannot be bounded without tools")
     known = tuple(sorted((special or {}).items()))
-    calls = [_call(shape, json.dumps(declared[name]), strict, known) for name in wanted]
+    calls = [_call(shape, json.dumps(known_tools[name]), strict, known) for name in wanted]
     rules, literals = Rules(), Literals(special or {})
     for call in calls:
         rules.bodies.update(call.rules)
@@ -166,6 +172,8 @@ def _records(reader: Reader, values: Values) -> list[Record]:
 
 
 def _arguments(shape: Layout, record: Record, reader: Reader, values: Values, texts: _Texts) -> str:
+    function = {"name": reader.tool, "parameters": reader.root}
+    kinds = declared([function])[reader.tool].kinds
     members = []
     keys = sorted(record.properties, key=str.lower) if shape.is_sorted else list(record.properties)
     for key in keys:
@@ -173,14 +181,113 @@ def _arguments(shape: Layout, record: Record, reader: Reader, values: Values, te
         if not kept:
             continue
         first, following = [], []
-        for kind, expression in _by_kind(shape, key, kept, values):
+        for kind, expression in _by_kind(shape, key, kept, values, reader, kinds.get(key), texts):
             around = shape.argument(key, kind)
-            post = "" if kind == "string" else texts.write(around.post)
-            first.append(f"{texts.write(around.first)} {expression} {post}")
-            following.append(f"{texts.write(around.next)} {expression} {post}")
+            first.append(f"{texts.write(around.first)} {expression}")
+            following.append(f"{texts.write(around.next)} {expression}")
         members.append((choice(first), choice(following), key in record.required))
     return values.chain(members, texts.write(shape.empty), texts.write(shape.close))
 
 
-def _by_kind(shape: Layout, key: str, options: Options, values: Values) -> list[tuple[Any, str]]:
-    return [("integer", values.rules.rule(values.any_of(options)))]
+def _by_kind(
+    shape: Layout, key: str, options: Options, values: Values, reader: Reader, kinds: Kinds, texts: _Texts
+) -> list[tuple[Kind, str]]:
+    """The values of one argument, with what ends each, by the kind that decides what stands around them."""
+    if shape.strings.style != "raw":
+        # Quotes are part of the value, so that either may be used.
+        return [
+            (
+                "integer",
+                f"{values.rules.rule(values.any_of(options))} {texts.write(shape.argument(key, 'integer').post)}",
+            )
+        ]
+    path = f"/properties/{escaped_step(key)}"
+    flat = _resolved(options, reader)
+    if not shape.is_typed and kinds is not None:
+        readable = tuple(
+            option
+            for option in flat
+            if _kind(option) in kinds or (_kind(option) == "integer" and "number" in kinds)
+        )
+        if not readable:
+            reader.relax(path, "type", f"the dialect {shape.dialect.name} cannot write such a value")
+        flat = readable or (Text(),)
+    words = [
+        option.value for option in flat if isinstance(option, Constant) and isinstance(option.value, str)
+    ]
+    strings = [option for option in flat if isinstance(option, Text)]
+    others = [
+        option
+        for option in flat
+        if option not in strings and not (isinstance(option, Constant) and isinstance(option.value, str))
+    ]
+    found: list[tuple[Kind, str]] = []
+    post = shape.argument(key, "string").post
+    writable = [word for word in words if _can_be_raw(shape, word, kinds)]
+    if words and not writable:
+        reader.relax(path, "enum", f"the dialect {shape.dialect.name} cannot write its values")
+        strings.append(Text())
+    if writable:
+        found.append(
+            ("string", values.rules.terminal(choice(map(quoted, writable))) + " " + texts.write(post))
+        )
+    unlike = "" if shape.is_typed or kinds == _STRING else f" & ~/{_value_like(kinds)}/"
+    if shape.edges:
+        edge = "[" + "".join(f"\\x{ord(char):02x}" for char in shape.edges) + "]"
+        unlike += f" & ~/{edge}(?s:.*)|(?s:.*){edge}/"
+    for text in strings:
+        found.append(("string", values.verbatim(text, "", post, shape.reserved, unlike)))
+    for kind in dict.fromkeys(map(_kind, others)):
+        same = tuple(option for option in others if _kind(option) == kind)
+        found.append(
+            (kind, f"{values.rules.rule(values.any_of(same))} {texts.write(shape.argument(key, kind).post)}")
+        )
+    return found
+
+
+def _resolved(options: Options, reader: Reader) -> Options:
+    """The options without references: what stands around a raw value depends on its type."""
+    waiting, found, seen = list(expanded(options)), [], set()
+    while waiting:
+        option = waiting.pop(0)
+        if isinstance(option, Reference):
+            if option.pointer not in seen:
+                seen.add(option.pointer)
+                waiting += expanded(reader.resolve(option.pointer))
+        else:
+            found.append(option)
+    return tuple(found)
+
+
+def _kind(option: Option) -> Kind:
+    match option:
+        case Constant(value):
+            return cast("Kind", kind_of(value))
+        case Number():
+            return "integer" if option.integer else "number"
+        case Text():
+            return "string"
+        case List():
+            return "array"
+    return "object"
+
+
+def _can_be_raw(shape: Layout, word: str, kinds: Kinds) -> bool:
+    """Whether a string can stand as raw text and is read as that string."""
+    if any(text in word for text in shape.reserved) or word.strip(shape.edges) != word:
+        return False
+    return shape.is_typed or typed_text(word, kinds) == (word, False)
+
+
+def _value_like(kinds: Kinds) -> str:
+    """A pattern for raw text that would be read as something other than a string."""
+    patterns = {
+        "number": r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?",
+        "boolean": "[Tt]rue|[Ff]alse",
+        "null": "null|None",
+        "array": r"\[(?s:.*)",
+        "object": r"\{(?s:.*)",
+    }
+    patterns["integer"] = patterns["number"]
+    wanted = [pattern for kind, pattern in patterns.items() if kinds is None or kind in kinds]
+    return r"[\s\x1c-\x1f]*(" + "|".join(dict.fromkeys(wanted)) + r")[\s\x1c-\x1f]*"

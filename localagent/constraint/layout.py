@@ -82,7 +82,8 @@ class Layout:
 
     `strings`: how a string is written as an argument; within lists and objects `values` says it. `is_typed`:
     the text in front of a value says of what type it is, so that no string is taken for a number. `is_sorted`:
-    arguments stand in the order of their names, not in that of the schema. `reserved`: what no raw text may
+    arguments stand in the order of their names, not in that of the schema. `between` is None where the dialect
+    writes several calls in another way than one. `reserved`: what no raw text may
     hold, `edges` the white space that it may not begin or end with, which would be taken for markup.
     """
 
@@ -91,7 +92,7 @@ class Layout:
     opener: str
     head: str
     gaps: tuple[str, ...]
-    between: str
+    between: str | None
     tail: str
     empty: str
     close: str
@@ -129,7 +130,12 @@ def layout(dialect: Dialect, renderer: str | None = None) -> Layout:
     join = _with_index(_between(two, _NAMES[0], _NAMES[1]), _between(three, _NAMES[1], _NAMES[2]))
     head, last = _numbered_at_end(head, join), _numbered(last, join)
     empty = _common(last, join)
-    between, tail = join[len(empty) :], last[len(empty) :]
+    between: str | None = join[len(empty) :]
+    tail = last[len(empty) :]
+    two_head = _numbered_at_end(two[two.index(opener) + len(opener) : two.index(_NAMES[0])], join)
+    two_tail = _numbered(two[two.rindex(_NAMES[1]) + len(_NAMES[1]) :], join)
+    if (two_head, two_tail) != (head, last):
+        between = None  # two calls are a list, and one alone is none
     number, text = (_argument(dialect, renderer, _KEYS[1], kind) for kind in ("integer", "string"))
     after = _cut(_after_name(dialect, renderer, {_KEYS[1]: _NUMBER}), "integer")
     if after is None or not after[1].startswith(number.post) or not after[1].endswith(tail):

@@ -116,9 +116,9 @@ def choice(parts: Iterable[str]) -> str:
     return found[0] if len(found) == 1 else "(" + " | ".join(found) + ")"
 
 
-def excluding(bodies: Iterable[str]) -> str:
-    """For a terminal: which of these regular expressions no part of the text may match; "" for none."""
-    found = "|".join(bodies)
+def excluding(texts: Iterable[str]) -> str:
+    """For a terminal: that none of these texts stands in it; "" for none."""
+    found = "|".join(map(escaped, texts))
     return f" & ~/{_ANY}({found}){_ANY}/" if found else ""
 
 

@@ -322,13 +322,13 @@ class Reader:
                 self.relax(path, "patternProperties", reason)
                 continue
             patterns.append(
-                (pattern, self.read(part, f"{path}/patternProperties/{_escaped(pattern)}", depth + 1))
+                (pattern, self.read(part, f"{path}/patternProperties/{escaped_step(pattern)}", depth + 1))
             )
         least, most = self._bounds(schema, path, "minProperties", MOST_ITEMS, "maxProperties", MOST_ITEMS)
         record = Record({}, required, others, tuple(patterns), self._names(schema, path), least, most)
         properties = {}
         for key, part in declared.items():
-            options = self.read(part, f"{path}/properties/{_escaped(key)}", depth + 1)
+            options = self.read(part, f"{path}/properties/{escaped_step(key)}", depth + 1)
             fitting = [values for pattern, values in patterns if _matches(pattern, key)]
             for values in fitting:
                 options = self._both(options, values, "patternProperties")
@@ -720,7 +720,7 @@ def _contradiction(schema: Any) -> str:
     return next((keyword for keyword in order if isinstance(schema, Mapping) and keyword in schema), "type")
 
 
-def _escaped(key: str) -> str:
+def escaped_step(key: str) -> str:
     """A key as a step of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")
 
