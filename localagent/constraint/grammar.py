@@ -15,9 +15,11 @@ from functools import lru_cache
 from typing import Any, Final, cast
 
 from localagent.constraint.layout import INDEX, Kind, Layout, Notation, Strings, layout
+from localagent.constraint.leaves import refusal
 from localagent.constraint.rules import Literals, Rules, Values, choice, quoted
 from localagent.constraint.schema import (
     ANYTHING,
+    KINDS,
     Constant,
     List,
     Number,
@@ -32,7 +34,7 @@ from localagent.constraint.schema import (
     expanded,
     fallback,
 )
-from localagent.errors import UsageError
+from localagent.errors import Unsupported, UsageError
 from parsers import Dialect
 from parsers.engine.tools import declared, kind_of
 from parsers.literals.typed_text import STRING as _STRING
@@ -40,6 +42,7 @@ from parsers.literals.typed_text import Kinds, typed_text
 
 __all__ = ["Grammar", "Relaxed", "block_grammar", "schema_grammar"]
 
+_LONG: Final = 10_000
 _INDEX: Final = "/0|[1-9][0-9]{0,5}/"
 _JSON: Final = Notation(
     Strings("quoted", '"', '"'), {True: "true", False: "false", None: "null"}, ", ", ": ", has_bare=False
@@ -94,7 +97,11 @@ def block_grammar(
     rules, literals = Rules(), Literals(special or {})
     for call in calls:
         rules.bodies.update(call.rules)
-    one = rules.rule(choice(call.start for call in calls))
+    if not any(call.start for call in calls):
+        raise Unsupported(
+            f"{calls[0].relaxed[0].tool} cannot be called in the dialect {dialect.name}: {calls[0].relaxed[0].reason}"
+        )
+    one = rules.rule(choice(call.start for call in calls if call.start))
     texts = _Texts(rules, literals)
     more = f"({texts.write(shape.between)} {one})*" if parallel and shape.between is not None else ""
     rules.bodies["inside"] = f"{texts.write(shape.head)} {one} {more} {texts.write(shape.tail)}"
@@ -146,10 +153,16 @@ def _call(shape: Layout, tool: str, strict: bool, special: tuple[tuple[str, int]
     """The rules for the calls of one tool, given as JSON."""
     function = json.loads(tool)
     rules, literals = Rules(), Literals(dict(special))
-    reader = Reader(function["name"], function.get("parameters") or {}, strict)
+    inlines = shape.values.strings.style == "quoted" and shape.strings.style == "quoted"
+    reader = Reader(function["name"], function.get("parameters") or {}, strict, inlines)
     values = Values(rules, reader, shape.values, literals, shape.member, shape.reserved, shape.is_sorted)
     texts = _Texts(rules, literals)
     name = function["name"]
+    try:
+        shape.dialect.render([(name, {})], shape.renderer)
+    except ValueError as error:
+        reader.relax("", "name", str(error))
+        return _Call({}, "", tuple(reader.relaxed.values()))
     lead = texts.write(name + "".join(gap + name for gap in shape.gaps))
     bodies = [_arguments(shape, record, reader, values, texts) for record in _records(reader, values)]
     start = rules.rule(f"{lead} {choice(bodies)}")
@@ -172,21 +185,44 @@ def _records(reader: Reader, values: Values) -> list[Record]:
 
 
 def _arguments(shape: Layout, record: Record, reader: Reader, values: Values, texts: _Texts) -> str:
-    function = {"name": reader.tool, "parameters": reader.root}
-    kinds = declared([function])[reader.tool].kinds
+    """What follows the name in a call with these arguments."""
+    kinds = declared([{"name": reader.tool, "parameters": reader.root}])[reader.tool].kinds
     members = []
     keys = sorted(record.properties, key=str.lower) if shape.is_sorted else list(record.properties)
     for key in keys:
         kept = values.finite(record.properties[key])
+        path = f"/properties/{escaped_step(key)}"
         if not kept:
             continue
-        first, following = [], []
-        for kind, expression in _by_kind(shape, key, kept, values, reader, kinds.get(key), texts):
-            around = shape.argument(key, kind)
-            first.append(f"{texts.write(around.first)} {expression}")
-            following.append(f"{texts.write(around.next)} {expression}")
+        try:
+            written = _by_kind(shape, key, kept, values, reader, kinds.get(key), texts)
+            said = _refusal(values.rules, written)
+            if said:
+                reader.relax(path, "size", f"it is too much to be enforced: {said}")
+                kept = tuple(each for option in kept for each in KINDS[_kind(option)]) or ANYTHING
+                written = _by_kind(shape, key, kept, values, reader, kinds.get(key), texts)
+            first, following = [], []
+            for kind, expression in written:
+                around = shape.argument(key, kind)
+                first.append(f"{texts.write(around.first)} {expression}")
+                following.append(f"{texts.write(around.next)} {expression}")
+        except Unsupported as error:
+            reader.relax(path, "properties", str(error))
+            continue
         members.append((choice(first), choice(following), key in record.required))
     return values.chain(members, texts.write(shape.empty), texts.write(shape.close))
+
+
+def _refusal(rules: Rules, written: list[tuple[Kind, str]]) -> str:
+    """Why an argument's values cannot be compiled, "" if they can. Most need not be tried."""
+    needed = rules.reachable(expression for _, expression in written)
+    if not any("%json" in body or " & " in body or len(body) > _LONG for body in needed.values()):
+        return ""
+    return refusal(
+        choice(expression for _, expression in written)
+        + "\n"
+        + "".join(f"{name}: {body}\n" for name, body in needed.items())
+    )
 
 
 def _by_kind(

@@ -15,6 +15,7 @@ from json.encoder import encode_basestring as quote_json
 from typing import Any, Final
 
 from localagent.constraint.layout import Notation, Strings
+from localagent.constraint.leaves import ANY_TEXT, escaped, inline, searched
 from localagent.constraint.schema import (
     ANYTHING,
     Any_,
@@ -27,13 +28,13 @@ from localagent.constraint.schema import (
     Reference,
     Text,
     expanded,
+    number_schema,
 )
 
 # No lone surrogates: they have no JSON form. A float must be finite, and Python reads integers of 4,300 digits.
 _UNICODE: Final = r"u([0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})"
 INTEGER: Final = r"/-?(0|[1-9][0-9]{0,300})/"
 NUMBER: Final = r"/-?((0|[1-9][0-9]{0,200})(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,2})?|[0-9](\.[0-9]{1,300})?[eE](\+?[12][0-9]{2}|-[0-9]{3}))/"
-_ANY: Final = "(?s:.*)"
 _NAME: Final = re.compile("r[0-9a-f]{16}|T[0-9A-F]{16}")
 
 
@@ -56,6 +57,17 @@ class Rules:
     def reserve(self, key: str) -> str:
         """The name of a rule whose body comes later, since it refers to itself."""
         return "r" + _hash(key)
+
+    def reachable(self, expressions: Iterable[str]) -> dict[str, str]:
+        """The rules that these refer to, directly or not."""
+        found: dict[str, str] = {}
+        waiting = list(expressions)
+        while waiting:
+            for name in _NAME.findall(waiting.pop()):
+                if name not in found and name in self.bodies:
+                    found[name] = self.bodies[name]
+                    waiting.append(found[name])
+        return found
 
     def text(self, start: str) -> str:
         """The grammar."""
@@ -105,11 +117,6 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def escaped(text: str) -> str:
-    """A regular expression for `text` alone."""
-    return "".join(char if char.isalnum() and char.isascii() else f"\\x{{{ord(char):x}}}" for char in text)
-
-
 def choice(parts: Iterable[str]) -> str:
     """Alternatives, each as a whole."""
     found = list(dict.fromkeys(parts))
@@ -119,7 +126,7 @@ def choice(parts: Iterable[str]) -> str:
 def excluding(texts: Iterable[str]) -> str:
     """For a terminal: that none of these texts stands in it; "" for none."""
     found = "|".join(map(escaped, texts))
-    return f" & ~/{_ANY}({found}){_ANY}/" if found else ""
+    return f" & ~/{ANY_TEXT}({found}){ANY_TEXT}/" if found else ""
 
 
 class Values:
@@ -226,7 +233,7 @@ class Values:
             return self.verbatim(text, strings.open, strings.close, self._reserved)
         if text.patterns and not self._reserved:
             # llguidance writes the pattern for the escaped text.
-            schema: dict[str, Any] = {"type": "string", "x-guidance": {"json_allowed_escapes": 'nrbtf\\"'}}
+            schema: dict[str, Any] = {"type": "string"}
             if text.least:
                 schema["minLength"] = text.least
             if text.most is not None:
@@ -437,58 +444,6 @@ class Values:
         plain, rest = self._literals.split(strings.close)
         terminal = self.rules.terminal(f"({body}) {quoted(plain)}" if plain else body)
         return f"{terminal} {self._literals.write(rest)}".strip()
-
-
-def number_schema(number: Number) -> dict[str, Any]:
-    """A number as JSON Schema again."""
-    bounds = {
-        "minimum": number.low,
-        "maximum": number.high,
-        "exclusiveMinimum": number.above,
-        "exclusiveMaximum": number.below,
-        "multipleOf": number.multiple,
-    }
-    kept = {keyword: value for keyword, value in bounds.items() if value is not None}
-    return {"type": "integer" if number.integer else "number", **kept}
-
-
-def inline(schema: Mapping[str, Any]) -> str:
-    """A schema as the body of a rule, for llguidance to write."""
-    options = {"whitespace_flexible": False} | dict(schema.get("x-guidance", {}))
-    return f"%json {json.dumps({**schema, 'x-guidance': options})}"
-
-
-def searched(pattern: str) -> str:
-    """An ECMA regular expression that may match anywhere in a text, as one that matches all of it.
-
-    Raises ValueError for an anchor that stands neither at its beginning nor at its end.
-    """
-    from llguidance import regex_to_lark
-
-    body, begins, ends = pattern, False, False
-    if body.startswith("^"):
-        body, begins = body[1:], True
-    if re.search(r"(?<!\\)(?:\\\\)*\$\Z", body):
-        body, ends = body[:-1], True
-    plain = re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "", body)
-    if "^" in plain or "$" in plain or "\\b" in body or "\\B" in body:
-        raise ValueError("an anchor within a pattern cannot be enforced")
-    if "|" in plain and (begins or ends) and re.sub(r"\([^()]*\)", "", plain).find("|") >= 0:
-        body_has_free = _splits(plain)
-        if body_has_free:
-            raise ValueError("an anchor within a pattern cannot be enforced")
-    written: str = regex_to_lark(body, "dw")
-    return f"{'' if begins else _ANY}({written}){'' if ends else _ANY}"
-
-
-def _splits(plain: str) -> bool:
-    """Whether a `|` stands outside of all groups."""
-    depth = 0
-    for char in plain:
-        depth += (char == "(") - (char == ")")
-        if char == "|" and depth == 0:
-            return True
-    return False
 
 
 def _times(text: Text) -> str:
