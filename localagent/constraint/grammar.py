@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, cast
 
-from localagent.constraint.layout import INDEX, Kind, Layout, Notation, Strings, layout
-from localagent.constraint.leaves import refusal
+from localagent.constraint.layout import INDEX, PROBE_KEY, Kind, Layout, Notation, Strings, layout
+from localagent.constraint.leaves import escaped, refusal, searched
 from localagent.constraint.rules import Literals, Rules, Values, choice, quoted
 from localagent.constraint.schema import (
     ANYTHING,
@@ -36,13 +36,15 @@ from localagent.constraint.schema import (
 )
 from localagent.errors import Unsupported, UsageError
 from parsers import Dialect
-from parsers.engine.tools import declared, kind_of
+from parsers.engine.tools import WRAPPERS, declared, kind_of
 from parsers.literals.typed_text import STRING as _STRING
 from parsers.literals.typed_text import Kinds, typed_text
 
 __all__ = ["Grammar", "Relaxed", "block_grammar", "schema_grammar"]
 
 _LONG: Final = 10_000
+_NAME: Final = "/[A-Za-z_][A-Za-z0-9_]{0,63}/"
+"""An argument's name that every dialect writes as it is."""
 _INDEX: Final = "/0|[1-9][0-9]{0,5}/"
 _JSON: Final = Notation(
     Strings("quoted", '"', '"'), {True: "true", False: "false", None: "null"}, ", ", ": ", has_bare=False
@@ -130,6 +132,11 @@ class _Texts:
         self._rules = rules
         self._literals = literals
 
+    def around(self, text: str, named: list[tuple[str, str]]) -> str:
+        """The text in front of a value, with other names in place of the probe's, and a value for each."""
+        before, after = text.split(PROBE_KEY)
+        return choice(f"{self.write(before)} {name} {self.write(after)} {value}" for name, value in named)
+
     def write(self, text: str) -> str:
         parts = []
         for number, part in enumerate(text.split(INDEX)):
@@ -192,8 +199,11 @@ def _arguments(shape: Layout, record: Record, reader: Reader, values: Values, te
     for key in keys:
         kept = values.finite(record.properties[key])
         path = f"/properties/{escaped_step(key)}"
+        if not kept and record.properties[key]:
+            reader.relax(path, "$ref", "no value of finite length fits it")
+            kept = ANYTHING
         if not kept:
-            continue
+            continue  # `false`: it may not be given
         try:
             written = _by_kind(shape, key, kept, values, reader, kinds.get(key), texts)
             said = _refusal(values.rules, written)
@@ -210,7 +220,34 @@ def _arguments(shape: Layout, record: Record, reader: Reader, values: Values, te
             reader.relax(path, "properties", str(error))
             continue
         members.append((choice(first), choice(following), key in record.required))
-    return values.chain(members, texts.write(shape.empty), texts.write(shape.close))
+    empty, close = texts.write(shape.empty), texts.write(shape.close)
+    others = _undeclared(shape, record, values)
+    if others:
+        around = shape.argument(PROBE_KEY, "integer")
+        leading, following = (texts.around(text, others) for text in (around.first, around.next))
+        empty = f"{leading} ({following})* {close} | {empty}"
+        close = f"({following})* {close}"
+    return values.chain(members, empty, close)
+
+
+def _undeclared(shape: Layout, record: Record, values: Values) -> list[tuple[str, str]]:
+    """Names, as terminals, and values of arguments that are not declared, where the schema asks for such.
+
+    Raw text of an argument that nobody declared would be read as whatever it looks like, so there are none.
+    """
+    if shape.strings.style == "raw" or (record.most is not None and record.most <= len(record.properties)):
+        return []
+    taken = " & ~/" + "|".join(map(escaped, (*record.properties, *WRAPPERS))) + "/"
+    patterns = [pattern for pattern, _ in record.patterns]
+    found = []
+    for matching, options in (*record.patterns, ("", record.extra or ())):
+        kept = values.finite(options)
+        if not kept:
+            continue
+        name = _NAME + taken + (f" & /{searched(matching)}/" if matching else "")
+        name += "".join(f" & ~/{searched(pattern)}/" for pattern in patterns if pattern != matching)
+        found.append((values.rules.terminal(name), values.rules.rule(values.any_of(kept))))
+    return found
 
 
 def _refusal(rules: Rules, written: list[tuple[Kind, str]]) -> str:
@@ -245,6 +282,8 @@ def _by_kind(
             for option in flat
             if _kind(option) in kinds or (_kind(option) == "integer" and "number" in kinds)
         )
+        if "integer" in kinds and not kinds & {"number", "string"}:
+            readable += tuple(Number(True) for option in flat if option == Number(False))
         if not readable:
             reader.relax(path, "type", f"the dialect {shape.dialect.name} cannot write such a value")
         flat = readable or (Text(),)

@@ -24,6 +24,7 @@ Kind = Literal["string", "integer", "number", "boolean", "null", "array", "objec
 # None of these is escaped in any notation, and none is part of another.
 _NAMES: Final = ("probeNameA", "probeNameB", "probeNameC")
 _KEYS: Final = ("probeKeyA", "probeKeyB", "probeKeyC")
+PROBE_KEY: Final = _KEYS[1]
 _NUMBER: Final = 7654321
 _OTHER: Final = 1234567
 _PROBES: Final[Mapping[Kind, tuple[Any, str]]] = {

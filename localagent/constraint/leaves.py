@@ -18,6 +18,7 @@ ANY_TEXT: Final = "(?s:.*)"
 LONGEST_PATTERN: Final = 10_000
 _LOOK_AROUND: Final = re.compile(r"(?<!\\)(?:\\\\)*\(\?(?:[=!]|<[=!])")
 _ENDS: Final = re.compile(r"(?<!\\)(?:\\\\)*\$\Z")
+_PLACE: Final = re.compile(r"^at \d+\(\d+\): (failed to compile JSON schema: )?")
 _CLASS_OR_ESCAPE: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 
 
@@ -38,7 +39,9 @@ def refusal(body: str) -> str:
     said = llguidance().LLMatcher.validate_grammar(
         llguidance().LLMatcher.grammar_from_lark(f"start: value\nvalue: {body}\n"), None, limits=limits()
     )
-    return "" if said.startswith("WARNING") else " ".join(said.split())[:200]
+    if said.startswith("WARNING"):
+        return ""
+    return _PLACE.sub("", " ".join(said.split()))[:200]
 
 
 @lru_cache(maxsize=4096)
