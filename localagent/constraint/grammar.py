@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 from localagent.constraint.layout import INDEX, PROBE_KEY, Kind, Layout, Notation, Strings, layout
 from localagent.constraint.leaves import escaped, refusal, searched
-from localagent.constraint.rules import Literals, Rules, Values, choice, quoted
+from localagent.constraint.rules import Literals, Rules, Values, choice, near, quoted
 from localagent.constraint.schema import (
     ANYTHING,
     KINDS,
@@ -162,7 +162,9 @@ def _call(shape: Layout, tool: str, strict: bool, special: tuple[tuple[str, int]
     rules, literals = Rules(), Literals(dict(special))
     inlines = shape.values.strings.style == "quoted" and shape.strings.style == "quoted"
     reader = Reader(function["name"], function.get("parameters") or {}, strict, inlines)
-    values = Values(rules, reader, shape.values, literals, shape.member, shape.reserved, shape.is_sorted)
+    values = Values(
+        rules, reader, shape.values, literals, shape.member, _unwritable(shape, rules), shape.is_sorted
+    )
     texts = _Texts(rules, literals)
     name = function["name"]
     try:
@@ -174,6 +176,14 @@ def _call(shape: Layout, tool: str, strict: bool, special: tuple[tuple[str, int]
     bodies = [_arguments(shape, record, reader, values, texts) for record in _records(reader, values)]
     start = rules.rule(f"{lead} {choice(bodies)}")
     return _Call(rules.bodies, start, tuple(reader.relaxed.values()))
+
+
+def _unwritable(shape: Layout, rules: Rules) -> str:
+    """A terminal for the markers and tags that no string may hold, "" for none."""
+    if not shape.reserved:
+        return ""
+    exact = (escaped(text) for text in shape.reserved)
+    return rules.terminal("/" + "|".join((*exact, *map(near, shape.near))) + "/")
 
 
 def _records(reader: Reader, values: Values) -> list[Record]:
@@ -310,8 +320,10 @@ def _by_kind(
     if shape.edges:
         edge = "[" + "".join(f"\\x{ord(char):02x}" for char in shape.edges) + "]"
         unlike += f" & ~/{edge}(?s:.*)|(?s:.*){edge}/"
+    if shape.near:  # in front of a tag it would be part of that
+        unlike += r" & ~/(?s:.*)[^\s<]</"
     for text in strings:
-        found.append(("string", values.verbatim(text, "", post, shape.reserved, unlike)))
+        found.append(("string", values.verbatim(text, "", post, unlike)))
     for kind in dict.fromkeys(map(_kind, others)):
         same = tuple(option for option in others if _kind(option) == kind)
         found.append(

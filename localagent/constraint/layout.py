@@ -38,7 +38,7 @@ _PROBES: Final[Mapping[Kind, tuple[Any, str]]] = {
 }
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """Keys that every notation writes as they are."""
-_TAG: Final = re.compile(r"</?[^<>\s=\"]+(?:\s+(?:name|tool|key))?[=>]")
+_TAG: Final = re.compile(r"</?[^<>=\"]+[=>]")
 INDEX: Final = "\x00"
 """Stands in texts of a layout for the number of a call, which some formats write."""
 
@@ -85,7 +85,7 @@ class Layout:
     the text in front of a value says of what type it is, so that no string is taken for a number. `is_sorted`:
     arguments stand in the order of their names, not in that of the schema. `between` is None where the dialect
     writes several calls in another way than one. `reserved`: what no raw text may
-    hold, `edges` the white space that it may not begin or end with, which would be taken for markup.
+    hold, `near` the tags of which it may not even hold something similar, `edges` the white space that it may not begin or end with, which would be taken for markup.
     """
 
     dialect: Dialect
@@ -102,6 +102,7 @@ class Layout:
     is_typed: bool
     is_sorted: bool
     reserved: tuple[str, ...]
+    near: tuple[str, ...]
     edges: str
     join: str
 
@@ -150,6 +151,7 @@ def layout(dialect: Dialect, renderer: str | None = None) -> Layout:
         strings = Strings("verbatim", quote, text.post[: len(text.post) - len(number.post)])
     else:
         strings = Strings("raw")
+    reserved = () if strings.style == "quoted" else _reserved(dialect, renderer)
     return Layout(
         dialect=dialect,
         renderer=renderer,
@@ -164,7 +166,8 @@ def layout(dialect: Dialect, renderer: str | None = None) -> Layout:
         values=values,
         is_typed=is_typed,
         is_sorted=_is_sorted(dialect, renderer),
-        reserved=() if strings.style == "quoted" else _reserved(dialect, renderer),
+        reserved=reserved,
+        near=tuple(tag for tag in reserved if _is_guarded(dialect, renderer, tag, reserved)),
         edges="".join(
             char
             for char in " \t\r\n"
@@ -266,6 +269,14 @@ def _reserved(dialect: Dialect, renderer: str | None) -> tuple[str, ...]:
     example = _rendered(dialect, renderer, [(_NAMES[0], {_KEYS[0]: "x", _KEYS[1]: 1})])
     known = dict.fromkeys((*dialect.markers, *dialect.tags, *_TAG.findall(example)))
     return tuple(text for text in known if not _is_verbatim(dialect, renderer, f"x{text}x"))
+
+
+def _is_guarded(dialect: Dialect, renderer: str | None, tag: str, reserved: tuple[str, ...]) -> bool:
+    """Whether a tag that lacks a character is not written either, since it would be taken for that tag."""
+    shorter = tag[: len(tag) // 2] + tag[len(tag) // 2 + 1 :]
+    if not tag.startswith("<") or len(tag) < 6 or any(other in shorter for other in reserved):
+        return False
+    return not _is_verbatim(dialect, renderer, f"x{shorter}x")
 
 
 def _is_verbatim(dialect: Dialect, renderer: str | None, text: str) -> bool:

@@ -35,6 +35,7 @@ from localagent.constraint.schema import (
 _UNICODE: Final = r"u([0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})"
 INTEGER: Final = r"/-?(0|[1-9][0-9]{0,300})/"
 NUMBER: Final = r"/-?((0|[1-9][0-9]{0,200})(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,2})?|[0-9](\.[0-9]{1,300})?[eE](\+?[12][0-9]{2}|-[0-9]{3}))/"
+_ANYWHERE: Final = f"/{ANY_TEXT}/"
 _NAME: Final = re.compile("r[0-9a-f]{16}|T[0-9A-F]{16}")
 
 
@@ -123,14 +124,25 @@ def choice(parts: Iterable[str]) -> str:
     return found[0] if len(found) == 1 else "(" + " | ".join(found) + ")"
 
 
-def excluding(texts: Iterable[str]) -> str:
-    """For a terminal: that none of these texts stands in it; "" for none."""
-    found = "|".join(map(escaped, texts))
-    return f" & ~/{ANY_TEXT}({found}){ANY_TEXT}/" if found else ""
+def near(tag: str) -> str:
+    """A regular expression for a tag but for one edit, which a parser takes for that tag.
+
+    Two edits, with which some parsers put up in long tags, are let pass: a lexer that counts them has so many states
+    that a mask takes half a second.
+    """
+    other = r"[^<\n]" if re.search(r"\s", tag) else r"[^<\s]"
+    exact = edited = ""
+    for char in reversed(tag[1:]):
+        own = escaped(char)
+        edited = f"({own}{edited}|({other}({own})?)?{exact})"
+        exact = own + exact
+    if tag[1] != "/":
+        return f"<{edited}"
+    return f"<{edited}|[\\n\\x2f]{escaped(tag[2:])}"
 
 
 class Values:
-    """Writes rules for values in one notation. `reserved`: what no string may hold, even between quotes."""
+    """Writes rules for values in one notation. `unwritable`: a terminal for what no string may hold, even between quotes."""
 
     def __init__(
         self,
@@ -139,7 +151,7 @@ class Values:
         notation: Notation,
         literals: Literals,
         member: Callable[[str], str],
-        reserved: tuple[str, ...] = (),
+        unwritable: str = "",
         is_sorted: bool = False,
     ) -> None:
         self.rules = rules
@@ -147,7 +159,7 @@ class Values:
         self._notation = notation
         self._literals = literals
         self._member = member
-        self._reserved = reserved
+        self._unwritable = unwritable
         self._is_sorted = is_sorted
         self._references: set[str] = set()
         self._finite: set[str] = set()
@@ -230,8 +242,8 @@ class Values:
         """A string as it stands in a list or an object, or as an argument between quotes."""
         strings = self._notation.strings
         if strings.style == "verbatim":
-            return self.verbatim(text, strings.open, strings.close, self._reserved)
-        if text.patterns and not self._reserved:
+            return self.verbatim(text, strings.open, strings.close)
+        if text.patterns and not self._unwritable:
             # llguidance writes the pattern for the escaped text.
             schema: dict[str, Any] = {"type": "string"}
             if text.least:
@@ -254,19 +266,20 @@ class Values:
             body = f"/[^{quote}\\\\\\x00-\\x1f]{_times(text)}/" + "".join(
                 f" & /{searched(p)}/" for p in text.patterns
             )
-        body += excluding(self._reserved)
+        body += self._excluding()
         return f"{quoted(quote)} ({body}) {quoted(quote)}"
 
-    def verbatim(
-        self, text: Text, opening: str, closing: str, reserved: Iterable[str], unlike: str = ""
-    ) -> str:
+    def verbatim(self, text: Text, opening: str, closing: str, unlike: str = "") -> str:
         """A string without escapes, up to `closing`, which is written. `unlike`: what it may not be as a whole."""
         body = f"/(?s:.){_times(text)}/" + "".join(f" & /{searched(p)}/" for p in text.patterns)
-        body += excluding(reserved) + unlike
+        body += self._excluding() + unlike
         plain, rest = self._literals.split(closing)
         # With its end in one terminal: the longest match of the text alone would run into it.
         terminal = self.rules.terminal(f"({body}) {quoted(plain)}" if plain else body)
         return " ".join(filter(None, (self._literals.write(opening), terminal, self._literals.write(rest))))
+
+    def _excluding(self) -> str:
+        return f" & ~({_ANYWHERE} {self._unwritable} {_ANYWHERE})" if self._unwritable else ""
 
     def constants(self, values: Iterable[Any]) -> str:
         """One of several values."""
@@ -310,7 +323,7 @@ class Values:
         return json.dumps(value)
 
     def _anything(self) -> str:
-        name = self.rules.reserve(f"any {self._notation} {self._reserved}")
+        name = self.rules.reserve(f"any {self._notation} {self._unwritable}")
         if name not in self.rules.bodies:
             self.rules.bodies[name] = ""
             self.rules.bodies[name] = self.any_of(expanded(ANYTHING))
@@ -318,7 +331,7 @@ class Values:
 
     def _reference(self, pointer: str) -> str:
         root = json.dumps(self._reader.root, sort_keys=True, default=str)
-        name = self.rules.reserve(f"{pointer} {self._notation} {self._reserved} {self._reader.tool} {root}")
+        name = self.rules.reserve(f"{pointer} {self._notation} {self._unwritable} {self._reader.tool} {root}")
         if name not in self.rules.bodies:
             self.rules.bodies[name] = ""
             self.rules.bodies[name] = self.any_of(self.finite(self._reader.resolve(pointer)))
@@ -433,7 +446,7 @@ class Values:
             body += " & ~(" + " | ".join(f"/{searched(p)}/" for p in unlike) + ")"
         if option.properties:
             body += " & ~/" + "|".join(map(escaped, option.properties)) + "/"
-        body += excluding(self._reserved)
+        body += self._excluding()
         opening, closing = self._literals.write(strings.open), self._literals.write(strings.close)
         colon = quoted(self._notation.colon)
         if strings.style == "verbatim":
