@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from dataclasses import replace
 from hashlib import blake2b
 from json.encoder import encode_basestring as quote_json
 from typing import Any, Final
 
-from localagent.constraint.layout import Notation, Strings
+from localagent.constraint.layout import Notation
 from localagent.constraint.leaves import ANY_TEXT, escaped, inline, searched
 from localagent.constraint.schema import (
     ANYTHING,
@@ -273,10 +275,22 @@ class Values:
         """A string without escapes, up to `closing`, which is written. `unlike`: what it may not be as a whole."""
         body = f"/(?s:.){_times(text)}/" + "".join(f" & /{searched(p)}/" for p in text.patterns)
         body += self._excluding() + unlike
+        return f"{self._literals.write(opening)} {self.ending(body, closing)}".strip()
+
+    def ending(self, body: str, closing: str) -> str:
+        """Text, as the body of a terminal, up to `closing`, which is written.
+
+        What ends it is part of the terminal: the longest match of the text alone would run into it.
+        """
         plain, rest = self._literals.split(closing)
-        # With its end in one terminal: the longest match of the text alone would run into it.
         terminal = self.rules.terminal(f"({body}) {quoted(plain)}" if plain else body)
-        return " ".join(filter(None, (self._literals.write(opening), terminal, self._literals.write(rest))))
+        return f"{terminal} {self._literals.write(rest)}".strip()
+
+    def spelling(self, constants: Mapping[bool | None, str]) -> Values:
+        """The same with other words for true, false and null."""
+        other = copy(self)
+        other._notation = replace(self._notation, constants=constants)
+        return other
 
     def _excluding(self) -> str:
         return f" & ~({_ANYWHERE} {self._unwritable} {_ANYWHERE})" if self._unwritable else ""
@@ -447,16 +461,13 @@ class Values:
         if option.properties:
             body += " & ~/" + "|".join(map(escaped, option.properties)) + "/"
         body += self._excluding()
-        opening, closing = self._literals.write(strings.open), self._literals.write(strings.close)
         colon = quoted(self._notation.colon)
         if strings.style == "verbatim":
-            return f"{opening} {self.verbatim_key(body, strings)} {colon}"
-        return self.rules.terminal(f"{opening} ({body}) {closing} {colon}")
-
-    def verbatim_key(self, body: str, strings: Strings) -> str:
-        plain, rest = self._literals.split(strings.close)
-        terminal = self.rules.terminal(f"({body}) {quoted(plain)}" if plain else body)
-        return f"{terminal} {self._literals.write(rest)}".strip()
+            keys = [f"{self._literals.write(strings.open)} {self.ending(body, strings.close)} {colon}"]
+            if self._notation.has_bare:
+                keys.append(self.rules.terminal(f"(/[A-Za-z_][A-Za-z0-9_]*/ & {body}) {colon}"))
+            return choice(keys)
+        return self.rules.terminal(f"{quoted(strings.open)} ({body}) {quoted(strings.close)} {colon}")
 
 
 def _times(text: Text) -> str:
