@@ -19,6 +19,7 @@ from localagent.constraint.leaves import escaped, refusal, searched
 from localagent.constraint.rules import INTEGER, NUMBER, Literals, Rules, Values, choice, near, quoted
 from localagent.constraint.schema import (
     ANYTHING,
+    DEEPEST,
     KINDS,
     Constant,
     List,
@@ -96,7 +97,7 @@ def block_grammar(
     if not wanted:
         raise UsageError("calls cannot be bounded without tools")
     known = tuple(sorted((special or {}).items()))
-    calls = [_call(shape, json.dumps(known_tools[name]), strict, known) for name in wanted]
+    calls = [_call(shape, _serial(known_tools[name]), strict, known) for name in wanted]
     rules, literals = Rules(), Literals(special or {})
     for call in calls:
         rules.bodies.update(call.rules)
@@ -150,6 +151,22 @@ class _Texts:
 def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
     function: Mapping[str, Any] = tool.get("function", tool)
     return function
+
+
+def _serial(function: Mapping[str, Any]) -> str:
+    """A tool as JSON, by which its rules are kept; without what is nested deeper than anything is read."""
+    try:
+        return json.dumps(function)
+    except RecursionError:
+        return json.dumps(_shallow(function, 4 * DEEPEST))
+
+
+def _shallow(value: Any, depth: int) -> Any:
+    if not depth:
+        return True
+    if isinstance(value, Mapping):
+        return {key: _shallow(inner, depth - 1) for key, inner in value.items()}
+    return [_shallow(inner, depth - 1) for inner in value] if isinstance(value, list) else value
 
 
 def _json_member(key: str) -> str:

@@ -344,8 +344,7 @@ class Values:
         return name
 
     def _reference(self, pointer: str) -> str:
-        root = json.dumps(self._reader.root, sort_keys=True, default=str)
-        name = self.rules.reserve(f"{pointer} {self._notation} {self._unwritable} {self._reader.tool} {root}")
+        name = self.rules.reserve(f"{pointer} {self._notation} {self._unwritable} {self._reader.identity}")
         if name not in self.rules.bodies:
             self.rules.bodies[name] = ""
             self.rules.bodies[name] = self.any_of(self.finite(self._reader.resolve(pointer)))
