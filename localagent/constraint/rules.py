@@ -117,7 +117,7 @@ class Literals:
 
 def quoted(text: str) -> str:
     """`text` as a literal of the grammar."""
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text).replace("\x7f", "\\u007f")
 
 
 def choice(parts: Iterable[str]) -> str:
@@ -452,6 +452,7 @@ class Values:
         names = option.names or Text()
         strings = self._notation.strings
         char = r"[^\"\\\x00-\x1f\x7f'<>]"
+        names = replace(names, least=max(1, names.least))
         body = f"/{char}{_times(names)}/" + "".join(
             f" & /{searched(p)}/" for p in (*matching, *names.patterns)
         )
@@ -464,9 +465,12 @@ class Values:
         if strings.style == "verbatim":
             keys = [f"{self._literals.write(strings.open)} {self.ending(body, strings.close)} {colon}"]
             if self._notation.has_bare:
-                keys.append(self.rules.terminal(f"(/[A-Za-z_][A-Za-z0-9_]*/ & {body}) {colon}"))
+                keys.append(self.rules.terminal(f"(/[\\p{{L}}_][\\w]*/ & {body}) {colon}"))
             return choice(keys)
-        return self.rules.terminal(f"{quoted(strings.open)} ({body}) {quoted(strings.close)} {colon}")
+        quotes = ('"', "'") if strings.python else ('"',)
+        return self.rules.terminal(
+            choice(f"({quoted(quote)} ({body}) {quoted(quote)} {colon})" for quote in quotes)
+        )
 
 
 def _times(text: Text) -> str:

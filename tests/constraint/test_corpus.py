@@ -41,18 +41,25 @@ def data_folder() -> Path | None:
     if said:
         return next(Path(said).rglob("bfcl_eval/data"), None)
     found = importlib.util.find_spec("bfcl_eval")
-    return Path(found.submodule_search_locations[0]) / "data" if found and found.submodule_search_locations else None
+    return (
+        Path(found.submodule_search_locations[0]) / "data"
+        if found and found.submodule_search_locations
+        else None
+    )
 
 
 def tasks(folder: Path) -> Iterator[list[dict[str, Any]]]:
     """The functions of each task, and of each of the other files' lines."""
     for path in sorted(folder.rglob("*.json")):
         for line in path.read_text("utf-8").splitlines():
-            task = json.loads(line) if line.startswith("{") else {}
+            task = json.loads(line) if line.startswith('{"') else {}  # others are one object on many lines
             functions = task.get("function", [task] if {"name", "parameters"} <= task.keys() else [])
             functions = [functions] if isinstance(functions, dict) else functions
             if functions:
-                yield [tool_of(re.sub(r"[^\w.-]", "_", each["name"]), normal(each["parameters"])) for each in functions]
+                yield [
+                    tool_of(re.sub(r"[^\w.-]", "_", each["name"]), normal(each["parameters"]))
+                    for each in functions
+                ]
 
 
 def normal(schema: Any) -> Any:
@@ -60,7 +67,11 @@ def normal(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     found = dict(schema)
-    found["type"] = TYPES.get(schema.get("type", ""), "string") if isinstance(schema.get("type", ""), str) else schema["type"]
+    found["type"] = (
+        TYPES.get(schema.get("type", ""), "string")
+        if isinstance(schema.get("type", ""), str)
+        else schema["type"]
+    )
     if isinstance(schema.get("properties"), dict):
         found["properties"] = {key: normal(value) for key, value in schema["properties"].items()}
     if isinstance(schema.get("items"), dict):
@@ -87,7 +98,9 @@ def test_every_schema_compiles_or_is_relaxed_by_name(name: str, vocabulary: Any)
             with pytest.raises(SchemaRefused):
                 block_grammar(DIALECTS[name], tools, special=special_of(vocabulary), strict=True)
             refused += 1
-    print(f"{name}: {count} tasks compiled, relaxed {dict(relaxed)}, refused if strict {refused}, slowest {slowest:.3f} s")
+    print(
+        f"{name}: {count} tasks compiled, relaxed {dict(relaxed)}, refused if strict {refused}, slowest {slowest:.3f} s"
+    )
     assert count >= (4_000 if LONG else 200)
     assert slowest < SECONDS
     assert set(relaxed) <= {"enum", "type", "properties", "name", "minimum", "pattern"}
