@@ -12,13 +12,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary, ref
 
 from localagent.errors import ConstraintFailed, GrammarMissing, GrammarTooLarge
 
 if TYPE_CHECKING:
-    from localagent.constraint.grammar import Grammar
     from localagent.hosts.engine import Vocabulary
 
 KEPT: Final = 32
@@ -60,10 +59,18 @@ def llguidance() -> Any:
     return package
 
 
+class Written(Protocol):
+    """A `grammar.Grammar`."""
+
+    @property
+    def text(self) -> str:
+        """It, in llguidance's Lark."""
+
+
 class Matcher:
     """What may come next in one generation. Not to be shared."""
 
-    __slots__ = ("_matcher", "_words", "forgotten")
+    __slots__ = ("_matcher", "_words")
 
     def __init__(self, matcher: Any, size: int) -> None:
         self._matcher = matcher
@@ -123,7 +130,7 @@ class Factory:
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, Any] = OrderedDict()
 
-    def compile(self, grammar: Grammar | str) -> Matcher:
+    def compile(self, grammar: Written | str) -> Matcher:
         """A matcher at the start of `grammar`, for one generation. Raises GrammarTooLarge."""
         text = grammar if isinstance(grammar, str) else grammar.text
         with self._lock:
