@@ -86,7 +86,9 @@ class Matcher:
 
         mask = np.zeros(self._words, dtype=np.uint32)
         self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
-        self._check("no token may come next")
+        self._check("a limit was hit")
+        if not mask.any():  # the vocabulary has no token for what must come
+            raise ConstraintFailed("the grammar cannot go on: no token of the vocabulary may come next")
         return mask
 
     def accept(self, token: int) -> None:
@@ -97,7 +99,8 @@ class Matcher:
     def forced(self) -> Sequence[int]:
         """The tokens that come next whatever the model thinks of them; none where there is a choice."""
         found: list[int] = self._matcher.compute_ff_tokens()
-        return found
+        # A vocabulary without a token for every byte reads some text as other tokens.
+        return found[: self._matcher.validate_tokens(found)] if found else found
 
     @property
     def accepting(self) -> bool:

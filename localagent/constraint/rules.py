@@ -18,20 +18,20 @@ from typing import Any, Final
 
 from localagent.constraint.layout import Notation
 from localagent.constraint.leaves import ANY_TEXT, escaped, inline, searched
-from localagent.constraint.schema import (
+from localagent.constraint.options import (
     ANYTHING,
     Any_,
     Constant,
     List,
     Number,
     Options,
-    Reader,
     Record,
     Reference,
     Text,
     expanded,
     number_schema,
 )
+from localagent.constraint.schema import Reader
 
 # No lone surrogates: they have no JSON form. A float must be finite, and Python reads integers of 4,300 digits.
 _UNICODE: Final = r"u([0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})"
