@@ -1,8 +1,8 @@
 """The calls of one tool, as rules.
 
-Where strings are quoted, an argument is its name and a value. Where they are raw text between tags, the parser tells
-by what stands there of what type it is, with the help of the schema: so no string may be written that it would
-take for something else, and what ends a value is part of its terminal.
+Where strings are quoted, an argument is its name and a value. Where they are raw text between tags, the
+parser tells by what stands there of what type it is, with the help of the schema: so no string may be
+written that it would take for something else, and what ends a value is part of its terminal.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Texts:
         return choice(f"{self.write(before)} {name} {self.write(after)} {value}" for name, value in named)
 
     def write(self, text: str) -> str:
+        """`text` as part of a rule."""
         parts = []
         for number, part in enumerate(text.split(INDEX)):
             if number:
@@ -199,80 +200,92 @@ def _refusal(rules: Rules, written: list[tuple[Kind, str]]) -> str:
 def _by_kind(
     shape: Layout, key: str, options: Options, values: Values, reader: Reader, kinds: Kinds, texts: Texts
 ) -> list[tuple[Kind, str]]:
-    """The values of one argument, with what ends each, by the kind that decides what stands around them."""
+    """The values of one argument, with what ends each, by the kind that decides what stands around them.
+
+    `kinds`: the types that the parser takes the argument to have, None for any.
+    """
     if shape.strings.style != "raw":
         # Quotes are part of the value, so that either may be used.
-        return [
-            (
-                "integer",
-                f"{values.rules.rule(values.any_of(options))} {texts.write(shape.argument(key, 'integer').post)}",
-            )
-        ]
+        post = texts.write(shape.argument(key, "integer").post)
+        return [("integer", f"{values.rules.rule(values.any_of(options))} {post}")]
     path = f"/properties/{escaped_step(key)}"
     flat = _resolved(options, reader)
     if not shape.is_typed and kinds is not None:
-        readable = tuple(
-            option
-            for option in flat
-            if _kind(option) in kinds or (_kind(option) == "integer" and "number" in kinds)
-        )
-        if "integer" in kinds and not kinds & {"number", "string"}:
-            readable += tuple(Number(True) for option in flat if option == Number(False))
-        if not readable:
+        flat = _readable(flat, kinds)
+        if not flat:
             reader.relax(path, "type", f"the dialect {shape.dialect.name} cannot write such a value")
-        flat = readable or (Text(),)
-    post = shape.argument(key, "string").post
+            flat = (Text(),)
+    strings = [option for option in flat if isinstance(option, Text)]
     words = [
         option.value for option in flat if isinstance(option, Constant) and isinstance(option.value, str)
     ]
-    strings = [option for option in flat if isinstance(option, Text)]
-    others = [option for option in flat if option not in strings and not _is_word(option)]
     writable = [word for word in words if _can_be_raw(shape, word, kinds)]
     if words and not writable:
         reader.relax(path, "enum", f"the dialect {shape.dialect.name} cannot write its values")
         strings.append(Text())
+    post = shape.argument(key, "string").post
+    unlike = "" if shape.is_typed or kinds == _STRING else f" & ~/{_value_like(kinds)}/"
     found: list[tuple[Kind, str]] = []
     if writable:
         found.append(("string", values.ending(choice(map(quoted, writable)), post)))
-    unlike = "" if shape.is_typed or kinds == _STRING else f" & ~/{_value_like(kinds)}/"
-    if shape.edges:
-        edge = "[" + "".join(f"\\x{ord(char):02x}" for char in shape.edges) + "]"
-        unlike += f" & ~/{edge}(?s:.*)|(?s:.*){edge}/"
-    if shape.near:  # in front of a tag it would be part of that
-        unlike += r" & ~/(?s:.*)[^\s<]</"
     for text in strings:
-        found.append(("string", values.verbatim(text, "", post, unlike)))
-    spelled = values.spelling(shape.constants)
-    for kind in dict.fromkeys(map(_kind, others)):
-        same = tuple(option for option in others if _kind(option) == kind)
-        post = shape.argument(key, kind).post
-        if kind in ("array", "object"):
-            found.append((kind, f"{values.rules.rule(values.any_of(same))} {texts.write(post)}"))
-        elif not strings or shape.is_typed:
-            found.append((kind, f"{values.rules.rule(spelled.any_of(same))} {texts.write(post)}"))
-        else:
-            # Beside a string the end of the value belongs to it: only that tells `12` from `12 Main St`.
-            bounded = next(
-                (each for each in same if isinstance(each, Number) and len(number_schema(each)) > 1), None
-            )
-            if bounded is not None:
-                reader.relax(
-                    path, next(iter(list(number_schema(bounded))[1:])), "beside a string it is not bounded"
-                )
-            constants = [option.value for option in same if isinstance(option, Constant)]
-            body = (
-                choice(map(quoted, map(spelled.written, constants)))
-                if constants
-                else INTEGER
-                if kind == "integer"
-                else NUMBER
-            )
-            found.append((kind, values.ending(body, post)))
+        found.append(("string", values.verbatim(text, "", post, unlike + _edges(shape))))
+    for kind in dict.fromkeys(_kind(option) for option in flat):
+        if kind != "string":
+            same = tuple(option for option in flat if _kind(option) == kind)
+            is_alone = shape.is_typed or not strings
+            found.append((kind, _unlike_text(shape, key, kind, same, is_alone, values, reader, texts)))
     return found
 
 
-def _is_word(option: Option) -> bool:
-    return isinstance(option, Constant) and isinstance(option.value, str)
+def _unlike_text(
+    shape: Layout,
+    key: str,
+    kind: Kind,
+    options: Options,
+    is_alone: bool,
+    values: Values,
+    reader: Reader,
+    texts: Texts,
+) -> str:
+    """A raw value that is no string. `is_alone`: no string may stand in its place."""
+    post = shape.argument(key, kind).post
+    spelled = values.spelling(shape.constants)
+    if kind in ("array", "object"):
+        return f"{values.rules.rule(values.any_of(options))} {texts.write(post)}"
+    if is_alone:
+        return f"{values.rules.rule(spelled.any_of(options))} {texts.write(post)}"
+    # The end belongs to the value: only that tells `12` from `12 Main St`.
+    bounds = [
+        keyword for option in options if isinstance(option, Number) for keyword in number_schema(option)
+    ]
+    if bounds[1:]:
+        reader.relax(f"/properties/{escaped_step(key)}", bounds[1], "beside a string no number is bounded")
+    words = [quoted(spelled.written(option.value)) for option in options if isinstance(option, Constant)]
+    return values.ending(choice(words) if words else INTEGER if kind == "integer" else NUMBER, post)
+
+
+def _readable(options: Options, kinds: frozenset[str]) -> Options:
+    """The options that the parser can read as what they are."""
+    found = []
+    for option in options:
+        kind = _kind(option)
+        if kind in kinds or (kind == "integer" and "number" in kinds):
+            found.append(option)
+        elif option == Number(False) and "integer" in kinds and "string" not in kinds:
+            found.append(Number(True))
+    return tuple(found)
+
+
+def _edges(shape: Layout) -> str:
+    """For a terminal: how raw text may not begin or end."""
+    found = ""
+    if shape.edges:
+        edge = "[" + "".join(f"\\x{ord(char):02x}" for char in shape.edges) + "]"
+        found = f" & ~/{edge}(?s:.*)|(?s:.*){edge}/"
+    if shape.near:  # in front of a tag it would be part of that
+        found += r" & ~/(?s:.*)[^\s<]</"
+    return found
 
 
 def _resolved(options: Options, reader: Reader) -> Options:

@@ -48,13 +48,13 @@ def block_grammar(
 ) -> Grammar:
     """A whole block of calls, from the marker that opens it up to and with what closes it.
 
-    Several blocks, where the dialect writes one call to a block and `parallel` is set. `names`: only these tools.
-    `special`: id by text of the tokens that the vocabulary holds whole. `renderer`: the dialect's notation, by
-    default its first. The rule `opener` is the marker alone, "" where the dialect has none, and `inside` all
-    that follows it.
+    Several blocks, where the dialect writes one call to a block and `parallel` is set. `names`: only these
+    tools. `special`: id by text of the tokens that the vocabulary holds whole. `renderer`: the dialect's
+    notation, by default its first. The rule `opener` is the marker alone, "" where the dialect has none, and
+    `inside` all that follows it.
 
-    Raises GrammarMissing, Unsupported for a dialect without calls, UsageError for a name that is not declared,
-    and, if `strict`, SchemaRefused.
+    Raises GrammarMissing, Unsupported for a dialect without calls, UsageError for a name that is not
+    declared, and, if `strict`, SchemaRefused.
     """
     shape = layout(dialect, renderer)
     known_tools = {_function(tool)["name"]: _function(tool) for tool in tools}
@@ -69,9 +69,8 @@ def block_grammar(
     for call in calls:
         rules.bodies.update(call.rules)
     if not any(call.start for call in calls):
-        raise Unsupported(
-            f"{calls[0].relaxed[0].tool} cannot be called in the dialect {dialect.name}: {calls[0].relaxed[0].reason}"
-        )
+        first = calls[0].relaxed[0]
+        raise Unsupported(f"{first.tool} cannot be called in the dialect {dialect.name}: {first.reason}")
     one = rules.rule(choice(call.start for call in calls if call.start))
     texts = Texts(rules, literals)
     more = f"({texts.write(shape.between)} {one})*" if parallel and shape.between is not None else ""

@@ -1,7 +1,7 @@
 """Grammars compiled for one vocabulary, and the matchers that say which token may come next.
 
-llguidance does the matching: an Earley parser over a lexer of regular expressions, 5 to 50 us a mask. It is an
-optional package, imported here when the first grammar is compiled.
+llguidance does the matching: an Earley parser over a lexer of regular expressions, 5 to 50 us a mask. It is
+an optional package, imported here when the first grammar is compiled.
 
 Threads: `matcher_factory` reads the whole vocabulary, and a `Matcher` may tokenize with it, so both belong on
 the thread that the vocabulary belongs to. `Factory.compile` may run on any thread.
@@ -77,8 +77,8 @@ class Matcher:
         self._words = (size + 31) // 32
 
     def mask(self) -> Any:
-        """numpy uint32 [ceil(vocabulary size / 32)]: bit `id % 32` of word `id // 32` is set for each token that
-        may come next. Where the grammar may end, the tokens that end a turn are among them.
+        """numpy uint32 [ceil(vocabulary size / 32)]: bit `id % 32` of word `id // 32` is set for each token
+        that may come next. Where the grammar may end, the tokens that end a turn are among them.
 
         Raises ConstraintFailed when no token can come, or a limit was hit.
         """
@@ -99,8 +99,7 @@ class Matcher:
     def forced(self) -> Sequence[int]:
         """The tokens that come next whatever the model thinks of them; none where there is a choice."""
         found: list[int] = self._matcher.compute_ff_tokens()
-        # A vocabulary without a token for every byte reads some text as other tokens.
-        return found[: self._matcher.validate_tokens(found)] if found else found
+        return found
 
     @property
     def accepting(self) -> bool:
@@ -190,7 +189,7 @@ def _tokenizer(package: Any, vocabulary: Vocabulary) -> Any:
         def __call__(self, text: str | bytes) -> list[int]:
             alive = known()
             written = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-            return list(alive.tokenize_segments([_segment(written)], continued=True)) if alive else []
+            return _written(alive, written) if alive else []
 
     ends = [token for token, piece in enumerate(pieces) if piece.end]
     return package.LLTokenizer(
@@ -198,10 +197,18 @@ def _tokenizer(package: Any, vocabulary: Vocabulary) -> Any:
     )
 
 
-def _segment(text: str) -> Any:
+def _written(vocabulary: Vocabulary, text: str) -> list[int]:
+    """The tokens of a text, as far as they are that text: not every vocabulary has a token for every byte."""
     from localagent.prompt.segments import Segment
 
-    return Segment(text, special=False)
+    data, found = text.encode("utf-8", "replace"), []
+    for token in vocabulary.tokenize_segments([Segment(text, special=False)], continued=True):
+        piece = vocabulary.piece(token).data
+        if not data.startswith(piece):
+            break
+        data = data[len(piece) :]
+        found.append(token)
+    return found
 
 
 def _first_line(matcher: Any) -> str:

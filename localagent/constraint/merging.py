@@ -1,4 +1,4 @@
-"""What several schemas allow at once: `allOf`, `enum`, `type` and `$ref` beside other keywords all come to that."""
+"""What several schemas allow at once: `allOf`, `enum`, and `$ref` beside other keywords all come to that."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ class Merging:
         self._budget = LARGEST
 
     def spend(self, count: int) -> None:
+        """Raise Unreadable where the schema comes to more than `LARGEST` options."""
         self._budget -= count
         if self._budget < 0:
             raise Unreadable("allOf", f"it has more than {LARGEST:,} parts")
@@ -81,6 +82,7 @@ class Merging:
         return unique(found)
 
     def merged(self, one: Option, other: Option, keyword: str, depth: int) -> Options:
+        """What two options both allow."""
         match one, other:
             case (Any_(), _):
                 return (other,)

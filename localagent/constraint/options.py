@@ -1,7 +1,7 @@
 """What a schema comes to: the choices that a model has.
 
-A value is valid if one of several options holds it, each of one JSON type. `merging` intersects them, `schema` reads
-them from a schema, `rules` writes them in the notation of a dialect.
+A value is valid if one of several options holds it, each of one JSON type. `merging` intersects them,
+`schema` reads them from a schema, `rules` writes them in the notation of a dialect.
 """
 
 from __future__ import annotations
@@ -132,12 +132,14 @@ def expanded(options: Options) -> Options:
 
 
 def item(option: List, number: int) -> Options:
+    """The options of an item, by its number."""
     if number < len(option.lead):
         return option.lead[number]
     return ANYTHING if option.items is None else option.items
 
 
 def matches(pattern: str, text: str) -> bool:
+    """Whether a pattern matches somewhere; one that Python cannot read is taken to."""
     try:
         return re.search(pattern, text) is not None
     except (re.error, RecursionError):
@@ -145,6 +147,7 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def fits(number: Number, value: float) -> bool:
+    """Whether a number is within the bounds."""
     if number.integer and value != math.floor(value):
         return False
     if number.multiple is not None and abs(value / number.multiple - round(value / number.multiple)) > 1e-9:
@@ -173,10 +176,12 @@ def sound(number: Number) -> Options:
 
 
 def lowest(left: Any, right: Any) -> Any:
+    """The lower one; None is no bound."""
     return right if left is None else left if right is None else min(left, right)
 
 
 def highest(left: Any, right: Any) -> Any:
+    """The higher one; None is no bound."""
     return right if left is None else left if right is None else max(left, right)
 
 

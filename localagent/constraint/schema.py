@@ -115,9 +115,9 @@ class Reader:
             raise Unreadable("type", f"{schema!r:.40} is no schema")
         if depth > DEEPEST:
             raise Unreadable("properties", f"schemas may nest {DEEPEST} deep")
-        for keyword in schema:
-            if keyword in KEYWORDS and KEYWORDS[keyword][0] == "refused":
-                raise Unreadable(keyword, "it cannot be enforced")
+        refused = [keyword for keyword in schema if keyword in KEYWORDS and KEYWORDS[keyword][0] == "refused"]
+        if refused:
+            raise Unreadable(refused[0], "it cannot be enforced")
         options = self._typed(schema, path, depth)
         if "const" in schema:
             options = self._choices.both(options, (Constant(schema["const"]),), "const")
@@ -128,24 +128,27 @@ class Reader:
             options = self._choices.both(options, tuple(values.values()), "enum")
         if "$ref" in schema:
             options = self._choices.both(options, self._referred(schema["$ref"]), "$ref")
-        for number, part in enumerate(_listed(schema, "allOf")):
-            options = self._choices.both(
-                options, self._read(part, f"{path}/allOf/{number}", depth + 1), "allOf"
-            )
-        for keyword in ("anyOf", "oneOf"):
-            parts = _listed(schema, keyword)
-            if parts:
-                choices = [
-                    self._read(part, f"{path}/{keyword}/{n}", depth + 1) for n, part in enumerate(parts)
-                ]
-                if keyword == "oneOf" and not self._choices.are_apart(choices):
-                    self.relax(path, "oneOf", "a value may fit more than one of its schemas")
-                options = self._choices.both(
-                    options, unique(option for choice in choices for option in choice), keyword
-                )
+        options = self._combined(options, schema, path, depth)
         if schema.get("nullable") is True:
             options = unique((*options, Constant(None)))
         self._check(schema, path)
+        return options
+
+    def _combined(self, options: Options, schema: Mapping[str, Any], path: str, depth: int) -> Options:
+        """The options that `allOf`, `anyOf` and `oneOf` leave."""
+        for number, part in enumerate(_listed(schema, "allOf")):
+            others = self._read(part, f"{path}/allOf/{number}", depth + 1)
+            options = self._choices.both(options, others, "allOf")
+        for keyword in ("anyOf", "oneOf"):
+            choices = [
+                self._read(part, f"{path}/{keyword}/{number}", depth + 1)
+                for number, part in enumerate(_listed(schema, keyword))
+            ]
+            if keyword == "oneOf" and not self._choices.are_apart(choices):
+                self.relax(path, "oneOf", "a value may fit more than one of its schemas")
+            if choices:
+                others = unique(option for choice in choices for option in choice)
+                options = self._choices.both(options, others, keyword)
         return options
 
     def _typed(self, schema: Mapping[str, Any], path: str, depth: int) -> Options:
