@@ -26,6 +26,7 @@
     ├── TemplateFailed              the model's chat template refused the messages
     ├── SaveFailed                  a log or a session could not be written; earlier lines are untouched
     ├── EngineFailed                the engine reported a failure while computing
+    ├── ConstraintFailed            what bounds the tokens of a generation failed, or allows none
     ├── McpFailed                   an MCP server that cannot be started, reached or understood
     └── ToolError                   raised by a tool; the model reads the text and can go on
         └── InvalidArguments        the model's arguments do not fit the tool
@@ -156,6 +157,10 @@ class SaveFailed(LocalAgentError):
 
 class EngineFailed(LocalAgentError):
     """The inference engine reported a failure while running."""
+
+
+class ConstraintFailed(LocalAgentError):
+    """The constraint of a generation failed, or allows no token; the generation ends there, and no other."""
 
 
 class McpFailed(LocalAgentError):

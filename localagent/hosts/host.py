@@ -18,13 +18,13 @@ from typing import Any, Self, TypeVar
 from localagent.errors import ContextOverflow, UsageError
 from localagent.hosts.channel import Channel, EngineGeneration
 from localagent.hosts.counting import tokenize_within
-from localagent.hosts.engine import Engine
+from localagent.hosts.engine import Engine, Vocabulary
 from localagent.hosts.generation import Generation
 from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots, Transcripts
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.prefix.transcripts import recorder, spell, unspell
-from localagent.hosts.protocol import CancelFlag
+from localagent.hosts.protocol import CancelFlag, Constraint
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.scheduler import Job, Scheduler
 from localagent.prompt.segments import Prompt, Spelling, TooManyTokens
@@ -130,6 +130,11 @@ class EngineHost:
         return self._special_tokens
 
     @property
+    def vocabulary(self) -> Vocabulary:
+        """The model's vocabulary. It may be asked in any thread."""
+        return self._engine.vocabulary
+
+    @property
     def template_source(self) -> str | None:
         """The chat template's jinja source."""
         return self._identity.chat_template
@@ -171,7 +176,11 @@ class EngineHost:
         return Prompt(ids, rendered.text, key=Spelling(text, ids), tail=rendered.tail)
 
     def generate(
-        self, prompt: Prompt, sampling: Sampling, cancel: CancelFlag | None = None
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        cancel: CancelFlag | None = None,
+        constraint: Constraint | None = None,
     ) -> EngineGeneration:
         """Start generating; the prefill begins at once, or when there is a lane for it.
 
@@ -187,7 +196,7 @@ class EngineHost:
         channel = Channel(self._owner.wake)
         size = engine.context_size
         generation = Generation(ids, sampling, engine.vocabulary, size, engine.chunk, engine.spacing)
-        scheduler, job = self._scheduler, Job(generation, channel, cancel)
+        scheduler, job = self._scheduler, Job(generation, channel, cancel, constraint)
         record = recorder(prompt, self._template, self._transcripts, engine.vocabulary.piece)
         running = EngineGeneration(self._owner, channel, record)
         # Last: an interrupt before it leaves nothing behind, and one after it drops the generation.

@@ -1,7 +1,7 @@
 """A host that plays back recorded tokens, without an engine.
 
 It feeds a recorded generation to the parser, the turn and everything above them, to test those and to measure
-their own cost. The prompt and the sampling have no effect.
+their own cost. The prompt, the sampling and a constraint have no effect on what is played.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from localagent.errors import UsageError
-from localagent.hosts.protocol import CancelFlag, Finish, StopReason, Token
+from localagent.hosts.protocol import CancelFlag, Constraint, Finish, StopReason, Token
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.stopping import StopStrings
 from localagent.messages.usage import Timings
@@ -59,9 +59,15 @@ class ReplayHost:
         return self._prompt
 
     def generate(
-        self, prompt: Prompt, sampling: Sampling, cancel: CancelFlag | None = None
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        cancel: CancelFlag | None = None,
+        constraint: Constraint | None = None,
     ) -> ReplayGeneration:
         """The next recording, cut at `sampling.max_tokens` and before a stop string.
+
+        A `constraint` is never asked: nothing is drawn here that it could bound.
 
         Raises UsageError when log-probabilities are asked for.
         """
