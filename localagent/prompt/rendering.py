@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from localagent.errors import TemplateFailed, UsageError
-from localagent.messages import Message, ModelMessage, ToolMessage
-from localagent.prompt.probe import TOOL, TemplateSupport, probe
+from localagent.messages import Message, ModelMessage, SystemMessage, ToolMessage
+from localagent.prompt.probe import TemplateSupport, probe
 from localagent.prompt.request import Request, build_request
 from localagent.prompt.segments import Prompt
 from localagent.prompt.thinking import (
@@ -66,6 +66,7 @@ def request_for(host: Renderer, messages: Sequence[Message], name: str | None = 
 def thinking_for(
     host: Renderer,
     dialect: Dialect,
+    request: Request,
     tools: Sequence[ToolSchema] | None = None,
     thinking: Thinking = None,
     budget: int | None = None,
@@ -78,18 +79,24 @@ def thinking_for(
     check_thinking(thinking, budget)
     if thinking is None and budget is None:
         return ThinkingPlan()
-    support = thinking_support(host, dialect, bool(tools))
-    return plan_thinking(support, thinking, budget, name or host.name, bool(tools))
+    system = any(isinstance(message, SystemMessage) for message in request.messages[:1])
+    support = thinking_support(host, dialect, tools=bool(tools), system=system)
+    return plan_thinking(support, thinking, budget, name or host.name)
 
 
-def thinking_support(host: Renderer, dialect: Dialect, with_tools: bool = False) -> ThinkingSupport:
-    """What the host's template can be told about thinking, where tools are offered and where they are not."""
-    offered = [TOOL] if with_tools else None
+def thinking_support(
+    host: Renderer, dialect: Dialect, *, tools: bool = False, system: bool = False
+) -> ThinkingSupport:
+    """What the host's template can be told about thinking, beside tools and a system message or without."""
 
-    def render(turns: Sequence[Mapping[str, Any]], **variables: Any) -> str:
+    def render(turns: Any, offered: Any, **variables: Any) -> str:
         return host.render(turns, offered, **variables).text
 
-    return _once(host, (dialect, with_tools), lambda: probe_thinking(render, dialect))
+    return _once(
+        host,
+        (dialect, tools, system),
+        lambda: probe_thinking(render, dialect, tools=tools, system=system),
+    )
 
 
 def render_turn(

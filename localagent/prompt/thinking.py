@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 from localagent.errors import TemplateFailed, UsageError
 from localagent.messages import ModelMessage, SystemMessage, TextPart
+from localagent.prompt.probe import TOOL
 from localagent.prompt.request import RequestWarning
 from parsers import Dialect
 
@@ -38,6 +39,7 @@ _BUDGET = "thinking_budget"  # a variable for the tokens that it may take
 
 _UNKNOWN = "probe_word"
 _QUESTION = {"role": "user", "content": "probe_question"}
+_INSTRUCTIONS = {"role": "system", "content": "probe_system"}
 _THOUGHT, _ANSWER = "probe_thought", "probe_answer"
 
 
@@ -75,6 +77,8 @@ class ThinkingSupport:
     """By default, the prompt ends inside the reasoning."""
     closing: str = ""
     """How it ends the reasoning: the marker, with the white space around it."""
+    beside: str = ""
+    """What else the conversation held for which this was found out; some templates drop a switch for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,27 +110,28 @@ def check_thinking(thinking: Thinking, budget: int | None) -> None:
 
 
 def plan_thinking(
-    support: ThinkingSupport, thinking: Thinking, budget: int | None, name: str, with_tools: bool
+    support: ThinkingSupport, thinking: Thinking, budget: int | None, name: str
 ) -> ThinkingPlan:
     """What a template that has this support is told, and what has to be done without it.
 
     `name`: of the model, for the warnings about what it cannot be told.
     """
     switch, told = Switch(), ""
-    where = ", at least with tools" if with_tools else ""
+    no_switch = "its chat template has no switch for it"
+    if support.beside:
+        no_switch += f", or none that works beside {support.beside}"
     if thinking is False:
         if support.off is not None:
             switch = support.off
         elif support.closing:
             budget = 0
             told = (
-                f"{name} cannot be told not to think: its chat template has no switch for it{where}; what "
-                "it begins to think is ended at once"
+                f"{name} cannot be told not to think: {no_switch}; what it begins to think is ended at once"
             )
     elif thinking is not None:
         switch = support.on or switch
         if support.on is None and not support.opened:
-            told = f"{name} cannot be told to think: its chat template has no switch for it{where}"
+            told = f"{name} cannot be told to think: {no_switch}"
         elif thinking in support.levels:
             switch = support.levels[thinking]  # type: ignore[index]
         elif thinking is not True:
@@ -152,26 +157,31 @@ def opens_reasoning(dialect: Dialect, prompt: str) -> bool:
 
 
 Render = Callable[..., str]
-"""Messages and template variables to text; may raise TemplateFailed."""
+"""Messages, tools and template variables to text; may raise TemplateFailed."""
 
 
-def probe_thinking(render: Render, dialect: Dialect) -> ThinkingSupport:
-    """What a template can be told. `dialect`: what its model writes."""
+def probe_thinking(
+    render: Render, dialect: Dialect, *, tools: bool = False, system: bool = False
+) -> ThinkingSupport:
+    """What a template can be told in a conversation of this kind. `dialect`: what its model writes."""
+    offered = [TOOL] if tools else None
 
     def shown(switch: Switch) -> str | None:
         """The prompt with this switch, without its word; None if the template refuses it."""
-        turns = [_QUESTION]
+        instructions = [_INSTRUCTIONS] if system else []
         if switch.word:
-            turns = [{"role": "system", "content": f"probe_system {switch.word}"}, _QUESTION]
+            instructions = [_INSTRUCTIONS | {"content": f"{_INSTRUCTIONS['content']} {switch.word}"}]
         try:
-            return render(turns, **switch.variables).replace(switch.word or "\0", "")
+            prompt = render([*instructions, _QUESTION], offered, **switch.variables)
         except TemplateFailed:
             return None
+        return prompt.replace(switch.word, "") if switch.word else prompt
 
+    beside = " and ".join(["tools"] * tools + ["instructions"] * system)
     closing = _closing(render, dialect)
     plain = shown(Switch())
     if plain is None:
-        return ThinkingSupport(closing=closing)
+        return ThinkingSupport(closing=closing, beside=beside)
     on, off = _find_switch(shown)
     levels = _find_levels(shown, on or Switch())
     if off is None:
@@ -187,6 +197,7 @@ def probe_thinking(render: Render, dialect: Dialect) -> ThinkingSupport:
         budget=_BUDGET if shown(Switch({_BUDGET: 1000})) not in (plain, None) else "",
         opened=opens_reasoning(dialect, plain),
         closing=closing,
+        beside=beside,
     )
 
 
@@ -241,7 +252,7 @@ def _closing(render: Render, dialect: Dialect) -> str:
     answer = {"role": "assistant", "content": _ANSWER}
     answer |= dict.fromkeys(("reasoning_content", "thinking", "reasoning"), _THOUGHT)
     try:
-        written = render([_QUESTION, answer], add_generation_prompt=False)
+        written = render([_QUESTION, answer], None, add_generation_prompt=False)
     except TemplateFailed:
         written = ""
     between = written.rpartition(_THOUGHT)[2].partition(_ANSWER)[0]
