@@ -93,12 +93,14 @@ class ThinkingPlan:
     warnings: tuple[RequestWarning, ...] = ()
 
 
-def check_thinking(thinking: Thinking, budget: int | None) -> None:
+def check_thinking(thinking: Thinking, budget: int | None, flag: Any = None) -> None:
     """Raises UsageError for values that mean nothing, or that contradict each other."""
     if not (thinking is None or isinstance(thinking, bool) or thinking in LEVELS):
         raise UsageError(
             f"thinking is {thinking!r:.40}: it must be True, False, {', '.join(map(repr, LEVELS))} or None"
         )
+    if flag is not None and not callable(getattr(flag, "is_set", None)):
+        raise UsageError(f"end_thinking is {flag!r:.40}: it must be a flag, such as a threading.Event")
     if budget is None:
         return
     if type(budget) is not int or budget < 0:
