@@ -94,7 +94,7 @@ class Chat:
             def make_agent(approver: Approver) -> Agent:
                 approvals = Approvals(rules(tools), approver)
                 return Agent(
-                    loaded, offered, approvals=approvals, middleware=[Compaction()], **options.sampling()
+                    loaded, offered, approvals=approvals, middleware=[Compaction()], **options.of_turns()
                 )
 
             opened = ExitStack()
