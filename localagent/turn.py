@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
+from localagent.control import Control
 from localagent.hosts.protocol import CancelFlag, Finish, Host, Logprobs, Prefilled, Queued, Step, Token
 from localagent.hosts.sampling import Sampling
 from localagent.messages import (
@@ -30,7 +31,7 @@ from localagent.messages import (
     Usage,
 )
 from localagent.prompt import RequestWarning
-from localagent.prompt.rendering import ToolSchema, render_turn, request_for
+from localagent.prompt.rendering import ToolSchema, render_turn, request_for, thinking_for
 from parsers import CallPart, Collector, Dialect, Event, MalformedPart, Part, StreamParser
 from parsers import ReasoningPart as ParsedReasoning
 from parsers import TextPart as ParsedText
@@ -71,18 +72,20 @@ def run_turn(
     name: str | None = None,
     progress: bool = False,
     prices: Prices | None = None,
+    control: Control | None = None,
 ) -> Generator[TurnEvent, None, None]:
     """Run one turn: warnings about the request, parser events as they arrive, then Done.
 
     With `progress`, `Queued` and `Prefilled` events tell what happens before the first token. Setting
     `cancel` ends the generation at the next token, and the turn still ends in Done; closing the iterator ends
     it without Done. `name`: the model's name in the message, by default the one in the weights. `prices`: for
-    the cost in its usage. A turn that ends in calls has the stop reason "tool_calls".
+    the cost in its usage. `control`: what the turn is told beside the sampling. A turn that ends in calls has
+    the stop reason "tool_calls".
 
     Raises UsageError, TemplateFailed, ContextOverflow, EngineFailed; a turn that breaks off midway yields
     BrokenOff first.
     """
-    turn = Turn(host, dialect, messages, tools, name, progress, prices)
+    turn = Turn(host, dialect, messages, tools, name, progress, prices, control)
     yield from turn.warnings
     generation = host.generate(turn.prompt, sampling or Sampling(), cancel)
     try:
@@ -106,6 +109,7 @@ async def arun_turn(
     name: str | None = None,
     progress: bool = False,
     prices: Prices | None = None,
+    control: Control | None = None,
 ) -> AsyncGenerator[TurnEvent, None]:
     """As `run_turn`, on an event loop, which is never blocked: the request is rendered in a thread, but none
     waits while the model generates.
@@ -114,7 +118,7 @@ async def arun_turn(
     """
     import asyncio  # here, so that programs without an event loop do not load it
 
-    turn = await asyncio.to_thread(Turn, host, dialect, messages, tools, name, progress, prices)
+    turn = await asyncio.to_thread(Turn, host, dialect, messages, tools, name, progress, prices, control)
     for warning in turn.warnings:
         yield warning
     generation = host.generate(turn.prompt, sampling or Sampling(), cancel)
@@ -146,14 +150,17 @@ class Turn:
         name: str | None,
         progress: bool,
         prices: Prices | None,
+        control: Control | None = None,
     ) -> None:
         """Render the request. This computes, and tokenizing waits for the end of the engine's present step.
 
         Arguments and errors as for `run_turn`.
         """
         request = request_for(host, messages, name)
-        self.warnings: Sequence[RequestWarning] = request.warnings
-        self.prompt = render_turn(host, dialect, request, tools)
+        control = control or Control()
+        plan = thinking_for(host, dialect, request, tools, control.thinking, control.thinking_budget, name)
+        self.warnings: Sequence[RequestWarning] = (*request.warnings, *plan.warnings)
+        self.prompt = render_turn(host, dialect, request, tools, switch=plan.switch)
         atomic = host.special_tokens.intersection((*dialect.markers, *dialect.cores.values()))
         self._parser = StreamParser(dialect, tools=tools, inside=self.prompt.inside, atomic=atomic)
         self._collector = Collector()

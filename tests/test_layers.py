@@ -19,7 +19,7 @@ LAYERS = [
     {"messages"},
     {"prompt", "tools"},
     {"detection", "wire", "hosts"},
-    {"catalog"},
+    {"catalog", "control"},
     {"store"},
     {"engines"},
     {"turn"},

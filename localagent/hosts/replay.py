@@ -52,6 +52,7 @@ class ReplayHost:
         tools: Sequence[Mapping[str, Any]] | None = None,
         *,
         limit: float | None = None,
+        **variables: Any,
     ) -> Prompt:
         """The prompt of the recording."""
         self.rendered.append(messages)
