@@ -59,6 +59,17 @@ def test_reasoning(name: str) -> None:
         assert set(found[end + 2 :]) == {"text"}
 
 
+@pytest.mark.parametrize("name", REASONING)
+def test_reasoning_that_the_prompt_opened(name: str) -> None:
+    """From the beginning: nothing needs to come first."""
+    dialect = DIALECTS[name]
+    parser = StreamParser(dialect, inside="reasoning")
+    assert parser.place == "reasoning"
+    found = places(parser, "a thought")
+    assert set(found) == {"reasoning"}
+    assert places(parser, dialect.reasoning.close + "x")[-1] == "text" or name in HEADED
+
+
 def test_a_draft_in_reasoning_is_reasoning() -> None:
     parser = StreamParser(DIALECTS["hermes"])
     parser.feed('<think>I could <tool_call>{"name": "f", "arguments": {}}</tool_call> or')
