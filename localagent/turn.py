@@ -16,8 +16,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
+from localagent.constraint.ending import EndingGuide
 from localagent.control import Control
-from localagent.hosts.protocol import CancelFlag, Finish, Host, Logprobs, Prefilled, Queued, Step, Token
+from localagent.hosts.protocol import (
+    CancelFlag,
+    Constraint,
+    Finish,
+    Host,
+    Logprobs,
+    Prefilled,
+    Queued,
+    Step,
+    Token,
+)
 from localagent.hosts.sampling import Sampling
 from localagent.messages import (
     AssistantMessage,
@@ -87,7 +98,7 @@ def run_turn(
     """
     turn = Turn(host, dialect, messages, tools, name, progress, prices, control)
     yield from turn.warnings
-    generation = host.generate(turn.prompt, sampling or Sampling(), cancel)
+    generation = host.generate(turn.prompt, sampling or Sampling(), cancel, turn.constraint)
     try:
         for step in generation.steps():
             yield from turn.feed(step)
@@ -121,7 +132,7 @@ async def arun_turn(
     turn = await asyncio.to_thread(Turn, host, dialect, messages, tools, name, progress, prices, control)
     for warning in turn.warnings:
         yield warning
-    generation = host.generate(turn.prompt, sampling or Sampling(), cancel)
+    generation = host.generate(turn.prompt, sampling or Sampling(), cancel, turn.constraint)
     # Closing frees the lane; without `aclosing`, that would be left to the garbage collector.
     async with aclosing(generation.asteps()) as steps:
         try:
@@ -158,11 +169,19 @@ class Turn:
         """
         request = request_for(host, messages, name)
         control = control or Control()
-        plan = thinking_for(host, dialect, request, tools, control.thinking, control.thinking_budget, name)
+        flag = control.end_thinking
+        wishes = control.thinking, control.thinking_budget, name, flag is not None
+        plan = thinking_for(host, dialect, request, tools, *wishes)
         self.warnings: Sequence[RequestWarning] = (*request.warnings, *plan.warnings)
         self.prompt = render_turn(host, dialect, request, tools, switch=plan.switch)
         atomic = host.special_tokens.intersection((*dialect.markers, *dialect.cores.values()))
         self._parser = StreamParser(dialect, tools=tools, inside=self.prompt.inside, atomic=atomic)
+        self.constraint: Constraint | None = None
+        vocabulary = getattr(host, "vocabulary", None)
+        if dialect.reasoning and plan.closing and vocabulary and not (plan.budget is None and flag is None):
+            parser = StreamParser(dialect, tools=tools, inside=self.prompt.inside, atomic=atomic)
+            token = dialect.reasoning.close in host.special_tokens
+            self.constraint = EndingGuide(parser, vocabulary, plan.closing, plan.budget, flag, token)
         self._collector = Collector()
         self._tokens: list[Token] = []
         self._markers = dialect.markers

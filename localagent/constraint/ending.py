@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from localagent.hosts.engine import Vocabulary
 from localagent.hosts.protocol import CancelFlag
+from localagent.hosts.utf8 import TokenText
+from localagent.prompt.segments import Segment
+from parsers import StreamParser
 
 
 class Ending:
@@ -63,3 +68,50 @@ class Ending:
         # No character has more than four bytes: what completes no text after that never will.
         self._pieces = 0 if text or self._pieces == 3 else self._pieces + 1
         self._inside = inside
+
+
+class EndingGuide:
+    """The `protocol.Constraint` of a turn of which nothing but the reasoning is bounded."""
+
+    def __init__(
+        self,
+        parser: StreamParser,
+        vocabulary: Vocabulary,
+        closing: str,
+        budget: int | None,
+        flag: CancelFlag | None,
+        token: bool,
+    ) -> None:
+        """`parser`: at the start of the turn, and nobody else's. For the others see `Ending`."""
+        self._parser = parser
+        self._text = TokenText(vocabulary.piece)
+        self._size = vocabulary.size
+
+        def tokenize(text: str) -> Sequence[int]:
+            return vocabulary.tokenize_segments([Segment(text, special=True)], continued=True)
+
+        inside = parser.place == "reasoning"
+        self._ending = Ending(closing, tokenize, budget=budget, flag=flag, inside=inside, token=token)
+
+    def forced(self) -> Sequence[int]:
+        """The closing marker, when it is due."""
+        return self._ending.forced()
+
+    def mask(self) -> Any | None:
+        """Its next token alone, when it is due."""
+        forced = self._ending.forced()
+        if not forced:
+            return None
+        import numpy
+
+        mask = numpy.zeros((self._size + 31) // 32, numpy.uint32)
+        mask[forced[0] // 32] = 1 << forced[0] % 32
+        return mask
+
+    def accept(self, token: int) -> None:
+        """This token came."""
+        text = ""
+        for each in self._text.feed(token):
+            self._parser.feed(each.text, each.special)
+            text += each.text
+        self._ending.accept(token, text, self._parser.place == "reasoning")

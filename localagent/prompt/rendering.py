@@ -71,13 +71,15 @@ def thinking_for(
     thinking: Thinking = None,
     budget: int | None = None,
     name: str | None = None,
+    ends: bool = False,
 ) -> ThinkingPlan:
     """What is done to make the model think, or not. The template is only asked if anything is wanted.
 
-    `budget`: tokens. `name`: of the model, for warnings. Raises UsageError.
+    `budget`: tokens. `name`: of the model, for warnings. `ends`: the reasoning may be ended by other means
+    than the budget. Raises UsageError.
     """
     check_thinking(thinking, budget)
-    if thinking is None and budget is None:
+    if thinking is None and budget is None and not ends:
         return ThinkingPlan()
     system = any(isinstance(message, SystemMessage) for message in request.messages[:1])
     support = thinking_support(host, dialect, tools=bool(tools), system=system)
