@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
+from localagent.constraint.request import guided
+from localagent.constraint.schema import Relaxed
 from localagent.control import Control
 from localagent.hosts.protocol import CancelFlag, Finish, Host, Logprobs, Prefilled, Queued, Step, Token
 from localagent.hosts.sampling import Sampling
@@ -41,12 +43,14 @@ from parsers import TextPart as ParsedText
 class Done:
     """The last event of a turn: the whole message, and the ids of the generated tokens.
 
-    `logprobs` has an entry for each token if `Sampling.logprobs` asked for them; else it is empty.
+    `logprobs` has an entry for each token if `Sampling.logprobs` asked for them; else it is empty. `relaxed`:
+    what of the tools' schemas was not enforced while the model wrote, so that calls may not fit it.
     """
 
     message: AssistantMessage
     token_ids: tuple[int, ...]
     logprobs: tuple[Logprobs, ...] = ()
+    relaxed: tuple[Relaxed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +86,12 @@ def run_turn(
     the cost in its usage. `control`: what the turn is told beside the sampling. A turn that ends in calls has
     the stop reason "tool_calls".
 
-    Raises UsageError, TemplateFailed, ContextOverflow, EngineFailed; a turn that breaks off midway yields
-    BrokenOff first.
+    Raises UsageError, GrammarMissing, TemplateFailed, ContextOverflow, EngineFailed, ConstraintFailed; a turn
+    that breaks off midway yields BrokenOff first.
     """
     turn = Turn(host, dialect, messages, tools, name, progress, prices, control)
     yield from turn.warnings
-    generation = host.generate(turn.prompt, sampling or Sampling(), cancel)
+    generation = host.generate(turn.prompt, sampling or Sampling(), cancel, turn.guide)
     try:
         for step in generation.steps():
             yield from turn.feed(step)
@@ -121,7 +125,7 @@ async def arun_turn(
     turn = await asyncio.to_thread(Turn, host, dialect, messages, tools, name, progress, prices, control)
     for warning in turn.warnings:
         yield warning
-    generation = host.generate(turn.prompt, sampling or Sampling(), cancel)
+    generation = host.generate(turn.prompt, sampling or Sampling(), cancel, turn.guide)
     # Closing frees the lane; without `aclosing`, that would be left to the garbage collector.
     async with aclosing(generation.asteps()) as steps:
         try:
@@ -161,8 +165,13 @@ class Turn:
         plan = thinking_for(host, dialect, request, tools, control.thinking, control.thinking_budget, name)
         self.warnings: Sequence[RequestWarning] = (*request.warnings, *plan.warnings)
         self.prompt = render_turn(host, dialect, request, tools, switch=plan.switch)
+        bounds = guided(host, dialect, tools, control, self.prompt)
+        self.warnings = (*self.warnings, *bounds.warnings)
+        self.guide = bounds.guide
         atomic = host.special_tokens.intersection((*dialect.markers, *dialect.cores.values()))
-        self._parser = StreamParser(dialect, tools=tools, inside=self.prompt.inside, atomic=atomic)
+        # Where no call may be made, what needs the tools to be told from text is text.
+        called = tools if control.choice != "none" else None
+        self._parser = StreamParser(dialect, tools=called, inside=self.prompt.inside, atomic=atomic)
         self._collector = Collector()
         self._tokens: list[Token] = []
         self._markers = dialect.markers
@@ -190,7 +199,8 @@ class Turn:
             timings=finish.timings,
         )
         scores = tuple(token.logprobs for token in self._tokens if token.logprobs is not None)
-        return (*events, Done(message, tuple(token.id for token in self._tokens), scores))
+        relaxed = self.guide.relaxed if self.guide is not None else ()
+        return (*events, Done(message, tuple(token.id for token in self._tokens), scores, relaxed))
 
     def broken(self, error: BaseException) -> Sequence[TurnEvent]:
         """The last events when `error` ends the turn: what was written until then, if anything was."""

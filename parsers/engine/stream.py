@@ -40,6 +40,7 @@ class StreamParser:
         self.dialect = dialect
         self._source = Source(dialect.markers, atomic, dialect.cores, dialect.shown)
         self._emit = Emitter()
+        self._emit.place = inside or "text"
         context = Context(self._source, self._emit, dialect, {} if strict else declared(tools))
         self._closed = False
         self._reader = _started(dialect.turn(context).read(inside))
