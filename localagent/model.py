@@ -158,6 +158,7 @@ class Model:
         """What `driver` makes of the request. What is wrong with its arguments is raised here and now."""
         conversation = as_conversation(messages, system)
         sampling, control = self.turn_options(options)
+        control.check_tools(tools)
         names = self.name, progress, self.prices
         return driver(self.host, self.dialect, conversation, tools, sampling, cancel, *names, control)
 

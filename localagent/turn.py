@@ -16,19 +16,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
-from localagent.constraint.ending import EndingGuide
+from localagent.constraint.ending import ending_for
+from localagent.constraint.request import guided
+from localagent.constraint.schema import Relaxed
 from localagent.control import Control
-from localagent.hosts.protocol import (
-    CancelFlag,
-    Constraint,
-    Finish,
-    Host,
-    Logprobs,
-    Prefilled,
-    Queued,
-    Step,
-    Token,
-)
+from localagent.hosts.protocol import CancelFlag, Finish, Host, Logprobs, Prefilled, Queued, Step, Token
 from localagent.hosts.sampling import Sampling
 from localagent.messages import (
     AssistantMessage,
@@ -52,12 +44,14 @@ from parsers import TextPart as ParsedText
 class Done:
     """The last event of a turn: the whole message, and the ids of the generated tokens.
 
-    `logprobs` has an entry for each token if `Sampling.logprobs` asked for them; else it is empty.
+    `logprobs` has an entry for each token if `Sampling.logprobs` asked for them; else it is empty. `relaxed`:
+    what of the tools' schemas was not enforced while the model wrote, so that calls may not fit it.
     """
 
     message: AssistantMessage
     token_ids: tuple[int, ...]
     logprobs: tuple[Logprobs, ...] = ()
+    relaxed: tuple[Relaxed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +87,12 @@ def run_turn(
     the cost in its usage. `control`: what the turn is told beside the sampling. A turn that ends in calls has
     the stop reason "tool_calls".
 
-    Raises UsageError, TemplateFailed, ContextOverflow, EngineFailed; a turn that breaks off midway yields
-    BrokenOff first.
+    Raises UsageError, GrammarMissing, TemplateFailed, ContextOverflow, EngineFailed, ConstraintFailed; a turn
+    that breaks off midway yields BrokenOff first.
     """
     turn = Turn(host, dialect, messages, tools, name, progress, prices, control)
     yield from turn.warnings
-    generation = host.generate(turn.prompt, sampling or Sampling(), cancel, turn.constraint)
+    generation = host.generate(turn.prompt, sampling or Sampling(), cancel, turn.guide)
     try:
         for step in generation.steps():
             yield from turn.feed(step)
@@ -132,7 +126,7 @@ async def arun_turn(
     turn = await asyncio.to_thread(Turn, host, dialect, messages, tools, name, progress, prices, control)
     for warning in turn.warnings:
         yield warning
-    generation = host.generate(turn.prompt, sampling or Sampling(), cancel, turn.constraint)
+    generation = host.generate(turn.prompt, sampling or Sampling(), cancel, turn.guide)
     # Closing frees the lane; without `aclosing`, that would be left to the garbage collector.
     async with aclosing(generation.asteps()) as steps:
         try:
@@ -172,16 +166,14 @@ class Turn:
         flag = control.end_thinking
         wishes = control.thinking, control.thinking_budget, name, flag is not None
         plan = thinking_for(host, dialect, request, tools, *wishes)
-        self.warnings: Sequence[RequestWarning] = (*request.warnings, *plan.warnings)
         self.prompt = render_turn(host, dialect, request, tools, switch=plan.switch)
+        bounds = guided(host, dialect, tools, control, self.prompt, ending_for(host, plan, flag, self.prompt))
+        self.warnings: Sequence[RequestWarning] = (*request.warnings, *plan.warnings, *bounds.warnings)
+        self.guide = bounds.guide
         atomic = host.special_tokens.intersection((*dialect.markers, *dialect.cores.values()))
-        self._parser = StreamParser(dialect, tools=tools, inside=self.prompt.inside, atomic=atomic)
-        self.constraint: Constraint | None = None
-        vocabulary = getattr(host, "vocabulary", None)
-        if dialect.reasoning and plan.closing and vocabulary and not (plan.budget is None and flag is None):
-            parser = StreamParser(dialect, tools=tools, inside=self.prompt.inside, atomic=atomic)
-            token = dialect.reasoning.close in host.special_tokens
-            self.constraint = EndingGuide(parser, vocabulary, plan.closing, plan.budget, flag, token)
+        # Where no call may be made, what needs the tools to be told from text is text.
+        called = tools if control.choice != "none" else None
+        self._parser = StreamParser(dialect, tools=called, inside=self.prompt.inside, atomic=atomic)
         self._collector = Collector()
         self._tokens: list[Token] = []
         self._markers = dialect.markers
@@ -209,7 +201,8 @@ class Turn:
             timings=finish.timings,
         )
         scores = tuple(token.logprobs for token in self._tokens if token.logprobs is not None)
-        return (*events, Done(message, tuple(token.id for token in self._tokens), scores))
+        relaxed = self.guide.relaxed if self.guide is not None else ()
+        return (*events, Done(message, tuple(token.id for token in self._tokens), scores, relaxed))
 
     def broken(self, error: BaseException) -> Sequence[TurnEvent]:
         """The last events when `error` ends the turn: what was written until then, if anything was."""

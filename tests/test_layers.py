@@ -20,6 +20,7 @@ LAYERS = [
     {"prompt", "tools"},
     {"detection", "wire", "hosts"},
     {"catalog", "control"},
+    {"constraint"},
     {"store"},
     {"engines"},
     {"turn"},

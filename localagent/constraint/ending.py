@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from localagent.hosts.engine import Vocabulary
-from localagent.hosts.protocol import CancelFlag
-from localagent.hosts.utf8 import TokenText
-from localagent.prompt.segments import Segment
-from parsers import StreamParser
+from localagent.hosts.protocol import CancelFlag, Host
+from localagent.prompt.segments import Prompt, Segment
+from localagent.prompt.thinking import ThinkingPlan
 
 
 class Ending:
@@ -70,48 +68,20 @@ class Ending:
         self._inside = inside
 
 
-class EndingGuide:
-    """The `protocol.Constraint` of a turn of which nothing but the reasoning is bounded."""
+def ending_for(host: Host, plan: ThinkingPlan, flag: CancelFlag | None, prompt: Prompt) -> Ending | None:
+    """What ends the reasoning of a turn, if anything is to."""
+    vocabulary: Vocabulary | None = host.vocabulary
+    if not plan.closing or vocabulary is None or (plan.budget is None and flag is None):
+        return None
 
-    def __init__(
-        self,
-        parser: StreamParser,
-        vocabulary: Vocabulary,
-        closing: str,
-        budget: int | None,
-        flag: CancelFlag | None,
-        token: bool,
-    ) -> None:
-        """`parser`: at the start of the turn, and nobody else's. For the others see `Ending`."""
-        self._parser = parser
-        self._text = TokenText(vocabulary.piece)
-        self._size = vocabulary.size
+    def tokenize(text: str) -> Sequence[int]:
+        return vocabulary.tokenize_segments([Segment(text, special=True)], continued=True)
 
-        def tokenize(text: str) -> Sequence[int]:
-            return vocabulary.tokenize_segments([Segment(text, special=True)], continued=True)
-
-        inside = parser.place == "reasoning"
-        self._ending = Ending(closing, tokenize, budget=budget, flag=flag, inside=inside, token=token)
-
-    def forced(self) -> Sequence[int]:
-        """The closing marker, when it is due."""
-        return self._ending.forced()
-
-    def mask(self) -> Any | None:
-        """Its next token alone, when it is due."""
-        forced = self._ending.forced()
-        if not forced:
-            return None
-        import numpy
-
-        mask = numpy.zeros((self._size + 31) // 32, numpy.uint32)
-        mask[forced[0] // 32] = 1 << forced[0] % 32
-        return mask
-
-    def accept(self, token: int) -> None:
-        """This token came."""
-        text = ""
-        for each in self._text.feed(token):
-            self._parser.feed(each.text, each.special)
-            text += each.text
-        self._ending.accept(token, text, self._parser.place == "reasoning")
+    return Ending(
+        plan.closing,
+        tokenize,
+        budget=plan.budget,
+        flag=flag,
+        inside=prompt.inside == "reasoning",
+        token=plan.closing.strip() in host.special_tokens,
+    )

@@ -15,18 +15,13 @@ from functools import lru_cache
 from typing import Any, Final
 
 from localagent.constraint.layout import INDEX, Layout, Notation, Strings, layout
-from localagent.constraint.rules import Literals, Rules, Values, choice, quoted
+from localagent.constraint.rules import Literals, Rules, Values, choice
 from localagent.constraint.schema import (
-    ANYTHING,
-    Constant,
-    Number,
     Options,
     Reader,
     Record,
     Reference,
     Relaxed,
-    Text,
-    expanded,
     fallback,
 )
 from localagent.errors import UsageError

@@ -305,10 +305,10 @@ def _with_index(first: str, second: str) -> str:
 
 def _numbered(text: str, join: str) -> str:
     """`text` with INDEX for a number at its beginning that `join` has there, too."""
-    lead = join.split(INDEX)[0]
+    lead = join.split(INDEX, maxsplit=1)[0]
     return re.sub(rf"\A({re.escape(lead)})\d+", rf"\g<1>{INDEX}", text) if INDEX in join else text
 
 
 def _numbered_at_end(text: str, join: str) -> str:
-    trail = join.split(INDEX)[-1]
+    trail = join.rsplit(INDEX, maxsplit=1)[-1]
     return re.sub(rf"\d+({re.escape(trail)})\Z", rf"{INDEX}\1", text) if INDEX in join else text

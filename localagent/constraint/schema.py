@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
@@ -431,7 +431,7 @@ class Reader:
             raise _Unreadable(keyword, f"merging gives more than {WIDEST} alternatives")
         return _unique(found)
 
-    def _merged(self, one: Option, other: Option, keyword: str, depth: int) -> Options:  # noqa: PLR0912
+    def _merged(self, one: Option, other: Option, keyword: str, depth: int) -> Options:
         match one, other:
             case (Any_(), _):
                 return (other,)

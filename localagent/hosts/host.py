@@ -33,6 +33,7 @@ from localagent.prompt.template import ChatTemplate
 DEFAULT_CONTEXT = 32_768
 LOADED_VARIABLE = "LOCALAGENT_LOADED_NOTE"
 """Names a file in which a process notes what it loaded last, so that its parent can report a crash."""
+_PART = 4096  # pieces, a few milliseconds
 T = TypeVar("T")
 
 
@@ -68,6 +69,7 @@ class EngineHost:
         self._owner = owner
         self._identity = identity
         self._template: ChatTemplate | None = None
+        self._known = 0  # tokens whose pieces have been made
         reuse = reuse or Reuse()
 
         def build() -> tuple[Engine, PrefixCache, Transcripts, Scheduler]:
@@ -131,8 +133,13 @@ class EngineHost:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The model's vocabulary. It may be asked in any thread."""
-        return self._engine.vocabulary
+        """The model's vocabulary, with every piece known, so that any thread may ask for them."""
+        vocabulary = self._engine.vocabulary
+        while self._known < vocabulary.size:  # a part at a time, since running generations wait
+            ids = range(self._known, min(self._known + _PART, vocabulary.size))
+            self._owner.run(lambda ids=ids: [vocabulary.piece(token) for token in ids])  # type: ignore[misc]
+            self._known = ids.stop
+        return vocabulary
 
     @property
     def template_source(self) -> str | None:

@@ -157,6 +157,16 @@ class Host(Renderer, Protocol):
     def special_tokens(self) -> frozenset[str]:
         """The text of every special token in the vocabulary."""
 
+    @property
+    def vocabulary(self) -> Any:
+        """The vocabulary, as `engine.Vocabulary` has it; None if nothing is drawn here that could be bounded.
+
+        Pieces may be asked for in any thread, the rest on the owner thread.
+        """
+
+    def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
+        """The ids of `text` with nothing added; control tokens are recognised only when `special`."""
+
     def generate(
         self,
         prompt: Prompt,

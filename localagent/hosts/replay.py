@@ -43,6 +43,7 @@ class ReplayHost:
         self.context = context
         self.lanes = lanes
         self.special_tokens = frozenset(special_tokens)
+        self.vocabulary = None
         self.rendered: list[Sequence[Mapping[str, Any]]] = []
         """The conversations that were rendered, in order."""
 
@@ -79,6 +80,10 @@ class ReplayHost:
         if sampling.stop:
             tokens = _until(stops, tokens)
         return ReplayGeneration(tokens, len(prompt.ids), sampling.max_tokens, cancel, stops.matched)
+
+    def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
+        """Not to be called: a recording has no vocabulary."""
+        raise UsageError("a replay has no vocabulary")
 
     def close(self) -> None:
         """Nothing to free."""
