@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from localagent.agent import Agent, RunDone
-from localagent.errors import ConstraintFailed, UsageError
+from localagent.constraint import matching
+from localagent.errors import ConstraintFailed, GrammarMissing, UsageError
 from localagent.model import Model, load
 from localagent.prompt.request import RequestWarning
 from localagent.prompt.template import ChatTemplate
@@ -30,10 +31,10 @@ TOOL = {
 SWITCH = "{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}"
 
 
-def thinking(model: Model, tail: str = "") -> Model:
+def thinking(model: Model, tail: str = "", source: str = "") -> Model:
     """The model with another end of its prompt: it opens the reasoning, which it was not trained to have open."""
     host = model.host
-    source = host.template_source
+    source = source or host.template_source
     told = source.replace("<|im_start|>assistant\\n", "<|im_start|>assistant\\n<think>").replace(
         "<|im_start|>assistant\n", "<|im_start|>assistant\n<think>"
     )
@@ -171,6 +172,23 @@ def test_what_cannot_be_switched_off_is_ended_at_once(models, engine):
     assert events[-1].message.reasoning == ""
 
 
+def test_white_space_around_the_marker_is_the_templates(nano):
+    shown = "{{- '<think>' + turn.reasoning_content + '\n</think>\n\n' if turn.reasoning_content -}}"
+    with load(nano["llamacpp"], threads=1) as model:
+        source = model.host.template_source
+        told = source.replace("{{- turn.content -}}", shown + "{{- turn.content -}}")
+        assert told != source
+        thinking(model, source=told)
+        for budget in (0, 2):
+            message = done(model, thinking_budget=budget, max_tokens=60).message
+            assert message.raw.startswith(
+                message.reasoning.removesuffix("\n") + "\n</think>\n\n<|tool_call_start|>"
+            )
+        message = done(model, thinking_budget=2, tool_choice="required", max_tokens=60).message
+        assert "\n</think>\n\n<|tool_call_start|>" in message.raw
+        assert len(message.tool_calls) == 1
+
+
 def test_a_switch_reaches_the_prompt(nano):
     with load(nano["llamacpp"], threads=1) as model:
         thinking(model, SWITCH)
@@ -243,3 +261,45 @@ def test_bad_values_are_found_before_anything_runs(models, options, message):
     ):
         with pytest.raises(UsageError, match=f"^{message}"):
             attempt()
+
+
+# -- with what else a turn is told --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_call_that_must_be_made_comes_after_the_reasoning(models, engine):
+    pytest.importorskip("llguidance")
+    for budget in (0, 2):
+        message = done(models[engine], tool_choice="required", thinking_budget=budget, max_tokens=80).message
+        assert [call.name for call in message.tool_calls] == ["get_weather"]
+        assert message.raw.index("</think>") < message.raw.index("<|tool_call_start|>")
+
+
+def test_calls_that_must_not_be_made(models):
+    for options in ({"thinking_budget": 2}, {"thinking": False}):
+        message = done(models["llamacpp"], tool_choice="none", max_tokens=40, **options).message
+        assert not message.tool_calls
+        assert message.raw.count("</think>") == 1
+
+
+def test_json_comes_after_the_reasoning(models):
+    pytest.importorskip("llguidance")
+    message = models["llamacpp"].respond(
+        QUESTION, response_format={"type": "json_object"}, thinking_budget=3, max_tokens=200
+    )
+    close = message.raw.index("</think>") + len("</think>")
+    assert message.reasoning
+    assert message.raw[close:].lstrip().startswith("{")
+
+
+def test_no_other_package_is_needed(models, monkeypatch):
+    def missing() -> None:
+        raise GrammarMissing("not installed")
+
+    free = done(models["llamacpp"], thinking_budget=2, max_tokens=40)
+    monkeypatch.setattr(matching, "llguidance", missing)
+    monkeypatch.setattr(matching, "_factories", {})
+    assert done(models["llamacpp"], thinking_budget=2, max_tokens=40).message.raw.startswith(
+        free.message.raw[:10]
+    )
+    assert models["llamacpp"].respond(QUESTION, thinking=False, max_tokens=10).raw.startswith("</think>")
