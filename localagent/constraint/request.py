@@ -167,7 +167,7 @@ class _Request:
 
     def _bars(self) -> Bars:
         """Against every call. Raises Unsupported for a dialect whose calls begin like other text."""
-        dialect, texts, leading = self._dialect, list[str](), ""
+        dialect, texts, within, leading = self._dialect, list[str](), set[str](), ""
         if dialect.header:
             head = layout(dialect).opener + layout(dialect).head
             word = head.split()[-1]
@@ -184,8 +184,12 @@ class _Request:
                     lead = re.split(r"[{\[]", layout(dialect, renderer).head)[0]
                     texts += [lead] if lead else []
                     leading = leading if lead else "{["
+        if not dialect.header:  # nor what would be a stray part of one
+            within = {*dialect.inner, *((dialect.calls.close,) if dialect.calls else ())}
+            frames = {marker for span in dialect.answers for marker in (span.open, span.close)}
+            within -= {*dialect.ends, *frames, dialect.reasoning.close if dialect.reasoning else ""}
         # What is a token of its own cannot be spelled in others.
-        tokens = [self._special[text] for text in texts if text in self._special]
+        tokens = [self._special[text] for text in (*texts, *within) if text in self._special]
         return Bars(self._vocabulary, tokens, [text for text in texts if text not in self._special], leading)
 
 

@@ -106,7 +106,8 @@ def test_none_lets_no_call_be_written_however_it_is_cut(name: str, known: bool) 
                 left = left[len(vocabulary.data[token]) :]
             events += parser.close()
             assert not [event for event in events if isinstance(event, CallEnd)]
-            assert left or name == "json", "which reads no calls where no tools are known"
+            # Where markers are tokens, ordinary ones cannot spell them; `json` reads no calls without tools.
+            assert left or known or name == "json"
 
 
 def test_only_what_would_complete_a_marker_is_barred() -> None:
