@@ -24,6 +24,7 @@ Kind = Literal["string", "integer", "number", "boolean", "null", "array", "objec
 # None of these is escaped in any notation, and none is part of another.
 _NAMES: Final = ("probeNameA", "probeNameB", "probeNameC")
 _KEYS: Final = ("probeKeyA", "probeKeyB", "probeKeyC")
+PROBE_KEY: Final = _KEYS[1]
 _NUMBER: Final = 7654321
 _OTHER: Final = 1234567
 _PROBES: Final[Mapping[Kind, tuple[Any, str]]] = {
@@ -37,7 +38,7 @@ _PROBES: Final[Mapping[Kind, tuple[Any, str]]] = {
 }
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """Keys that every notation writes as they are."""
-_TAG: Final = re.compile(r"</?[^<>\s=\"]+(?:\s+(?:name|tool|key))?[=>]")
+_TAG: Final = re.compile(r"</?[^<>=\"]+[=>]")
 INDEX: Final = "\x00"
 """Stands in texts of a layout for the number of a call, which some formats write."""
 
@@ -82,8 +83,9 @@ class Layout:
 
     `strings`: how a string is written as an argument; within lists and objects `values` says it. `is_typed`:
     the text in front of a value says of what type it is, so that no string is taken for a number. `is_sorted`:
-    arguments stand in the order of their names, not in that of the schema. `reserved`: what no raw text may
-    hold, `edges` the white space that it may not begin or end with, which would be taken for markup.
+    arguments stand in the order of their names, not in that of the schema. `between` is None where the dialect
+    writes several calls in another way than one. `reserved`: what no raw text may
+    hold, `near` the tags of which it may not even hold something similar, `edges` the white space that it may not begin or end with, which would be taken for markup.
     """
 
     dialect: Dialect
@@ -91,7 +93,7 @@ class Layout:
     opener: str
     head: str
     gaps: tuple[str, ...]
-    between: str
+    between: str | None
     tail: str
     empty: str
     close: str
@@ -100,6 +102,7 @@ class Layout:
     is_typed: bool
     is_sorted: bool
     reserved: tuple[str, ...]
+    near: tuple[str, ...]
     edges: str
     join: str
 
@@ -129,7 +132,12 @@ def layout(dialect: Dialect, renderer: str | None = None) -> Layout:
     join = _with_index(_between(two, _NAMES[0], _NAMES[1]), _between(three, _NAMES[1], _NAMES[2]))
     head, last = _numbered_at_end(head, join), _numbered(last, join)
     empty = _common(last, join)
-    between, tail = join[len(empty) :], last[len(empty) :]
+    between: str | None = join[len(empty) :]
+    tail = last[len(empty) :]
+    two_head = _numbered_at_end(two[two.index(opener) + len(opener) : two.index(_NAMES[0])], join)
+    two_tail = _numbered(two[two.rindex(_NAMES[1]) + len(_NAMES[1]) :], join)
+    if (two_head, two_tail) != (head, last):
+        between = None  # two calls are a list, and one alone is none
     number, text = (_argument(dialect, renderer, _KEYS[1], kind) for kind in ("integer", "string"))
     after = _cut(_after_name(dialect, renderer, {_KEYS[1]: _NUMBER}), "integer")
     if after is None or not after[1].startswith(number.post) or not after[1].endswith(tail):
@@ -143,6 +151,7 @@ def layout(dialect: Dialect, renderer: str | None = None) -> Layout:
         strings = Strings("verbatim", quote, text.post[: len(text.post) - len(number.post)])
     else:
         strings = Strings("raw")
+    reserved = () if strings.style == "quoted" else _reserved(dialect, renderer)
     return Layout(
         dialect=dialect,
         renderer=renderer,
@@ -157,7 +166,8 @@ def layout(dialect: Dialect, renderer: str | None = None) -> Layout:
         values=values,
         is_typed=is_typed,
         is_sorted=_is_sorted(dialect, renderer),
-        reserved=() if strings.style == "quoted" else _reserved(dialect, renderer),
+        reserved=reserved,
+        near=tuple(tag for tag in reserved if _is_guarded(dialect, renderer, tag, reserved)),
         edges="".join(
             char
             for char in " \t\r\n"
@@ -259,6 +269,14 @@ def _reserved(dialect: Dialect, renderer: str | None) -> tuple[str, ...]:
     example = _rendered(dialect, renderer, [(_NAMES[0], {_KEYS[0]: "x", _KEYS[1]: 1})])
     known = dict.fromkeys((*dialect.markers, *dialect.tags, *_TAG.findall(example)))
     return tuple(text for text in known if not _is_verbatim(dialect, renderer, f"x{text}x"))
+
+
+def _is_guarded(dialect: Dialect, renderer: str | None, tag: str, reserved: tuple[str, ...]) -> bool:
+    """Whether a tag that lacks a character is not written either, since it would be taken for that tag."""
+    shorter = tag[: len(tag) // 2] + tag[len(tag) // 2 + 1 :]
+    if not tag.startswith("<") or len(tag) < 6 or any(other in shorter for other in reserved):
+        return False
+    return not _is_verbatim(dialect, renderer, f"x{shorter}x")
 
 
 def _is_verbatim(dialect: Dialect, renderer: str | None, text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from localagent.hosts.protocol import Host
 from localagent.prompt import RequestWarning
 from localagent.prompt.rendering import thinking_support
 from localagent.prompt.segments import Prompt
-from parsers import Dialect, StreamParser
+from parsers import CallEnd, Dialect, StreamParser
 
 if TYPE_CHECKING:
     from localagent.hosts.engine import Vocabulary
@@ -166,7 +167,7 @@ class _Request:
 
     def _bars(self) -> Bars:
         """Against every call. Raises Unsupported for a dialect whose calls begin like other text."""
-        dialect, texts, leading = self._dialect, list[str](), ""
+        dialect, texts, within, leading = self._dialect, list[str](), set[str](), ""
         if dialect.header:
             head = layout(dialect).opener + layout(dialect).head
             word = head.split()[-1]
@@ -177,11 +178,26 @@ class _Request:
             texts.append(word)
         else:
             texts += dialect.openers
-            if not layout(dialect).opener:
-                leading = "{["
+            for renderer in dialect.renderers:
+                # Calls without the marker that are read as such even where no tools are known.
+                if not layout(dialect, renderer).opener and _is_read(dialect, renderer):
+                    lead = re.split(r"[{\[]", layout(dialect, renderer).head)[0]
+                    texts += [lead] if lead else []
+                    leading = leading if lead else "{["
+        if not dialect.header:  # nor what would be a stray part of one
+            within = {*dialect.inner, *((dialect.calls.close,) if dialect.calls else ())}
+            frames = {marker for span in dialect.answers for marker in (span.open, span.close)}
+            within -= {*dialect.ends, *frames, dialect.reasoning.close if dialect.reasoning else ""}
         # What is a token of its own cannot be spelled in others.
-        tokens = [self._special[text] for text in texts if text in self._special]
+        tokens = [self._special[text] for text in (*texts, *within) if text in self._special]
         return Bars(self._vocabulary, tokens, [text for text in texts if text not in self._special], leading)
+
+
+def _is_read(dialect: Dialect, renderer: str) -> bool:
+    """Whether a call in this notation is one, where no tools are declared."""
+    parser = StreamParser(dialect)
+    events = parser.feed(dialect.render([("f", {})], renderer)) + parser.close()
+    return any(isinstance(event, CallEnd) for event in events)
 
 
 def _ends_of(vocabulary: Vocabulary) -> Sequence[int]:

@@ -15,6 +15,7 @@ from json.encoder import encode_basestring as quote_json
 from typing import Any, Final
 
 from localagent.constraint.layout import Notation, Strings
+from localagent.constraint.leaves import ANY_TEXT, escaped, inline, searched
 from localagent.constraint.schema import (
     ANYTHING,
     Any_,
@@ -27,13 +28,14 @@ from localagent.constraint.schema import (
     Reference,
     Text,
     expanded,
+    number_schema,
 )
 
 # No lone surrogates: they have no JSON form. A float must be finite, and Python reads integers of 4,300 digits.
 _UNICODE: Final = r"u([0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})"
 INTEGER: Final = r"/-?(0|[1-9][0-9]{0,300})/"
 NUMBER: Final = r"/-?((0|[1-9][0-9]{0,200})(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,2})?|[0-9](\.[0-9]{1,300})?[eE](\+?[12][0-9]{2}|-[0-9]{3}))/"
-_ANY: Final = "(?s:.*)"
+_ANYWHERE: Final = f"/{ANY_TEXT}/"
 _NAME: Final = re.compile("r[0-9a-f]{16}|T[0-9A-F]{16}")
 
 
@@ -56,6 +58,17 @@ class Rules:
     def reserve(self, key: str) -> str:
         """The name of a rule whose body comes later, since it refers to itself."""
         return "r" + _hash(key)
+
+    def reachable(self, expressions: Iterable[str]) -> dict[str, str]:
+        """The rules that these refer to, directly or not."""
+        found: dict[str, str] = {}
+        waiting = list(expressions)
+        while waiting:
+            for name in _NAME.findall(waiting.pop()):
+                if name not in found and name in self.bodies:
+                    found[name] = self.bodies[name]
+                    waiting.append(found[name])
+        return found
 
     def text(self, start: str) -> str:
         """The grammar."""
@@ -105,25 +118,31 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def escaped(text: str) -> str:
-    """A regular expression for `text` alone."""
-    return "".join(char if char.isalnum() and char.isascii() else f"\\x{{{ord(char):x}}}" for char in text)
-
-
 def choice(parts: Iterable[str]) -> str:
     """Alternatives, each as a whole."""
     found = list(dict.fromkeys(parts))
     return found[0] if len(found) == 1 else "(" + " | ".join(found) + ")"
 
 
-def excluding(bodies: Iterable[str]) -> str:
-    """For a terminal: which of these regular expressions no part of the text may match; "" for none."""
-    found = "|".join(bodies)
-    return f" & ~/{_ANY}({found}){_ANY}/" if found else ""
+def near(tag: str) -> str:
+    """A regular expression for a tag but for one edit, which a parser takes for that tag.
+
+    Two edits, with which some parsers put up in long tags, are let pass: a lexer that counts them has so many states
+    that a mask takes half a second.
+    """
+    other = r"[^<\n]" if re.search(r"\s", tag) else r"[^<\s]"
+    exact = edited = ""
+    for char in reversed(tag[1:]):
+        own = escaped(char)
+        edited = f"({own}{edited}|({other}({own})?)?{exact})"
+        exact = own + exact
+    if tag[1] != "/":
+        return f"<{edited}"
+    return f"<{edited}|[\\n\\x2f]{escaped(tag[2:])}"
 
 
 class Values:
-    """Writes rules for values in one notation. `reserved`: what no string may hold, even between quotes."""
+    """Writes rules for values in one notation. `unwritable`: a terminal for what no string may hold, even between quotes."""
 
     def __init__(
         self,
@@ -132,7 +151,7 @@ class Values:
         notation: Notation,
         literals: Literals,
         member: Callable[[str], str],
-        reserved: tuple[str, ...] = (),
+        unwritable: str = "",
         is_sorted: bool = False,
     ) -> None:
         self.rules = rules
@@ -140,7 +159,7 @@ class Values:
         self._notation = notation
         self._literals = literals
         self._member = member
-        self._reserved = reserved
+        self._unwritable = unwritable
         self._is_sorted = is_sorted
         self._references: set[str] = set()
         self._finite: set[str] = set()
@@ -223,10 +242,10 @@ class Values:
         """A string as it stands in a list or an object, or as an argument between quotes."""
         strings = self._notation.strings
         if strings.style == "verbatim":
-            return self.verbatim(text, strings.open, strings.close, self._reserved)
-        if text.patterns and not self._reserved:
+            return self.verbatim(text, strings.open, strings.close)
+        if text.patterns and not self._unwritable:
             # llguidance writes the pattern for the escaped text.
-            schema: dict[str, Any] = {"type": "string", "x-guidance": {"json_allowed_escapes": 'nrbtf\\"'}}
+            schema: dict[str, Any] = {"type": "string"}
             if text.least:
                 schema["minLength"] = text.least
             if text.most is not None:
@@ -247,19 +266,20 @@ class Values:
             body = f"/[^{quote}\\\\\\x00-\\x1f]{_times(text)}/" + "".join(
                 f" & /{searched(p)}/" for p in text.patterns
             )
-        body += excluding(self._reserved)
+        body += self._excluding()
         return f"{quoted(quote)} ({body}) {quoted(quote)}"
 
-    def verbatim(
-        self, text: Text, opening: str, closing: str, reserved: Iterable[str], unlike: str = ""
-    ) -> str:
+    def verbatim(self, text: Text, opening: str, closing: str, unlike: str = "") -> str:
         """A string without escapes, up to `closing`, which is written. `unlike`: what it may not be as a whole."""
         body = f"/(?s:.){_times(text)}/" + "".join(f" & /{searched(p)}/" for p in text.patterns)
-        body += excluding(reserved) + unlike
+        body += self._excluding() + unlike
         plain, rest = self._literals.split(closing)
         # With its end in one terminal: the longest match of the text alone would run into it.
         terminal = self.rules.terminal(f"({body}) {quoted(plain)}" if plain else body)
         return " ".join(filter(None, (self._literals.write(opening), terminal, self._literals.write(rest))))
+
+    def _excluding(self) -> str:
+        return f" & ~({_ANYWHERE} {self._unwritable} {_ANYWHERE})" if self._unwritable else ""
 
     def constants(self, values: Iterable[Any]) -> str:
         """One of several values."""
@@ -303,7 +323,7 @@ class Values:
         return json.dumps(value)
 
     def _anything(self) -> str:
-        name = self.rules.reserve(f"any {self._notation} {self._reserved}")
+        name = self.rules.reserve(f"any {self._notation} {self._unwritable}")
         if name not in self.rules.bodies:
             self.rules.bodies[name] = ""
             self.rules.bodies[name] = self.any_of(expanded(ANYTHING))
@@ -311,7 +331,7 @@ class Values:
 
     def _reference(self, pointer: str) -> str:
         root = json.dumps(self._reader.root, sort_keys=True, default=str)
-        name = self.rules.reserve(f"{pointer} {self._notation} {self._reserved} {self._reader.tool} {root}")
+        name = self.rules.reserve(f"{pointer} {self._notation} {self._unwritable} {self._reader.tool} {root}")
         if name not in self.rules.bodies:
             self.rules.bodies[name] = ""
             self.rules.bodies[name] = self.any_of(self.finite(self._reader.resolve(pointer)))
@@ -426,7 +446,7 @@ class Values:
             body += " & ~(" + " | ".join(f"/{searched(p)}/" for p in unlike) + ")"
         if option.properties:
             body += " & ~/" + "|".join(map(escaped, option.properties)) + "/"
-        body += excluding(self._reserved)
+        body += self._excluding()
         opening, closing = self._literals.write(strings.open), self._literals.write(strings.close)
         colon = quoted(self._notation.colon)
         if strings.style == "verbatim":
@@ -437,58 +457,6 @@ class Values:
         plain, rest = self._literals.split(strings.close)
         terminal = self.rules.terminal(f"({body}) {quoted(plain)}" if plain else body)
         return f"{terminal} {self._literals.write(rest)}".strip()
-
-
-def number_schema(number: Number) -> dict[str, Any]:
-    """A number as JSON Schema again."""
-    bounds = {
-        "minimum": number.low,
-        "maximum": number.high,
-        "exclusiveMinimum": number.above,
-        "exclusiveMaximum": number.below,
-        "multipleOf": number.multiple,
-    }
-    kept = {keyword: value for keyword, value in bounds.items() if value is not None}
-    return {"type": "integer" if number.integer else "number", **kept}
-
-
-def inline(schema: Mapping[str, Any]) -> str:
-    """A schema as the body of a rule, for llguidance to write."""
-    options = {"whitespace_flexible": False} | dict(schema.get("x-guidance", {}))
-    return f"%json {json.dumps({**schema, 'x-guidance': options})}"
-
-
-def searched(pattern: str) -> str:
-    """An ECMA regular expression that may match anywhere in a text, as one that matches all of it.
-
-    Raises ValueError for an anchor that stands neither at its beginning nor at its end.
-    """
-    from llguidance import regex_to_lark
-
-    body, begins, ends = pattern, False, False
-    if body.startswith("^"):
-        body, begins = body[1:], True
-    if re.search(r"(?<!\\)(?:\\\\)*\$\Z", body):
-        body, ends = body[:-1], True
-    plain = re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "", body)
-    if "^" in plain or "$" in plain or "\\b" in body or "\\B" in body:
-        raise ValueError("an anchor within a pattern cannot be enforced")
-    if "|" in plain and (begins or ends) and re.sub(r"\([^()]*\)", "", plain).find("|") >= 0:
-        body_has_free = _splits(plain)
-        if body_has_free:
-            raise ValueError("an anchor within a pattern cannot be enforced")
-    written: str = regex_to_lark(body, "dw")
-    return f"{'' if begins else _ANY}({written}){'' if ends else _ANY}"
-
-
-def _splits(plain: str) -> bool:
-    """Whether a `|` stands outside of all groups."""
-    depth = 0
-    for char in plain:
-        depth += (char == "(") - (char == ")")
-        if char == "|" and depth == 0:
-            return True
-    return False
 
 
 def _times(text: Text) -> str:

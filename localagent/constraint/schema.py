@@ -17,6 +17,7 @@ from itertools import product
 from typing import Any, Final
 
 from localagent.constraint.keywords import FORMATS, KEYWORDS
+from localagent.constraint.leaves import inline, refusal, unusable
 from localagent.errors import SchemaRefused
 
 DEEPEST: Final = 64
@@ -26,6 +27,7 @@ LARGEST: Final = 20_000
 WIDEST: Final = 256
 """How many alternatives may come of merging."""
 MOST_ITEMS: Final = 1_000
+LONGEST_ENUM: Final = 20_000
 LONGEST_MINIMUM: Final = 10_000
 LONGEST_TEXT: Final = 100_000
 
@@ -140,12 +142,16 @@ class _Unreadable(Exception):
 
 
 class Reader:
-    """Reads the schema of one tool. `relaxed` is what was left out of it so far."""
+    """Reads the schema of one tool. `relaxed` is what was left out of it so far.
 
-    def __init__(self, tool: str, root: Any, strict: bool) -> None:
+    `inlines`: strings with patterns are written as JSON by llguidance, which takes more of them.
+    """
+
+    def __init__(self, tool: str, root: Any, strict: bool, inlines: bool = True) -> None:
         self.tool = tool
         self.root = root
         self.strict = strict
+        self._inlines = inlines
         self.relaxed: dict[tuple[str, str], Relaxed] = {}
         self._references: dict[str, Options] = {}
         self._budget = LARGEST
@@ -195,7 +201,8 @@ class Reader:
             options = self._both(options, (Constant(schema["const"]),), "const")
         if isinstance(schema.get("enum"), list):
             values = {json.dumps(value, sort_keys=True): Constant(value) for value in schema["enum"]}
-            self._spend(len(values) // 10)
+            if len(values) > LONGEST_ENUM:
+                raise _Unreadable("enum", f"it has more than {LONGEST_ENUM:,} values")
             options = self._both(options, tuple(values.values()), "enum")
         if "$ref" in schema:
             options = self._both(options, self._referred(schema["$ref"]), "$ref")
@@ -245,7 +252,7 @@ class Reader:
         least, most = self._bounds(schema, path, "minLength", LONGEST_MINIMUM, "maxLength", LONGEST_TEXT)
         patterns = []
         if "pattern" in schema:
-            reason = unusable(schema["pattern"])
+            reason = unusable(schema["pattern"], self._inlines)
             if reason:
                 self.relax(path, "pattern", reason)
             else:
@@ -265,7 +272,13 @@ class Reader:
         if multiple is not None and multiple <= 0:
             self.relax(path, "multipleOf", f"{multiple} is not positive")
             multiple = None
-        return _sound(Number(integer, low, high, above, below, multiple))
+        number = Number(integer, low, high, above, below, multiple)
+        found = _sound(number)
+        bounds = number_schema(number)
+        if found and len(bounds) > 1 and (said := refusal(inline(bounds))):
+            self.relax(path, next(name for name in bounds if name != "type"), said)
+            return (Number(integer),)
+        return found
 
     def _limit(self, schema: Mapping[str, Any], path: str, name: str) -> float | None:
         found = schema.get(name)
@@ -318,17 +331,17 @@ class Reader:
         patterns = []
         said = schema.get("patternProperties")
         for pattern, part in said.items() if isinstance(said, Mapping) else ():
-            if reason := unusable(pattern):
+            if reason := unusable(pattern, False):
                 self.relax(path, "patternProperties", reason)
                 continue
             patterns.append(
-                (pattern, self.read(part, f"{path}/patternProperties/{_escaped(pattern)}", depth + 1))
+                (pattern, self.read(part, f"{path}/patternProperties/{escaped_step(pattern)}", depth + 1))
             )
         least, most = self._bounds(schema, path, "minProperties", MOST_ITEMS, "maxProperties", MOST_ITEMS)
         record = Record({}, required, others, tuple(patterns), self._names(schema, path), least, most)
         properties = {}
         for key, part in declared.items():
-            options = self.read(part, f"{path}/properties/{_escaped(key)}", depth + 1)
+            options = self.read(part, f"{path}/properties/{escaped_step(key)}", depth + 1)
             fitting = [values for pattern, values in patterns if _matches(pattern, key)]
             for values in fitting:
                 options = self._both(options, values, "patternProperties")
@@ -599,6 +612,19 @@ class Reader:
         return type(one) is not type(other)
 
 
+def number_schema(number: Number) -> dict[str, Any]:
+    """A number as JSON Schema again."""
+    bounds = {
+        "minimum": number.low,
+        "maximum": number.high,
+        "exclusiveMinimum": number.above,
+        "exclusiveMaximum": number.below,
+        "multipleOf": number.multiple,
+    }
+    kept = {keyword: value for keyword, value in bounds.items() if value is not None}
+    return {"type": "integer" if number.integer else "number", **kept}
+
+
 def fallback(schema: Any) -> Options:
     """Any value of the type that a schema names, or any at all."""
     said = schema.get("type") if isinstance(schema, Mapping) else None
@@ -614,19 +640,6 @@ def expanded(options: Options) -> Options:
     return _unique(
         each for option in options for each in (_ANY_KIND if isinstance(option, Any_) else (option,))
     )
-
-
-def unusable(pattern: Any) -> str:
-    """Why a regular expression cannot be enforced; "" if it can. Whether llguidance takes it is seen later."""
-    if not isinstance(pattern, str):
-        return f"{pattern!r:.40} is no regular expression"
-    if re.search(r"(?<!\\)(?:\\\\)*\(\?(?:[=!]|<[=!])", pattern):
-        return "look-around cannot be enforced"
-    try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError):
-        return ""  # ECMA's syntax is not Python's
-    return ""
 
 
 def _matches(pattern: str, text: str) -> bool:
@@ -720,7 +733,7 @@ def _contradiction(schema: Any) -> str:
     return next((keyword for keyword in order if isinstance(schema, Mapping) and keyword in schema), "type")
 
 
-def _escaped(key: str) -> str:
+def escaped_step(key: str) -> str:
     """A key as a step of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")
 
