@@ -362,7 +362,7 @@ XML = {"content": "xml-inline", "transform": called("f", "{content}")}
         (template(content={}, thinking={}), "content and thinking have no open: only one can do without"),
         (
             template(reasoning={"open": "a"}, thinking={"open": "b"}),
-            "reasoning and thinking hold the same: keep one of them",
+            "response_template.fields: reasoning and thinking hold the same: keep one of them",
         ),
         (template(citation={}), "fields.citation: a message has no place for it: there are content, "),
         (template(content=3), "fields.content: must be an object"),
