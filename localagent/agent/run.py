@@ -110,7 +110,7 @@ class Run:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Sampling options of the next turn: the agent's, and over them the run's."""
+        """The options of the next turn: the agent's, and over them the run's."""
         return {**self.agent.sampling, **self.sampling}
 
     def instructions(self) -> list[Message]:

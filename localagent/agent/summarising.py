@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from localagent.agent.boundaries import beginning, blocks
 from localagent.agent.builtin import clip_result, clip_text
 from localagent.agent.history import History
+from localagent.control import prompt_options
 from localagent.errors import ContextOverflow
 from localagent.messages import (
     AssistantMessage,
@@ -96,7 +97,8 @@ class Outlook:
         Raises what rendering raises, and ContextOverflow for a request of a great many contexts.
         """
         request, most = [*self.request(messages), *more], MOST_CONTEXTS * self.context
-        return self.run.model.count_tokens(request, tools=self.tools or None, limit=most)
+        told = prompt_options(self.run.options)
+        return self.run.model.count_tokens(request, tools=self.tools or None, limit=most, **told)
 
 
 class Summariser:

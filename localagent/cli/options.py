@@ -10,11 +10,15 @@ import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 
 import typer
 
-from localagent.hosts.sampling import Sampling, SamplingOptions
+from localagent.errors import UsageError
+from localagent.hosts.sampling import Sampling
+
+if TYPE_CHECKING:
+    from localagent.control import TurnOptions  # slow to load, and `--help` must not be
 
 _SAMPLING = {each.name: each for each in dataclasses.fields(Sampling)}
 
@@ -42,6 +46,23 @@ class ModelOptions:
     max_tokens: Annotated[int | None, _of_sampling("max_tokens")] = None
     temperature: Annotated[float | None, _of_sampling("temperature", " Default: the model's own.")] = None
     seed: Annotated[int | None, _of_sampling("seed")] = None
+    think: Annotated[
+        bool | None,
+        typer.Option(
+            "--think/--no-think",
+            help="Whether the model thinks before it answers. Default: what its chat template says.",
+        ),
+    ] = None
+    think_level: Annotated[
+        Literal["low", "medium", "high"] | None,
+        typer.Option("--think-level", help="How much the model thinks, if its chat template has levels."),
+    ] = None
+    think_budget: Annotated[
+        int | None,
+        typer.Option(
+            "--think-budget", min=0, metavar="TOKENS", help="End the thinking after this many tokens."
+        ),
+    ] = None
     backend: Annotated[
         Literal["llamacpp", "mlx"] | None,
         typer.Option("--backend", help="The engine. Default: MLX on Apple silicon, llama.cpp elsewhere."),
@@ -51,10 +72,16 @@ class ModelOptions:
     ] = None
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: one per core.")] = None
 
-    def sampling(self) -> SamplingOptions:
-        """The sampling options that were given; the model's defaults apply to the others."""
+    def of_turns(self) -> TurnOptions:
+        """The options of a turn that were given; the model's defaults apply to the others.
+
+        Raises UsageError for options that contradict each other.
+        """
+        if self.think is False and self.think_level is not None:
+            raise UsageError(f"--no-think and --think-level {self.think_level}: choose one of them")
         given = {name: getattr(self, name) for name in self.__slots__ if name in _SAMPLING}
-        return cast(SamplingOptions, {name: value for name, value in given.items() if value is not None})
+        given |= {"thinking": self.think_level or self.think, "thinking_budget": self.think_budget}
+        return cast("TurnOptions", {name: value for name, value in given.items() if value is not None})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

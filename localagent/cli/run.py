@@ -32,7 +32,7 @@ def run_once(
             loaded, offered, instructions=options.system, approvals=approvals, middleware=[Compaction()]
         )
         view = StreamView(answers=not as_json)
-        done = _follow(agent.run(prompt, cancel=cancel, **options.sampling()), view)
+        done = _follow(agent.run(prompt, cancel=cancel, **options.of_turns()), view)
         if done.stop_reason == "cancelled":  # by the answer "stop" to an approval, which means Ctrl-C
             raise KeyboardInterrupt
         if done.message is not None:

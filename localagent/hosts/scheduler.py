@@ -8,24 +8,26 @@ the oldest prompt. So no reader waits longer for somebody else's prompt than one
 - A generation begins when a lane is free and the tokens that it may come to fit beside those of the others.
 - A lane that is too far ahead of its reader rests, unless somebody waits for a lane: then it goes on to its
   end, so that a thread which reads two generations in any order cannot wait for ever.
-- What fails, fails alone: an error that an engine reports for one lane ends that generation and empties that
-  lane.
+- What fails, fails alone: an error that an engine reports for one lane, or that a constraint raises, ends
+  that generation and empties that lane.
+- A constraint is asked before each draw. Where it leaves no choice for several tokens, they are evaluated in
+  one call, and handed out like any others.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from time import perf_counter
 
-from localagent.errors import EngineFailed
+from localagent.errors import ConstraintFailed, EngineFailed
 from localagent.hosts.channel import Channel, End
 from localagent.hosts.engine import Engine
 from localagent.hosts.generation import Generation
 from localagent.hosts.lookup import PromptLookup
 from localagent.hosts.prefix.cache import Loading, PrefixCache, Seat
-from localagent.hosts.protocol import CancelFlag, Queued
+from localagent.hosts.protocol import CancelFlag, Constraint, Queued
 
 
 class Job:
@@ -34,6 +36,7 @@ class Job:
     __slots__ = (
         "_cancel",
         "channel",
+        "constraint",
         "error",
         "generation",
         "loaded",
@@ -44,10 +47,17 @@ class Job:
         "seat",
     )
 
-    def __init__(self, generation: Generation, channel: Channel, cancel: CancelFlag | None = None) -> None:
+    def __init__(
+        self,
+        generation: Generation,
+        channel: Channel,
+        cancel: CancelFlag | None = None,
+        constraint: Constraint | None = None,
+    ) -> None:
         """`cancel`: another way than the channel to end it early."""
         self.generation = generation
         self.channel = channel
+        self.constraint = constraint
         self.seat: Seat | None = None
         self.error: Exception | None = None
         """What asking for a cancel raised."""
@@ -217,6 +227,10 @@ class Scheduler:
 
     def _advance(self, jobs: Sequence[Job]) -> None:
         """Draw a token for each."""
+        if any(job.constraint is not None for job in jobs):
+            jobs = [job for job in jobs if job.constraint is None or self._bound(job, job.constraint)]
+            if not jobs:
+                return
         started = perf_counter()
         lanes = [job.seat.lane for job in jobs if job.seat is not None]
         try:
@@ -236,7 +250,7 @@ class Scheduler:
         """The same for one that has the engine to itself, which may go faster by drafts: see `lookup`."""
         generation, seat, lookup = job.generation, job.seat, job.lookup
         assert seat is not None
-        if lookup is None or not seat.lane.can_verify:
+        if lookup is None or not seat.lane.can_verify or not self._is_free(job):
             self._advance([job])
             return
         draft = lookup.draft(min(generation.most - generation.generated - 1, self._engine.chunk - 1))
@@ -245,22 +259,78 @@ class Scheduler:
             self._advance([job])
             lookup.took(perf_counter() - started)
             return
+        told = 0
+
+        def last(token: int) -> bool:
+            """What follows may be bounded, so the constraint is told here; but not of the last token."""
+            nonlocal told
+            if self._engine.vocabulary.piece(token).end:
+                return True
+            if job.constraint is None:
+                return False
+            told += 1
+            with _failing_typed():
+                job.constraint.accept(token)
+                return bool(job.constraint.forced()) or job.constraint.mask() is not None
+
         try:
-            drawn = seat.lane.verify(draft, self._ends)
+            drawn = seat.lane.verify(draft, last)
         except Exception as error:
             self._broke(job, error)
             return
         seconds = perf_counter() - started
         lookup.took(seconds, len(draft), len(drawn))
-        for token in drawn:
+        for number, token in enumerate(drawn):
             if job.seat is not None:  # else it has ended within the draft
-                self._give(job, token, seconds / len(drawn))
+                self._give(job, token, seconds / len(drawn), told=number < told)
 
-    def _ends(self, token: int) -> bool:
-        return self._engine.vocabulary.piece(token).end
+    def _is_free(self, job: Job) -> bool:
+        """Whether nothing bounds the next token. An error will come up again where it can be told."""
+        if job.constraint is None:
+            return True
+        with suppress(Exception):
+            return not job.constraint.forced() and job.constraint.mask() is None
+        return False
 
-    def _give(self, job: Job, token: int, seconds: float) -> None:
-        """Hand a token to the reader, unless he has left meanwhile."""
+    def _bound(self, job: Job, constraint: Constraint) -> bool:
+        """Have a lane draw as its constraint says. False if it draws nothing now: it has ended, or more is
+        forced than a chunk.
+        """
+        generation, seat = job.generation, job.seat
+        assert seat is not None
+        try:
+            with _failing_typed():
+                # Log-probabilities are those of a call for one token: see `Job`.
+                forced = constraint.forced() if generation.sampling.logprobs is None else ()
+            if len(forced) > 1:  # a single one is drawn, together with those of the other lanes
+                started = perf_counter()
+                forced = forced[: self._engine.chunk]
+                for token in forced:
+                    self._give(job, token, 0.0)
+                    if job.seat is None:
+                        return False
+                seat.lane.force(forced)
+                generation.decode += perf_counter() - started
+                with _failing_typed():
+                    if len(constraint.forced()) > 1:
+                        return False
+            with _failing_typed():
+                mask = constraint.mask()
+                if mask is not None:
+                    if len(mask) != -(-self._engine.vocabulary.size // 32):
+                        raise ConstraintFailed("the constraint's mask is for another vocabulary")
+                    if not mask.any():
+                        raise ConstraintFailed("the constraint allows no token")
+                    seat.lane.bound(mask)
+        except Exception as error:
+            self._broke(job, error)
+            return False
+        return True
+
+    def _give(self, job: Job, token: int, seconds: float, told: bool = False) -> None:
+        """Hand a token to the reader, unless he has left meanwhile, and tell the constraint, unless it is
+        `told`.
+        """
         generation, seat = job.generation, job.seat
         assert seat is not None
         if generation.generated:
@@ -272,6 +342,9 @@ class Scheduler:
         try:
             for each in generation.drawn(token, seat.lane.logprobs):
                 job.channel.put(each)
+            if job.constraint is not None and not told and generation.ended is None:
+                with _failing_typed():
+                    job.constraint.accept(token)
         except Exception as error:
             self._broke(job, error)
             return
@@ -318,3 +391,14 @@ class Scheduler:
             if job.place != place:
                 job.place = place
                 job.channel.put(Queued(place))
+
+
+@contextmanager
+def _failing_typed() -> Iterator[None]:
+    """Whatever a constraint raises becomes ConstraintFailed."""
+    try:
+        yield
+    except ConstraintFailed:
+        raise
+    except Exception as error:
+        raise ConstraintFailed(f"the constraint failed: {type(error).__name__}: {error}") from error

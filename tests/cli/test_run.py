@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from localagent.cli.options import ModelOptions
 from localagent.messages import AssistantMessage
 
 QUESTION = "Name three colours."
@@ -45,6 +46,38 @@ def test_options_reach_the_model(localagent):
         localagent("run", QUESTION, "--json", "--max-tokens", "3", "--system", "Be curt.").stdout
     )
     assert told["usage"]["input"] != short["usage"]["input"]
+
+
+def test_thinking_is_an_option(localagent):
+    done = localagent("run", QUESTION, "--no-think", "--max-tokens", "8")
+    assert done.returncode == 0
+    assert done.stdout.strip()
+    assert done.stderr.startswith(b"warning: smollm2-135m cannot be told not to think: its chat template")
+    done = localagent("run", QUESTION, "--think-level", "low", "--think-budget", "5", "--max-tokens", "8")
+    assert done.stderr.startswith(b"warning: smollm2-135m cannot be told to think: ")
+    done = localagent("run", QUESTION, "--no-think", "--think-level", "low")
+    assert done.returncode == 2
+    assert done.stderr == b"localagent: --no-think and --think-level low: choose one of them\n"
+    done = localagent("run", QUESTION, "--think", "--think-budget", "0")
+    assert (done.returncode, done.stderr) == (
+        2,
+        b"localagent: thinking is True, and thinking_budget is 0: choose one of them\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({}, {}),
+        ({"think": True}, {"thinking": True}),
+        ({"think": False}, {"thinking": False}),
+        ({"think_level": "high"}, {"thinking": "high"}),
+        ({"think": True, "think_level": "low", "think_budget": 0}, {"thinking": "low", "thinking_budget": 0}),
+        ({"temperature": 0.5, "think_budget": 9}, {"temperature": 0.5, "thinking_budget": 9}),
+    ],
+)
+def test_the_options_of_a_turn(given, options):
+    assert ModelOptions(**given).of_turns() == options
 
 
 def test_a_path_is_a_model(localagent, gguf):
