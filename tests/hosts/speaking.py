@@ -70,6 +70,9 @@ class SpeakingLane(Chain):
 
     def evaluate(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
         self._engine.log.append(("read", (self.number,)))
+        return self.append(ids, cancelled)
+
+    def append(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
         self._engine.works("evaluate", self)
         assert len(ids) <= self._engine.chunk
         return super().evaluate(ids, cancelled)
@@ -155,8 +158,11 @@ class Speaking:
         context_size: int = 1000,
         capacity: int | None = None,
         drafts: bool = False,
+        joint: bool = False,
     ) -> None:
+        """`joint`: it evaluates chunks of several lanes at once."""
         self.drafts = drafts
+        self.joint = joint
         self.script = None if script is None else [*script]
         self.works = works
         self.chunk = self.spacing = chunk
@@ -166,11 +172,23 @@ class Speaking:
         pool = Pool(self.capacity)
         self.lanes = [SpeakingLane(self, number, pool) for number in range(lanes)]
         self.log: list[tuple[str, tuple[int, ...]]] = []
-        """What was asked of it: ("read", one lane), ("draw", the lanes), ("force", one lane) or ("verify", one lane)."""
+        """What was asked of it: "read" or "draw" and the lanes, or "force" or "verify" and one lane."""
         self.histories: list[Sequence[int]] = []
         self.ended = 0
         """How many generations have been ended."""
         self.closed = 0
+
+    def together(self, size: int) -> int:
+        return self.chunk // size if self.joint else 1
+
+    def evaluate(
+        self, lanes: Sequence[SpeakingLane], chunks: Sequence[Sequence[int]], cancelled: Cancelled
+    ) -> bool:
+        self.log.append(("read", tuple(lane.number for lane in lanes)))
+        assert len({len(chunk) for chunk in chunks}) == 1
+        assert sum(map(len, chunks)) <= self.chunk
+        whole = [lane.append(chunk, cancelled) for lane, chunk in zip(lanes, chunks, strict=True)]
+        return all(whole)
 
     def advance(self, lanes: Sequence[SpeakingLane]) -> Sequence[int | EngineFailed]:
         self.log.append(("draw", tuple(lane.number for lane in lanes)))
