@@ -13,9 +13,9 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from localagent.errors import UsageError
+from localagent.server.bounds import Bounds
 from localagent.server.exchange import BadRequest
 
 OPEN = frozenset({"/health"})
@@ -25,7 +25,7 @@ _PREFLIGHT_AGE = "600"
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who asks: `name` tells clients apart, in the queue and in the log; `scope` whose prompts it may reuse."""
+    """Who asks. `name`: for the queue and the log; `scope`: whose evaluated prompts may be reused."""
 
     name: str
     scope: str = ""
@@ -83,7 +83,7 @@ class Access:
         if any(not key.isascii() or not key.isprintable() or " " in key for key in self.keys):
             raise UsageError("an API key may hold only printable ASCII characters, and no space")
         for origin in self.origins:
-            if origin != "*" and (not urlsplit(origin).scheme or origin.endswith("/")):
+            if origin != "*" and ("://" not in origin or origin.endswith("/")):
                 raise UsageError(f"origin is {origin!r}: write it like http://localhost:3000, or *")
 
     @property
@@ -91,9 +91,9 @@ class Access:
         """Whether only this machine can reach the server."""
         return _is_loopback(self.host)
 
-    def admit(self, head: Head) -> Client:
+    def admit(self, head: Head, bounds: Bounds = Bounds()) -> Client:
         """Who asks. Raises BadRequest."""
-        self._check_framing(head)
+        self._check_framing(head, bounds)
         host = head.one(b"host") or ""
         if self.loopback and not self._is_ours(host):
             raise BadRequest(
@@ -140,13 +140,19 @@ class Access:
         }
         if head.method == "OPTIONS":
             said["access-control-allow-methods"] = "GET, POST"
-            said["access-control-allow-headers"] = head.one(b"access-control-request-headers") or "content-type"
+            said["access-control-allow-headers"] = (
+                head.one(b"access-control-request-headers") or "content-type"
+            )
             said["access-control-max-age"] = _PREFLIGHT_AGE
         return [(name.encode(), value.encode("latin-1")) for name, value in said.items()]
 
-    def _check_framing(self, head: Head) -> None:
-        """Refuse what a proxy in front could read as two requests."""
+    def _check_framing(self, head: Head, bounds: Bounds) -> None:
+        """Refuse heads that are too large, and what a proxy in front could read as two requests."""
         names = [name for name, _ in head.headers]
+        # The parser bounds only what it has to wait for, and a quarter of a megabyte may come at once.
+        size = sum(len(name) + len(value) for name, value in head.headers)
+        if len(names) > bounds.headers or size > bounds.header_bytes:
+            raise BadRequest("the headers are too large", status=431)
         if b"transfer-encoding" in names and b"content-length" in names:
             raise BadRequest("Content-Length and Transfer-Encoding exclude each other")
 
@@ -170,11 +176,15 @@ class Access:
         digest = hashlib.sha256((given or "").encode("latin-1", "replace")).digest()
         found = [hmac.compare_digest(digest, hashlib.sha256(key.encode()).digest()) for key in self.keys]
         if given is None or not any(found):
-            wrong = "the API key is wrong" if given else "an API key is needed: send Authorization: Bearer KEY"
+            wrong = (
+                "the API key is wrong" if given else "an API key is needed: send Authorization: Bearer KEY"
+            )
             raise BadRequest(wrong, code="invalid_api_key", status=401)
         number = found.index(True) + 1
         # Of one key only, everybody is the same client.
-        return Client(f"key {number}", "" if self.share or len(self.keys) == 1 else f"key-{digest.hex()[:16]}")
+        return Client(
+            f"key {number}", "" if self.share or len(self.keys) == 1 else f"key-{digest.hex()[:16]}"
+        )
 
 
 def read_keys(text: str) -> tuple[str, ...]:
@@ -198,4 +208,3 @@ def _is_address_of_loopback(text: str) -> bool:
         return ipaddress.ip_address(text).is_loopback
     except ValueError:
         return False
-

@@ -21,8 +21,18 @@ from typing import TYPE_CHECKING, Any
 from localagent.errors import LocalAgentError
 from localagent.model import Model
 from localagent.server.access import Head
-from localagent.server.exchange import Answer, BadRequest, Frame, Framing, TurnRequest, Wire, Writer, dump, header_word
-from localagent.server.limits import Gone, Limits, Receive, read_body, read_json
+from localagent.server.bounds import Bounds, Gone, Receive, parse_json, read_body
+from localagent.server.exchange import (
+    Answer,
+    BadRequest,
+    Frame,
+    Framing,
+    TurnRequest,
+    Wire,
+    Writer,
+    dump,
+    header_word,
+)
 from localagent.server.metrics import Watched
 from localagent.server.queue import Overloaded
 
@@ -36,8 +46,9 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 _MEDIA = {"sse": b"text/event-stream; charset=utf-8", "ndjson": b"application/x-ndjson"}
 _MOST_NAMES = 30  # in a header
+_WORTH_A_THREAD = 1 << 16
 _DRAINED = 4
-"""How many times the largest body is read and thrown away after a refusal, so that the client gets to read it."""
+"""How many times the largest body is read and thrown away after a refusal."""
 
 log = logging.getLogger("localagent.server")
 prompts = logging.getLogger("localagent.prompts")
@@ -50,9 +61,9 @@ class Stopping(LocalAgentError):
 class Reply:
     """One HTTP answer. Its head goes out with the first bytes, so that an error before them has a status."""
 
-    def __init__(self, send: Send, limits: Limits, framing: Framing = "sse") -> None:
+    def __init__(self, send: Send, bounds: Bounds, framing: Framing = "sse") -> None:
         self._send = send
-        self._limits = limits
+        self._bounds = bounds
         self.framing = framing
         self.opening: list[Frame] = []
         self._one_at_a_time = asyncio.Lock()
@@ -78,7 +89,11 @@ class Reply:
         async with self._one_at_a_time:  # the turn and the keep-alive both write
             if not self.started:
                 self.started = True
-                head = [(b"content-type", _MEDIA[self.framing]), (b"cache-control", b"no-cache"), *self.headers]
+                head = [
+                    (b"content-type", _MEDIA[self.framing]),
+                    (b"cache-control", b"no-cache"),
+                    *self.headers,
+                ]
                 await self._give({"type": "http.response.start", "status": 200, "headers": head})
                 frames = [*self.opening, *frames]
             data = b"".join(frame.encode(self.framing) for frame in frames)
@@ -87,7 +102,7 @@ class Reply:
 
     async def _give(self, message: MutableMapping[str, Any]) -> None:
         try:
-            async with asyncio.timeout(self._limits.write_time):
+            async with asyncio.timeout(self._bounds.write_time):
                 await self._send(message)
         except TimeoutError:
             raise Gone from None
@@ -103,18 +118,18 @@ class Endpoint:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
-        limits, head = self._service.limits, Head.of(scope)
+        bounds, head = self._service.bounds, Head.of(scope)
         try:
-            body = await read_json(await read_body(receive, limits, head.one(b"content-length")), limits)
-            request = self.wire.read(body)
-            del body
+            request = await self._read(await read_body(receive, bounds, head.one(b"content-length")))
         except BadRequest as refusal:
             scope["state"]["outcome"] = "refused"
-            await refuse(self.wire, refusal, head, limits, receive, send)
+            await refuse(self.wire, refusal, head, bounds, receive, send)
             return
         except Gone:
             return
-        turn = asyncio.create_task(self._answer(request, scope["state"], Reply(send, limits, self.wire.framing)))
+        turn = asyncio.create_task(
+            self._answer(request, scope["state"], Reply(send, bounds, self.wire.framing))
+        )
         gone = asyncio.create_task(_left(receive))
         with self._service.running(turn):
             try:
@@ -125,13 +140,21 @@ class Endpoint:
                 with suppress(asyncio.CancelledError):
                     await turn
 
+    async def _read(self, body: bytes) -> TurnRequest:
+        """The request. A long one is read in a thread, since others are being served."""
+
+        def read() -> TurnRequest:
+            return self.wire.read(parse_json(body, self._service.bounds.depth))
+
+        return await asyncio.to_thread(read) if len(body) > _WORTH_A_THREAD else read()
+
     async def _answer(self, request: TurnRequest, note: dict[str, Any], reply: Reply) -> None:
         """Run the turn to whatever end it comes to, and count it."""
         watched = Watched()
         note |= {"outcome": "failed", "watched": watched}
         failure: Exception
         try:
-            async with asyncio.timeout(self._service.limits.deadline):
+            async with asyncio.timeout(self._service.bounds.deadline):
                 await self._turn(request, note, reply, watched)
             note["outcome"] = "ok"
             return
@@ -146,7 +169,7 @@ class Endpoint:
         except Exception as error:
             failure = error
         with suppress(Gone):
-            await self._fail(failure, note, reply)
+            await self._fail(failure, request.stream, note, reply)
 
     async def _turn(self, request: TurnRequest, note: dict[str, Any], reply: Reply, watched: Watched) -> None:
         service, wire, client = self._service, self.wire, note["client"]
@@ -172,15 +195,15 @@ class Endpoint:
             )
             writer = note["writer"] = wire.writer(request, answer)
             reply.opening = writer.begin()
-            async with _signs_of_life(writer, reply, service.limits.keep_alive if request.stream else None):
-                async with served.queue.place(client.name):
-                    events = service.scoped(model, client.scope).astream(request.messages, **options)
-                    async with aclosing(events):
-                        async for event in events:
-                            watched.feed(event)
-                            frames = writer.feed(event)
-                            if request.stream and frames:
-                                await reply.write(frames)
+            every = service.bounds.keep_alive if request.stream else None
+            async with _signs_of_life(writer, reply, every), served.queue.place(client.name):
+                events = service.scoped(model, client.scope).astream(request.messages, **options)
+                async with aclosing(events):
+                    async for event in events:
+                        watched.feed(event)
+                        frames = writer.feed(event)
+                        if request.stream and frames:
+                            await reply.write(frames)
             if service.log_prompts and watched.done:
                 prompts.info("%s %r", wire.path, watched.done.message.raw)
             if request.stream:
@@ -188,14 +211,15 @@ class Endpoint:
             else:
                 await reply.json(200, writer.whole())
 
-    async def _fail(self, error: Exception, note: dict[str, Any], reply: Reply) -> None:
+    async def _fail(self, error: Exception, streaming: bool, note: dict[str, Any], reply: Reply) -> None:
         """Say what went wrong, in the stream if that has begun."""
         if isinstance(error, BadRequest):
             note["outcome"] = "refused"
         elif not isinstance(error, LocalAgentError | TimeoutError):
             log.error("%s failed", self.wire.path, exc_info=error)
-        if reply.started:
-            await reply.write(note["writer"].fail(error), last=True)
+        writer = note.get("writer")
+        if writer is not None and (reply.started or (streaming and self.wire.fails_in_stream(error))):
+            await reply.write(writer.fail(error), last=True)
             return
         status, said = self.wire.error(error)
         if status < 500:
@@ -230,13 +254,19 @@ _TAKEN = frozenset(inspect.signature(Model.astream).parameters)
 
 
 async def refuse(
-    wire: Wire, refusal: Exception, head: Head, limits: Limits, receive: Receive, send: Send, more: Headers = ()
+    wire: Wire,
+    refusal: Exception,
+    head: Head,
+    bounds: Bounds,
+    receive: Receive,
+    send: Send,
+    more: Headers = (),
 ) -> None:
     """Answer in the API's own shape, and close the connection if there is a body that nobody read.
 
     Most clients send all of it before they read anything, and would be cut off before they see the answer.
     """
-    reply = Reply(send, limits)
+    reply = Reply(send, bounds)
     status, said = wire.error(refusal)
     more = [*more, *retry_after(refusal, status)]
     with suppress(Gone):
@@ -247,14 +277,14 @@ async def refuse(
         await reply.json(status, said, [*more, (b"connection", b"close")], last=expecting)
         if not expecting:
             with suppress(TimeoutError):
-                await _drain(receive, limits)
+                await _drain(receive, bounds)
             await reply.end()
 
 
-async def _drain(receive: Receive, limits: Limits) -> None:
+async def _drain(receive: Receive, bounds: Bounds) -> None:
     """Read what the client still sends, within bounds."""
-    left = _DRAINED * limits.body
-    async with asyncio.timeout(limits.drain_time):
+    left = _DRAINED * bounds.body
+    async with asyncio.timeout(bounds.drain_time):
         while left > 0:
             message = await receive()
             left -= len(message.get("body", b""))

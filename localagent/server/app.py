@@ -1,15 +1,14 @@
 """The application: the routes, and the guard in front of all of them.
 
-`create_app(service)` is a Starlette application whose wires all share one handler (`answering`). Every request
-passes the guard first, which decides from its head whether it may go on (`access`), and logs it at the end:
-who, what, how many tokens, how long; never what was said.
+`create_app(service)` is a Starlette application whose wires all share one handler (`answering`). Every
+request passes the guard first, which decides from its head whether it may go on (`access`), and logs it at
+the end: who, what, how many tokens, how long; never what was said.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from time import monotonic
@@ -18,18 +17,18 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
-from localagent.errors import LocalAgentError
 from localagent.model import Model
 from localagent.server.access import Access, Client, Head
-from localagent.server.answering import Endpoint, Send, refuse, retry_after
-from localagent.server.exchange import BadRequest, Wire, dump
-from localagent.server.limits import Limits, Receive, read_body, read_json
+from localagent.server.answering import Endpoint, Send, refuse
+from localagent.server.bounds import Bounds, Receive
+from localagent.server.exchange import BadRequest, Wire
 from localagent.server.metrics import Metrics, Watched
 from localagent.server.models import ModelPool
-from localagent.wording import one_line, quoted
+from localagent.server.routes import OwnRoutes, Refused
+from localagent.wording import quoted
 
 access_log = logging.getLogger("localagent.access")
 log = logging.getLogger("localagent.server")
@@ -43,7 +42,7 @@ class Service:
         self,
         pool: ModelPool,
         access: Access | None = None,
-        limits: Limits | None = None,
+        bounds: Bounds | None = None,
         *,
         metrics: bool = False,
         log_prompts: bool = False,
@@ -52,7 +51,7 @@ class Service:
         """`metrics`: offer /metrics. `log_prompts`: log what is said. `buffer_tool_calls`: see `Answer`."""
         self.pool = pool
         self.access = access or Access()
-        self.limits = limits or Limits()
+        self.bounds = bounds or Bounds()
         self.metrics = Metrics(pool)
         self.offers_metrics = metrics
         self.log_prompts = log_prompts
@@ -84,8 +83,8 @@ class Service:
         """The model as clients of this scope use it: prompts of others are not reused."""
         return model
 
-    def speller(self, model: Model) -> Callable[[int], bytes] | None:
-        """What gives the bytes of a token."""
+    def speller(self, model: Model) -> Callable[[Sequence[int]], Sequence[bytes]] | None:
+        """What gives the bytes of tokens, without waiting for the engine."""
         return getattr(model.host, "token_bytes", None)
 
     def mention(self, path: str, ignored: Sequence[str]) -> None:
@@ -123,11 +122,11 @@ class Guard:
 
         try:
             try:
-                note["client"] = access.admit(head)
+                note["client"] = access.admit(head, self._service.bounds)
                 more += access.cors(head)
             except BadRequest as refusal:
                 wire = self._shapes.of(head.path)
-                await refuse(wire, refusal, head, self._service.limits, receive, answer)
+                await refuse(wire, refusal, head, self._service.bounds, receive, answer)
                 return
             if head.method == "OPTIONS" and head.one(b"origin") is not None:
                 await Response(status_code=204)(scope, receive, answer)
@@ -159,6 +158,7 @@ class Shapes:
 
     def of(self, path: str) -> Wire:
         """The wire of that path, or the one with most of its beginning; else the first."""
+
         def alike(wire: Wire) -> int:
             same = 0
             for own, asked in zip(wire.path.strip("/").split("/"), path.strip("/").split("/"), strict=False):
@@ -168,3 +168,45 @@ class Shapes:
             return same
 
         return max(self._wires, key=alike)
+
+
+def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
+    """The application. `wires`: the APIs that it speaks; the first one gives other errors their shape."""
+    shapes = Shapes(wires)
+    own = OwnRoutes(service, wires[0])
+    routes = [Route(wire.path, Endpoint(wire, service), methods=["POST"]) for wire in wires]
+    routes += [
+        Route("/", own.root, methods=["GET", "HEAD"]),
+        Route("/health", own.health, methods=["GET", "HEAD"]),
+        Route("/v1/models", own.models, methods=["GET"]),
+        Route("/v1/models/load", own.load, methods=["POST"]),
+        Route("/v1/models/unload", own.unload, methods=["POST"]),
+        Route("/v1/models/{name:path}", own.model, methods=["GET"]),
+    ]
+    if service.offers_metrics:
+        routes.append(Route("/metrics", own.metrics, methods=["GET"]))
+
+    async def not_found(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        method, path = request.method, request.url.path
+        said = f"{quoted(method)} {quoted(path)}: no such endpoint"
+        if error.status_code == 405:
+            said = f"{quoted(path)} does not take {quoted(method)}"
+        refusal = BadRequest(said, code="not_found", status=error.status_code)
+        return Refused(shapes.of(path), refusal, service)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        watch = asyncio.create_task(service.pool.watch())
+        try:
+            yield
+        finally:
+            watch.cancel()
+            with suppress(asyncio.CancelledError):
+                await watch
+            await service.pool.close()
+
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: not_found})
+    app.router.redirect_slashes = False  # it would send a client to whatever host name he gave
+    app.add_middleware(Guard, service=service, shapes=shapes)
+    return app

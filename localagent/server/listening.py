@@ -17,7 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from localagent.errors import UsageError
-from localagent.server.limits import Limits
+from localagent.server.bounds import Bounds
 
 _GRACE = 5
 """Seconds that connections have to take the end of their answers when the server stops."""
@@ -26,7 +26,7 @@ _GRACE = 5
 class TimedProtocol(H11Protocol):
     """HTTP/1.1 with a time limit for the head of a request."""
 
-    header_time = Limits.header_time
+    header_time = Bounds().header_time
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a first request."""
@@ -88,7 +88,7 @@ def bind(host: str, port: int) -> socket.socket:
     """A listening socket. Raises UsageError if the port is taken or the address is not this machine's."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family, backlog=128)  # type: ignore[arg-type]
+        return socket.create_server(address[:2], family=family, backlog=128)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise UsageError(
@@ -97,11 +97,11 @@ def bind(host: str, port: int) -> socket.socket:
         raise UsageError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
 
 
-def listener(app: Any, limits: Limits, end_answers: Callable[[], Awaitable[None]]) -> Listener:
+def listener(app: Any, bounds: Bounds, end_answers: Callable[[], Awaitable[None]]) -> Listener:
     """A server for an ASGI application; `run(sockets=[...])` serves until SIGINT or SIGTERM."""
 
     class Protocol(TimedProtocol):
-        header_time = limits.header_time
+        header_time = bounds.header_time
 
     config = uvicorn.Config(
         app,
@@ -116,7 +116,7 @@ def listener(app: Any, limits: Limits, end_answers: Callable[[], Awaitable[None]
         proxy_headers=False,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=_GRACE,
-        h11_max_incomplete_event_size=limits.header_bytes,
-        limit_concurrency=limits.connections,
+        h11_max_incomplete_event_size=bounds.header_bytes,
+        limit_concurrency=bounds.connections,
     )
     return Listener(config, end_answers)

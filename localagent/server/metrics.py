@@ -69,13 +69,17 @@ class Metrics:
         self._requests = counter(
             "requests", "Requests by how they ended: ok, failed, refused or cancelled.", ["model", "outcome"]
         )
-        self._malformed = counter("malformed_calls", "Tool calls that could not be read.", ["model", "dialect"])
+        self._malformed = counter(
+            "malformed_calls", "Tool calls that could not be read.", ["model", "dialect"]
+        )
         self._repaired = counter("repaired_calls", "Tool calls that were repaired.", ["model", "dialect"])
-        self._relaxed = counter("relaxed_parameters", "Parameters of tools whose schema was not enforced in full.")
+        self._relaxed = counter(
+            "relaxed_parameters", "Parameters of tools whose schema was not enforced in full."
+        )
         self._first = histogram("time_to_first_token_seconds", "From the request to the first visible token.")
         self._gap = histogram("longest_gap_seconds", "The longest wait between two tokens of an answer.")
         self._speed = histogram("decode_tokens_per_second", "Speed of an answer after its prompt.", _SPEEDS)
-        registry.register(self)  # type: ignore[arg-type]
+        registry.register(self)
 
     def ended(self, model: str, dialect: str, outcome: str, watched: Watched) -> None:
         """Count a request that is over. `model` is a served name, or "" where none was found."""

@@ -74,23 +74,26 @@ class ModelPool:
     ) -> None:
         """`loaders`: what loads the model of each name; the first one answers where none is named.
 
-        `aliases`: (pattern, name) pairs; patterns as in shells. `idle`: seconds after which an unused model is
-        unloaded. `restart`: load a model again whose engine thread has ended. `queue`: requests that may wait
-        for one model. Raises UsageError.
+        `aliases`: (pattern, name) pairs; patterns as in shells. `idle`: seconds after which an unused model
+        is unloaded. `restart`: load a model again whose engine thread has ended. `queue`: requests that may
+        wait for one model. Raises UsageError.
         """
         if not loaders:
             raise UsageError("no model is served")
         for pattern, name in aliases:
             if name not in loaders:
-                raise UsageError(f"alias {pattern}={name}: {name!r} is not served; served are {listed(loaders)}")
+                raise UsageError(
+                    f"alias {pattern}={name}: {name!r} is not served; served are {listed(loaders)}"
+                )
         self.served = {name: Served(name, load, FairQueue(1, queue)) for name, load in loaders.items()}
         self._aliases = tuple(aliases)
         self._idle = idle
         self._restart = restart
         self._one_at_a_time = asyncio.Lock()  # what one load leaves free, the next one may count on
 
-    def find(self, asked: str) -> Served:
-        """The model of that name or alias. Where only one is served, it answers to every name.
+    def find(self, asked: str, exactly: bool = False) -> Served:
+        """The model of that name or alias. Where only one is served it answers to every name, unless
+        `exactly` that one is meant.
 
         Raises UnknownModel.
         """
@@ -100,7 +103,7 @@ class ModelPool:
             name = next((to for pattern, to in self._aliases if fnmatchcase(asked, pattern)), name)
         if name in self.served:
             return self.served[name]
-        if not asked or len(self.served) == 1:
+        if not exactly and (not asked or len(self.served) == 1):
             return next(iter(self.served.values()))
         raise UnknownModel(f"no model {quoted(asked)} is served here; served are {listed(self.served)}")
 
@@ -131,7 +134,9 @@ class ModelPool:
             raise _dead(served)
         if served.loading is None:
             served.loading = asyncio.create_task(self._load(served))
-            served.loading.add_done_callback(lambda task: task.cancelled() or task.exception())  # all may have left
+            served.loading.add_done_callback(
+                lambda task: task.cancelled() or task.exception()
+            )  # all may have left
         # The load goes on for those who ask next, if this client leaves.
         return await asyncio.shield(served.loading)
 

@@ -18,7 +18,7 @@ class Overloaded(BadRequest):
     """There is no room now; `retry_after`: seconds after which it is worth another try."""
 
     def __init__(self, message: str, retry_after: int = 5) -> None:
-        super().__init__(message, code="overloaded", status=503, type="overloaded_error")
+        super().__init__(message, code="overloaded", status=503)
         self.retry_after = retry_after
 
 
@@ -80,7 +80,9 @@ class FairQueue:
 
     def _make_room(self, client: str) -> None:
         """Send somebody away: whoever has most requests here, if that is not who asks."""
-        full = Overloaded(f"{self.waiting} requests are waiting already: try again later", self._retry_after())
+        full = Overloaded(
+            f"{self.waiting} requests are waiting already: try again later", self._retry_after()
+        )
         greediest = max(self._waiting, key=lambda name: len(self._waiting[name]), default=None)
         if greediest is None or len(self._waiting[greediest]) <= len(self._waiting.get(client, ())) + 1:
             raise full

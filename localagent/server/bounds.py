@@ -21,7 +21,6 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _LONE = re.compile("[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_WORTH_A_THREAD = 1 << 16
 
 
 class Gone(Exception):
@@ -29,7 +28,7 @@ class Gone(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Bounds:
     """What one client may take. Times are seconds."""
 
     body: int = 8 << 20
@@ -37,6 +36,7 @@ class Limits:
     depth: int = 64
     """Arrays and objects within each other."""
     header_bytes: int = 32 << 10
+    headers: int = 100
     header_time: float = 15
     """From the connection, or from the first byte of a further request on it, to the end of its headers."""
     body_time: float = 60
@@ -53,35 +53,28 @@ class Limits:
     connections: int = 1024
 
 
-async def read_body(receive: Receive, limits: Limits, announced: str | None = None) -> bytes:
+async def read_body(receive: Receive, bounds: Bounds, announced: str | None = None) -> bytes:
     """The body of a request. `announced`: its Content-Length.
 
     Raises BadRequest (413 and 408), and Gone where the client leaves before the end.
     """
-    if announced is not None and announced.isdecimal() and int(announced) > limits.body:
-        _too_large(limits)
+    if announced is not None and announced.isdecimal() and int(announced) > bounds.body:
+        _too_large(bounds)
     body = bytearray()
     try:
-        async with asyncio.timeout(limits.body_time):
+        async with asyncio.timeout(bounds.body_time):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise Gone
                 body += message.get("body", b"")
-                if len(body) > limits.body:
-                    _too_large(limits)
+                if len(body) > bounds.body:
+                    _too_large(bounds)
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
-        said = f"the body did not arrive within {limits.body_time:g} seconds"
+        said = f"the body did not arrive within {bounds.body_time:g} seconds"
         raise BadRequest(said, status=408) from None
-
-
-async def read_json(body: bytes, limits: Limits) -> Any:
-    """The JSON value of a body. Raises BadRequest. A long one is parsed in a thread: others are being served."""
-    if len(body) > _WORTH_A_THREAD:
-        return await asyncio.to_thread(parse_json, body, limits.depth)
-    return parse_json(body, limits.depth)
 
 
 def parse_json(body: bytes, most: int) -> Any:
@@ -99,7 +92,7 @@ def parse_json(body: bytes, most: int) -> Any:
 
 
 def depth(body: bytes, most: int) -> int:
-    """How deep the brackets outside strings go; looking stops above `most`. Before parsing, which recurses."""
+    """How deep the brackets outside strings go; looking stops above `most`. Parsing would recurse first."""
     deepest = now = 0
     for bracket in _STRING.sub(b"", body).translate(None, _NOT_BRACKETS):
         if bracket in b"[{":
@@ -124,8 +117,8 @@ def _mended(value: Any) -> Any:
     return value
 
 
-def _too_large(limits: Limits) -> NoReturn:
-    raise BadRequest(f"the body is larger than {limits.body:,} bytes", status=413)
+def _too_large(bounds: Bounds) -> NoReturn:
+    raise BadRequest(f"the body is larger than {bounds.body:,} bytes", status=413)
 
 
 def _not_json(name: str) -> NoReturn:
