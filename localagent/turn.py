@@ -40,12 +40,14 @@ from parsers import TextPart as ParsedText
 class Done:
     """The last event of a turn: the whole message, and the ids of the generated tokens.
 
-    `logprobs` has an entry for each token if `Sampling.logprobs` asked for them; else it is empty.
+    `logprobs` has an entry for each token if `Sampling.logprobs` asked for them; else it is empty. `stop`:
+    the stop string that ended the turn, if one did.
     """
 
     message: AssistantMessage
     token_ids: tuple[int, ...]
     logprobs: tuple[Logprobs, ...] = ()
+    stop: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,7 @@ class Turn:
             timings=finish.timings,
         )
         scores = tuple(token.logprobs for token in self._tokens if token.logprobs is not None)
-        return (*events, Done(message, tuple(token.id for token in self._tokens), scores))
+        return (*events, Done(message, tuple(token.id for token in self._tokens), scores, finish.stop))
 
     def broken(self, error: BaseException) -> Sequence[TurnEvent]:
         """The last events when `error` ends the turn: what was written until then, if anything was."""
