@@ -193,7 +193,7 @@ class _Request:
             ]
         system = self._readable(self._fields.take("system"), "system")
         messages = anthropic.from_wire({"system": system or None, "messages": turns})
-        return [_in_lines(_without_billing(message)) for message in messages]
+        return [_in_lines(message) for message in map(_without_billing, messages) if message is not None]
 
     def _readable(self, content: Any, where: str) -> Any:
         """Content in the blocks that the reader of messages takes and models can be shown.
@@ -273,7 +273,6 @@ class _Request:
         """How the model thinks, its budget for that, and the format of its answer."""
         config = self._fields.maybe_object("output_config") or Fields({}, "output_config")
         effort = config.take("effort")
-        level = _EFFORTS.get(effort) if isinstance(effort, str) else None
         thinking: bool | str | None = None
         budget = None
         given = self._fields.maybe_object("thinking")
@@ -284,11 +283,12 @@ class _Request:
                 case "disabled":
                     thinking = False
                 case "adaptive":
-                    thinking, level = level, None
+                    thinking = _EFFORTS.get(effort) if isinstance(effort, str) else None
+                    effort = None if thinking else effort
                 case _:
                     self._ignored["thinking.type"] = None
             self._ignored |= dict.fromkeys(f"thinking.{name}" for name in given.rest())
-        if level is not None:  # it also asks for fewer words, and not for thinking where there is none
+        if effort is not None:  # alone, it asks for fewer words, and not for thinking
             self._ignored["output_config.effort"] = None
         wanted = config.maybe_object("format") or self._fields.maybe_object("output_format")
         self._ignored |= dict.fromkeys(f"output_config.{name}" for name in config.rest())
@@ -313,11 +313,13 @@ class _Request:
         return options
 
 
-def _without_billing(message: Message) -> Message:
+def _without_billing(message: Message) -> Message | None:
+    """The message without the lines that only Anthropic's servers read; None if it has no others."""
     if not isinstance(message, SystemMessage):
         return message
     texts = (_BILLING.sub("", part.text) for part in message.content if isinstance(part, TextPart))
-    return SystemMessage(content=tuple(TextPart(text=text) for text in texts if text))
+    content = tuple(TextPart(text=text) for text in texts if text)
+    return SystemMessage(content=content) if content else None
 
 
 def _in_lines(message: Message) -> Message:
@@ -361,6 +363,7 @@ class MessagesWriter:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
+            "stop_details": None,
             "usage": _usage(Usage(input=answer.prompt_tokens or 0)),
         }
         self._texts: list[str] = []  # of the block that is open
@@ -427,9 +430,9 @@ class MessagesWriter:
         frames = self._close()
         message = done.message
         reason = _STOP_REASONS.get(message.stop_reason, "end_turn")
-        stopped = {"stop_reason": reason, "stop_sequence": None}
+        stopped = {"stop_reason": reason, "stop_sequence": None, "stop_details": None}
         if done.stop is not None and reason == "end_turn":
-            stopped = {"stop_reason": "stop_sequence", "stop_sequence": done.stop}
+            stopped |= {"stop_reason": "stop_sequence", "stop_sequence": done.stop}
         usage = _usage(message.usage)
         more = {"malformed_tool_calls": self._malformed} if self._malformed else {}
         self._message |= {**stopped, "usage": usage, **more}
