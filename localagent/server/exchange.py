@@ -9,6 +9,7 @@ to know of the world, it is given in `Answer`.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from localagent.hosts.sampling import SamplingOptions
 from localagent.messages import Message
 from localagent.prompt.rendering import ToolSchema
 from localagent.turn import TurnEvent
+from localagent.wire.payload import Fields
 from parsers import ArgumentEnd, ArgumentsDelta, CallEnd, CallStart, Malformed
 
 Framing = Literal["sse", "ndjson"]
@@ -62,6 +64,9 @@ class Limits:
     tools: int = 1_000
     schema: int = 100_000
     """Values in the JSON Schema of one tool or response format."""
+    depth: int = 64
+    images: bool = False
+    """Whether the model can see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +110,8 @@ class Answer:
     """The length of the prompt, where it is known already."""
     load_seconds: float = 0.0
     """The time that it took to load the model for this answer."""
-    spell: Callable[[int], bytes] | None = None
-    """The bytes of a token, for log-probabilities."""
+    spell: Callable[[Sequence[int]], Sequence[bytes]] | None = None
+    """The bytes of each of these tokens, for log-probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +129,12 @@ class Frame:
         """The frame as it goes out; nothing for a comment where there are none."""
         text = self.data if isinstance(self.data, str) else dump(self.data)
         if framing == "ndjson":
-            return b"" if self.data is None else f"{text}\n".encode()
-        if self.data is None:
-            return f": {self.comment or ''}\n\n".encode()
-        name = f"event: {self.event}\n" if self.event else ""
-        return f"{name}data: {text}\n\n".encode()
+            line = "" if self.data is None else f"{text}\n"
+        elif self.data is None:
+            line = f": {self.comment or ''}\n\n"
+        else:
+            line = f"event: {self.event}\ndata: {text}\n\n" if self.event else f"data: {text}\n\n"
+        return line.encode("utf-8", "backslashreplace")  # a lone surrogate becomes its JSON escape
 
 
 def dump(value: Any) -> str:
@@ -177,6 +183,77 @@ class Wire(Protocol):
 
     def error(self, problem: Exception) -> tuple[int, dict[str, Any]]:
         """The status and the body that say in this API's own shape what went wrong."""
+
+    def fails_in_stream(self, problem: Exception) -> bool:
+        """Whether a client that streams is told of this by `Writer.fail`, even if nothing was sent before.
+
+        Codex, for one, looks for a prompt that is too long in the stream alone.
+        """
+
+
+# -- bodies -----------------------------------------------------------------------------------------------
+
+
+def open_body(body: Any, limits: Limits) -> Fields:
+    """The body of a request, in which no string, number or depth can do harm any more. Raises BadRequest."""
+    if not isinstance(body, dict):
+        raise BadRequest("the body of a request must be a JSON object")
+    try:
+        _check(body, limits.depth)
+    except _Fault as fault:
+        path = "".join(reversed(fault.steps)).lstrip(".")
+        raise BadRequest(f"{path}: {fault}", path) from None
+    return Fields(body, "")
+
+
+class _Fault(Exception):
+    """A value that no body may hold. The steps of its path are noted from the inside out."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.steps: list[str] = []
+
+
+def _check(value: Any, depth: int) -> None:
+    match value:
+        case str():
+            if not value.isascii() and _SURROGATES.search(value):
+                raise _Fault("a lone surrogate, which is not Unicode text")
+        case bool() | None:
+            pass
+        case int():
+            if value.bit_length() > 1000:
+                raise _Fault("an integer of more than 1,000 bits")
+        case float():
+            if not math.isfinite(value):
+                raise _Fault(f"{value} is not JSON")
+        case dict() | list():
+            if depth == 0:
+                raise _Fault("nested too deep")
+            at: Any = None
+            try:
+                for at, item in value.items() if isinstance(value, dict) else enumerate(value):
+                    if isinstance(value, dict):
+                        _check(at, 0)
+                    _check(item, depth - 1)
+            except _Fault as fault:
+                fault.steps.append(f"[{at}]" if isinstance(value, list) else f".{header_word(str(at))}")
+                raise
+        case _:
+            raise _Fault(f"{type(value).__name__} is not JSON")
+
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def count_values(value: Any) -> int:
+    """How many values a JSON value consists of, itself included."""
+    match value:
+        case dict():
+            return 1 + sum(map(count_values, value.values()))
+        case list():
+            return 1 + sum(map(count_values, value))
+    return 1
 
 
 # -- options ----------------------------------------------------------------------------------------------
