@@ -125,6 +125,16 @@ class EngineHost:
         return self._identity.engine
 
     @property
+    def alive(self) -> bool:
+        """Whether the owner thread runs: else nothing is generated any more."""
+        return self._owner.alive
+
+    @property
+    def cache_bytes(self) -> int:
+        """Memory that evaluated prompts take beside what is in the lanes. About: they change meanwhile."""
+        return self._prefix.nbytes
+
+    @property
     def special_tokens(self) -> frozenset[str]:
         """The text of every special token in the vocabulary."""
         return self._special_tokens
@@ -205,6 +215,10 @@ class EngineHost:
             return self._owner.run(lambda: b"".join(piece(token).data for token in ids))
         except IndexError as error:
             raise UsageError(str(error)) from error
+
+    def token_bytes(self, ids: Sequence[int]) -> list[bytes]:
+        """The bytes of each of `ids`, which a generation has given. Does not wait for the engine."""
+        return [self._engine.vocabulary.piece(token).data for token in ids]
 
     def save(self) -> None:
         """Write the evaluated states to disk now, if snapshots are kept; `close` does so too."""

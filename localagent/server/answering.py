@@ -18,7 +18,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from localagent.errors import LocalAgentError
+from localagent.errors import EngineFailed, LocalAgentError
 from localagent.model import Model
 from localagent.server.access import Head
 from localagent.server.bounds import Bounds, Gone, Receive, parse_json, read_body
@@ -35,6 +35,8 @@ from localagent.server.exchange import (
 )
 from localagent.server.metrics import Watched
 from localagent.server.queue import Overloaded
+from localagent.server.wires.messages import counted
+from localagent.turn import Done
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -119,11 +121,15 @@ class Endpoint:
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
         bounds, head = self._service.bounds, Head.of(scope)
+        unread = True
         try:
-            request = await self._read(await read_body(receive, bounds, head.one(b"content-length")))
+            body = await read_body(receive, bounds, head.one(b"content-length"))
+            unread = False
+            request = await self._read(body)
+            del body  # the messages are made of it, and the answer may take long
         except BadRequest as refusal:
             scope["state"]["outcome"] = "refused"
-            await refuse(self.wire, refusal, head, bounds, receive, send)
+            await refuse(self.wire, refusal, head if unread else None, bounds, receive, send)
             return
         except Gone:
             return
@@ -200,6 +206,8 @@ class Endpoint:
                 events = service.scoped(model, client.scope).astream(request.messages, **options)
                 async with aclosing(events):
                     async for event in events:
+                        if isinstance(event, Done) and event.message.stop_reason == "cancelled":
+                            raise EngineFailed(f"{served.name} was unloaded, or its engine has ended")
                         watched.feed(event)
                         frames = writer.feed(event)
                         if request.stream and frames:
@@ -225,6 +233,18 @@ class Endpoint:
         if status < 500:
             note["outcome"] = "refused"
         await reply.json(status, said, retry_after(error, status))
+
+
+class CountEndpoint(Endpoint):
+    """An ASGI application that counts the tokens of a prompt."""
+
+    async def _turn(self, request: TurnRequest, note: dict[str, Any], reply: Reply, watched: Watched) -> None:
+        async with self._service.pool.use(request.model) as lease:
+            note["model"] = lease.served.name
+            count = lease.model.count_tokens
+            tools = request.tools or None
+            tokens = await asyncio.to_thread(count, request.messages, system=request.system, tools=tools)
+            await reply.json(200, counted(tokens))
 
 
 def turn_options(request: TurnRequest) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -254,23 +274,18 @@ _TAKEN = frozenset(inspect.signature(Model.astream).parameters)
 
 
 async def refuse(
-    wire: Wire,
-    refusal: Exception,
-    head: Head,
-    bounds: Bounds,
-    receive: Receive,
-    send: Send,
-    more: Headers = (),
+    wire: Wire, refusal: Exception, head: Head | None, bounds: Bounds, receive: Receive, send: Send
 ) -> None:
-    """Answer in the API's own shape, and close the connection if there is a body that nobody read.
+    """Answer in the API's own shape. `head`: of a request whose body was not read.
 
-    Most clients send all of it before they read anything, and would be cut off before they see the answer.
+    The connection of such a request is closed. Most clients send all of the body before they read anything,
+    and would be cut off before they see the answer; so some more of it is taken.
     """
     reply = Reply(send, bounds)
     status, said = wire.error(refusal)
-    more = [*more, *retry_after(refusal, status)]
+    more = retry_after(refusal, status)
     with suppress(Gone):
-        if not head.has_body:
+        if head is None or not head.has_body:
             await reply.json(status, said, more)
             return
         expecting = head.one(b"expect") is not None  # it sends no body before it is told to

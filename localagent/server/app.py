@@ -22,12 +22,14 @@ from starlette.routing import Route
 
 from localagent.model import Model
 from localagent.server.access import Access, Client, Head
-from localagent.server.answering import Endpoint, Send, refuse
+from localagent.server.answering import CountEndpoint, Endpoint, Send, refuse
 from localagent.server.bounds import Bounds, Receive
 from localagent.server.exchange import BadRequest, Wire
 from localagent.server.metrics import Metrics, Watched
 from localagent.server.models import ModelPool
 from localagent.server.routes import OwnRoutes, Refused
+from localagent.server.wires.chat import ChatCompletions
+from localagent.server.wires.messages import CountTokensWire, MessagesWire
 from localagent.wording import quoted
 
 access_log = logging.getLogger("localagent.access")
@@ -170,11 +172,20 @@ class Shapes:
         return max(self._wires, key=alike)
 
 
+def all_wires() -> tuple[Wire, ...]:
+    """Every API that is spoken."""
+    return (ChatCompletions(), MessagesWire(), CountTokensWire())
+
+
+def _endpoint(wire: Wire) -> type[Endpoint]:
+    return CountEndpoint if isinstance(wire, CountTokensWire) else Endpoint
+
+
 def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
     """The application. `wires`: the APIs that it speaks; the first one gives other errors their shape."""
     shapes = Shapes(wires)
     own = OwnRoutes(service, wires[0])
-    routes = [Route(wire.path, Endpoint(wire, service), methods=["POST"]) for wire in wires]
+    routes = [Route(wire.path, _endpoint(wire)(wire, service), methods=["POST"]) for wire in wires]
     routes += [
         Route("/", own.root, methods=["GET", "HEAD"]),
         Route("/health", own.health, methods=["GET", "HEAD"]),
@@ -193,7 +204,7 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
         if error.status_code == 405:
             said = f"{quoted(path)} does not take {quoted(method)}"
         refusal = BadRequest(said, code="not_found", status=error.status_code)
-        return Refused(shapes.of(path), refusal, service)
+        return Refused(shapes.of(path), refusal, service, unread=True)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -31,17 +31,19 @@ class JsonAnswer(Response):
 
 
 class Refused(Response):
-    """An error in the shape of one API, for a request whose body may not have been read."""
+    """An error in the shape of one API. `unread`: the request's body has not been read."""
 
-    def __init__(self, wire: Wire, error: Exception, service: Service) -> None:
+    def __init__(self, wire: Wire, error: Exception, service: Service, unread: bool = False) -> None:
         super().__init__()
+        self._unread = unread
         self._wire = wire
         self._error = error
         self._service = service
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer."""
-        await refuse(self._wire, self._error, Head.of(scope), self._service.bounds, receive, send)
+        head = Head.of(scope) if self._unread else None
+        await refuse(self._wire, self._error, head, self._service.bounds, receive, send)
 
 
 class OwnRoutes:

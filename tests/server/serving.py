@@ -7,15 +7,17 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from localagent.messages import UserMessage
 from localagent.model import Model
 from localagent.server.access import Access
 from localagent.server.app import Service, create_app
 from localagent.server.bounds import Bounds
 from localagent.server.exchange import (
+    DEFAULT_LIMITS,
     Answer,
     BadRequest,
     Frame,
@@ -27,7 +29,6 @@ from localagent.server.exchange import (
 )
 from localagent.server.listening import bind, listener
 from localagent.server.models import ModelPool
-from localagent.messages import UserMessage
 from localagent.turn import Done, TurnEvent
 from parsers import Text
 
@@ -40,7 +41,7 @@ class PlainWire:
     path = PATH
     framing = "sse"
 
-    def read(self, body: Any, limits: Limits = Limits()) -> TurnRequest:
+    def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         if not isinstance(body, dict) or not isinstance(body.get("prompt"), str):
             raise BadRequest("prompt: text is needed", "prompt")
         options = {"max_tokens": body["max_tokens"]} if "max_tokens" in body else {}
@@ -149,10 +150,8 @@ class Running:
         """Send bytes, and read until the server closes the connection or has said nothing for `wait`."""
         with self.connect() as connection:
             began = time.monotonic()
-            try:
+            with suppress(ConnectionError):
                 connection.sendall(data)
-            except ConnectionError:
-                pass
             return read(connection, wait, began)
 
     def ask(

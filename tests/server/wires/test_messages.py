@@ -404,7 +404,12 @@ def test_a_tool_as_templates_know_it():
         ({"thinking": {"type": "disabled"}}, False, None, ()),
         ({"thinking": {"type": "adaptive"}}, None, None, ()),
         ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}, "high", None, ()),
-        ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "x"}}, None, None, ("output_config.effort",)),
+        (
+            {"thinking": {"type": "adaptive"}, "output_config": {"effort": "x"}},
+            None,
+            None,
+            ("output_config.effort",),
+        ),
         (
             {"thinking": {"type": "disabled"}, "output_config": {"effort": "low"}},
             False,
