@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
@@ -67,6 +67,9 @@ class Limits:
     depth: int = 64
     images: bool = False
     """Whether the model can see."""
+
+
+DEFAULT_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +178,7 @@ class Wire(Protocol):
     path: str
     framing: Framing
 
-    def read(self, body: Any, limits: Limits = Limits()) -> TurnRequest:
+    def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """The turn that a request asks for; `body` is any JSON value. Raises BadRequest, nothing else."""
 
     def writer(self, request: TurnRequest, answer: Answer) -> Writer:
@@ -227,20 +230,25 @@ def _check(value: Any, depth: int) -> None:
         case float():
             if not math.isfinite(value):
                 raise _Fault(f"{value} is not JSON")
-        case dict() | list():
-            if depth == 0:
-                raise _Fault("nested too deep")
-            at: Any = None
-            try:
-                for at, item in value.items() if isinstance(value, dict) else enumerate(value):
-                    if isinstance(value, dict):
-                        _check(at, 0)
-                    _check(item, depth - 1)
-            except _Fault as fault:
-                fault.steps.append(f"[{at}]" if isinstance(value, list) else f".{header_word(str(at))}")
-                raise
+        case dict():
+            for key in value:
+                _check(key, 0)
+            _check_items(((f".{header_word(key)}", item) for key, item in value.items()), depth)
+        case list():
+            _check_items(((f"[{at}]", item) for at, item in enumerate(value)), depth)
         case _:
             raise _Fault(f"{type(value).__name__} is not JSON")
+
+
+def _check_items(items: Iterable[tuple[str, Any]], depth: int) -> None:
+    if depth == 0:
+        raise _Fault("nested too deep")
+    for step, item in items:
+        try:
+            _check(item, depth - 1)
+        except _Fault as fault:
+            fault.steps.append(step)
+            raise
 
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
