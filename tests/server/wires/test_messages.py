@@ -44,6 +44,8 @@ ADD = {
     "description": "Adds.",
     "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}},
 }
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}
 HELLO = {"role": "user", "content": "Hello."}
 
 
@@ -261,9 +263,10 @@ def test_rule_19_a_malformed_call_never_opens_a_block():
     told = said(block("add(a=1)", "add(a=2, b=)") + block("add("))
     assert kinds(told).count("content_block_start") == 1
     assert [block["input"] for block in told.whole["content"]] == [{"a": 1}]
+    entry = {"id": None, "name": "add", "arguments": ""}
     assert told.whole["malformed_tool_calls"] == [
-        {"index": 0, "name": "add", "reason": "missing_value", "raw": "add(a=2, b=)"},
-        {"index": 1, "name": "add", "reason": "positional_argument", "raw": "add(]"},
+        {"index": 0, "reason": "missing_value", "raw": "add(a=2, b=)", **entry},
+        {"index": 1, "reason": "positional_argument", "raw": "add(]", **entry},
     ]
     assert told.whole["stop_reason"] == "tool_use"
 
@@ -478,6 +481,22 @@ def test_text_in_other_blocks_is_read():
     assert request.messages[2].results[0].text == "add"
 
 
+@pytest.mark.parametrize("picture", [IMAGE, PDF])
+def test_what_a_tool_shows_never_ends_the_conversation(picture):
+    call = {"type": "tool_use", "id": "a", "name": "Read", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": [picture]}
+    messages = [HELLO, {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    request = read(messages=messages)
+    kind = picture["type"]
+    assert request.messages[-1].results[0].text == f"[Not shown: this model reads no {kind}s.]"
+    assert request.ignored == (kind,)
+
+
+def test_a_model_with_eyes_is_shown_images():
+    messages = [{"role": "user", "content": [IMAGE]}]
+    assert len(MESSAGES.read(body(messages=messages), Limits(images=True)).messages[0].images) == 1
+
+
 def test_blocks_of_server_tools_are_left_out_and_named():
     used = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     found = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
@@ -511,9 +530,6 @@ def test_only_a_prompt_that_is_counted_may_end_with_the_assistant():
 
 # -- bodies that are wrong ----------------------------------------------------------------------------------
 
-IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
-PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}
-CALL = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}
 DEEP: Any = 1
 for _ in range(200):
     DEEP = [DEEP]
@@ -545,7 +561,6 @@ def user(*content: Any) -> dict[str, Any]:
         (user(PDF), "messages[0].content[0]"),
         (user({"type": "text", "text": "\ud800"}), "messages[0].content[0].text"),
         (user({"type": "tool_result", "tool_use_id": "a", "content": "x"}), "messages[0].content"),
-        ({"messages": [HELLO, CALL, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": [IMAGE]}]}]}, "messages[2].content[0].content[0]"),
         ({"system": 7}, "system"),
         ({"system": [IMAGE]}, "system[0]"),
         ({"system": [{"type": "text", "text": 7}]}, "system[0].text"),
@@ -562,19 +577,19 @@ def user(*content: Any) -> dict[str, Any]:
         ({"top_k": "7"}, "top_k"),
         ({"stop_sequences": "END"}, "stop_sequences"),
         ({"stop_sequences": [""]}, "stop_sequences"),
-        ({"stop_sequences": ["\ud800"]}, "stop_sequences"),
+        ({"stop_sequences": ["\ud800"]}, "stop_sequences[0]"),
         ({"tools": {}}, "tools"),
         ({"tools": [7]}, "tools[0]"),
         ({"tools": [{}]}, "tools[0].name"),
         ({"tools": [{"type": 7}]}, "tools[0].type"),
         ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
-        ({"tools": [{"name": "f", "input_schema": {"x": DEEP}}]}, "tools"),
-        ({"tools": [{"name": "", "input_schema": {}}]}, "tools[0]"),
+        ({"tools": [{"name": "f", "input_schema": {"x": DEEP}}]}, "tools[0].input_schema.x" + "[0]" * 60),
+        ({"tools": [{"name": "", "input_schema": {}}]}, "tools[0].name"),
         ({"tools": [{**ADD, "description": 7}]}, "tools[0].description"),
         ({"tools": [{**ADD, "strict": "yes"}]}, "tools[0].strict"),
-        ({"tools": [ADD, ADD]}, "tools[1]"),
+        ({"tools": [ADD, ADD]}, "tools[1].name"),
         ({"tools": [{"name": "f", "input_schema": {"enum": [0] * 30}}]}, "tools[0].input_schema"),
-        ({"tools": [{"name": "\ud800", "input_schema": {}}]}, "tools"),
+        ({"tools": [{"name": "\ud800", "input_schema": {}}]}, "tools[0].name"),
         ({"tools": [{**ADD, "name": str(number)} for number in range(9)]}, "tools"),
         ({"tool_choice": "auto"}, "tool_choice"),
         ({"tool_choice": {}}, "tool_choice.type"),
