@@ -227,7 +227,7 @@ class _Worker:
         assert self.work is not None
         try:
             return self.work.step()
-        except BaseException as error:
+        except Exception as error:
             self.work.fail(error)
             return False
 

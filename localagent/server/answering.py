@@ -56,10 +56,6 @@ log = logging.getLogger("localagent.server")
 prompts = logging.getLogger("localagent.prompts")
 
 
-class Stopping(LocalAgentError):
-    """The server is about to end."""
-
-
 class Reply:
     """One HTTP answer. Its head goes out with the first bytes, so that an error before them has a status."""
 
@@ -171,7 +167,7 @@ class Endpoint:
             if not self._service.stopping:
                 note["outcome"] = "cancelled"
                 raise
-            failure = Stopping("the server is stopping: ask again when it is back")
+            failure = Overloaded("the server is stopping: ask again when it is back")
         except Exception as error:
             failure = error
         with suppress(Gone):
@@ -179,7 +175,10 @@ class Endpoint:
 
     async def _turn(self, request: TurnRequest, note: dict[str, Any], reply: Reply, watched: Watched) -> None:
         service, wire, client = self._service, self.wire, note["client"]
-        async with service.pool.use(request.model) as lease:
+        if request.only_loads and request.keep_alive == 0:
+            await self._unload(request, note, reply)
+            return
+        async with service.pool.use(request.model, request.keep_alive) as lease:
             served, model = lease.served, lease.model
             options, left_out = turn_options(request)
             note |= {"model": served.name, "dialect": model.dialect.name}
@@ -191,16 +190,13 @@ class Endpoint:
                 service.mention(wire.path, ignored)
             if service.log_prompts:
                 prompts.info("%s %s", wire.path, request)
-            answer = Answer(
-                model=served.name,
-                created=time(),
-                key=secrets.token_hex(12),
-                buffer_tool_calls=service.buffer_tool_calls,
-                load_seconds=lease.load_seconds,
-                spell=service.speller(model),
-            )
+            spell = service.speller(model)
+            answer = self._about(served.name, load_seconds=lease.load_seconds, spell=spell)
             writer = note["writer"] = wire.writer(request, answer)
             reply.opening = writer.begin()
+            if request.only_loads:
+                await reply.json(200, writer.whole())
+                return
             every = service.bounds.keep_alive if request.stream else None
             async with _signs_of_life(writer, reply, every), served.queue.place(client.name):
                 events = service.scoped(model, client.scope).astream(request.messages, **options)
@@ -218,6 +214,19 @@ class Endpoint:
                 await reply.write((), last=True)
             else:
                 await reply.json(200, writer.whole())
+
+    async def _unload(self, request: TurnRequest, note: dict[str, Any], reply: Reply) -> None:
+        served = self._service.pool.find(request.model)
+        note["model"] = served.name
+        await self._service.pool.unload(served)
+        writer = self.wire.writer(request, self._about(served.name))
+        writer.begin()
+        await reply.json(200, writer.whole())
+
+    def _about(self, model: str, **more: Any) -> Answer:
+        buffered = self._service.buffer_tool_calls
+        key = secrets.token_hex(12)
+        return Answer(model=model, created=time(), key=key, buffer_tool_calls=buffered, **more)
 
     async def _fail(self, error: Exception, streaming: bool, note: dict[str, Any], reply: Reply) -> None:
         """Say what went wrong, in the stream if that has begun."""

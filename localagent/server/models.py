@@ -16,6 +16,7 @@ from time import monotonic, time
 from typing import Literal
 
 from localagent.errors import EngineFailed, NotEnoughMemory, UnknownModel, UsageError
+from localagent.hosts.owner import OwnerClosed
 from localagent.model import Model
 from localagent.server.queue import FairQueue, Overloaded
 from localagent.wording import listed, quoted
@@ -38,6 +39,8 @@ class Served:
         self.users = 0
         """Requests that keep it from being unloaded."""
         self.used = monotonic()
+        self.keep_alive: float | None = None
+        """Seconds after the last request for which it stays loaded, as that asked; None: as the pool says."""
         self.error: Exception | None = None
         """Why the last attempt to load it failed."""
         self.load = load
@@ -108,8 +111,8 @@ class ModelPool:
         raise UnknownModel(f"no model {quoted(asked)} is served here; served are {listed(self.served)}")
 
     @asynccontextmanager
-    async def use(self, asked: str) -> AsyncIterator[Lease]:
-        """A loaded model, which stays loaded meanwhile.
+    async def use(self, asked: str, keep_alive: float | None = None) -> AsyncIterator[Lease]:
+        """A loaded model, which stays loaded meanwhile, and for `keep_alive` seconds after that.
 
         Raises UnknownModel, Overloaded, EngineFailed and what loading raises.
         """
@@ -120,9 +123,12 @@ class ModelPool:
             loaded = served.state == "ready"
             model = await self.ready(served)
             yield Lease(served, model, 0.0 if loaded else monotonic() - began)
+        except OwnerClosed as error:
+            raise _dead(served) from error
         finally:
             served.users -= 1
             served.used = monotonic()
+            served.keep_alive = keep_alive
             if served.state == "failed":  # those who wait would wait for ever
                 served.queue.fail(_dead(served))
 
@@ -152,7 +158,8 @@ class ModelPool:
         while True:
             await asyncio.sleep(_WATCH)
             for served in self.served.values():
-                idle = not served.users and monotonic() - served.used > (self._idle or float("inf"))
+                most = self._idle if served.keep_alive is None else served.keep_alive
+                idle = not served.users and most is not None and monotonic() - served.used > most
                 try:
                     if served.model is not None and not alive(served.model):
                         served.queue.fail(_dead(served))
