@@ -6,6 +6,7 @@ call any method; generations share the engine's lanes, and begin in the order of
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 import platform
@@ -97,6 +98,7 @@ class EngineHost:
             with suppress(OSError):
                 Path(note).write_text(f"{identity.name} on {identity.engine}", encoding="utf-8")
         self._transcripts = transcripts if reuse.budget else None
+        self._scope = ""
         self._special_tokens = frozenset(self._engine.vocabulary.special.values())
 
     @property
@@ -197,7 +199,7 @@ class EngineHost:
         channel = Channel(self._owner.wake)
         size = engine.context_size
         generation = Generation(ids, sampling, engine.vocabulary, size, engine.chunk, engine.spacing)
-        scheduler, job = self._scheduler, Job(generation, channel, cancel)
+        scheduler, job = self._scheduler, Job(generation, channel, cancel, self._scope)
         record = recorder(prompt, self._template, self._transcripts, engine.vocabulary.piece)
         running = EngineGeneration(self._owner, channel, record)
         # Last: an interrupt before it leaves nothing behind, and one after it drops the generation.
@@ -219,6 +221,17 @@ class EngineHost:
     def token_bytes(self, ids: Sequence[int]) -> list[bytes]:
         """The bytes of each of `ids`, which a generation has given. Does not wait for the engine."""
         return [self._engine.vocabulary.piece(token).data for token in ids]
+
+    def scoped(self, scope: str) -> EngineHost:
+        """The same host, whose prompts are evaluated and reused apart from those of all other scopes.
+
+        Closing either closes both.
+        """
+        view = copy.copy(self)
+        view._scope = scope
+        if self._transcripts is not None:
+            view._transcripts = Transcripts(self._engine.vocabulary.special.values())
+        return view
 
     def save(self) -> None:
         """Write the evaluated states to disk now, if snapshots are kept; `close` does so too."""

@@ -199,7 +199,7 @@ class Endpoint:
                 return
             every = service.bounds.keep_alive if request.stream else None
             async with _signs_of_life(writer, reply, every), served.queue.place(client.name):
-                events = service.scoped(model, client.scope).astream(request.messages, **options)
+                events = served.for_scope(model, client.scope).astream(request.messages, **options)
                 async with aclosing(events):
                     async for event in events:
                         if isinstance(event, Done) and event.message.stop_reason == "cancelled":

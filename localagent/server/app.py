@@ -81,10 +81,6 @@ class Service:
         if self._running:
             await asyncio.wait(self._running, timeout=2)
 
-    def scoped(self, model: Model, scope: str) -> Model:
-        """The model as clients of this scope use it: prompts of others are not reused."""
-        return model
-
     def speller(self, model: Model) -> Callable[[Sequence[int]], Sequence[bytes]] | None:
         """What gives the bytes of tokens, without waiting for the engine."""
         return getattr(model.host, "token_bytes", None)

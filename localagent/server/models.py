@@ -16,6 +16,7 @@ from time import monotonic, time
 from typing import Literal
 
 from localagent.errors import EngineFailed, NotEnoughMemory, UnknownModel, UsageError
+from localagent.hosts.host import EngineHost
 from localagent.hosts.owner import OwnerClosed
 from localagent.model import Model
 from localagent.server.queue import FairQueue, Overloaded
@@ -43,8 +44,19 @@ class Served:
         """Seconds after the last request for which it stays loaded, as that asked; None: as the pool says."""
         self.error: Exception | None = None
         """Why the last attempt to load it failed."""
+        self.scoped: dict[str, Model] = {}
+        """The model as clients use it who do not share their prompts with others, by scope."""
         self.load = load
         self.loading: asyncio.Task[Model] | None = None
+
+    def for_scope(self, model: Model, scope: str) -> Model:
+        """The loaded model as clients of this scope use it."""
+        if not scope or not isinstance(model.host, EngineHost):
+            return model
+        if scope not in self.scoped:
+            host = model.host.scoped(scope)
+            self.scoped[scope] = Model(host, model.dialect, model.sampling, model.name, model.prices)
+        return self.scoped[scope]
 
     @property
     def state(self) -> State:
@@ -109,6 +121,11 @@ class ModelPool:
         if not exactly and (not asked or len(self.served) == 1):
             return next(iter(self.served.values()))
         raise UnknownModel(f"no model {quoted(asked)} is served here; served are {listed(self.served)}")
+
+    def begin_with(self, name: str) -> None:
+        """Load a model now, before there is an event loop. Raises what loading raises."""
+        served = self.served[name]
+        self._loaded(served, served.load())
 
     @asynccontextmanager
     async def use(self, asked: str, keep_alive: float | None = None) -> AsyncIterator[Lease]:
@@ -189,10 +206,7 @@ class ModelPool:
                         break
                     except NotEnoughMemory as error:
                         await self._make_room(served, error)
-            served.model, served.error = model, None
-            # One more than there are lanes, so that the next prompt is ready when a lane is free. And a lane
-            # whose reader is slow goes on to its end only if the engine sees that somebody waits.
-            served.queue.slots = model.lanes + 1
+            self._loaded(served, model)
         except Overloaded:
             raise
         except Exception as error:
@@ -202,6 +216,12 @@ class ModelPool:
             served.loading = None
         log.info("%s is loaded, with %d lanes", served.name, model.lanes)
         return model
+
+    def _loaded(self, served: Served, model: Model) -> None:
+        served.model, served.error, served.used = model, None, monotonic()
+        # One more than there are lanes, so that the next prompt is ready when a lane is free. And a lane
+        # whose reader is slow goes on to its end only if the engine sees that somebody waits.
+        served.queue.slots = model.lanes + 1
 
     async def _make_room(self, wanting: Served, error: NotEnoughMemory) -> None:
         """Unload the model that has been unused for longest."""
@@ -218,6 +238,7 @@ class ModelPool:
 
     async def _drop(self, served: Served) -> None:
         model, served.model = served.model, None
+        served.scoped.clear()
         if model is not None:
             await asyncio.to_thread(model.close)
 

@@ -20,6 +20,7 @@ from localagent.errors import EngineFailed, NotEnoughMemory
 from localagent.hosts.host import EngineHost
 from localagent.hosts.sampling import Sampling
 from localagent.model import Model, load
+from localagent.server.access import Access
 from localagent.server.app import all_wires
 from localagent.server.bounds import Bounds
 from localagent.server.models import ModelPool
@@ -438,6 +439,27 @@ def test_a_load_that_fails_is_tried_again() -> None:
         assert server.ask(path="/health", method="GET").status == 503
         assert server.ask({"prompt": "Go."}).status == 200
         assert server.ask(path="/health", method="GET").status == 200
+
+
+# -- prompts of others -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("share", "cached"), [(False, 0), (True, 50)])
+def test_evaluated_prompts_are_not_reused_across_keys(share: bool, cached: int) -> None:
+    """How fast the first token comes would tell whether somebody else has asked the same."""
+    model = speaking(HELLO, 0, lanes=2)
+    access = Access(keys=("one", "two"), share=share)
+    with serving(model, access=access, wires=all_wires()) as server:
+
+        def ask(key: str) -> int:
+            body = {"messages": [{"role": "user", "content": "a" * 200}]}
+            answer = server.ask(body, path=CHAT, x_api_key=key)
+            return int(answer.json["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+        assert ask("one") == 0
+        assert ask("one") > 50
+        assert (ask("two") > 50) == (cached > 0)
+        assert ask("two") > 50
 
 
 # -- the server's own end ----------------------------------------------------------------------------------
