@@ -29,13 +29,15 @@ from localagent.messages import (
     UserMessage,
 )
 from localagent.server.exchange import BadRequest, Limits
-from localagent.server.wires.messages import COUNT_TOKENS, MESSAGES, OPTIONS, SIGNATURE, counted
+from localagent.server.wires.message_writer import SIGNATURE
+from localagent.server.wires.messages import OPTIONS, CountTokensWire, MessagesWire, counted
 from localagent.turn import BrokenOff, Done
 from parsers import DIALECTS, CallStart, Text
 from tests.agent.replaying import block
 from tests.messages.strategies import json_values
 from tests.server.wires.telling import ANSWER, Told, models, tell, tell_request
 
+MESSAGES, COUNT_TOKENS = MessagesWire(), CountTokensWire()
 EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 BETA_EVENT: TypeAdapter[Any] = TypeAdapter(BetaRawMessageStreamEvent)
 THINK, THOUGHT = DIALECTS["lfm2"].reasoning.open, DIALECTS["lfm2"].reasoning.close
