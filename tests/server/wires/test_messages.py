@@ -35,7 +35,7 @@ from localagent.turn import BrokenOff, Done
 from parsers import DIALECTS, CallStart, Text
 from tests.agent.replaying import block
 from tests.messages.strategies import json_values
-from tests.server.wires.telling import ANSWER, Told, models, tell, tell_request
+from tests.server.wires.telling import ANSWER, Told, models, tell
 
 MESSAGES, COUNT_TOKENS = MessagesWire(), CountTokensWire()
 EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
@@ -256,9 +256,9 @@ def test_rule_16_the_stop_reason(output, options, reason, sequence):
 def test_rule_18_a_malformed_call_of_the_history_is_read():
     broken = {"type": "tool_use", "id": "a", "name": "add", "input": "[1"}
     result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "no"}]}
-    request = read(messages=[HELLO, {"role": "assistant", "content": [broken]}, result])
-    assert isinstance(request.messages[1].content[0], MalformedToolCallPart)
-    assert tell_request(MESSAGES, request, "Sorry.").whole["content"][0]["text"] == "Sorry."
+    messages = [HELLO, {"role": "assistant", "content": [broken]}, result]
+    assert isinstance(read(messages=messages).messages[1].content[0], MalformedToolCallPart)
+    assert said("Sorry.", messages=messages).whole["content"][0]["text"] == "Sorry."
 
 
 def test_rule_19_a_malformed_call_never_opens_a_block():
