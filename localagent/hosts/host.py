@@ -27,7 +27,7 @@ from localagent.hosts.prefix.transcripts import recorder, spell, unspell
 from localagent.hosts.protocol import CancelFlag
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.scheduler import Job, Scheduler
-from localagent.prompt.segments import Prompt, Spelling, TooManyTokens
+from localagent.prompt.segments import Prompt, Segment, Spelling, TooManyTokens
 from localagent.prompt.template import ChatTemplate
 
 DEFAULT_CONTEXT = 32_768
@@ -169,6 +169,15 @@ class EngineHost:
             raise ContextOverflow(len(known) + many.least - 1, self.context, exact=False) from None
         ids = known + ids
         return Prompt(ids, rendered.text, key=Spelling(text, ids), tail=rendered.tail)
+
+    def raw_prompt(self, text: str) -> Prompt:
+        """The prompt that is this text, in which control tokens are recognised. Raises ContextOverflow."""
+        vocabulary, segments = self._engine.vocabulary, (Segment(text, True),)
+        try:
+            ids = self._owner.run(lambda: tokenize_within(vocabulary, segments, self.context))
+        except TooManyTokens as many:
+            raise ContextOverflow(many.least - 1, self.context, exact=False) from None
+        return Prompt(ids, text)
 
     def generate(
         self, prompt: Prompt, sampling: Sampling, cancel: CancelFlag | None = None

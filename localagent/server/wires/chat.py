@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from localagent.hosts.sampling import MOST_LOGPROBS
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
     Answer,
@@ -34,6 +35,9 @@ from localagent.server.wires.offer import (
     refuse_images,
 )
 from localagent.server.wires.openai import (
+    NO_BIAS,
+    NO_PENALTY,
+    ONE,
     SAMPLING,
     Spans,
     chat_usage,
@@ -51,9 +55,6 @@ from localagent.wire.openai.items import CUSTOM_INPUT
 from localagent.wire.payload import Fields
 from parsers import ArgumentsDelta, CallEnd, CallStart, Malformed, Reasoning, Text
 
-ONE = Refused("the server gives one answer to a request", (1,))
-NO_PENALTY = Refused("the server has no such penalty; repetition_penalty is one that it has", (0, 0.0))
-NO_BIAS = Refused("the server cannot favour single tokens", ({},))
 OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys(SAMPLING, "taken"),
     **dict.fromkeys(("model", "messages", "stream", "stream_options"), "taken"),
@@ -169,8 +170,8 @@ def _as_function(call: Any) -> Any:
 def _logprobs(body: Fields) -> int | None:
     """How many alternatives to return for each token; None for no log-probabilities at all."""
     wanted, top = body.flag("logprobs"), body.count("top_logprobs")
-    if top > 20:
-        raise body.wrong("it must be at most 20", "top_logprobs")
+    if top > MOST_LOGPROBS:
+        raise body.wrong(f"it must be at most {MOST_LOGPROBS}", "top_logprobs")
     if top and not wanted:
         raise body.wrong("it needs logprobs to be true", "top_logprobs")
     return top if wanted else None
@@ -282,7 +283,7 @@ class ChatWriter:
         call = None if event.index is None else self._calls.get(event.index)
         frames = []
         if call is not None and not call.written:
-            # Nothing at all would pass for a call without arguments; half an object is no call to anybody.
+            # Nothing at all would pass for a call without arguments; half an object never does.
             frames = [self._go_on(cast(int, event.index), "{")]
         call_id, sent = (None, "") if call is None else (call.id, "".join(call.written))
         entry = malformed_entry(event, len(self._malformed), call_id, sent)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localagent.errors import ContextOverflow
-from localagent.server.exchange import Answer, BadRequest, Frame, HeldCalls, TurnRequest, message_of
+from localagent.server.exchange import Answer, BadRequest, Frame, HeldCalls, TurnRequest
 from localagent.server.wires.offer import Offer, custom_input
 from localagent.server.wires.openai import (
     Spans,
@@ -90,8 +90,9 @@ class ResponseWriter:
         code = "server_error"
         if isinstance(error, BadRequest | ContextOverflow):
             code = told["code"] or "invalid_prompt"
-        self._open = None  # nothing is done any more
-        self._end = {"status": "failed", "error": {"code": code, "message": message_of(error)}}
+        done = [item.whole("completed") for item in self._items if item.good and item is not self._open]
+        self._open = None
+        self._end = {"status": "failed", "output": done, "error": {"code": code, "message": told["message"]}}
         last = {"code": code, "message": told["message"], "param": told["param"], "error": told}
         return [self._lifecycle("response.failed"), self._event("error", **last)]
 
@@ -214,7 +215,7 @@ class ResponseWriter:
         call_id, sent = None, ""
         if event.index is not None and self._open is not None and "arguments" in self._open.object:
             if not self._open.written:
-                # Nothing at all would pass for a call without arguments; half an object is no call to anybody.
+                # Nothing at all would pass for a call without arguments; half an object never does.
                 frames = [self._delta(None, "response.function_call_arguments.delta", "{")]
             call_id, sent = self._open.object["call_id"], self._open.text
             frames += self._close("incomplete", good=False)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from localagent.errors import ContextOverflow
+from localagent.hosts.sampling import MOST_LOGPROBS
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
     Answer,
@@ -124,7 +125,7 @@ class Responses:
         return error_body(problem)
 
     def fails_in_stream(self, problem: Exception) -> bool:
-        """As `Wire.fails_in_stream`. Codex shortens its conversation when the stream says this, and only then."""
+        """As `Wire.fails_in_stream`. Codex shortens its conversation when it reads this in a stream."""
         return isinstance(problem, ContextOverflow)
 
 
@@ -138,11 +139,10 @@ def _include(body: Fields, ignored: list[str]) -> list[str]:
 
 
 def _top(body: Fields) -> int | None:
-    if body_top := body.count("top_logprobs"):
-        if body_top > 20:
-            raise body.wrong("it must be at most 20", "top_logprobs")
-        return body_top
-    return None
+    top = body.count("top_logprobs")
+    if top > MOST_LOGPROBS:
+        raise body.wrong(f"it must be at most {MOST_LOGPROBS}", "top_logprobs")
+    return top or None
 
 
 def _flat(form: Mapping[str, Any] | None) -> dict[str, Any]:
