@@ -7,14 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from localagent.hosts.sampling import SamplingOptions
-from localagent.messages import (
-    Message,
-    SystemMessage,
-    TextPart,
-    ToolMessage,
-    UnknownPart,
-    UserMessage,
-)
+from localagent.messages import Message, SystemMessage, TextPart, ToolMessage, UserMessage
 from localagent.prompt.rendering import ToolSchema
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
@@ -31,11 +24,7 @@ from localagent.server.exchange import (
 )
 from localagent.server.wires.message_writer import MessagesWriter, error_body
 from localagent.server.wires.offer import read_schema
-from localagent.server.wires.openai import (
-    EFFORTS,
-    SAMPLING,
-    read_sampling,
-)
+from localagent.server.wires.openai import EFFORTS, SAMPLING, read_sampling
 from localagent.wire import anthropic
 from localagent.wire.payload import Fields, objects
 
@@ -109,6 +98,7 @@ class _Request:
         self._body = body
         self._limits = limits
         self._ignored = dict.fromkeys(ignored)  # a set that keeps its order
+        self._not_offered: set[str] = set()  # tools that were left out
 
     def read(self, counted: bool = False) -> TurnRequest:
         """The turn. One that is only counted may end with words of the assistant."""
@@ -214,6 +204,7 @@ class _Request:
             kind, name = tool.maybe_text("type"), tool.maybe_text("name")
             if kind not in (None, "custom"):  # Anthropic's servers run it, or it has a schema only they know
                 self._ignored[header_word(name or kind)] = None
+                self._not_offered.add(name or kind)
                 continue
             if not name or name in tools:
                 raise tool.wrong("a tool needs a name, which no other tool has", "name")
@@ -226,26 +217,29 @@ class _Request:
         return list(tools.values()), strict
 
     def _tool_choice(self, names: Sequence[str]) -> tuple[str | Mapping[str, Any], bool]:
-        """Which calls the model may or must make, and whether it may make several at once."""
+        """Which calls the model may or must make, and whether it may make several at once.
+
+        A choice that only tools could meet that were left out is left out with them.
+        """
         choice = self._body.maybe_object("tool_choice")
         if choice is None:
             return "auto", True
         parallel = not choice.flag("disable_parallel_tool_use")
-        match choice.word("type", ("auto", "any", "tool", "none")):
-            case "any" if not names:
-                raise choice.wrong("a call is asked for, and there is no tool to call", "type")
-            case "any":
-                return "required", parallel
-            case "tool":
-                name = choice.text("name")
-                if name not in names:
-                    raise choice.wrong(f"there is no tool {name!r:.60}", "name")
-                # As an object, since a tool may be called "none".
+        kind = choice.word("type", ("auto", "any", "tool", "none"))
+        if kind is None:
+            raise choice.wrong("missing", "type")
+        if kind == "tool":
+            name = choice.text("name")
+            if name in names:  # as an object, since a tool may be called "none"
                 return {"type": "function", "function": {"name": name}}, parallel
-            case None:
-                raise choice.wrong("missing", "type")
-            case same:
-                return same, parallel
+            if name not in self._not_offered:
+                raise choice.wrong(f"there is no tool {name!r:.60}", "name")
+        elif kind != "any" or names:
+            return "required" if kind == "any" else kind, parallel
+        elif not self._not_offered:
+            raise choice.wrong("a call is asked for, and there is no tool to call", "type")
+        self._ignored["tool_choice"] = None
+        return "auto", parallel
 
     def _output(self) -> tuple[bool | str | None, int | None, Mapping[str, Any] | None]:
         """How the model thinks, its budget for that, and the format of its answer."""
@@ -296,12 +290,7 @@ def _in_lines(message: Message) -> Message:
         case SystemMessage() | UserMessage():
             return message.model_copy(update={"content": _lines(message.content)})
         case ToolMessage():
-            results = (
-                part
-                if isinstance(part, UnknownPart) or isinstance(part.content, str)
-                else part.model_copy(update={"content": _lines(part.content)})
-                for part in message.content
-            )
+            results = (part.model_copy(update={"content": _lines(part.parts)}) for part in message.results)
             return message.model_copy(update={"content": tuple(results)})
     return message
 

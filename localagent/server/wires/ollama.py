@@ -47,15 +47,15 @@ from localagent.wire import openai
 from localagent.wire.payload import Fields
 from parsers import CallEnd, Malformed, Reasoning, Text
 
-_BOTH = dict.fromkeys(
+_BOTH: Mapping[str, Option] = dict.fromkeys(
     ("model", "stream", "format", "options", "think", "keep_alive", "logprobs", "top_logprobs"), "taken"
 )
 CHAT_OPTIONS: Mapping[str, Option] = {
-    **cast(dict[str, Option], _BOTH),
+    **_BOTH,
     **dict.fromkeys(("messages", "tools", "tool_choice"), "taken"),
 }
 GENERATE_OPTIONS: Mapping[str, Option] = {
-    **cast(dict[str, Option], _BOTH),
+    **_BOTH,
     **dict.fromkeys(("prompt", "system", "raw", "images"), "taken"),
     "suffix": Refused("the server cannot fill in the middle of a text", ("",)),
     "template": Refused("the model's own chat template is used; `raw` does without one", ("",)),

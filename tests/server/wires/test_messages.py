@@ -185,6 +185,13 @@ def test_rule_10_tools_of_servers_are_left_out_and_named():
     assert request.ignored == ("web_search", "mcp_toolset")
 
 
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "web_search"}])
+def test_rule_10_a_choice_of_what_was_left_out_is_left_out(choice):
+    search = {"type": "web_search_20260318", "name": "web_search"}
+    request = read(tools=[search], tool_choice=choice)
+    assert (request.tool_choice, request.ignored) == ("auto", ("web_search", "tool_choice"))
+
+
 def test_rule_12_a_large_max_tokens_is_taken_and_a_long_prompt_refused_with_both_numbers():
     assert read(max_tokens=32_000).options == {"max_tokens": 32_000}  # the host gives what room there is
     status, answer = MESSAGES.error(ContextOverflow(9_000, 4_096))
