@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import anthropic
+import httpx2
 import pytest
 from anthropic.lib.streaming._messages import accumulate_event
 from anthropic.types import Message as OfficialMessage
@@ -28,7 +31,7 @@ from localagent.messages import (
     Usage,
     UserMessage,
 )
-from localagent.server.exchange import BadRequest, Limits
+from localagent.server.exchange import BadRequest, Frame, Limits
 from localagent.server.wires.message_writer import SIGNATURE
 from localagent.server.wires.messages import OPTIONS, CountTokensWire, MessagesWire, counted
 from localagent.turn import BrokenOff, Done
@@ -313,6 +316,70 @@ def test_rule_22_errors_have_the_shape_of_the_api_also_in_a_stream(problem, stat
     writer.feed(Text("Hel", 0, 3))
     writer.feed(BrokenOff(AssistantMessage(content="Hel")))
     assert [(frame.event, frame.data) for frame in writer.fail(problem)] == [("error", answer)]
+
+
+# -- the official client ------------------------------------------------------------------------------------
+
+
+def client_of(answer: bytes, kind: str = "text/event-stream", status: int = 200) -> anthropic.Anthropic:
+    """A client whose every request gets these bytes."""
+    headers = {"content-type": kind}
+    transport = httpx2.MockTransport(lambda request: httpx2.Response(status, content=answer, headers=headers))
+    return anthropic.Anthropic(api_key="k", max_retries=0, http_client=httpx2.Client(transport=transport))
+
+
+def streamed(frames: Iterable[Frame]) -> bytes:
+    return b"".join(frame.encode() for frame in frames)
+
+
+OUTPUT = f"{THINK}hm{THOUGHT}It\u2028adds." + block("add(a='é')", "add(a=)")
+
+
+@pytest.mark.parametrize("beta", [False, True])
+def test_the_official_client_reads_the_stream(beta):
+    told = said(OUTPUT)
+    start, *others = told.frames
+    ping = MESSAGES.writer(read(), ANSWER).keep_alive()
+    client = client_of(streamed([start, *ping, *others]))
+    messages = client.beta.messages if beta else client.messages
+    with messages.stream(model="m", max_tokens=9, messages=[HELLO]) as stream:
+        final = stream.get_final_message().to_dict(mode="json", exclude_unset=True)
+    assert final["content"] == told.whole["content"]
+    assert (final["stop_reason"], final["usage"]) == (told.whole["stop_reason"], told.whole["usage"])
+
+
+def test_the_official_client_reads_the_whole_message():
+    told = said(OUTPUT)
+    client = client_of(json.dumps(told.whole).encode(), "application/json")
+    message = client.messages.create(model="m", max_tokens=9, messages=[HELLO])
+    assert message.to_dict(mode="json") == told.whole
+
+
+def test_the_official_client_raises_what_breaks_a_stream_off():
+    writer = MESSAGES.writer(read(), ANSWER)
+    frames = [*writer.begin(), *writer.feed(Text("Hel", 0, 3)), *writer.fail(EngineFailed("out of order"))]
+    client = client_of(streamed(frames))
+    with (
+        pytest.raises(anthropic.APIStatusError, match="out of order"),
+        client.messages.stream(model="m", max_tokens=9, messages=[HELLO]) as stream,
+    ):
+        stream.until_done()
+
+
+@pytest.mark.parametrize(
+    ("problem", "raised"),
+    [
+        (BadRequest("top_k: no", "top_k"), anthropic.BadRequestError),
+        (UnknownModel("no such model"), anthropic.NotFoundError),
+        (BadRequest("slow down", status=429), anthropic.RateLimitError),
+        (NotEnoughMemory("full"), anthropic.InternalServerError),
+    ],
+)
+def test_the_official_client_raises_what_is_refused(problem, raised):
+    status, answer = MESSAGES.error(problem)
+    client = client_of(json.dumps(answer).encode(), "application/json", status)
+    with pytest.raises(raised, match=str(problem)):
+        client.messages.create(model="m", max_tokens=9, messages=[HELLO])
 
 
 # -- answers ------------------------------------------------------------------------------------------------

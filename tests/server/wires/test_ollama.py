@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import httpx
+import ollama
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +27,7 @@ from localagent.messages import (
     Usage,
     UserMessage,
 )
-from localagent.server.exchange import BadRequest, Limits
+from localagent.server.exchange import BadRequest, Frame, Limits
 from localagent.server.wires.ollama import (
     CHAT_OPTIONS,
     GENERATE_OPTIONS,
@@ -229,6 +232,56 @@ def test_rule_22_errors_have_the_shape_of_the_api_also_in_a_stream(wire, problem
     writer = wire.writer(wire.read(body_of(wire)), ANSWER)
     writer.feed(Text("Hel", 0, 3))
     assert [frame.data for frame in writer.fail(problem)] == [answer]
+
+
+# -- the official client ------------------------------------------------------------------------------------
+
+
+def client_of(answer: bytes, status: int = 200) -> ollama.Client:
+    """A client whose every request gets these bytes."""
+    transport = httpx.MockTransport(lambda request: httpx.Response(status, content=answer))
+    return ollama.Client(host="http://127.0.0.1:1", transport=transport)
+
+
+def streamed(frames: Iterable[Frame]) -> bytes:
+    return b"".join(frame.encode("ndjson") for frame in frames)
+
+
+def test_the_official_client_reads_the_stream():
+    told = tell(CHAT, chat(), f"{THINK}hm{THOUGHT}It\u2028adds." + block("add(a='é')", "add(a=)"))
+    client = client_of(streamed([*CHAT.writer(CHAT.read(chat()), ANSWER).keep_alive(), *told.frames]))
+    lines = list(client.chat(model="m", messages=[HELLO], stream=True))
+    assert "".join(line.message.content for line in lines) == "It\u2028adds."
+    assert "".join(line.message.thinking or "" for line in lines) == "hm"
+    (call,) = (call for line in lines for call in line.message.tool_calls or ())
+    assert (call.function.name, call.function.arguments) == ("add", {"a": "é"})
+    assert (lines[-1].done, lines[-1].done_reason) == (True, "stop")
+
+
+def test_the_official_client_reads_the_whole_answer():
+    told = tell(GENERATE, generate(), "Hello.")
+    answer = client_of(json.dumps(told.whole).encode()).generate(model="m", prompt="x")
+    assert (answer.response, answer.eval_count) == ("Hello.", told.whole["eval_count"])
+
+
+def test_the_official_client_raises_what_is_refused_or_breaks_off():
+    problem = EngineFailed("out of order")
+    status, answer = CHAT.error(problem)
+    with pytest.raises(ollama.ResponseError, match="out of order"):
+        client_of(json.dumps(answer).encode(), status).chat(model="m", messages=[HELLO])
+    writer = CHAT.writer(CHAT.read(chat()), ANSWER)
+    client = client_of(streamed([*writer.feed(Text("Hel", 0, 3)), *writer.fail(problem)]))
+    with pytest.raises(ollama.ResponseError, match="out of order"):
+        list(client.chat(model="m", messages=[HELLO], stream=True))
+
+
+def test_the_official_client_reads_what_is_said_of_models():
+    assert client_of(json.dumps(tags([NANO])).encode()).list().models[0].model == "lfm2-nano"
+    assert client_of(json.dumps(ps([NANO])).encode()).ps().models[0].name == "lfm2-nano"
+    assert client_of(json.dumps(show(NANO)).encode()).show("lfm2-nano").capabilities == [
+        "completion",
+        "tools",
+    ]
 
 
 # -- answers ------------------------------------------------------------------------------------------------
