@@ -1,60 +1,32 @@
-"""Anthropic's Messages API: `POST /v1/messages`, and its `count_tokens`.
-
-A call is held back until it is complete: a block, once it is open, cannot be taken back, and one that turns
-out to be malformed must never have been a `tool_use`. Claude's own API streams in this way, too, a parameter
-at a time. A malformed call comes back in `malformed_tool_calls`, beside the fields of the API.
-
-What the model writes between its calls, white space included, is in the blocks byte for byte, so that the
-next request renders to the same prompt.
-"""
+"""Anthropic's Messages API: `POST /v1/messages` and its `count_tokens`. `message_writer` has the answers."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, cast
 
-from localagent.errors import ContextOverflow
 from localagent.hosts.sampling import SamplingOptions
-from localagent.messages import (
-    Message,
-    SystemMessage,
-    TextPart,
-    ToolMessage,
-    UnknownPart,
-    Usage,
-    UserMessage,
-)
+from localagent.messages import Message, SystemMessage, TextPart, ToolMessage, UserMessage
 from localagent.prompt.rendering import ToolSchema
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
     Answer,
     BadRequest,
-    Frame,
     Framing,
     Limits,
     Option,
     TurnRequest,
     header_word,
-    message_of,
     open_body,
     refusing,
     sort_options,
-    status_of,
 )
+from localagent.server.wires.message_writer import MessagesWriter, error_body
 from localagent.server.wires.offer import read_schema
-from localagent.server.wires.openai import (
-    EFFORTS,
-    SAMPLING,
-    malformed_entry,
-    read_sampling,
-    worth_telling,
-)
-from localagent.turn import Done, TurnEvent
+from localagent.server.wires.openai import EFFORTS, SAMPLING, read_sampling
 from localagent.wire import anthropic
 from localagent.wire.payload import Fields, objects
-from parsers import CallEnd, Malformed, Reasoning, Text
 
 # fmt: off
 OPTIONS: Mapping[str, Option] = dict.fromkeys(
@@ -66,31 +38,12 @@ OPTIONS: Mapping[str, Option] = dict.fromkeys(
 """What becomes of the fields of a request. All others are hints: Claude Code sends several that change from
 one version to the next, and an error would lock it out."""
 
-SIGNATURE = "localagent"
-"""What thinking is signed with. Nobody checks it, but clients drop thinking whose signature is empty."""
 _BILLING = re.compile(r"^x-anthropic-billing-header:.*\n?", re.MULTILINE)
 """A line that Claude Code puts into its system prompt. It changes with every request, and so would keep any
 prompt from being reused."""
 _BLOCKS = ("text", "thinking", "redacted_thinking", "tool_use")
 _OF_SERVER_TOOLS = re.compile(r"\w+_tool_(?:use|result)|container_upload")
 """Blocks of tools that Anthropic's servers run. They may stand in a conversation that began there."""
-
-_STOP_REASONS = {
-    "stop": "end_turn",
-    "length": "max_tokens",
-    "cancelled": "max_tokens",
-    "tool_calls": "tool_use",
-    "content_filter": "refusal",
-}
-_ERRORS = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-}
 
 
 class MessagesWire:
@@ -111,15 +64,7 @@ class MessagesWire:
 
     def error(self, problem: Exception) -> tuple[int, dict[str, Any]]:
         """As `Wire.error`."""
-        status = status_of(problem)
-        kind = problem.type if isinstance(problem, BadRequest) else None
-        if kind is None:
-            kind = _ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
-        message = message_of(problem)
-        if isinstance(problem, ContextOverflow):
-            # In the words of Claude's own API, which clients look for: then they compact the conversation.
-            message = f"prompt is too long: {problem.prompt_tokens} tokens > {problem.context} maximum"
-        return status, {"type": "error", "error": {"type": kind, "message": message}}
+        return error_body(problem)
 
     def fails_in_stream(self, problem: Exception) -> bool:
         """As `Wire.fails_in_stream`."""
@@ -153,6 +98,7 @@ class _Request:
         self._body = body
         self._limits = limits
         self._ignored = dict.fromkeys(ignored)  # a set that keeps its order
+        self._not_offered: set[str] = set()  # tools that were left out
 
     def read(self, counted: bool = False) -> TurnRequest:
         """The turn. One that is only counted may end with words of the assistant."""
@@ -258,6 +204,7 @@ class _Request:
             kind, name = tool.maybe_text("type"), tool.maybe_text("name")
             if kind not in (None, "custom"):  # Anthropic's servers run it, or it has a schema only they know
                 self._ignored[header_word(name or kind)] = None
+                self._not_offered.add(name or kind)
                 continue
             if not name or name in tools:
                 raise tool.wrong("a tool needs a name, which no other tool has", "name")
@@ -270,26 +217,29 @@ class _Request:
         return list(tools.values()), strict
 
     def _tool_choice(self, names: Sequence[str]) -> tuple[str | Mapping[str, Any], bool]:
-        """Which calls the model may or must make, and whether it may make several at once."""
+        """Which calls the model may or must make, and whether it may make several at once.
+
+        A choice that only tools could meet that were left out is left out with them.
+        """
         choice = self._body.maybe_object("tool_choice")
         if choice is None:
             return "auto", True
         parallel = not choice.flag("disable_parallel_tool_use")
-        match choice.word("type", ("auto", "any", "tool", "none")):
-            case "any" if not names:
-                raise choice.wrong("a call is asked for, and there is no tool to call", "type")
-            case "any":
-                return "required", parallel
-            case "tool":
-                name = choice.text("name")
-                if name not in names:
-                    raise choice.wrong(f"there is no tool {name!r:.60}", "name")
-                # As an object, since a tool may be called "none".
+        kind = choice.word("type", ("auto", "any", "tool", "none"))
+        if kind is None:
+            raise choice.wrong("missing", "type")
+        if kind == "tool":
+            name = choice.text("name")
+            if name in names:  # as an object, since a tool may be called "none"
                 return {"type": "function", "function": {"name": name}}, parallel
-            case None:
-                raise choice.wrong("missing", "type")
-            case same:
-                return same, parallel
+            if name not in self._not_offered:
+                raise choice.wrong(f"there is no tool {name!r:.60}", "name")
+        elif kind != "any" or names:
+            return "required" if kind == "any" else kind, parallel
+        elif not self._not_offered:
+            raise choice.wrong("a call is asked for, and there is no tool to call", "type")
+        self._ignored["tool_choice"] = None
+        return "auto", parallel
 
     def _output(self) -> tuple[bool | str | None, int | None, Mapping[str, Any] | None]:
         """How the model thinks, its budget for that, and the format of its answer."""
@@ -340,12 +290,7 @@ def _in_lines(message: Message) -> Message:
         case SystemMessage() | UserMessage():
             return message.model_copy(update={"content": _lines(message.content)})
         case ToolMessage():
-            results = (
-                part
-                if isinstance(part, UnknownPart) or isinstance(part.content, str)
-                else part.model_copy(update={"content": _lines(part.content)})
-                for part in message.content
-            )
+            results = (part.model_copy(update={"content": _lines(part.parts)}) for part in message.results)
             return message.model_copy(update={"content": tuple(results)})
     return message
 
@@ -357,137 +302,3 @@ def _lines(parts: Sequence[Any]) -> tuple[Any, ...]:
             lines.append(TextPart(text="\n"))
         lines.append(part)
     return tuple(lines)
-
-
-# -- answers ------------------------------------------------------------------------------------------------
-
-
-class MessagesWriter:
-    """One answer. Everything that is streamed is kept, and is the content of the whole message."""
-
-    def __init__(self, answer: Answer) -> None:
-        self._key = answer.key
-        self._message: dict[str, Any] = {
-            "id": f"msg_{answer.key}",
-            "type": "message",
-            "role": "assistant",
-            "model": answer.model,
-            "content": [],
-            "stop_reason": None,
-            "stop_sequence": None,
-            "stop_details": None,
-            "usage": _usage(Usage(input=answer.prompt_tokens or 0)),
-        }
-        self._texts: list[str] = []  # of the block that is open
-        self._malformed: list[dict[str, Any]] = []
-
-    def begin(self) -> list[Frame]:
-        """The frame that opens the message."""
-        return [_frame("message_start", message={**self._message, "content": []})]
-
-    def feed(self, event: TurnEvent) -> list[Frame]:
-        """The frames of the next event."""
-        match event:
-            case Text(text=text) if text:
-                return self._write("text", text)
-            case Reasoning(text=text) if text:
-                return self._write("thinking", text)
-            case CallEnd():
-                return self._call(event)
-            case Malformed() if worth_telling(event):
-                self._malformed.append(malformed_entry(event, len(self._malformed), None, ""))
-            case Done():
-                return self._finish(event)
-        return []
-
-    def keep_alive(self) -> list[Frame]:
-        """An event, since clients do not count comments as a sign of life."""
-        return [_frame("ping")]
-
-    def fail(self, error: Exception) -> list[Frame]:
-        """The last frame of a stream that broke off."""
-        _, body = MESSAGES.error(error)
-        return [Frame(body, "error")]
-
-    def whole(self) -> dict[str, Any]:
-        """The message as one object."""
-        return self._message
-
-    @property
-    def _content(self) -> list[dict[str, Any]]:
-        content: list[dict[str, Any]] = self._message["content"]
-        return content
-
-    def _write(self, kind: Literal["text", "thinking"], text: str) -> list[Frame]:
-        frames = []
-        if not self._texts or self._content[-1]["type"] != kind:
-            frames = self._close()
-            frames += self._open(
-                {"type": kind, kind: "", **({"signature": ""} if kind == "thinking" else {})}
-            )
-        self._texts.append(text)
-        return [*frames, self._delta(type=f"{kind}_delta", **{kind: text})]
-
-    def _call(self, call: CallEnd) -> list[Frame]:
-        frames = self._close()
-        block = {"type": "tool_use", "id": f"toolu_{self._key}_{call.index}", "name": call.name, "input": {}}
-        frames += self._open(block)
-        block["input"] = call.arguments
-        frames.append(
-            self._delta(type="input_json_delta", partial_json=json.dumps(call.arguments, ensure_ascii=False))
-        )
-        return [*frames, self._stop()]
-
-    def _finish(self, done: Done) -> list[Frame]:
-        frames = self._close()
-        message = done.message
-        reason = _STOP_REASONS.get(message.stop_reason, "end_turn")
-        stopped = {"stop_reason": reason, "stop_sequence": None, "stop_details": None}
-        if done.stop is not None and reason == "end_turn":
-            stopped |= {"stop_reason": "stop_sequence", "stop_sequence": done.stop}
-        usage = _usage(message.usage)
-        more = {"malformed_tool_calls": self._malformed} if self._malformed else {}
-        self._message |= {**stopped, "usage": usage, **more}
-        return [*frames, _frame("message_delta", delta=stopped, usage=usage, **more), _frame("message_stop")]
-
-    # -- blocks -----------------------------------------------------------------------------------------
-
-    def _open(self, block: dict[str, Any]) -> list[Frame]:
-        self._content.append(block)
-        return [_frame("content_block_start", index=len(self._content) - 1, content_block=dict(block))]
-
-    def _delta(self, **delta: Any) -> Frame:
-        return _frame("content_block_delta", index=len(self._content) - 1, delta=delta)
-
-    def _stop(self) -> Frame:
-        return _frame("content_block_stop", index=len(self._content) - 1)
-
-    def _close(self) -> list[Frame]:
-        """End the block of text or thinking that is open, if one is."""
-        if not self._texts:
-            return []
-        block, frames = self._content[-1], []
-        block[block["type"]] = "".join(self._texts)
-        self._texts.clear()
-        if block["type"] == "thinking":
-            block["signature"] = SIGNATURE
-            frames.append(self._delta(type="signature_delta", signature=SIGNATURE))
-        return [*frames, self._stop()]
-
-
-def _usage(usage: Usage) -> dict[str, int]:
-    """`input_tokens` counts only what was not reused, as the API does."""
-    return {
-        "input_tokens": usage.prefilled,
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": usage.cache_read,
-        "output_tokens": usage.output,
-    }
-
-
-def _frame(kind: str, **fields: Any) -> Frame:
-    return Frame({"type": kind, **fields}, kind)
-
-
-MESSAGES = MessagesWire()
-COUNT_TOKENS = CountTokensWire()

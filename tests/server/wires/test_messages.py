@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import anthropic
+import httpx2
 import pytest
 from anthropic.lib.streaming._messages import accumulate_event
 from anthropic.types import Message as OfficialMessage
@@ -28,14 +31,16 @@ from localagent.messages import (
     Usage,
     UserMessage,
 )
-from localagent.server.exchange import BadRequest, Limits
-from localagent.server.wires.messages import COUNT_TOKENS, MESSAGES, OPTIONS, SIGNATURE, counted
+from localagent.server.exchange import BadRequest, Frame, Limits
+from localagent.server.wires.message_writer import SIGNATURE
+from localagent.server.wires.messages import OPTIONS, CountTokensWire, MessagesWire, counted
 from localagent.turn import BrokenOff, Done
 from parsers import DIALECTS, CallStart, Text
 from tests.agent.replaying import block
 from tests.messages.strategies import json_values
-from tests.server.wires.telling import ANSWER, Told, models, tell, tell_request
+from tests.server.wires.telling import ANSWER, Told, models, tell
 
+MESSAGES, COUNT_TOKENS = MessagesWire(), CountTokensWire()
 EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 BETA_EVENT: TypeAdapter[Any] = TypeAdapter(BetaRawMessageStreamEvent)
 THINK, THOUGHT = DIALECTS["lfm2"].reasoning.open, DIALECTS["lfm2"].reasoning.close
@@ -183,6 +188,13 @@ def test_rule_10_tools_of_servers_are_left_out_and_named():
     assert request.ignored == ("web_search", "mcp_toolset")
 
 
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "web_search"}])
+def test_rule_10_a_choice_of_what_was_left_out_is_left_out(choice):
+    search = {"type": "web_search_20260318", "name": "web_search"}
+    request = read(tools=[search], tool_choice=choice)
+    assert (request.tool_choice, request.ignored) == ("auto", ("web_search", "tool_choice"))
+
+
 def test_rule_12_a_large_max_tokens_is_taken_and_a_long_prompt_refused_with_both_numbers():
     assert read(max_tokens=32_000).options == {"max_tokens": 32_000}  # the host gives what room there is
     status, answer = MESSAGES.error(ContextOverflow(9_000, 4_096))
@@ -254,9 +266,9 @@ def test_rule_16_the_stop_reason(output, options, reason, sequence):
 def test_rule_18_a_malformed_call_of_the_history_is_read():
     broken = {"type": "tool_use", "id": "a", "name": "add", "input": "[1"}
     result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "no"}]}
-    request = read(messages=[HELLO, {"role": "assistant", "content": [broken]}, result])
-    assert isinstance(request.messages[1].content[0], MalformedToolCallPart)
-    assert tell_request(MESSAGES, request, "Sorry.").whole["content"][0]["text"] == "Sorry."
+    messages = [HELLO, {"role": "assistant", "content": [broken]}, result]
+    assert isinstance(read(messages=messages).messages[1].content[0], MalformedToolCallPart)
+    assert said("Sorry.", messages=messages).whole["content"][0]["text"] == "Sorry."
 
 
 def test_rule_19_a_malformed_call_never_opens_a_block():
@@ -304,6 +316,70 @@ def test_rule_22_errors_have_the_shape_of_the_api_also_in_a_stream(problem, stat
     writer.feed(Text("Hel", 0, 3))
     writer.feed(BrokenOff(AssistantMessage(content="Hel")))
     assert [(frame.event, frame.data) for frame in writer.fail(problem)] == [("error", answer)]
+
+
+# -- the official client ------------------------------------------------------------------------------------
+
+
+def client_of(answer: bytes, kind: str = "text/event-stream", status: int = 200) -> anthropic.Anthropic:
+    """A client whose every request gets these bytes."""
+    headers = {"content-type": kind}
+    transport = httpx2.MockTransport(lambda request: httpx2.Response(status, content=answer, headers=headers))
+    return anthropic.Anthropic(api_key="k", max_retries=0, http_client=httpx2.Client(transport=transport))
+
+
+def streamed(frames: Iterable[Frame]) -> bytes:
+    return b"".join(frame.encode() for frame in frames)
+
+
+OUTPUT = f"{THINK}hm{THOUGHT}It\u2028adds." + block("add(a='é')", "add(a=)")
+
+
+@pytest.mark.parametrize("beta", [False, True])
+def test_the_official_client_reads_the_stream(beta):
+    told = said(OUTPUT)
+    start, *others = told.frames
+    ping = MESSAGES.writer(read(), ANSWER).keep_alive()
+    client = client_of(streamed([start, *ping, *others]))
+    messages = client.beta.messages if beta else client.messages
+    with messages.stream(model="m", max_tokens=9, messages=[HELLO]) as stream:
+        final = stream.get_final_message().to_dict(mode="json", exclude_unset=True)
+    assert final["content"] == told.whole["content"]
+    assert (final["stop_reason"], final["usage"]) == (told.whole["stop_reason"], told.whole["usage"])
+
+
+def test_the_official_client_reads_the_whole_message():
+    told = said(OUTPUT)
+    client = client_of(json.dumps(told.whole).encode(), "application/json")
+    message = client.messages.create(model="m", max_tokens=9, messages=[HELLO])
+    assert message.to_dict(mode="json") == told.whole
+
+
+def test_the_official_client_raises_what_breaks_a_stream_off():
+    writer = MESSAGES.writer(read(), ANSWER)
+    frames = [*writer.begin(), *writer.feed(Text("Hel", 0, 3)), *writer.fail(EngineFailed("out of order"))]
+    client = client_of(streamed(frames))
+    with (
+        pytest.raises(anthropic.APIStatusError, match="out of order"),
+        client.messages.stream(model="m", max_tokens=9, messages=[HELLO]) as stream,
+    ):
+        stream.until_done()
+
+
+@pytest.mark.parametrize(
+    ("problem", "raised"),
+    [
+        (BadRequest("top_k: no", "top_k"), anthropic.BadRequestError),
+        (UnknownModel("no such model"), anthropic.NotFoundError),
+        (BadRequest("slow down", status=429), anthropic.RateLimitError),
+        (NotEnoughMemory("full"), anthropic.InternalServerError),
+    ],
+)
+def test_the_official_client_raises_what_is_refused(problem, raised):
+    status, answer = MESSAGES.error(problem)
+    client = client_of(json.dumps(answer).encode(), "application/json", status)
+    with pytest.raises(raised, match=str(problem)):
+        client.messages.create(model="m", max_tokens=9, messages=[HELLO])
 
 
 # -- answers ------------------------------------------------------------------------------------------------
