@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import inspect
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, get_args, get_origin, get_type_hints
 
 from localagent.errors import EngineFailed, LocalAgentError
+from localagent.messages import UserMessage
 from localagent.model import Model
 from localagent.server.access import Head
 from localagent.server.bounds import Bounds, Gone, Receive, parse_json, read_body
@@ -35,6 +35,7 @@ from localagent.server.exchange import (
 )
 from localagent.server.metrics import Watched
 from localagent.server.queue import Overloaded
+from localagent.server.raw import continuing
 from localagent.server.wires.messages import counted
 from localagent.turn import Done
 
@@ -199,7 +200,11 @@ class Endpoint:
                 return
             every = service.bounds.keep_alive if request.stream else None
             async with _signs_of_life(writer, reply, every), served.queue.place(client.name):
-                events = served.for_scope(model, client.scope).astream(request.messages, **options)
+                asked, messages = served.for_scope(model, client.scope), request.messages
+                if request.raw_prompt is not None:
+                    asked = continuing(asked, request.raw_prompt)
+                    messages = [UserMessage(content="-")]  # not rendered
+                events = asked.astream(messages, **options)
                 async with aclosing(events):
                     async for event in events:
                         if isinstance(event, Done) and event.message.stop_reason == "cancelled":
@@ -279,7 +284,11 @@ def turn_options(request: TurnRequest) -> tuple[dict[str, Any], tuple[str, ...]]
 _TURN_OPTIONS = {each.name: each.default for each in dataclasses.fields(TurnRequest) if each.name in {
     "tool_choice", "parallel_tool_calls", "response_format", "strict", "thinking", "thinking_budget"
 }}  # fmt: skip
-_TAKEN = frozenset(inspect.signature(Model.astream).parameters)
+
+_OPTIONS = next(
+    get_args(hint)[0] for hint in get_type_hints(Model.astream).values() if get_origin(hint) is Unpack
+)
+_TAKEN = frozenset(_OPTIONS.__annotations__)
 
 
 async def refuse(
