@@ -65,9 +65,9 @@ class Responses:
             if isinstance(given, list) and len(given) > limits.messages:
                 raise fields.wrong(f"{len(given):,} items, and the server takes {limits.messages:,}", "input")
             conversation, left_out = openai.read_input(given)
-            ignored += map(header_word, dict.fromkeys(left_out))
+            pass
             system = fields.maybe_text("instructions") or None
-            if not conversation and system is None:
+            if not conversation:
                 raise fields.wrong("a conversation needs at least one message", "input")
             refuse_images(conversation, limits, "input")
             offer = read_tools(fields, limits)

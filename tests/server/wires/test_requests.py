@@ -249,7 +249,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("chat", {"stream": "yes"}, "stream", "true or false"),
     ("chat", {"user": float("nan")}, "user", "nan"),
     ("responses", {"input": None}, "input", "a list belongs"),
-    ("responses", {"input": [], "instructions": None}, "input", "at least one"),
+    ("responses", {"input": []}, "input", "at least one"),
     ("responses", {"input": [{"role": "wizard", "content": "x"}]}, "input[0].role", "no role"),
     ("responses", {"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type", "stateless"),
     ("responses", {"input": [{"type": "compaction", "encrypted_content": "x"}]}, "input[0].type", "only the server"),

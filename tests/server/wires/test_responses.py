@@ -15,6 +15,7 @@ from localagent.messages import AssistantMessage, SystemMessage, ToolMessage, Us
 from localagent.server.exchange import BadRequest
 from localagent.server.wires.responses import OPTIONS, Responses
 from localagent.turn import Done
+from parsers import CallStart, Malformed, Reason
 from tests.parsers import outputs
 from tests.server.wires.rules import check_response
 from tests.server.wires.test_chat import TURNS, E, S, clean
@@ -128,6 +129,14 @@ def test_rule_17_everything_that_is_announced_is_done_in_its_order():
         ("call_k3y1", '{"a": 2, "b": ', "f(a=2, b=]"),
         ("call_k3y2", '{"a": ', "f(a=3"),
     ]
+
+
+def test_rule_17_a_call_that_breaks_before_its_arguments_is_no_call_without_arguments():
+    """Clients take no text at all for an empty object."""
+    broken = [CallStart(0, "f", 0, 2), Malformed("f(1)", Reason.POSITIONAL_ARGUMENT, "f", 0, {}, 2, 4)]
+    data, whole = respond([*broken, turn_of("")[-1]])
+    check_response(data, whole)
+    assert whole["output"] == [] and whole["malformed_tool_calls"][0]["arguments"] == "{"
 
 
 def test_rule_17_completed_has_usage():
