@@ -65,7 +65,7 @@ class Responses:
             if isinstance(given, list) and len(given) > limits.messages:
                 raise fields.wrong(f"{len(given):,} items, and the server takes {limits.messages:,}", "input")
             conversation, left_out = openai.read_input(given)
-            pass
+            ignored += map(header_word, dict.fromkeys(left_out))
             system = fields.maybe_text("instructions") or None
             if not conversation:
                 raise fields.wrong("a conversation needs at least one message", "input")

@@ -176,6 +176,8 @@ def test_rule_10_hosted_tools_are_left_out_and_namespaces_are_flattened():
     ]
     again = WIRE.read({"input": whole["output"]}).messages[0]
     assert [call.name for call in again.tool_calls] == ["mcp__docs__f", "git__g"]
+    searched = {"type": "web_search_call", "id": "w", "status": "completed"}
+    assert WIRE.read({"input": [searched, *whole["output"]]}).ignored == ("web_search_call",)
     chosen = WIRE.read(body | {"tool_choice": {"type": "function", "namespace": "git", "name": "f"}})
     assert chosen.tool_choice == "git__f"
 
