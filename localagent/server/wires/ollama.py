@@ -47,30 +47,39 @@ from localagent.wire import openai
 from localagent.wire.payload import Fields
 from parsers import CallEnd, Malformed, Reasoning, Text
 
-_BOTH: Mapping[str, Option] = dict.fromkeys(
-    ("model", "stream", "format", "options", "think", "keep_alive", "logprobs", "top_logprobs"), "taken"
-)
-CHAT_OPTIONS: Mapping[str, Option] = {
-    **_BOTH,
-    **dict.fromkeys(("messages", "tools", "tool_choice"), "taken"),
+# fmt: off
+_BOTH: Mapping[str, Option] = {
+    **dict.fromkeys(
+        ("model", "stream", "format", "options", "think", "keep_alive", "logprobs", "top_logprobs"), "taken",
+    ),
+    **dict.fromkeys(("truncate", "shift"), "hint"),
 }
+CHAT_OPTIONS: Mapping[str, Option] = {**_BOTH, **dict.fromkeys(("messages", "tools", "tool_choice"), "taken")}
 GENERATE_OPTIONS: Mapping[str, Option] = {
     **_BOTH,
     **dict.fromkeys(("prompt", "system", "raw", "images"), "taken"),
     "suffix": Refused("the server cannot fill in the middle of a text", ("",)),
     "template": Refused("the model's own chat template is used; `raw` does without one", ("",)),
     "context": Refused("the server never gave one: send the conversation to /api/chat", ([],)),
+    **dict.fromkeys(("width", "height", "steps"), "hint"),
 }
 _NO_SAMPLER = "the server has no such sampler"
 MODEL_OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys((*SAMPLING, "num_predict"), "taken"),
-    "presence_penalty": Refused(_NO_SAMPLER, (0, 0.0)),
-    "frequency_penalty": Refused(_NO_SAMPLER, (0, 0.0)),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), Refused(_NO_SAMPLER, (0, 0.0))),
+    **dict.fromkeys(("typical_p", "tfs_z"), Refused(_NO_SAMPLER, (1, 1.0))),
     "mirostat": Refused(_NO_SAMPLER, (0,)),
-    "typical_p": Refused(_NO_SAMPLER, (1, 1.0)),
-    "tfs_z": Refused(_NO_SAMPLER, (1, 1.0)),
+    **dict.fromkeys(
+        ("mirostat_eta", "mirostat_tau", "penalize_newline", "repeat_last_n", "num_keep"), "hint",
+    ),
+    **dict.fromkeys(  # how a model is loaded, which it is already
+        ("num_ctx", "num_batch", "num_gpu", "num_thread", "main_gpu", "low_vram", "f16_kv", "logits_all",
+         "vocab_only", "use_mmap", "use_mlock", "embedding_only", "numa"),
+        "hint",
+    ),
 }
-"""What becomes of the fields of `options`. Most others say how a model is loaded, which it is already."""
+# fmt: on
+"""What becomes of the fields of a request, and of its `options`. All others are hints."""
 
 
 class OllamaChat:
