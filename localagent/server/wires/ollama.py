@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from localagent.hosts.sampling import SamplingOptions
-from localagent.messages import Message, SystemMessage
+from localagent.messages import ImagePart, Message, SystemMessage
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
     Answer,
@@ -44,7 +44,7 @@ from localagent.server.wires.openai import (
 )
 from localagent.turn import Done, TurnEvent
 from localagent.wire import openai
-from localagent.wire.payload import Fields
+from localagent.wire.payload import Fields, at
 from parsers import CallEnd, Malformed, Reasoning, Text
 
 # fmt: off
@@ -97,7 +97,7 @@ class OllamaChat:
             if isinstance(turns, list):
                 if len(turns) > (most := limits.messages):
                     raise fields.wrong(f"{len(turns):,} of them, and the server takes {most:,}", "messages")
-                turns = [_as_openai(turn, f"messages[{at}]", limits) for at, turn in enumerate(turns)]
+                turns = [_as_openai(turn, f"messages[{n}]", limits) for n, turn in enumerate(turns)]
             messages = openai.from_wire([] if turns is None else turns)
             return _request(fields, limits, ignored, messages, read_tools(fields, limits))
 
@@ -240,8 +240,11 @@ def _as_openai(turn: Any, where: str, limits: Limits) -> Any:
             raise BadRequest(f"{path}: it must be a list of base64 text", path)
         if not limits.images:
             raise BadRequest(f"{path}: this model reads text, and no images", path)
-        urls = ({"url": f"data:;base64,{image}"} for image in images)
-        shown = [{"type": "image_url", "image_url": url} for url in urls]
+        shown = []
+        for number, image in enumerate(images):
+            with at(f"{path}[{number}]"):
+                url = ImagePart.from_base64(image).data_url()
+            shown.append({"type": "image_url", "image_url": {"url": url}})
         turn["content"] = [{"type": "text", "text": turn["content"]}, *shown]
     if turn.get("role") == "tool":  # clients that give no id send the results in the order of the calls
         turn["tool_call_id"] = turn.get("tool_call_id") or ""

@@ -39,7 +39,7 @@ from localagent.server.exchange import BadRequest, Frame, Limits
 from localagent.server.wires.message_writer import SIGNATURE
 from localagent.server.wires.messages import OPTIONS, CountTokensWire, MessagesWire, counted
 from localagent.turn import BrokenOff, Done
-from parsers import DIALECTS, CallStart, Text
+from parsers import DIALECTS, CallStart, Reasoning, Text
 from tests.agent.replaying import block
 from tests.messages.strategies import json_values
 from tests.server.wires.telling import ANSWER, Told, models, tell
@@ -277,6 +277,10 @@ def test_rule_15_the_billing_line_is_not_in_the_prompt(system):
     assert read(system=system).messages[0] == SystemMessage.text("Be kind.")
 
 
+def test_rule_15_the_billing_line_may_stand_below_others():
+    assert read(system=f"Be kind.\n{BILLING}\nBe brief.").messages[0].text == "Be kind.\nBe brief."
+
+
 def test_rule_15_what_only_mentions_the_billing_line_stays():
     text = f"Never write {BILLING!r}."
     assert read(system=text).messages[0].text == text
@@ -444,6 +448,11 @@ def test_a_call_is_held_until_it_is_complete():
     writer = MESSAGES.writer(read(), ANSWER)
     writer.begin()
     assert writer.feed(CallStart(0, "add", 0, 4)) == []
+
+
+def test_a_piece_of_nothing_opens_no_block():
+    writer = MESSAGES.writer(read(), ANSWER)
+    assert [writer.feed(kind("", 0, 0)) for kind in (Text, Reasoning)] == [[], []]
 
 
 def test_a_turn_of_nothing_is_a_message_without_content():

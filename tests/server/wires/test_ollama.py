@@ -502,6 +502,8 @@ def test_images_are_for_models_with_eyes(wire):
     with pytest.raises(BadRequest, match="no images") as caught:
         wire.read(body)
     assert caught.value.param == ("messages[0].images" if wire is CHAT else "images")
+    with pytest.raises(BadRequest, match=r"images\[0\]: .*base64"):
+        wire.read(json.loads(json.dumps(body).replace(PNG, "?")), Limits(images=True))
     message = wire.read(body, Limits(images=True)).messages[0]
     assert (message.text, message.images[0].media_type) == ("Hello.", "image/png")
 
