@@ -120,7 +120,7 @@ def listener(app: Any, bounds: Bounds, end_answers: Callable[[], Awaitable[None]
         ws="none",
         lifespan="on",
         log_config=None,
-        log_level="warning",
+        log_level="error",
         access_log=False,  # the application writes its own, without query strings
         server_header=False,
         date_header=False,
