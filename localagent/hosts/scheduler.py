@@ -52,6 +52,7 @@ class Job:
         "lookup",
         "need",
         "place",
+        "scope",
         "seat",
     )
 
@@ -61,8 +62,10 @@ class Job:
         channel: Channel,
         cancel: CancelFlag | None = None,
         constraint: Constraint | None = None,
+        scope: str = "",
     ) -> None:
-        """`cancel`: another way than the channel to end it early."""
+        """`cancel`: another way than the channel to end it early. `scope`: see `prefix.cache`."""
+        self.scope = scope
         self.generation = generation
         self.channel = channel
         self.constraint = constraint
@@ -173,7 +176,7 @@ class Scheduler:
                     return
                 if (self._running or self._reading or job.loading) and not self._has_loaded(job):
                     return
-                seat = self._prefix.open(job.generation.ids, job.need)
+                seat = self._prefix.open(job.generation.ids, job.need, job.scope)
             except Exception as error:
                 self._broke(job, error)
                 continue
@@ -192,15 +195,17 @@ class Scheduler:
     def _joins(self, job: Job) -> bool:
         """Whether it is to be read together with those that are being read."""
         ids = job.generation.ids
-        known = self._prefix.reach(ids)
+        known = self._prefix.reach(ids, job.scope)
         if self._together + len(ids) - known > _SHORT * self._engine.chunk:
             return False
-        return all(other.generation.will_reach(ids) <= known for other in self._reading)
+        return all(
+            other.scope != job.scope or other.generation.will_reach(ids) <= known for other in self._reading
+        )
 
     def _has_loaded(self, job: Job) -> bool:
         """Whether what is on disk of its prompt has been read, while others are served."""
         if job.loading is None:
-            job.loading = self._prefix.load(job.generation.ids, self._wake)
+            job.loading = self._prefix.load(job.generation.ids, self._wake, job.scope)
         return self._prefix.loaded(job.loading)
 
     def _read(self) -> None:
