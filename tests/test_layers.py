@@ -27,6 +27,7 @@ LAYERS = [
     {"log", "nano", "session"},
     {"mcp", "toolbox"},
     {"agent"},
+    {"server"},
     {"cli", "__main__"},
 ]
 # Who may import an engine: one file each.

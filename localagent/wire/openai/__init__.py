@@ -11,9 +11,10 @@ wire cannot express:
   of other origin, malformed calls: refused by name;
 - the role "developer" is read as a system message, and comes back as "system".
 
-Reasoning is read from `reasoning_content` and `reasoning`, and written as `reasoning_content`. Signed and
-encrypted reasoning, and reasoning in several parts, stands in `reasoning_details` instead, the form that
-routers in front of signing providers use, verbatim and in order.
+Reasoning is read from `reasoning_content`, `reasoning` and `thinking`, and written as `reasoning_content`.
+Signed and encrypted reasoning, and reasoning in several parts, stands in `reasoning_details` instead, the
+form that routers in front of signing providers use, verbatim and in order. Malformed calls are read from
+`malformed_tool_calls`, where localagent's own server writes them.
 
 One part that cannot be read does not cost the conversation: a part of unknown type becomes an `UnknownPart`,
 which goes back as it came, and a call whose arguments are no object, or repeat a key, a malformed call. What

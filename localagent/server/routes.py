@@ -1,0 +1,141 @@
+"""The endpoints that answer without running a turn: health, models, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from localagent.errors import UnknownModel
+from localagent.server.access import Head
+from localagent.server.answering import Send, refuse
+from localagent.server.bounds import Receive, parse_json, read_body
+from localagent.server.exchange import BadRequest, Wire, dump
+from localagent.server.models import Served
+
+if TYPE_CHECKING:
+    from localagent.server.app import Service
+
+
+class JsonAnswer(Response):
+    """A JSON value, written as the wires write theirs."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """The bytes of the body."""
+        return dump(content).encode("utf-8", "backslashreplace")
+
+
+class Refused(Response):
+    """An error in the shape of one API, for a request whose body may not have been read."""
+
+    def __init__(self, wire: Wire, error: Exception, service: Service) -> None:
+        super().__init__()
+        self._wire = wire
+        self._error = error
+        self._service = service
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer."""
+        await refuse(self._wire, self._error, Head.of(scope), self._service.bounds, receive, send)
+
+
+class OwnRoutes:
+    """The endpoints, as methods. `openai`: the wire whose shape their errors have."""
+
+    def __init__(self, service: Service, openai: Wire) -> None:
+        self._service = service
+        self._openai = openai
+
+    async def root(self, _: Request) -> Response:
+        """Ollama's clients look here whether a server runs."""
+        return PlainTextResponse("localagent is running")
+
+    async def health(self, _: Request) -> Response:
+        """Whether HTTP and every engine thread live: 503 as soon as one of them does not."""
+        models = {name: _state(served) for name, served in self._service.pool.served.items()}
+        failed = self._service.stopping or any(each["state"] == "failed" for each in models.values())
+        said = {"status": "stopping" if self._service.stopping else "failed" if failed else "ok"}
+        # Which models there are is nobody's business who has no key.
+        if not self._service.access.keys:
+            said["models"] = models  # type: ignore[assignment]
+        return JsonAnswer(said, 503 if failed else 200, {"retry-after": "5"} if failed else None)
+
+    async def models(self, _: Request) -> Response:
+        """All models, with the fields of OpenAI's API and of Anthropic's."""
+        data = [_described(served) for served in self._service.pool.served.values()]
+        ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]}
+        return JsonAnswer({"object": "list", "data": data, "has_more": False, **ends})
+
+    async def model(self, request: Request) -> Response:
+        """One model, by its own name or an alias."""
+        name = request.path_params["name"]
+        try:
+            served = self._service.pool.find(name, exactly=True)
+        except UnknownModel as error:
+            return Refused(self._openai, error, self._service)
+        return JsonAnswer(_described(served))
+
+    async def load(self, request: Request) -> Response:
+        """Load a model, also one whose engine has ended."""
+        try:
+            served = await self._named(request)
+            if served.state == "failed":
+                await self._service.pool.unload(served)
+            await self._service.pool.ready(served)
+        except Exception as error:
+            return Refused(self._openai, error, self._service)
+        return JsonAnswer(_described(served))
+
+    async def unload(self, request: Request) -> Response:
+        """Unload a model that nobody uses."""
+        try:
+            served = await self._named(request)
+            await self._service.pool.unload(served)
+        except Exception as error:
+            return Refused(self._openai, error, self._service)
+        return JsonAnswer(_described(served))
+
+    async def metrics(self, _: Request) -> Response:
+        """The counters."""
+        return Response(self._service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def _named(self, request: Request) -> Served:
+        """The model that the body names. Raises BadRequest, UnknownModel."""
+        bounds = self._service.bounds
+        announced = request.headers.get("content-length")
+        value = parse_json(await read_body(request.receive, bounds, announced), bounds.depth)
+        name = value.get("model") if isinstance(value, dict) else None
+        if not isinstance(name, str) or not name:
+            raise BadRequest("model: the name of a model is needed", "model")
+        return self._service.pool.find(name, exactly=True)
+
+
+def _state(served: Served) -> dict[str, Any]:
+    lanes = served.model.lanes if served.model is not None else 0
+    return {
+        "state": served.state,
+        "lanes": lanes,
+        "running": served.queue.running,
+        "waiting": served.queue.waiting,
+    }
+
+
+def _described(served: Served) -> dict[str, Any]:
+    context = served.model.host.context if served.model is not None else None
+    created = datetime.fromtimestamp(served.created, UTC).isoformat(timespec="seconds")
+    return {
+        "id": served.name,
+        "object": "model",
+        "created": served.created,
+        "owned_by": "localagent",
+        "type": "model",
+        "display_name": served.name,
+        "created_at": created.replace("+00:00", "Z"),
+        "context_length": context,
+        **_state(served),
+    }
