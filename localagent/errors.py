@@ -20,6 +20,7 @@
     ├── HashMismatch                the file's hash is not the expected one
     ├── InvalidWeights              the file exists but is not a model that can be loaded
     ├── EngineMissing               the extra with the inference engine is not installed
+    ├── ServerMissing               the extra with the HTTP server is not installed
     ├── BuildFailed                 llama.cpp could not be compiled or installed
     ├── EngineBroken                the engine crashes or computes wrong tokens on this machine
     ├── NotEnoughMemory             the model does not fit into this machine's memory
@@ -132,6 +133,10 @@ class InvalidWeights(LocalAgentError):
 
 class EngineMissing(LocalAgentError):
     """The Python package of an inference engine is not installed."""
+
+
+class ServerMissing(LocalAgentError):
+    """The Python packages of the HTTP server are not installed."""
 
 
 class BuildFailed(LocalAgentError):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from localagent.cli import cache, models, sessions
-from localagent.cli.options import ModelOptions, ToolOptions, grouped
+from localagent.cli.options import ModelOptions, ServeOptions, ToolOptions, grouped
 
 app = typer.Typer(
     help="Language models on the machine in front of you, with tool calls that work.",
@@ -134,6 +134,34 @@ def tools(
     from localagent.cli.tools import list_tools
 
     list_tools(as_json=as_json)
+
+
+@app.command()
+@grouped
+def serve(options: ServeOptions) -> None:
+    """Serve models over HTTP, for clients of OpenAI, Anthropic and Ollama.
+
+    The first model is loaded at once, the others when they are asked for. A model that nobody uses makes room
+    for another one. With one model, that answers whatever name a client asks for; with several, an unknown
+    name is an error, unless an --alias says which is meant.
+
+    Only programs on this machine can connect, unless --host says otherwise, and then a key is needed: in the
+    file of --api-key-file, one a line, or in LOCALAGENT_API_KEYS, separated by commas. Pages in a browser are
+    refused, unless their --origin is named. What is said is not logged, unless --log-prompts asks for it.
+
+    Evaluated prompts are kept on disk for the next start; see `localagent cache`. Clients with different keys
+    do not reuse each other's prompts, unless --share-prefixes allows it; what they say is not kept on disk.
+
+    \b
+    Examples:
+      localagent serve
+      localagent serve --model lfm2.5-1.2b-instruct --port 11434
+      localagent serve --model lfm2.5-1.2b-instruct --model lfm2-nano --alias 'claude-*=lfm2.5-1.2b-instruct'
+      localagent serve --host 0.0.0.0 --api-key-file ~/keys --origin http://localhost:3000 --metrics
+    """
+    from localagent.cli.serve import serve as serve_models
+
+    serve_models(options)
 
 
 @app.command()

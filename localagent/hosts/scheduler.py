@@ -41,11 +41,15 @@ class Job:
         "lookup",
         "need",
         "place",
+        "scope",
         "seat",
     )
 
-    def __init__(self, generation: Generation, channel: Channel, cancel: CancelFlag | None = None) -> None:
-        """`cancel`: another way than the channel to end it early."""
+    def __init__(
+        self, generation: Generation, channel: Channel, cancel: CancelFlag | None = None, scope: str = ""
+    ) -> None:
+        """`cancel`: another way than the channel to end it early. `scope`: see `prefix.cache`."""
+        self.scope = scope
         self.generation = generation
         self.channel = channel
         self.seat: Seat | None = None
@@ -157,7 +161,7 @@ class Scheduler:
             try:
                 if (self._running or job.loading) and not self._has_loaded(job):
                     return
-                seat = self._prefix.open(job.generation.ids, job.need)
+                seat = self._prefix.open(job.generation.ids, job.need, job.scope)
             except Exception as error:
                 self._broke(job, error)
                 continue
@@ -175,7 +179,7 @@ class Scheduler:
         if job.loaded:
             return True
         if job.loading is None:
-            job.loading = self._prefix.stored(job.generation.ids)
+            job.loading = self._prefix.stored(job.generation.ids, job.scope)
             if job.loading is not None:
                 job.loading.start(self._wake)
         if job.loading is not None:

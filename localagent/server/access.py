@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localagent.errors import UsageError
-from localagent.server.bounds import Bounds
+from localagent.server.bounds import DEFAULT_BOUNDS, Bounds
 from localagent.server.exchange import BadRequest
 
 OPEN = frozenset({"/health"})
@@ -91,7 +91,7 @@ class Access:
         """Whether only this machine can reach the server."""
         return _is_loopback(self.host)
 
-    def admit(self, head: Head, bounds: Bounds = Bounds()) -> Client:
+    def admit(self, head: Head, bounds: Bounds = DEFAULT_BOUNDS) -> Client:
         """Who asks. Raises BadRequest."""
         self._check_framing(head, bounds)
         host = head.one(b"host") or ""

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import inspect
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, get_args, get_origin, get_type_hints
 
-from localagent.errors import LocalAgentError
+from localagent.errors import EngineFailed, LocalAgentError
+from localagent.messages import UserMessage
 from localagent.model import Model
 from localagent.server.access import Head
 from localagent.server.bounds import Bounds, Gone, Receive, parse_json, read_body
@@ -35,6 +35,9 @@ from localagent.server.exchange import (
 )
 from localagent.server.metrics import Watched
 from localagent.server.queue import Overloaded
+from localagent.server.raw import continuing
+from localagent.server.wires.messages import counted
+from localagent.turn import Done
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -52,10 +55,6 @@ _DRAINED = 4
 
 log = logging.getLogger("localagent.server")
 prompts = logging.getLogger("localagent.prompts")
-
-
-class Stopping(LocalAgentError):
-    """The server is about to end."""
 
 
 class Reply:
@@ -119,11 +118,15 @@ class Endpoint:
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
         bounds, head = self._service.bounds, Head.of(scope)
+        unread = True
         try:
-            request = await self._read(await read_body(receive, bounds, head.one(b"content-length")))
+            body = await read_body(receive, bounds, head.one(b"content-length"))
+            unread = False
+            request = await self._read(body)
+            del body  # the messages are made of it, and the answer may take long
         except BadRequest as refusal:
             scope["state"]["outcome"] = "refused"
-            await refuse(self.wire, refusal, head, bounds, receive, send)
+            await refuse(self.wire, refusal, head if unread else None, bounds, receive, send)
             return
         except Gone:
             return
@@ -165,7 +168,7 @@ class Endpoint:
             if not self._service.stopping:
                 note["outcome"] = "cancelled"
                 raise
-            failure = Stopping("the server is stopping: ask again when it is back")
+            failure = Overloaded("the server is stopping: ask again when it is back")
         except Exception as error:
             failure = error
         with suppress(Gone):
@@ -173,7 +176,10 @@ class Endpoint:
 
     async def _turn(self, request: TurnRequest, note: dict[str, Any], reply: Reply, watched: Watched) -> None:
         service, wire, client = self._service, self.wire, note["client"]
-        async with service.pool.use(request.model) as lease:
+        if request.only_loads and request.keep_alive == 0:
+            await self._unload(request, note, reply)
+            return
+        async with service.pool.use(request.model, request.keep_alive) as lease:
             served, model = lease.served, lease.model
             options, left_out = turn_options(request)
             note |= {"model": served.name, "dialect": model.dialect.name}
@@ -185,21 +191,24 @@ class Endpoint:
                 service.mention(wire.path, ignored)
             if service.log_prompts:
                 prompts.info("%s %s", wire.path, request)
-            answer = Answer(
-                model=served.name,
-                created=time(),
-                key=secrets.token_hex(12),
-                buffer_tool_calls=service.buffer_tool_calls,
-                load_seconds=lease.load_seconds,
-                spell=service.speller(model),
-            )
+            spell = service.speller(model)
+            answer = self._about(served.name, load_seconds=lease.load_seconds, spell=spell)
             writer = note["writer"] = wire.writer(request, answer)
             reply.opening = writer.begin()
+            if request.only_loads:
+                await reply.json(200, writer.whole())
+                return
             every = service.bounds.keep_alive if request.stream else None
             async with _signs_of_life(writer, reply, every), served.queue.place(client.name):
-                events = service.scoped(model, client.scope).astream(request.messages, **options)
+                asked, messages = served.for_scope(model, client.scope), request.messages
+                if request.raw_prompt is not None:
+                    asked = continuing(asked, request.raw_prompt)
+                    messages = [UserMessage(content="-")]  # not rendered
+                events = asked.astream(messages, **options)
                 async with aclosing(events):
                     async for event in events:
+                        if isinstance(event, Done) and event.message.stop_reason == "cancelled":
+                            raise EngineFailed(f"{served.name} was unloaded, or its engine has ended")
                         watched.feed(event)
                         frames = writer.feed(event)
                         if request.stream and frames:
@@ -210,6 +219,19 @@ class Endpoint:
                 await reply.write((), last=True)
             else:
                 await reply.json(200, writer.whole())
+
+    async def _unload(self, request: TurnRequest, note: dict[str, Any], reply: Reply) -> None:
+        served = self._service.pool.find(request.model)
+        note["model"] = served.name
+        await self._service.pool.unload(served)
+        writer = self.wire.writer(request, self._about(served.name))
+        writer.begin()
+        await reply.json(200, writer.whole())
+
+    def _about(self, model: str, **more: Any) -> Answer:
+        buffered = self._service.buffer_tool_calls
+        key = secrets.token_hex(12)
+        return Answer(model=model, created=time(), key=key, buffer_tool_calls=buffered, **more)
 
     async def _fail(self, error: Exception, streaming: bool, note: dict[str, Any], reply: Reply) -> None:
         """Say what went wrong, in the stream if that has begun."""
@@ -225,6 +247,18 @@ class Endpoint:
         if status < 500:
             note["outcome"] = "refused"
         await reply.json(status, said, retry_after(error, status))
+
+
+class CountEndpoint(Endpoint):
+    """An ASGI application that counts the tokens of a prompt."""
+
+    async def _turn(self, request: TurnRequest, note: dict[str, Any], reply: Reply, watched: Watched) -> None:
+        async with self._service.pool.use(request.model) as lease:
+            note["model"] = lease.served.name
+            count = lease.model.count_tokens
+            tools = request.tools or None
+            tokens = await asyncio.to_thread(count, request.messages, system=request.system, tools=tools)
+            await reply.json(200, counted(tokens))
 
 
 def turn_options(request: TurnRequest) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -250,27 +284,26 @@ def turn_options(request: TurnRequest) -> tuple[dict[str, Any], tuple[str, ...]]
 _TURN_OPTIONS = {each.name: each.default for each in dataclasses.fields(TurnRequest) if each.name in {
     "tool_choice", "parallel_tool_calls", "response_format", "strict", "thinking", "thinking_budget"
 }}  # fmt: skip
-_TAKEN = frozenset(inspect.signature(Model.astream).parameters)
+
+_OPTIONS = next(
+    get_args(hint)[0] for hint in get_type_hints(Model.astream).values() if get_origin(hint) is Unpack
+)
+_TAKEN = frozenset(_OPTIONS.__annotations__)
 
 
 async def refuse(
-    wire: Wire,
-    refusal: Exception,
-    head: Head,
-    bounds: Bounds,
-    receive: Receive,
-    send: Send,
-    more: Headers = (),
+    wire: Wire, refusal: Exception, head: Head | None, bounds: Bounds, receive: Receive, send: Send
 ) -> None:
-    """Answer in the API's own shape, and close the connection if there is a body that nobody read.
+    """Answer in the API's own shape. `head`: of a request whose body was not read.
 
-    Most clients send all of it before they read anything, and would be cut off before they see the answer.
+    The connection of such a request is closed. Most clients send all of the body before they read anything,
+    and would be cut off before they see the answer; so some more of it is taken.
     """
     reply = Reply(send, bounds)
     status, said = wire.error(refusal)
-    more = [*more, *retry_after(refusal, status)]
+    more = retry_after(refusal, status)
     with suppress(Gone):
-        if not head.has_body:
+        if head is None or not head.has_body:
             await reply.json(status, said, more)
             return
         expecting = head.one(b"expect") is not None  # it sends no body before it is told to

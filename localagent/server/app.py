@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from itertools import takewhile
 from time import monotonic
 from typing import Any
 
@@ -22,12 +23,17 @@ from starlette.routing import Route
 
 from localagent.model import Model
 from localagent.server.access import Access, Client, Head
-from localagent.server.answering import Endpoint, Send, refuse
+from localagent.server.answering import CountEndpoint, Endpoint, Send, refuse
 from localagent.server.bounds import Bounds, Receive
 from localagent.server.exchange import BadRequest, Wire
 from localagent.server.metrics import Metrics, Watched
 from localagent.server.models import ModelPool
 from localagent.server.routes import OwnRoutes, Refused
+from localagent.server.wires.chat import ChatCompletions
+from localagent.server.wires.completions import Completions
+from localagent.server.wires.messages import CountTokensWire, MessagesWire
+from localagent.server.wires.ollama import OllamaChat, OllamaGenerate
+from localagent.server.wires.responses import Responses
 from localagent.wording import quoted
 
 access_log = logging.getLogger("localagent.access")
@@ -79,10 +85,6 @@ class Service:
         if self._running:
             await asyncio.wait(self._running, timeout=2)
 
-    def scoped(self, model: Model, scope: str) -> Model:
-        """The model as clients of this scope use it: prompts of others are not reused."""
-        return model
-
     def speller(self, model: Model) -> Callable[[Sequence[int]], Sequence[bytes]] | None:
         """What gives the bytes of tokens, without waiting for the engine."""
         return getattr(model.host, "token_bytes", None)
@@ -98,10 +100,12 @@ class Service:
 class Guard:
     """The outermost layer: access, and a line in the log."""
 
-    def __init__(self, app: Callable[..., Awaitable[None]], service: Service, shapes: Shapes) -> None:
+    def __init__(
+        self, app: Callable[..., Awaitable[None]], service: Service, shape: Callable[[str], Wire]
+    ) -> None:
         self._app = app
         self._service = service
-        self._shapes = shapes
+        self._shape = shape
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Let a request through, or refuse it."""
@@ -125,7 +129,7 @@ class Guard:
                 note["client"] = access.admit(head, self._service.bounds)
                 more += access.cors(head)
             except BadRequest as refusal:
-                wire = self._shapes.of(head.path)
+                wire = self._shape(head.path)
                 await refuse(wire, refusal, head, self._service.bounds, receive, answer)
                 return
             if head.method == "OPTIONS" and head.one(b"origin") is not None:
@@ -150,38 +154,53 @@ class Guard:
         access_log.info("%s", " ".join([*filter(None, words), f"{seconds:.3f} s"]))
 
 
-class Shapes:
-    """In which API's shape an error is written, by the path that was asked for."""
+def shapes(wires: Sequence[Wire]) -> Callable[[str], Wire]:
+    """In which API's shape an error is written: of the wire whose path begins most like the one asked for."""
 
-    def __init__(self, wires: Sequence[Wire]) -> None:
-        self._wires = wires
-
-    def of(self, path: str) -> Wire:
-        """The wire of that path, or the one with most of its beginning; else the first."""
-
+    def shape(path: str) -> Wire:
         def alike(wire: Wire) -> int:
-            same = 0
-            for own, asked in zip(wire.path.strip("/").split("/"), path.strip("/").split("/"), strict=False):
-                if own != asked:
-                    break
-                same += 1
-            return same
+            both = zip(wire.path.strip("/").split("/"), path.strip("/").split("/"), strict=False)
+            return len(list(takewhile(lambda parts: parts[0] == parts[1], both)))
 
-        return max(self._wires, key=alike)
+        return max(wires, key=alike)  # the first one of equals
+
+    return shape
+
+
+def all_wires() -> tuple[Wire, ...]:
+    """Every API that is spoken."""
+    return (
+        ChatCompletions(),
+        Responses(),
+        Completions(),
+        MessagesWire(),
+        CountTokensWire(),
+        OllamaChat(),
+        OllamaGenerate(),
+    )
+
+
+def _endpoint(wire: Wire) -> type[Endpoint]:
+    return CountEndpoint if isinstance(wire, CountTokensWire) else Endpoint
 
 
 def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
     """The application. `wires`: the APIs that it speaks; the first one gives other errors their shape."""
-    shapes = Shapes(wires)
-    own = OwnRoutes(service, wires[0])
-    routes = [Route(wire.path, Endpoint(wire, service), methods=["POST"]) for wire in wires]
+    shape = shapes(wires)
+    own = OwnRoutes(service, wires, shape)
+    routes = [Route(wire.path, _endpoint(wire)(wire, service), methods=["POST"]) for wire in wires]
     routes += [
         Route("/", own.root, methods=["GET", "HEAD"]),
         Route("/health", own.health, methods=["GET", "HEAD"]),
+        Route("/openapi.json", own.document, methods=["GET"]),
         Route("/v1/models", own.models, methods=["GET"]),
         Route("/v1/models/load", own.load, methods=["POST"]),
         Route("/v1/models/unload", own.unload, methods=["POST"]),
         Route("/v1/models/{name:path}", own.model, methods=["GET"]),
+        Route("/api/tags", own.tags, methods=["GET", "HEAD"]),
+        Route("/api/ps", own.ps, methods=["GET", "HEAD"]),
+        Route("/api/show", own.show, methods=["POST"]),
+        Route("/api/version", own.version, methods=["GET", "HEAD"]),
     ]
     if service.offers_metrics:
         routes.append(Route("/metrics", own.metrics, methods=["GET"]))
@@ -193,7 +212,7 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
         if error.status_code == 405:
             said = f"{quoted(path)} does not take {quoted(method)}"
         refusal = BadRequest(said, code="not_found", status=error.status_code)
-        return Refused(shapes.of(path), refusal, service)
+        return Refused(shape(path), refusal, service, unread=True)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -208,5 +227,5 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
 
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: not_found})
     app.router.redirect_slashes = False  # it would send a client to whatever host name he gave
-    app.add_middleware(Guard, service=service, shapes=shapes)
+    app.add_middleware(Guard, service=service, shape=shape)
     return app

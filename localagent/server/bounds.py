@@ -53,6 +53,9 @@ class Bounds:
     connections: int = 1024
 
 
+DEFAULT_BOUNDS = Bounds()
+
+
 async def read_body(receive: Receive, bounds: Bounds, announced: str | None = None) -> bytes:
     """The body of a request. `announced`: its Content-Length.
 

@@ -16,6 +16,8 @@ from time import monotonic, time
 from typing import Literal
 
 from localagent.errors import EngineFailed, NotEnoughMemory, UnknownModel, UsageError
+from localagent.hosts.host import EngineHost
+from localagent.hosts.owner import OwnerClosed
 from localagent.model import Model
 from localagent.server.queue import FairQueue, Overloaded
 from localagent.wording import listed, quoted
@@ -38,10 +40,23 @@ class Served:
         self.users = 0
         """Requests that keep it from being unloaded."""
         self.used = monotonic()
+        self.keep_alive: float | None = None
+        """Seconds after the last request for which it stays loaded, as that asked; None: as the pool says."""
         self.error: Exception | None = None
         """Why the last attempt to load it failed."""
+        self.scoped: dict[str, Model] = {}
+        """The model as clients use it who do not share their prompts with others, by scope."""
         self.load = load
         self.loading: asyncio.Task[Model] | None = None
+
+    def for_scope(self, model: Model, scope: str) -> Model:
+        """The loaded model as clients of this scope use it."""
+        if not scope or not isinstance(model.host, EngineHost):
+            return model
+        if scope not in self.scoped:
+            host = model.host.scoped(scope)
+            self.scoped[scope] = Model(host, model.dialect, model.sampling, model.name, model.prices)
+        return self.scoped[scope]
 
     @property
     def state(self) -> State:
@@ -107,9 +122,14 @@ class ModelPool:
             return next(iter(self.served.values()))
         raise UnknownModel(f"no model {quoted(asked)} is served here; served are {listed(self.served)}")
 
+    def begin_with(self, name: str) -> None:
+        """Load a model now, before there is an event loop. Raises what loading raises."""
+        served = self.served[name]
+        self._loaded(served, served.load())
+
     @asynccontextmanager
-    async def use(self, asked: str) -> AsyncIterator[Lease]:
-        """A loaded model, which stays loaded meanwhile.
+    async def use(self, asked: str, keep_alive: float | None = None) -> AsyncIterator[Lease]:
+        """A loaded model, which stays loaded meanwhile, and for `keep_alive` seconds after that.
 
         Raises UnknownModel, Overloaded, EngineFailed and what loading raises.
         """
@@ -120,9 +140,12 @@ class ModelPool:
             loaded = served.state == "ready"
             model = await self.ready(served)
             yield Lease(served, model, 0.0 if loaded else monotonic() - began)
+        except OwnerClosed as error:
+            raise _dead(served) from error
         finally:
             served.users -= 1
             served.used = monotonic()
+            served.keep_alive = keep_alive
             if served.state == "failed":  # those who wait would wait for ever
                 served.queue.fail(_dead(served))
 
@@ -152,7 +175,8 @@ class ModelPool:
         while True:
             await asyncio.sleep(_WATCH)
             for served in self.served.values():
-                idle = not served.users and monotonic() - served.used > (self._idle or float("inf"))
+                most = self._idle if served.keep_alive is None else served.keep_alive
+                idle = not served.users and most is not None and monotonic() - served.used > most
                 try:
                     if served.model is not None and not alive(served.model):
                         served.queue.fail(_dead(served))
@@ -182,10 +206,7 @@ class ModelPool:
                         break
                     except NotEnoughMemory as error:
                         await self._make_room(served, error)
-            served.model, served.error = model, None
-            # One more than there are lanes, so that the next prompt is ready when a lane is free. And a lane
-            # whose reader is slow goes on to its end only if the engine sees that somebody waits.
-            served.queue.slots = model.lanes + 1
+            self._loaded(served, model)
         except Overloaded:
             raise
         except Exception as error:
@@ -195,6 +216,12 @@ class ModelPool:
             served.loading = None
         log.info("%s is loaded, with %d lanes", served.name, model.lanes)
         return model
+
+    def _loaded(self, served: Served, model: Model) -> None:
+        served.model, served.error, served.used = model, None, monotonic()
+        # One more than there are lanes, so that the next prompt is ready when a lane is free. And a lane
+        # whose reader is slow goes on to its end only if the engine sees that somebody waits.
+        served.queue.slots = model.lanes + 1
 
     async def _make_room(self, wanting: Served, error: NotEnoughMemory) -> None:
         """Unload the model that has been unused for longest."""
@@ -211,6 +238,7 @@ class ModelPool:
 
     async def _drop(self, served: Served) -> None:
         model, served.model = served.model, None
+        served.scoped.clear()
         if model is not None:
             await asyncio.to_thread(model.close)
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+import logging
+from collections.abc import Callable, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from localagent.errors import UnknownModel
+from localagent.errors import LocalAgentError, UnknownModel, UsageError
 from localagent.server.access import Head
 from localagent.server.answering import Send, refuse
 from localagent.server.bounds import Receive, parse_json, read_body
 from localagent.server.exchange import BadRequest, Wire, dump
 from localagent.server.models import Served
+from localagent.server.openapi import openapi
+from localagent.server.wires import ollama_models
+from localagent.server.wires.ollama_models import RUNNING
 
 if TYPE_CHECKING:
     from localagent.server.app import Service
+
+log = logging.getLogger("localagent.server")
 
 
 class JsonAnswer(Response):
@@ -31,29 +37,36 @@ class JsonAnswer(Response):
 
 
 class Refused(Response):
-    """An error in the shape of one API, for a request whose body may not have been read."""
+    """An error in the shape of one API. `unread`: the request's body has not been read."""
 
-    def __init__(self, wire: Wire, error: Exception, service: Service) -> None:
+    def __init__(self, wire: Wire, error: Exception, service: Service, unread: bool = False) -> None:
         super().__init__()
+        self._unread = unread
         self._wire = wire
         self._error = error
         self._service = service
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer."""
-        await refuse(self._wire, self._error, Head.of(scope), self._service.bounds, receive, send)
+        head = Head.of(scope) if self._unread else None
+        await refuse(self._wire, self._error, head, self._service.bounds, receive, send)
 
 
 class OwnRoutes:
-    """The endpoints, as methods. `openai`: the wire whose shape their errors have."""
+    """The endpoints, as methods. `shape`: the wire in whose shape the errors of a path are written."""
 
-    def __init__(self, service: Service, openai: Wire) -> None:
+    def __init__(self, service: Service, wires: Sequence[Wire], shape: Callable[[str], Wire]) -> None:
         self._service = service
-        self._openai = openai
+        self._wires = wires
+        self._shape = shape
 
     async def root(self, _: Request) -> Response:
         """Ollama's clients look here whether a server runs."""
-        return PlainTextResponse("localagent is running")
+        return PlainTextResponse(RUNNING)
+
+    async def document(self, _: Request) -> Response:
+        """What can be asked, as OpenAPI."""
+        return JsonAnswer(openapi(self._wires, keys=bool(self._service.access.keys)))
 
     async def health(self, _: Request) -> Response:
         """Whether HTTP and every engine thread live: 503 as soon as one of them does not."""
@@ -77,7 +90,7 @@ class OwnRoutes:
         try:
             served = self._service.pool.find(name, exactly=True)
         except UnknownModel as error:
-            return Refused(self._openai, error, self._service)
+            return self._refused(request, error)
         return JsonAnswer(_described(served))
 
     async def load(self, request: Request) -> Response:
@@ -88,7 +101,7 @@ class OwnRoutes:
                 await self._service.pool.unload(served)
             await self._service.pool.ready(served)
         except Exception as error:
-            return Refused(self._openai, error, self._service)
+            return self._refused(request, error)
         return JsonAnswer(_described(served))
 
     async def unload(self, request: Request) -> Response:
@@ -97,22 +110,69 @@ class OwnRoutes:
             served = await self._named(request)
             await self._service.pool.unload(served)
         except Exception as error:
-            return Refused(self._openai, error, self._service)
+            return self._refused(request, error)
         return JsonAnswer(_described(served))
 
     async def metrics(self, _: Request) -> Response:
         """The counters."""
         return Response(self._service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    async def _named(self, request: Request) -> Served:
-        """The model that the body names. Raises BadRequest, UnknownModel."""
+    async def tags(self, _: Request) -> Response:
+        """Ollama's list of models."""
+        return JsonAnswer(ollama_models.tags(map(_for_ollama, self._service.pool.served.values())))
+
+    async def ps(self, _: Request) -> Response:
+        """Ollama's list of models in memory."""
+        ready = [served for served in self._service.pool.served.values() if served.state == "ready"]
+        return JsonAnswer(ollama_models.ps(map(_for_ollama, ready)))
+
+    async def show(self, request: Request) -> Response:
+        """Ollama's description of a model."""
+        try:
+            name = ollama_models.asked_model(await self._body(request))
+            return JsonAnswer(ollama_models.show(_for_ollama(self._service.pool.find(name, exactly=True))))
+        except UsageError as error:
+            return self._refused(request, error)
+
+    async def version(self, _: Request) -> Response:
+        """The version of Ollama's API."""
+        return JsonAnswer(ollama_models.version())
+
+    def _refused(self, request: Request, error: Exception) -> Response:
+        if not isinstance(error, LocalAgentError):
+            log.error("%s failed", request.url.path, exc_info=error)
+        return Refused(self._shape(request.url.path), error, self._service)
+
+    async def _body(self, request: Request) -> Any:
         bounds = self._service.bounds
         announced = request.headers.get("content-length")
-        value = parse_json(await read_body(request.receive, bounds, announced), bounds.depth)
+        return parse_json(await read_body(request.receive, bounds, announced), bounds.depth)
+
+    async def _named(self, request: Request) -> Served:
+        """The model that the body names. Raises BadRequest, UnknownModel."""
+        value = await self._body(request)
         name = value.get("model") if isinstance(value, dict) else None
         if not isinstance(name, str) or not name:
             raise BadRequest("model: the name of a model is needed", "model")
         return self._service.pool.find(name, exactly=True)
+
+
+def _for_ollama(served: Served) -> ollama_models.Described:
+    """What is known of a model that has not been loaded yet is its name."""
+    if (model := served.model) is None:
+        return ollama_models.Described(
+            name=served.name, architecture="unknown", context=0, modified=served.created, tools=True
+        )
+    return ollama_models.Described(
+        name=served.name,
+        architecture=model.host.architecture,
+        context=model.host.context,
+        format="gguf" if "llama" in getattr(model.host, "engine", "") else "mlx",
+        modified=served.created,
+        template=getattr(model.host, "template_source", None) or "",
+        tools=model.dialect.calls is not None,
+        thinking=model.dialect.reasoning is not None,
+    )
 
 
 def _state(served: Served) -> dict[str, Any]:

@@ -7,15 +7,17 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from localagent.messages import UserMessage
 from localagent.model import Model
 from localagent.server.access import Access
 from localagent.server.app import Service, create_app
 from localagent.server.bounds import Bounds
 from localagent.server.exchange import (
+    DEFAULT_LIMITS,
     Answer,
     BadRequest,
     Frame,
@@ -27,7 +29,6 @@ from localagent.server.exchange import (
 )
 from localagent.server.listening import bind, listener
 from localagent.server.models import ModelPool
-from localagent.messages import UserMessage
 from localagent.turn import Done, TurnEvent
 from parsers import Text
 
@@ -40,7 +41,7 @@ class PlainWire:
     path = PATH
     framing = "sse"
 
-    def read(self, body: Any, limits: Limits = Limits()) -> TurnRequest:
+    def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         if not isinstance(body, dict) or not isinstance(body.get("prompt"), str):
             raise BadRequest("prompt: text is needed", "prompt")
         options = {"max_tokens": body["max_tokens"]} if "max_tokens" in body else {}
@@ -50,11 +51,11 @@ class PlainWire:
             options=options,
             stream=bool(body.get("stream")),
             ignored=tuple(body.get("ignored", ())),
-            thinking=body.get("thinking"),
+            details={"pad": body.get("pad", 0)},
         )
 
     def writer(self, request: TurnRequest, answer: Answer) -> PlainWriter:
-        return PlainWriter(answer)
+        return PlainWriter(answer, request.details["pad"])
 
     def error(self, problem: Exception) -> tuple[int, dict[str, Any]]:
         code = getattr(problem, "code", None)
@@ -65,7 +66,8 @@ class PlainWire:
 
 
 class PlainWriter:
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, pad: int) -> None:
+        self._pad = pad
         self._answer = answer
         self._text = ""
         self._tokens = 0
@@ -76,7 +78,7 @@ class PlainWriter:
     def feed(self, event: TurnEvent) -> list[Frame]:
         if isinstance(event, Text):
             self._text += event.text
-            return [Frame({"text": event.text})]
+            return [Frame({"text": event.text}), Frame(comment="a" * self._pad)][: 1 + bool(self._pad)]
         if isinstance(event, Done):
             self._tokens = len(event.token_ids)
             return [Frame("[DONE]")]
@@ -137,22 +139,23 @@ class Running:
     stop: Any = None
     stopped: Any = None
     failures: list[BaseException] = field(default_factory=list)
+    connections: list[socket.socket] = field(default_factory=list)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        """A connection, which is closed at the end if not before."""
+        self.connections.append(socket.create_connection(("127.0.0.1", self.port), timeout=20))
+        return self.connections[-1]
 
     def send(self, data: bytes, wait: float = 20) -> Answered:
         """Send bytes, and read until the server closes the connection or has said nothing for `wait`."""
-        with self.connect() as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as connection:
             began = time.monotonic()
-            try:
+            with suppress(ConnectionError):
                 connection.sendall(data)
-            except ConnectionError:
-                pass
             return read(connection, wait, began)
 
     def ask(
@@ -231,6 +234,7 @@ def serving(
     finally:
         stop()
         thread.join(30)
-        listening.close()
+        for each in (listening, *running.connections):
+            each.close()
         assert not thread.is_alive()
         assert not running.failures, running.failures

@@ -260,7 +260,9 @@ def test_other_methods_are_refused(server, method):
 
 def test_a_flood_of_headers_is_refused_before_it_is_whole(server):
     lines = "".join(f"x-{number}: {'a' * 50}\r\n" for number in range(2000))
-    answer = server.send(f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{lines}\r\n".encode())
+    answer = server.send(
+        f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{lines}\r\n".encode()
+    )
     assert answer.status in (400, 431) or (answer.closed and not answer.data)
     one = server.send(b"GET / HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 100_000)
     assert one.status in (400, 431) or (one.closed and not one.data)

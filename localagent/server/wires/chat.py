@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
+from localagent.hosts.sampling import MOST_LOGPROBS
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
     Answer,
@@ -27,7 +28,6 @@ from localagent.server.exchange import (
     sort_options,
 )
 from localagent.server.wires.offer import (
-    CUSTOM_INPUT,
     Offer,
     custom_input,
     read_format,
@@ -35,6 +35,9 @@ from localagent.server.wires.offer import (
     refuse_images,
 )
 from localagent.server.wires.openai import (
+    NO_BIAS,
+    NO_PENALTY,
+    ONE,
     SAMPLING,
     Spans,
     chat_usage,
@@ -48,12 +51,10 @@ from localagent.server.wires.openai import (
 )
 from localagent.turn import Done, TurnEvent
 from localagent.wire import openai
+from localagent.wire.openai.items import CUSTOM_INPUT
 from localagent.wire.payload import Fields
 from parsers import ArgumentsDelta, CallEnd, CallStart, Malformed, Reasoning, Text
 
-ONE = Refused("the server gives one answer to a request", (1,))
-NO_PENALTY = Refused("the server has no such penalty; repetition_penalty is one that it has", (0, 0.0))
-NO_BIAS = Refused("the server cannot favour single tokens", ({},))
 OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys(SAMPLING, "taken"),
     **dict.fromkeys(("model", "messages", "stream", "stream_options"), "taken"),
@@ -169,8 +170,8 @@ def _as_function(call: Any) -> Any:
 def _logprobs(body: Fields) -> int | None:
     """How many alternatives to return for each token; None for no log-probabilities at all."""
     wanted, top = body.flag("logprobs"), body.count("top_logprobs")
-    if top > 20:
-        raise body.wrong("it must be at most 20", "top_logprobs")
+    if top > MOST_LOGPROBS:
+        raise body.wrong(f"it must be at most {MOST_LOGPROBS}", "top_logprobs")
     if top and not wanted:
         raise body.wrong("it needs logprobs to be true", "top_logprobs")
     return top if wanted else None
@@ -247,40 +248,47 @@ class ChatWriter:
                 self._reasoning.append(text)
                 self._reasoning_spans.add(event.start, event.end)
                 return [self._chunk({"reasoning_content": text})]
-            case CallStart():
-                return [self._start(event)]
-            case ArgumentsDelta() | CallEnd():
-                return self._go_on(event)
+            case CallStart() if event.name not in self._offer.custom:
+                return [self._start(event.index, event.name)]
+            case ArgumentsDelta() if event.index in self._calls:
+                return [self._go_on(event.index, event.json)]
+            case CallEnd():
+                return self._end_call(event)
             case Malformed() if worth_telling(event):
-                return [self._fail_call(event)]
+                return self._fail_call(event)
             case Done():
                 return self._finish(event)
         return []
 
-    def _start(self, event: CallStart) -> Frame:
-        call_id = f"call_{self._answer.key}{event.index}"
-        call = _Call(len(self._calls), call_id, event.name, event.name in self._offer.custom)
-        self._calls[event.index] = call
+    def _start(self, index: int, name: str, custom: bool = False) -> Frame:
+        call = _Call(len(self._calls), f"call_{self._answer.key}{index}", name, custom)
+        self._calls[index] = call
         return self._chunk({"tool_calls": [{"index": call.position, **call.whole()}]})
 
-    def _go_on(self, event: ArgumentsDelta | CallEnd) -> list[Frame]:
-        call = self._calls[event.index]
-        if isinstance(event, ArgumentsDelta):
-            call.arguments.append(event.json)
-            piece = "" if call.custom else event.json
-        else:
-            call.end(event)
-            piece = call.input
-        kind, name = ("custom", "input") if call.custom else ("function", "arguments")
-        delta = {"index": call.position, kind: {name: piece}}
-        return [self._chunk({"tool_calls": [delta]})] if piece else []
+    def _go_on(self, index: int, piece: str) -> Frame:
+        call = self._calls[index]
+        call.written.append(piece)
+        delta = {"custom": {"input": piece}} if call.custom else {"function": {"arguments": piece}}
+        return self._chunk({"tool_calls": [{"index": call.position, **delta}]})
 
-    def _fail_call(self, event: Malformed) -> Frame:
-        call = None if event.index is None else self._calls[event.index]
-        call_id, sent = (None, "") if call is None else (call.id, "".join(call.arguments))
+    def _end_call(self, event: CallEnd) -> list[Frame]:
+        frames = []
+        if event.name in self._offer.custom:  # only now is it known what the tool is given
+            frames = [self._start(event.index, event.name, custom=True)]
+            frames.append(self._go_on(event.index, custom_input(event)))
+        self._calls[event.index].good = True
+        return frames
+
+    def _fail_call(self, event: Malformed) -> list[Frame]:
+        call = None if event.index is None else self._calls.get(event.index)
+        frames = []
+        if call is not None and not call.written:
+            # Nothing at all would pass for a call without arguments; half an object never does.
+            frames = [self._go_on(cast(int, event.index), "{")]
+        call_id, sent = (None, "") if call is None else (call.id, "".join(call.written))
         entry = malformed_entry(event, len(self._malformed), call_id, sent)
         self._malformed.append(entry)
-        return self._chunk({"malformed_tool_calls": [entry]})
+        return [*frames, self._chunk({"malformed_tool_calls": [entry]})]
 
     def _finish(self, done: Done) -> list[Frame]:
         called = any(call.good for call in self._calls.values())
@@ -326,19 +334,12 @@ class _Call:
     id: str
     name: str
     custom: bool
-    arguments: list[str] = field(default_factory=list)
-    input: str = ""
+    written: list[str] = field(default_factory=list)
     good: bool = False
-
-    def end(self, event: CallEnd) -> None:
-        """The call is complete; the input of a custom tool is known only now."""
-        self.good = True
-        if self.custom:
-            self.input = custom_input(event)
 
     def whole(self) -> dict[str, Any]:
         """The call as far as it is written."""
+        text = "".join(self.written)
         if self.custom:
-            return {"id": self.id, "type": "custom", "custom": {"name": self.name, "input": self.input}}
-        function = {"name": self.name, "arguments": "".join(self.arguments)}
-        return {"id": self.id, "type": "function", "function": function}
+            return {"id": self.id, "type": "custom", "custom": {"name": self.name, "input": text}}
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": text}}

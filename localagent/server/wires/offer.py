@@ -9,11 +9,9 @@ from typing import Any
 from localagent.messages import Message, UserMessage
 from localagent.prompt.rendering import ToolSchema
 from localagent.server.exchange import BadRequest, Limits, count_values, dump, header_word
+from localagent.wire.openai.items import CUSTOM_INPUT, full_name
 from localagent.wire.payload import Fields
 from parsers import CallEnd
-
-CUSTOM_INPUT = "input"
-"""The argument of the function that stands for a custom tool, which takes plain text."""
 
 
 @dataclass(slots=True)
@@ -40,11 +38,6 @@ def custom_input(call: CallEnd) -> str:
     """The text that a call gives to a custom tool; what the model wrote, where it wrote something else."""
     text = call.arguments.get(CUSTOM_INPUT)
     return text if isinstance(text, str) else dump(call.arguments)
-
-
-def full_name(space: str | None, name: str) -> str:
-    """The name by which the model knows a tool of a namespace."""
-    return f"{space}{'' if space.endswith('_') else '__'}{name}" if space else name
 
 
 def read_tools(body: Fields, limits: Limits) -> Offer:

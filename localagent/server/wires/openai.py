@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from localagent.errors import ContextOverflow, UnknownModel
 from localagent.hosts.sampling import Numbers, Sampling, SamplingOptions
-from localagent.server.exchange import Answer, BadRequest, message_of, status_of
+from localagent.server.exchange import Answer, BadRequest, Refused, message_of, status_of
 from localagent.turn import Done
 from localagent.wire.payload import Fields
 from parsers import Malformed
@@ -36,8 +36,11 @@ def error_body(problem: Exception) -> tuple[int, dict[str, Any]]:
     return status, {"error": error}
 
 
-# -- sampling ---------------------------------------------------------------------------------------------
+# -- options ---------------------------------------------------------------------------------------------
 
+ONE = Refused("the server gives one answer to a request", (1,))
+NO_PENALTY = Refused("the server has no such penalty; repetition_penalty is one that it has", (0, 0.0))
+NO_BIAS = Refused("the server cannot favour single tokens", ({},))
 _NUMBERS: Mapping[str, Numbers] = {
     each.name: each.metadata["numbers"] for each in dataclasses.fields(Sampling) if each.metadata
 }

@@ -186,7 +186,7 @@ def _assistant(turn: Fields, broken: str = "syntax") -> list[Any]:
     parts += (call for call in calls if call.id not in taken_back)
     parts += malformed
     if (only := turn.maybe_object("function_call")) is not None:  # before there were several, with ids
-        parts.append(_function(Fields({}, only.where), only, "", broken))
+        parts.append(read_function(Fields({}, only.where), only, "", broken))
     return parts
 
 
@@ -221,7 +221,7 @@ def _call(call: Fields, broken: str) -> ToolCallPart | MalformedToolCallPart:
     if kind != "function":  # kept with its id, so that its result still has something to answer
         raw = call.spell({"type": kind, **call.rest()})
         return MalformedToolCallPart(raw=raw, reason="not_a_call", id=call_id)
-    return _function(call, call.object("function"), call_id, broken)
+    return read_function(call, call.object("function"), call_id, broken)
 
 
 def _malformed(entry: Fields) -> MalformedToolCallPart:
@@ -234,9 +234,10 @@ def _malformed(entry: Fields) -> MalformedToolCallPart:
     )
 
 
-def _function(
-    call: Fields, function: Fields, call_id: str, broken: str
+def read_function(
+    call: Fields, function: Fields, call_id: str, broken: str = "syntax"
 ) -> ToolCallPart | MalformedToolCallPart:
+    """The call with this function, which has a name and arguments; malformed if they are no object."""
     name, arguments = function.text("name"), function.take("arguments")
     arguments = "" if arguments is None else arguments
     if not isinstance(arguments, str):  # an object, as some servers write them, or nothing that can be read

@@ -1,4 +1,4 @@
-"""Real turns of a model that plays recordings, told by the writer of a wire."""
+"""Whole exchanges with a model that plays recordings: a request is read, and a turn with its options told."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from localagent.hosts.replay import ReplayHost
 from localagent.messages import UserMessage
 from localagent.model import Model
 from localagent.prompt.segments import Prompt
-from localagent.server.exchange import Answer, Frame, TurnRequest, Wire
+from localagent.server.exchange import Answer, Frame, Wire
 from parsers import DIALECTS
 from tests.agent.replaying import recording
 from tests.parsers.outputs import flagged
 from tests.parsers.reading import Piece
+from tests.server.wires.turns import answered
 
 ANSWER = Answer(model="replay", created=1_700_000_000.25, key="K", prompt_tokens=3)
-PROMPT = Prompt((1, 2, 3), "")
 
 
 @dataclass(frozen=True)
@@ -36,31 +36,21 @@ class Told:
 
 
 def model_of(tokens: Sequence[Token], dialect: str = "lfm2") -> Model:
-    host = ReplayHost([tokens], DIALECTS[dialect].markers, PROMPT)
+    host = ReplayHost([tokens], DIALECTS[dialect].markers, Prompt((1, 2, 3), ""))
     return Model(host, DIALECTS[dialect])
 
 
-def tell(
-    wire: Wire, body: Mapping[str, Any], output: str | Model, answer: Answer = ANSWER, **options: Any
-) -> Told:
-    """The answer of a model that writes `output`, in LFM2's notation, to this request."""
-    return tell_request(wire, wire.read(body), output, answer, **options)
-
-
-def tell_request(
-    wire: Wire, request: TurnRequest, output: str | Model, answer: Answer = ANSWER, **options: Any
-) -> Told:
+def tell(wire: Wire, body: Mapping[str, Any], output: str | Model, answer: Answer = ANSWER) -> Told:
+    """The answer to this request of a model, or of one that writes `output` in LFM2's notation."""
+    request = wire.read(body)
     model = model_of(recording(output)) if isinstance(output, str) else output
-    writer = wire.writer(request, answer)
-    frames = writer.begin()
-    said = request.messages or [UserMessage(content=request.raw_prompt or "x")]
-    for event in model.stream(said, tools=request.tools or None, **{**request.options, **options}):
-        frames += writer.feed(event)
-    return Told(frames, writer.whole())
+    said = request.messages or [UserMessage(content=request.raw_prompt or "")]
+    events = model.stream(said, tools=request.tools or None, **request.options)
+    return Told(*answered(wire, body, events, answer))
 
 
-def tokens_of(pieces: Sequence[Piece], end: str) -> list[Token]:
-    """Pieces of output, as hosts yield them: they never split a character or write half a surrogate pair."""
+def _tokens(pieces: Sequence[Piece], end: str) -> list[Token]:
+    """Pieces of output, as hosts yield them: they never write half a surrogate pair."""
     tokens = []
     for number, (text, special) in enumerate(pieces):
         readable = "".join("?" if "\ud800" <= character <= "\udfff" else character for character in text)
@@ -73,5 +63,4 @@ def models(draw: st.DrawFn, dialects: Sequence[str] = ("lfm2", "hermes")) -> Mod
     """Models that write anything: calls, broken calls, reasoning and noise, cut anywhere into tokens."""
     name = draw(st.sampled_from(dialects))
     _, pieces = draw(flagged(name))
-    ends = DIALECTS[name].ends or ("<|im_end|>",)
-    return model_of(tokens_of(pieces, sorted(ends)[0]), name)
+    return model_of(_tokens(pieces, DIALECTS[name].ends[0]), name)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import anthropic
+import httpx2
 import pytest
 from anthropic.lib.streaming._messages import accumulate_event
 from anthropic.types import Message as OfficialMessage
@@ -28,14 +31,16 @@ from localagent.messages import (
     Usage,
     UserMessage,
 )
-from localagent.server.exchange import BadRequest, Limits
-from localagent.server.wires.messages import COUNT_TOKENS, MESSAGES, OPTIONS, SIGNATURE, counted
+from localagent.server.exchange import BadRequest, Frame, Limits
+from localagent.server.wires.message_writer import SIGNATURE
+from localagent.server.wires.messages import OPTIONS, CountTokensWire, MessagesWire, counted
 from localagent.turn import BrokenOff, Done
 from parsers import DIALECTS, CallStart, Text
 from tests.agent.replaying import block
 from tests.messages.strategies import json_values
-from tests.server.wires.telling import ANSWER, Told, models, tell, tell_request
+from tests.server.wires.telling import ANSWER, Told, models, tell
 
+MESSAGES, COUNT_TOKENS = MessagesWire(), CountTokensWire()
 EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 BETA_EVENT: TypeAdapter[Any] = TypeAdapter(BetaRawMessageStreamEvent)
 THINK, THOUGHT = DIALECTS["lfm2"].reasoning.open, DIALECTS["lfm2"].reasoning.close
@@ -44,6 +49,8 @@ ADD = {
     "description": "Adds.",
     "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}},
 }
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}
 HELLO = {"role": "user", "content": "Hello."}
 
 
@@ -181,6 +188,13 @@ def test_rule_10_tools_of_servers_are_left_out_and_named():
     assert request.ignored == ("web_search", "mcp_toolset")
 
 
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "web_search"}])
+def test_rule_10_a_choice_of_what_was_left_out_is_left_out(choice):
+    search = {"type": "web_search_20260318", "name": "web_search"}
+    request = read(tools=[search], tool_choice=choice)
+    assert (request.tool_choice, request.ignored) == ("auto", ("web_search", "tool_choice"))
+
+
 def test_rule_12_a_large_max_tokens_is_taken_and_a_long_prompt_refused_with_both_numbers():
     assert read(max_tokens=32_000).options == {"max_tokens": 32_000}  # the host gives what room there is
     status, answer = MESSAGES.error(ContextOverflow(9_000, 4_096))
@@ -252,18 +266,19 @@ def test_rule_16_the_stop_reason(output, options, reason, sequence):
 def test_rule_18_a_malformed_call_of_the_history_is_read():
     broken = {"type": "tool_use", "id": "a", "name": "add", "input": "[1"}
     result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "no"}]}
-    request = read(messages=[HELLO, {"role": "assistant", "content": [broken]}, result])
-    assert isinstance(request.messages[1].content[0], MalformedToolCallPart)
-    assert tell_request(MESSAGES, request, "Sorry.").whole["content"][0]["text"] == "Sorry."
+    messages = [HELLO, {"role": "assistant", "content": [broken]}, result]
+    assert isinstance(read(messages=messages).messages[1].content[0], MalformedToolCallPart)
+    assert said("Sorry.", messages=messages).whole["content"][0]["text"] == "Sorry."
 
 
 def test_rule_19_a_malformed_call_never_opens_a_block():
     told = said(block("add(a=1)", "add(a=2, b=)") + block("add("))
     assert kinds(told).count("content_block_start") == 1
     assert [block["input"] for block in told.whole["content"]] == [{"a": 1}]
+    entry = {"id": None, "name": "add", "arguments": ""}
     assert told.whole["malformed_tool_calls"] == [
-        {"index": 0, "name": "add", "reason": "missing_value", "raw": "add(a=2, b=)"},
-        {"index": 1, "name": "add", "reason": "positional_argument", "raw": "add(]"},
+        {"index": 0, "reason": "missing_value", "raw": "add(a=2, b=)", **entry},
+        {"index": 1, "reason": "positional_argument", "raw": "add(]", **entry},
     ]
     assert told.whole["stop_reason"] == "tool_use"
 
@@ -301,6 +316,70 @@ def test_rule_22_errors_have_the_shape_of_the_api_also_in_a_stream(problem, stat
     writer.feed(Text("Hel", 0, 3))
     writer.feed(BrokenOff(AssistantMessage(content="Hel")))
     assert [(frame.event, frame.data) for frame in writer.fail(problem)] == [("error", answer)]
+
+
+# -- the official client ------------------------------------------------------------------------------------
+
+
+def client_of(answer: bytes, kind: str = "text/event-stream", status: int = 200) -> anthropic.Anthropic:
+    """A client whose every request gets these bytes."""
+    headers = {"content-type": kind}
+    transport = httpx2.MockTransport(lambda request: httpx2.Response(status, content=answer, headers=headers))
+    return anthropic.Anthropic(api_key="k", max_retries=0, http_client=httpx2.Client(transport=transport))
+
+
+def streamed(frames: Iterable[Frame]) -> bytes:
+    return b"".join(frame.encode() for frame in frames)
+
+
+OUTPUT = f"{THINK}hm{THOUGHT}It\u2028adds." + block("add(a='é')", "add(a=)")
+
+
+@pytest.mark.parametrize("beta", [False, True])
+def test_the_official_client_reads_the_stream(beta):
+    told = said(OUTPUT)
+    start, *others = told.frames
+    ping = MESSAGES.writer(read(), ANSWER).keep_alive()
+    client = client_of(streamed([start, *ping, *others]))
+    messages = client.beta.messages if beta else client.messages
+    with messages.stream(model="m", max_tokens=9, messages=[HELLO]) as stream:
+        final = stream.get_final_message().to_dict(mode="json", exclude_unset=True)
+    assert final["content"] == told.whole["content"]
+    assert (final["stop_reason"], final["usage"]) == (told.whole["stop_reason"], told.whole["usage"])
+
+
+def test_the_official_client_reads_the_whole_message():
+    told = said(OUTPUT)
+    client = client_of(json.dumps(told.whole).encode(), "application/json")
+    message = client.messages.create(model="m", max_tokens=9, messages=[HELLO])
+    assert message.to_dict(mode="json") == told.whole
+
+
+def test_the_official_client_raises_what_breaks_a_stream_off():
+    writer = MESSAGES.writer(read(), ANSWER)
+    frames = [*writer.begin(), *writer.feed(Text("Hel", 0, 3)), *writer.fail(EngineFailed("out of order"))]
+    client = client_of(streamed(frames))
+    with (
+        pytest.raises(anthropic.APIStatusError, match="out of order"),
+        client.messages.stream(model="m", max_tokens=9, messages=[HELLO]) as stream,
+    ):
+        stream.until_done()
+
+
+@pytest.mark.parametrize(
+    ("problem", "raised"),
+    [
+        (BadRequest("top_k: no", "top_k"), anthropic.BadRequestError),
+        (UnknownModel("no such model"), anthropic.NotFoundError),
+        (BadRequest("slow down", status=429), anthropic.RateLimitError),
+        (NotEnoughMemory("full"), anthropic.InternalServerError),
+    ],
+)
+def test_the_official_client_raises_what_is_refused(problem, raised):
+    status, answer = MESSAGES.error(problem)
+    client = client_of(json.dumps(answer).encode(), "application/json", status)
+    with pytest.raises(raised, match=str(problem)):
+        client.messages.create(model="m", max_tokens=9, messages=[HELLO])
 
 
 # -- answers ------------------------------------------------------------------------------------------------
@@ -404,7 +483,12 @@ def test_a_tool_as_templates_know_it():
         ({"thinking": {"type": "disabled"}}, False, None, ()),
         ({"thinking": {"type": "adaptive"}}, None, None, ()),
         ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}, "high", None, ()),
-        ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "x"}}, None, None, ("output_config.effort",)),
+        (
+            {"thinking": {"type": "adaptive"}, "output_config": {"effort": "x"}},
+            None,
+            None,
+            ("output_config.effort",),
+        ),
         (
             {"thinking": {"type": "disabled"}, "output_config": {"effort": "low"}},
             False,
@@ -473,6 +557,22 @@ def test_text_in_other_blocks_is_read():
     assert request.messages[2].results[0].text == "add"
 
 
+@pytest.mark.parametrize("picture", [IMAGE, PDF])
+def test_what_a_tool_shows_never_ends_the_conversation(picture):
+    call = {"type": "tool_use", "id": "a", "name": "Read", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": [picture]}
+    messages = [HELLO, {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    request = read(messages=messages)
+    kind = picture["type"]
+    assert request.messages[-1].results[0].text == f"[Not shown: this model reads no {kind}s.]"
+    assert request.ignored == (kind,)
+
+
+def test_a_model_with_eyes_is_shown_images():
+    messages = [{"role": "user", "content": [IMAGE]}]
+    assert len(MESSAGES.read(body(messages=messages), Limits(images=True)).messages[0].images) == 1
+
+
 def test_blocks_of_server_tools_are_left_out_and_named():
     used = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     found = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
@@ -506,9 +606,6 @@ def test_only_a_prompt_that_is_counted_may_end_with_the_assistant():
 
 # -- bodies that are wrong ----------------------------------------------------------------------------------
 
-IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
-PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}
-CALL = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}
 DEEP: Any = 1
 for _ in range(200):
     DEEP = [DEEP]
@@ -540,7 +637,6 @@ def user(*content: Any) -> dict[str, Any]:
         (user(PDF), "messages[0].content[0]"),
         (user({"type": "text", "text": "\ud800"}), "messages[0].content[0].text"),
         (user({"type": "tool_result", "tool_use_id": "a", "content": "x"}), "messages[0].content"),
-        ({"messages": [HELLO, CALL, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": [IMAGE]}]}]}, "messages[2].content[0].content[0]"),
         ({"system": 7}, "system"),
         ({"system": [IMAGE]}, "system[0]"),
         ({"system": [{"type": "text", "text": 7}]}, "system[0].text"),
@@ -557,19 +653,19 @@ def user(*content: Any) -> dict[str, Any]:
         ({"top_k": "7"}, "top_k"),
         ({"stop_sequences": "END"}, "stop_sequences"),
         ({"stop_sequences": [""]}, "stop_sequences"),
-        ({"stop_sequences": ["\ud800"]}, "stop_sequences"),
+        ({"stop_sequences": ["\ud800"]}, "stop_sequences[0]"),
         ({"tools": {}}, "tools"),
         ({"tools": [7]}, "tools[0]"),
         ({"tools": [{}]}, "tools[0].name"),
         ({"tools": [{"type": 7}]}, "tools[0].type"),
         ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
-        ({"tools": [{"name": "f", "input_schema": {"x": DEEP}}]}, "tools"),
-        ({"tools": [{"name": "", "input_schema": {}}]}, "tools[0]"),
+        ({"tools": [{"name": "f", "input_schema": {"x": DEEP}}]}, "tools[0].input_schema.x" + "[0]" * 60),
+        ({"tools": [{"name": "", "input_schema": {}}]}, "tools[0].name"),
         ({"tools": [{**ADD, "description": 7}]}, "tools[0].description"),
         ({"tools": [{**ADD, "strict": "yes"}]}, "tools[0].strict"),
-        ({"tools": [ADD, ADD]}, "tools[1]"),
+        ({"tools": [ADD, ADD]}, "tools[1].name"),
         ({"tools": [{"name": "f", "input_schema": {"enum": [0] * 30}}]}, "tools[0].input_schema"),
-        ({"tools": [{"name": "\ud800", "input_schema": {}}]}, "tools"),
+        ({"tools": [{"name": "\ud800", "input_schema": {}}]}, "tools[0].name"),
         ({"tools": [{**ADD, "name": str(number)} for number in range(9)]}, "tools"),
         ({"tool_choice": "auto"}, "tool_choice"),
         ({"tool_choice": {}}, "tool_choice.type"),
