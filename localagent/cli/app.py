@@ -222,6 +222,63 @@ def parse(
 
 
 @app.command()
+def connect(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            show_default=False,
+            help="codex, claude, opencode, openwebui, zed, continue, or ollama for programs that know it.",
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ARG", show_default=False, help="What --run passes on; put -- before it."),
+    ] = None,
+    url: Annotated[
+        str, typer.Option("--url", help="Where `localagent serve` listens.")
+    ] = "http://127.0.0.1:8080",
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", help="The model to use. Default: the first one that is served."),
+    ] = None,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            "--api-key-env",
+            metavar="VARIABLE",
+            help="The environment variable that holds the server's key. Its name is written, never the key.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    run: Annotated[bool, typer.Option("--run", help="Start the program afterwards.")] = False,
+    only_print: Annotated[bool, typer.Option("--print", help="Show the change, and write nothing.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Take back what was written.")] = False,
+) -> None:
+    """Tell another program to use the models that `localagent serve` serves.
+
+    Shows what would change in the program's configuration file and writes it if you agree. Comments, order
+    and formatting stay as they are. --undo gives back the file as it was; if it was changed meanwhile, only
+    the entries made here go, and what they replaced comes back. Open WebUI and programs that know only Ollama
+    are told by environment variables, which are printed.
+
+    \b
+    Examples:
+      localagent connect codex
+      localagent connect claude --model lfm2.5-1.2b-instruct --yes --run
+      localagent connect opencode --url http://127.0.0.1:9000 --api-key-env LOCALAGENT_KEY
+      localagent connect zed --print
+      localagent connect codex --undo
+    """
+    from localagent.cli.connect import connect_client
+
+    connect_client(
+        name, arguments or (), url=url, model=model, key_env=api_key_env,
+        yes=yes, run=run, only_print=only_print, undo=undo,
+    )  # fmt: skip
+
+
+@app.command()
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
     timeout: Annotated[

@@ -181,6 +181,9 @@ class ServeOptions:
     metrics: Annotated[bool, typer.Option("--metrics", help="Offer /metrics in the form of Prometheus.")] = (
         False
     )
+    no_page: Annotated[
+        bool, typer.Option("--no-page", help="Offer no page for browsers at /, only the interfaces.")
+    ] = False
     log_prompts: Annotated[
         bool, typer.Option("--log-prompts", help="Log what is asked and answered, too.")
     ] = False
