@@ -32,7 +32,7 @@ def _of_sampling(name: str, more: str = "") -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """Which model answers, how it is loaded and how its tokens are sampled."""
+    """Which model answers, how it is loaded, how its tokens are sampled and how it thinks."""
 
     model: Annotated[
         str | None,

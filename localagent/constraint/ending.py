@@ -21,10 +21,10 @@ class Ending:
         closing: str,
         tokenize: Callable[[str], Sequence[int]],
         *,
-        budget: int | None = None,
-        flag: CancelFlag | None = None,
-        inside: bool = False,
-        token: bool = True,
+        budget: int | None,
+        flag: CancelFlag | None,
+        inside: bool,
+        token: bool,
     ) -> None:
         """`closing`: the marker, with the white space around it. `tokenize` recognises special tokens.
 
@@ -39,7 +39,7 @@ class Ending:
         blank = len(closing) - len(closing.lstrip())
         self._most = blank if token else len(closing) - 1
         self._tail = ""
-        """The end of the reasoning so far, as far as it may begin the closing."""
+        """The end of the output so far, as far as it may begin the closing."""
         self._spent = 0
         self._pieces = 0
         """Tokens at the end that complete no text: they may be a part of a character."""
@@ -62,7 +62,7 @@ class Ending:
             self._due = self._due[1:] if token == self._due[0] else ()
         elif self._inside and inside:
             self._spent += 1
-        self._tail = (self._tail + text)[-self._most :] if inside and self._most else ""
+        self._tail = (self._tail + text)[-self._most :] if self._most else ""
         # No character has more than four bytes: what completes no text after that never will.
         self._pieces = 0 if text or self._pieces == 3 else self._pieces + 1
         self._inside = inside

@@ -162,9 +162,7 @@ Render = Callable[..., str]
 """Messages, tools and template variables to text; may raise TemplateFailed."""
 
 
-def probe_thinking(
-    render: Render, dialect: Dialect, *, tools: bool = False, system: bool = False
-) -> ThinkingSupport:
+def probe_thinking(render: Render, dialect: Dialect, *, tools: bool, system: bool) -> ThinkingSupport:
     """What a template can be told in a conversation of this kind. `dialect`: what its model writes."""
     offered = [TOOL] if tools else None
 

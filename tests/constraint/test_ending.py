@@ -7,7 +7,9 @@ from threading import Event
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localagent.constraint.ending import Ending
+from localagent.constraint.ending import Ending, ending_for
+from localagent.prompt.segments import Prompt
+from localagent.prompt.thinking import ThinkingPlan
 
 MARKER = 1_000
 """The token of the closing marker; every other is a character."""
@@ -54,8 +56,9 @@ class Output:
         return said
 
 
-def begun(closing="\n</think>\n\n", inside=True, token=True, **options) -> Output:
-    ending = Ending(closing, spelled if token else letters, inside=inside, token=token, **options)
+def begun(closing="\n</think>\n\n", inside=True, token=True, budget=None, flag=None) -> Output:
+    tokenize = spelled if token else letters
+    ending = Ending(closing, tokenize, budget=budget, flag=flag, inside=inside, token=token)
     return Output(ending, inside)
 
 
@@ -151,7 +154,7 @@ def test_tokens_without_text_do_not_put_it_off_for_ever():
 
 def test_another_token_than_the_one_that_is_due():
     """A host may end a generation, or go on elsewhere; nothing is forced that nobody waits for."""
-    output = begun("</think>\n", budget=0)
+    output = begun("</think>\n\n\n", budget=0)
     assert output.ending.forced()
     output.write("</think>", "x")
     assert output.due() == ""
@@ -172,3 +175,52 @@ def test_whatever_it_says_the_reasoning_ends_within_the_budget(pieces, budget):
         assert said >= budget
     else:
         assert said < budget or (pieces[said - 1] == "" and said < budget + 4)
+
+
+# -- of a turn ----------------------------------------------------------------------------------------------
+
+
+class Host:
+    """As much of one as an ending needs."""
+
+    special_tokens = frozenset({"</think>"})
+
+    def __init__(self) -> None:
+        self.vocabulary = self
+
+    def tokenize_segments(self, segments, continued=False):
+        assert continued, "no token for the beginning stands in the middle"
+        (segment,) = segments
+        assert segment.special
+        return tuple(spelled(segment.text))
+
+
+OPEN, SHUT = Prompt((1,), "", inside="reasoning"), Prompt((1,), "")
+PLAN = ThinkingPlan(budget=0, closing="\n</think>")
+
+
+def test_the_ending_of_a_turn():
+    ending = ending_for(Host(), PLAN, None, OPEN)
+    assert ending.forced() == (ord("\n"), MARKER)
+    assert ending_for(Host(), PLAN, None, SHUT).forced() == ()
+    flag = Event()
+    ending = ending_for(Host(), ThinkingPlan(closing="</think>"), flag, OPEN)
+    assert ending.forced() == ()
+    flag.set()
+    assert ending.forced() == (MARKER,)
+
+
+def test_the_ending_of_a_turn_knows_whether_the_marker_is_a_token():
+    for closing, due in (("</think>", "</think>"), ("</thunk>", "unk>")):
+        ending = ending_for(Host(), ThinkingPlan(budget=1, closing=closing), None, OPEN)
+        ending.accept(-1, "</th", True)
+        assert list(ending.forced()) == spelled(due)
+
+
+def test_most_turns_need_none():
+    assert ending_for(Host(), ThinkingPlan(closing="</think>"), None, OPEN) is None
+    assert ending_for(Host(), ThinkingPlan(budget=1), None, OPEN) is None
+    assert ending_for(Host(), ThinkingPlan(budget=1), Event(), OPEN) is None
+    host = Host()
+    host.vocabulary = None  # it plays back a recording
+    assert ending_for(host, PLAN, None, OPEN) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -13,7 +14,7 @@ from localagent.messages import SystemMessage, UserMessage
 from localagent.prompt.rendering import render_turn, request_for, thinking_for, thinking_support
 from localagent.prompt.segments import Prompt
 from localagent.prompt.template import ChatTemplate
-from localagent.prompt.thinking import LEVELS, Switch, ThinkingSupport
+from localagent.prompt.thinking import LEVELS, Switch, ThinkingSupport, check_thinking
 from parsers import DIALECTS
 from tests.test_detection import TEMPLATES as CALLING
 
@@ -343,6 +344,28 @@ def test_a_template_that_refuses_everything_can_be_told_nothing():
     assert thinking_support(host, DIALECTS["hermes"]) == ThinkingSupport(closing="\n</think>\n\n")
 
 
+@pytest.mark.parametrize(
+    ("shown", "closing"),
+    [
+        ("<think>{{ m.thinking }}\n</think>\n\n{{ m.content }}", "\n</think>\n\n"),
+        ("<think>{{ m.reasoning }}</think>\n<answer>\n{{ m.content }}", "</think>\n"),
+        ("({{ m.thinking }}) <think>{{ m.thinking }} </think>{{ m.content }}", " </think>"),
+        ("{{ m.thinking }}</think></think> {{ m.content }}", "</think>"),
+        ("{{ m.thinking }}.</think>  {{ m.content }}", "\n</think>\n\n"),  # not only white space before it
+        ("{{ m.thinking }}{{ m.content }}", "\n</think>\n\n"),
+        ("{{ raise_exception('no') }}", "\n</think>\n\n"),
+    ],
+)
+def test_how_a_template_ends_the_reasoning(shown, closing):
+    source = (
+        "{% for m in messages %}{% if m.role == 'assistant' %}"
+        + shown
+        + "{% else %}{{ m.content }}{% endif %}"
+        "{% endfor %}{% if add_generation_prompt %}<think>{% endif %}"
+    )
+    assert thinking_support(Host(source), DIALECTS["hermes"]).closing == closing
+
+
 def test_a_level_comes_with_what_switches_thinking_on():
     for name in TEMPLATES:
         found = support(name)
@@ -519,3 +542,10 @@ def test_good_values(thinking):
 def test_values_that_mean_nothing(thinking, budget, message):
     with pytest.raises(UsageError, match=f"^{message}"):
         turn("qwen3", thinking=thinking, budget=budget)
+
+
+def test_a_flag_is_something_that_can_be_asked():
+    check_thinking(None, None, Event())
+    for flag in (True, lambda: True):
+        with pytest.raises(UsageError, match=r"^end_thinking is .*: it must be a flag, such as a threading"):
+            check_thinking(None, None, flag)
