@@ -303,6 +303,22 @@ def test_rule_22_errors_have_the_shape_of_the_api_before_and_in_the_stream(probl
     assert data_of([*writer.begin(), *writer.fail(problem)])[1:] == [{"error": error}]
 
 
+def test_rule_22_the_openai_package_raises_what_the_stream_says():
+    import httpx2
+    import openai
+
+    writer = WIRE.writer(WIRE.read(ASK), ANSWER)
+    body = b"".join(frame.encode() for frame in [*writer.begin(), *writer.fail(EngineFailed("it broke"))])
+    answer = httpx2.Response(200, content=body, headers={"content-type": "text/event-stream"})
+    web = httpx2.Client(transport=httpx2.MockTransport(lambda _: answer))
+    with openai.OpenAI(api_key="k", base_url="http://x/v1", http_client=web) as client:
+        stream = client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "Go."}], stream=True
+        )
+        with pytest.raises(openai.APIError, match="it broke"):
+            list(stream)
+
+
 # -- numbers ----------------------------------------------------------------------------------------------
 
 

@@ -227,6 +227,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("chat", {"top_p": 2}, "top_p", "at most 1"),
     ("chat", {"max_tokens": 0, "max_completion_tokens": None}, "max_tokens", "at least 1"),
     ("chat", {"stop": ["a", ""]}, "stop", "none of them empty"),
+    ("chat", {"stop": ["a"] * 101}, "stop", "takes 100"),
     ("chat", {"top_logprobs": 21, "logprobs": True}, "top_logprobs", "at most 20"),
     ("chat", {"top_logprobs": 2, "logprobs": False}, "top_logprobs", "logprobs to be true"),
     ("chat", {"n": 2}, "n", "one answer"),
