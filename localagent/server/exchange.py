@@ -152,10 +152,11 @@ class Frame:
 
 def dump(value: Any) -> str:
     """JSON text on one line, also for clients that end a line at any of Unicode's line separators."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = _encode(value)
     return text if text.isascii() else text.translate(_SEPARATORS)
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _SEPARATORS = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
 
 

@@ -50,6 +50,8 @@ _SAMPLING = {
     **{name: name for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed")},
     "repeat_penalty": "repetition_penalty",
 }
+_MOST_STOPS = 100
+"""Each of them is looked for at every token."""
 SAMPLING = (*_SAMPLING, "stop")
 """The fields that `read_sampling` takes, but for the limit, which has another name at each endpoint."""
 
@@ -66,6 +68,8 @@ def read_sampling(body: Fields, *limits: str) -> SamplingOptions:
         texts = [stop] if isinstance(stop, str) else stop
         if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
             raise body.wrong("it must be a text or a list of texts, none of them empty", "stop")
+        if len(texts) > _MOST_STOPS:
+            raise body.wrong(f"{len(texts):,} texts, and the server takes {_MOST_STOPS}", "stop")
         options["stop"] = texts
     return cast(SamplingOptions, options)
 

@@ -17,7 +17,7 @@ from localagent.prompt.variables import TARGET, to_wire
 from localagent.server.exchange import BadRequest
 from localagent.server.wires.chat import OPTIONS, ChatCompletions
 from localagent.turn import Done
-from parsers import DIALECTS
+from parsers import DIALECTS, CallStart, Malformed, Reason
 from tests.parsers import outputs
 from tests.server.wires.rules import check_chat, deltas_of
 from tests.server.wires.turns import ANSWER, TOOL, answered, data_of, scored, spell, tokens_of, turn_of
@@ -267,6 +267,15 @@ def test_rule_19_no_client_can_take_what_was_sent_of_a_malformed_call_for_a_call
             json.loads(entry["arguments"])
 
 
+def test_rule_19_a_call_that_breaks_before_its_arguments_is_no_call_without_arguments():
+    """Clients take no text at all for an empty object."""
+    broken = [CallStart(0, "f", 0, 2), Malformed("f(1)", Reason.POSITIONAL_ARGUMENT, "f", 0, {}, 2, 4)]
+    data, whole = chat([*broken, turn_of("")[-1]])
+    check_chat(data, whole)
+    (entry,) = message_of(whole)["malformed_tool_calls"]
+    assert (entry["id"], entry["arguments"], entry["raw"]) == ("call_k3y0", "{", "f(1)")
+
+
 def test_rule_19_held_calls_never_begin_when_they_are_malformed():
     data, whole = chat(TURNS["everything"], buffer_tool_calls=True)
     assert {entry["index"] for (entry,) in deltas_of(data, "tool_calls")} == {0}
@@ -292,6 +301,22 @@ def test_rule_22_errors_have_the_shape_of_the_api_before_and_in_the_stream(probl
     assert WIRE.error(problem) == (status, {"error": error})
     writer = WIRE.writer(WIRE.read(ASK), ANSWER)
     assert data_of([*writer.begin(), *writer.fail(problem)])[1:] == [{"error": error}]
+
+
+def test_rule_22_the_openai_package_raises_what_the_stream_says():
+    import httpx2
+    import openai
+
+    writer = WIRE.writer(WIRE.read(ASK), ANSWER)
+    body = b"".join(frame.encode() for frame in [*writer.begin(), *writer.fail(EngineFailed("it broke"))])
+    answer = httpx2.Response(200, content=body, headers={"content-type": "text/event-stream"})
+    web = httpx2.Client(transport=httpx2.MockTransport(lambda _: answer))
+    with openai.OpenAI(api_key="k", base_url="http://x/v1", http_client=web) as client:
+        stream = client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "Go."}], stream=True
+        )
+        with pytest.raises(openai.APIError, match="it broke"):
+            list(stream)
 
 
 # -- numbers ----------------------------------------------------------------------------------------------
