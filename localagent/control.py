@@ -32,12 +32,14 @@ _FORMATS = ("text", "json_object", "json_schema")
 class Control:
     """What a turn is told beside its sampling. None leaves it to the model.
 
-    `tool_choice`: "auto" leaves it to the model whether it calls tools, "none" lets it call none, "required" has
-    it make a call, and a tool's name has it call that one; also as OpenAI writes it, {"type": "function",
-    "function": {"name": ...}}. `parallel_tool_calls`: False for at most one call in a turn. `response_format`:
-    {"type": "json_object"} has it answer with a JSON object, {"type": "json_schema", "json_schema": {"name":
-    ..., "schema": ...}} with JSON that fits the schema, {"type": "text"} as it likes. `strict`: a schema of which
-    something cannot be enforced is an error; without it that is left out, and reported in `Done.relaxed`.
+    `tool_choice`: "auto" leaves it to the model whether it calls tools, "none" lets it call none, "required"
+    has it make a call, and a tool's name has it call that one; also as OpenAI writes it, {"type": "function",
+    "function": {"name": ...}}. `parallel_tool_calls`: False for at most one call in a turn.
+
+    `response_format`: {"type": "json_object"} has it answer with a JSON object, {"type": "json_schema",
+    "json_schema": {"name": ..., "schema": ...}} with JSON that fits the schema, {"type": "text"} as it likes.
+    `strict`: a tool's schema of which something cannot be enforced is an error; without it that is left out,
+    and reported in `Done.relaxed`.
 
     `thinking`: whether the model thinks before it answers, or how much: "low", "medium" or "high". Each
     template has its own switch, or none; what it cannot be told, a RequestWarning says. `thinking_budget`:
@@ -60,14 +62,14 @@ class Control:
                 raise UsageError(f"{name} is {given!r:.40}: it must be True or False")
         if not self.choice and self.named is None:
             raise UsageError(
-                f"tool_choice is {self.tool_choice!r:.80}: it must be {', '.join(map(repr, _CHOICES))} or the name "
-                "of a tool"
+                f"tool_choice is {self.tool_choice!r:.80}: it must be {', '.join(map(repr, _CHOICES))} or "
+                "the name of a tool"
             )
         self._check_format()
         if self.answers and (self.choice == "required" or self.named is not None):
             raise UsageError(
-                f"tool_choice is {self.tool_choice!r:.60}, and response_format asks for an answer: a turn can end "
-                "in a call or in an answer"
+                f"tool_choice is {self.tool_choice!r:.60}, and response_format asks for an answer: a turn "
+                "can end in a call or in an answer"
             )
         check_thinking(self.thinking, self.thinking_budget, self.end_thinking)
 
@@ -122,11 +124,30 @@ class Control:
             isinstance(given, Mapping) and isinstance(given.get("schema"), Mapping | bool)
         ):
             raise UsageError(
-                'response_format of the type "json_schema" needs "json_schema": {"name": ..., "schema": {...}}'
+                'response_format of the type "json_schema" needs "json_schema": {"name": ..., "schema": ...}'
             )
 
 
 CONTROLS = tuple(each.name for each in fields(Control))
+
+
+def control_of(options: Mapping[str, Any]) -> Control:
+    """What a turn's options say beside the sampling. Raises UsageError."""
+    return Control(**{name: options[name] for name in CONTROLS if name in options})
+
+
+def after_calls(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a turn that follows the calls that these required: it may go on as it likes."""
+    kept = {**options}
+    if kept.get("tool_choice") not in (None, "auto", "none"):
+        del kept["tool_choice"]
+    return kept
+
+
+def prose_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a turn that is to be text, whatever these require of others."""
+    bounds = ("tool_choice", "parallel_tool_calls", "response_format", "strict")
+    return {name: value for name, value in options.items() if name not in bounds}
 
 
 def prompt_options(options: Mapping[str, Any]) -> dict[str, Any]:

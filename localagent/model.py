@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 from pydantic import BaseModel
 
-from localagent.control import CONTROLS, Control, TurnOptions
+from localagent.control import CONTROLS, Control, TurnOptions, control_of
 from localagent.detection import AUTO, declared_in, detect_dialect, find_dialect, require_markers
 from localagent.errors import UnknownModel, UsageError
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
@@ -167,9 +167,8 @@ class Model:
 
         Raises UsageError.
         """
-        given: dict[str, Any] = {**options}
-        control = Control(**{name: given.pop(name) for name in CONTROLS if name in given})
-        return self.sampling_with(cast(SamplingOptions, given)), control
+        given = {name: value for name, value in options.items() if name not in CONTROLS}
+        return self.sampling_with(cast(SamplingOptions, given)), control_of(options)
 
     def sampling_with(self, options: SamplingOptions) -> Sampling:
         """The model's default sampling, with `options` replacing some of it. Raises UsageError."""

@@ -77,7 +77,8 @@ class Agent:
         the calls of one turn the first `max_calls` run, `max_parallel` of them at once. `tool_timeout`:
         seconds that a call may run, for tools without a limit of their own. `sequential`: one call at a time.
         `stop_after`: names of tools; the run ends after a turn in which one of them ran without an error.
-        `options`: of its turns, as `Model.stream` takes them.
+        `options`: of its turns, as `Model.stream` takes them; a `tool_choice` that requires a call holds
+        until one has been made, so that the run can come to an answer.
 
         Raises UsageError, and InvalidTool for a tool that is none or two tools of one name. What is wrong
         with the tools of a source fails the run, since they are not known before.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
@@ -94,6 +95,14 @@ class ToolOptions:
             "--tools", "-t", metavar="NAME,...", help="Tools that the model may call; see `localagent tools`."
         ),
     ] = None
+    functions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tool",
+            metavar="MODULE:FUNCTION",
+            help="A typed function that the model may call, with a docstring that tells it what for.",
+        ),
+    ] = None
     root: Annotated[
         Path,
         typer.Option(
@@ -122,6 +131,54 @@ class ToolOptions:
     deny: Annotated[
         list[str] | None, typer.Option("--deny", metavar="TOOL", help="Never run this tool; a pattern.")
     ] = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """What the model has to write: which calls, or an answer of which form."""
+
+    tool_choice: Annotated[
+        str | None,
+        typer.Option(
+            "--tool-choice", metavar="CHOICE", help="auto, none, required, or the name of the tool to call."
+        ),
+    ] = None
+    parallel: Annotated[
+        bool, typer.Option("--parallel/--no-parallel", help="Whether one turn may make several calls.")
+    ] = True
+    schema: Annotated[
+        Path | None,
+        typer.Option("--schema", metavar="FILE", help="Answer with JSON that fits the JSON Schema in FILE."),
+    ] = None
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse tools with a schema that cannot be enforced in full.")
+    ] = False
+
+    def of_turns(self) -> TurnOptions:
+        """The options of a turn that were given. Raises UsageError for a file that holds no schema."""
+        given: TurnOptions = {}
+        if self.tool_choice is not None:
+            given["tool_choice"] = self.tool_choice
+        if not self.parallel:
+            given["parallel_tool_calls"] = False
+        if self.schema is not None:
+            schema = {"name": self.schema.stem, "schema": _read_schema(self.schema)}
+            given["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if self.strict:
+            given["strict"] = True
+        return given
+
+
+def _read_schema(path: Path) -> Any:
+    try:
+        schema = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"--schema {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--schema {path}: not JSON: {error}") from error
+    if not isinstance(schema, dict | bool):
+        raise UsageError(f"--schema {path}: a JSON Schema is an object, not {schema!r:.40}")
+    return schema
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from typing import Any, Final, cast
 
 from localagent.constraint.layout import INDEX, PROBE_KEY, Kind, Layout, Notation, Strings, layout
 from localagent.constraint.leaves import escaped, refusal, searched
-from localagent.constraint.rules import Literals, Rules, Values, choice, near, quoted
+from localagent.constraint.rules import INTEGER, NUMBER, Literals, Rules, Values, choice, near, quoted
 from localagent.constraint.schema import (
     ANYTHING,
+    DEEPEST,
     KINDS,
     Constant,
     List,
@@ -33,6 +34,7 @@ from localagent.constraint.schema import (
     escaped_step,
     expanded,
     fallback,
+    number_schema,
 )
 from localagent.errors import Unsupported, UsageError
 from parsers import Dialect
@@ -95,7 +97,7 @@ def block_grammar(
     if not wanted:
         raise UsageError("calls cannot be bounded without tools")
     known = tuple(sorted((special or {}).items()))
-    calls = [_call(shape, json.dumps(known_tools[name]), strict, known) for name in wanted]
+    calls = [_call(shape, _serial(known_tools[name]), strict, known) for name in wanted]
     rules, literals = Rules(), Literals(special or {})
     for call in calls:
         rules.bodies.update(call.rules)
@@ -149,6 +151,22 @@ class _Texts:
 def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
     function: Mapping[str, Any] = tool.get("function", tool)
     return function
+
+
+def _serial(function: Mapping[str, Any]) -> str:
+    """A tool as JSON, by which its rules are kept; without what is nested deeper than anything is read."""
+    try:
+        return json.dumps(function)
+    except RecursionError:
+        return json.dumps(_shallow(function, 4 * DEEPEST))
+
+
+def _shallow(value: Any, depth: int) -> Any:
+    if not depth:
+        return True
+    if isinstance(value, Mapping):
+        return {key: _shallow(inner, depth - 1) for key, inner in value.items()}
+    return [_shallow(inner, depth - 1) for inner in value] if isinstance(value, list) else value
 
 
 def _json_member(key: str) -> str:
@@ -297,25 +315,17 @@ def _by_kind(
         if not readable:
             reader.relax(path, "type", f"the dialect {shape.dialect.name} cannot write such a value")
         flat = readable or (Text(),)
-    words = [
-        option.value for option in flat if isinstance(option, Constant) and isinstance(option.value, str)
-    ]
-    strings = [option for option in flat if isinstance(option, Text)]
-    others = [
-        option
-        for option in flat
-        if option not in strings and not (isinstance(option, Constant) and isinstance(option.value, str))
-    ]
-    found: list[tuple[Kind, str]] = []
     post = shape.argument(key, "string").post
+    words = [option.value for option in flat if _is_word(option)]
+    strings = [option for option in flat if isinstance(option, Text)]
+    others = [option for option in flat if option not in strings and not _is_word(option)]
     writable = [word for word in words if _can_be_raw(shape, word, kinds)]
     if words and not writable:
         reader.relax(path, "enum", f"the dialect {shape.dialect.name} cannot write its values")
         strings.append(Text())
+    found: list[tuple[Kind, str]] = []
     if writable:
-        found.append(
-            ("string", values.rules.terminal(choice(map(quoted, writable))) + " " + texts.write(post))
-        )
+        found.append(("string", values.ending(choice(map(quoted, writable)), post)))
     unlike = "" if shape.is_typed or kinds == _STRING else f" & ~/{_value_like(kinds)}/"
     if shape.edges:
         edge = "[" + "".join(f"\\x{ord(char):02x}" for char in shape.edges) + "]"
@@ -324,12 +334,37 @@ def _by_kind(
         unlike += r" & ~/(?s:.*)[^\s<]</"
     for text in strings:
         found.append(("string", values.verbatim(text, "", post, unlike)))
+    spelled = values.spelling(shape.constants)
     for kind in dict.fromkeys(map(_kind, others)):
         same = tuple(option for option in others if _kind(option) == kind)
-        found.append(
-            (kind, f"{values.rules.rule(values.any_of(same))} {texts.write(shape.argument(key, kind).post)}")
-        )
+        post = shape.argument(key, kind).post
+        if kind in ("array", "object"):
+            found.append((kind, f"{values.rules.rule(values.any_of(same))} {texts.write(post)}"))
+        elif not strings or shape.is_typed:
+            found.append((kind, f"{values.rules.rule(spelled.any_of(same))} {texts.write(post)}"))
+        else:
+            # Beside a string the end of the value belongs to it: only that tells `12` from `12 Main St`.
+            bounded = next(
+                (each for each in same if isinstance(each, Number) and len(number_schema(each)) > 1), None
+            )
+            if bounded is not None:
+                reader.relax(
+                    path, next(iter(list(number_schema(bounded))[1:])), "beside a string it is not bounded"
+                )
+            constants = [option.value for option in same if isinstance(option, Constant)]
+            body = (
+                choice(map(quoted, map(spelled.written, constants)))
+                if constants
+                else INTEGER
+                if kind == "integer"
+                else NUMBER
+            )
+            found.append((kind, values.ending(body, post)))
     return found
+
+
+def _is_word(option: Option) -> bool:
+    return isinstance(option, Constant) and isinstance(option.value, str)
 
 
 def _resolved(options: Options, reader: Reader) -> Options:

@@ -1,14 +1,14 @@
-"""What bounds the tokens of one turn: a `protocol.Constraint` that follows the output with a parser of its own.
+"""What bounds the tokens of one turn: a `protocol.Constraint` that follows the output with its own parser.
 
     free        text, where a call may be made, and reasoning: nothing is masked
     barred      text in which no call may be made (tool_choice="none"): see `bars`
     bounded     a matcher says what may come: calls, or an answer in a given format
     over        what was asked for has been written: only the end of the turn may come
 
-Where calls are left to the model, the parser is the trigger: when it says that a block of them has been opened, a
-matcher is started at the opener, and let go of at the block's end. Where they are required, the matcher is there
-from the beginning, or from the end of the reasoning on. What bounds the length of the reasoning comes before all
-of that.
+Where calls are left to the model, the parser is the trigger: when it says that a block of them has been opened,
+a matcher is started at the opener, and let go of at the block's end. Where they are required, the matcher is
+there from the beginning, or from the end of the reasoning on. What ends the reasoning early comes first of
+all.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Guide:
         relaxed: Sequence[Relaxed] = (),
         inside: bool = False,
     ) -> None:
-        """`ends`: the tokens that end a turn. `ways`: how the turn must go on, once the reasoning that the prompt left open (`inside`) is closed.
+        """`ends`: the tokens that end a turn. `ways`: how it must go on, once the reasoning that the prompt left open (`inside`) is closed.
         `block`: for calls that the model may make. `bars`: hold everywhere; `parallel`: after the first call.
         """
         self.relaxed = tuple(relaxed)

@@ -81,7 +81,8 @@ class Argument:
 class Layout:
     """One notation of a dialect; see the module. Texts hold `INDEX` for the number of the call.
 
-    `strings`: how a string is written as an argument; within lists and objects `values` says it. `is_typed`:
+    `strings`: how a string is written as an argument; `constants` the same of true, false and
+    null; within lists and objects `values` says it. `is_typed`:
     the text in front of a value says of what type it is, so that no string is taken for a number. `is_sorted`:
     arguments stand in the order of their names, not in that of the schema. `between` is None where the dialect
     writes several calls in another way than one. `reserved`: what no raw text may
@@ -98,6 +99,7 @@ class Layout:
     empty: str
     close: str
     strings: Strings
+    constants: Mapping[bool | None, str]
     values: Notation
     is_typed: bool
     is_sorted: bool
@@ -163,6 +165,7 @@ def layout(dialect: Dialect, renderer: str | None = None) -> Layout:
         empty=empty,
         close=after[1][len(number.post) : len(after[1]) - len(tail)],
         strings=strings,
+        constants=_constants(dialect, renderer),
         values=values,
         is_typed=is_typed,
         is_sorted=_is_sorted(dialect, renderer),
@@ -257,6 +260,18 @@ def _notation(dialect: Dialect, renderer: str | None) -> Notation:
     colon = found[9][len(close) :]
     has_bare = _member(dialect, renderer, _KEYS[1]).startswith(_KEYS[1])
     return Notation(strings, constants, comma, colon, has_bare)
+
+
+def _constants(dialect: Dialect, renderer: str | None) -> dict[bool | None, str]:
+    """How an argument is written that is a constant."""
+    words = {True: "[Tt]rue", False: "[Ff]alse", None: "null|None"}
+    found = {}
+    for value, pattern in words.items():
+        written = re.findall(pattern, _after_name(dialect, renderer, {_KEYS[0]: value}))
+        if not written:
+            raise _unsupported(dialect, f"{value} is not found in what it writes")
+        found[value] = written[-1]
+    return found
 
 
 def _is_sorted(dialect: Dialect, renderer: str | None) -> bool:

@@ -151,8 +151,8 @@ class _Request:
     def _answer_grammar(self, factory: Factory) -> Grammar:
         if self._dialect.frames_content:
             raise Unsupported(
-                f"response_format: answers in the dialect {self._dialect.name} stand between markers, and cannot be "
-                "bounded"
+                f"response_format: answers in the dialect {self._dialect.name} stand between markers, and "
+                "cannot be bounded"
             )
         return schema_grammar(self._control.answer_schema)
 

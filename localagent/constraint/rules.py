@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from dataclasses import replace
 from hashlib import blake2b
 from json.encoder import encode_basestring as quote_json
 from typing import Any, Final
 
-from localagent.constraint.layout import Notation, Strings
+from localagent.constraint.layout import Notation
 from localagent.constraint.leaves import ANY_TEXT, escaped, inline, searched
 from localagent.constraint.schema import (
     ANYTHING,
@@ -115,7 +117,7 @@ class Literals:
 
 def quoted(text: str) -> str:
     """`text` as a literal of the grammar."""
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text).replace("\x7f", "\\u007f")
 
 
 def choice(parts: Iterable[str]) -> str:
@@ -273,10 +275,22 @@ class Values:
         """A string without escapes, up to `closing`, which is written. `unlike`: what it may not be as a whole."""
         body = f"/(?s:.){_times(text)}/" + "".join(f" & /{searched(p)}/" for p in text.patterns)
         body += self._excluding() + unlike
+        return f"{self._literals.write(opening)} {self.ending(body, closing)}".strip()
+
+    def ending(self, body: str, closing: str) -> str:
+        """Text, as the body of a terminal, up to `closing`, which is written.
+
+        What ends it is part of the terminal: the longest match of the text alone would run into it.
+        """
         plain, rest = self._literals.split(closing)
-        # With its end in one terminal: the longest match of the text alone would run into it.
         terminal = self.rules.terminal(f"({body}) {quoted(plain)}" if plain else body)
-        return " ".join(filter(None, (self._literals.write(opening), terminal, self._literals.write(rest))))
+        return f"{terminal} {self._literals.write(rest)}".strip()
+
+    def spelling(self, constants: Mapping[bool | None, str]) -> Values:
+        """The same with other words for true, false and null."""
+        other = copy(self)
+        other._notation = replace(self._notation, constants=constants)
+        return other
 
     def _excluding(self) -> str:
         return f" & ~({_ANYWHERE} {self._unwritable} {_ANYWHERE})" if self._unwritable else ""
@@ -330,8 +344,7 @@ class Values:
         return name
 
     def _reference(self, pointer: str) -> str:
-        root = json.dumps(self._reader.root, sort_keys=True, default=str)
-        name = self.rules.reserve(f"{pointer} {self._notation} {self._unwritable} {self._reader.tool} {root}")
+        name = self.rules.reserve(f"{pointer} {self._notation} {self._unwritable} {self._reader.identity}")
         if name not in self.rules.bodies:
             self.rules.bodies[name] = ""
             self.rules.bodies[name] = self.any_of(self.finite(self._reader.resolve(pointer)))
@@ -439,6 +452,7 @@ class Values:
         names = option.names or Text()
         strings = self._notation.strings
         char = r"[^\"\\\x00-\x1f\x7f'<>]"
+        names = replace(names, least=max(1, names.least))
         body = f"/{char}{_times(names)}/" + "".join(
             f" & /{searched(p)}/" for p in (*matching, *names.patterns)
         )
@@ -447,16 +461,16 @@ class Values:
         if option.properties:
             body += " & ~/" + "|".join(map(escaped, option.properties)) + "/"
         body += self._excluding()
-        opening, closing = self._literals.write(strings.open), self._literals.write(strings.close)
         colon = quoted(self._notation.colon)
         if strings.style == "verbatim":
-            return f"{opening} {self.verbatim_key(body, strings)} {colon}"
-        return self.rules.terminal(f"{opening} ({body}) {closing} {colon}")
-
-    def verbatim_key(self, body: str, strings: Strings) -> str:
-        plain, rest = self._literals.split(strings.close)
-        terminal = self.rules.terminal(f"({body}) {quoted(plain)}" if plain else body)
-        return f"{terminal} {self._literals.write(rest)}".strip()
+            keys = [f"{self._literals.write(strings.open)} {self.ending(body, strings.close)} {colon}"]
+            if self._notation.has_bare:
+                keys.append(self.rules.terminal(f"(/[\\p{{L}}_][\\w]*/ & {body}) {colon}"))
+            return choice(keys)
+        quotes = ('"', "'") if strings.python else ('"',)
+        return self.rules.terminal(
+            choice(f"({quoted(quote)} ({body}) {quoted(quote)} {colon})" for quote in quotes)
+        )
 
 
 def _times(text: Text) -> str:

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from typing import Any, Final
 
@@ -155,6 +156,11 @@ class Reader:
         self.relaxed: dict[tuple[str, str], Relaxed] = {}
         self._references: dict[str, Options] = {}
         self._budget = LARGEST
+
+    @cached_property
+    def identity(self) -> str:
+        """What no other schema has, for the names of rules."""
+        return f"{self.tool} {self.strict} {json.dumps(self.root, sort_keys=True, default=str)}"
 
     def relax(self, path: str, keyword: str, reason: str) -> None:
         """Report a keyword. Raises SchemaRefused in strict mode."""

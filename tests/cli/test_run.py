@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from localagent.cli.options import ModelOptions
 from localagent.messages import AssistantMessage
+from localagent.nano import GGUF
 
 QUESTION = "Name three colours."
 
@@ -151,3 +153,68 @@ def test_errors_cannot_drive_the_terminal(localagent):
     done = localagent("run", "hi", "--model", "\x1b]0;owned\x07.gguf")
     assert b"\x1b" not in done.stderr
     assert b"\\x1b" in done.stderr
+
+
+BOOKING = '''
+from typing import Literal
+
+def book(guests: int, table: Literal["window", "door"]) -> str:
+    """Book a table."""
+    return f"booked: {guests} at the {table}"
+'''
+PERSON = '{"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["name", "age"]}'  # fmt: skip
+
+
+def test_a_function_of_a_module_is_a_tool_that_must_be_called(localagent, tmp_path):
+    (tmp_path / "booking.py").write_text(BOOKING)
+    arguments = [
+        "--tool",
+        "booking:book",
+        "--model",
+        str(GGUF),
+        "--tool-choice",
+        "book",
+        "--max-tokens",
+        "60",
+        "--json",
+    ]
+    done = localagent("run", "Book a table.", *arguments, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert re.search(rb"booked: \d+ at the (window|door)", done.stderr + done.stdout)
+
+
+def test_an_answer_fits_the_schema_in_a_file(localagent, tmp_path):
+    (tmp_path / "person.json").write_text(PERSON)
+    done = localagent("run", "Who are you?", "--schema", str(tmp_path / "person.json"), "--model", str(GGUF))
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert set(answer) == {"name", "age"}
+    assert 0 <= answer["age"] <= 99
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--tool-choice", "fly"], b"tool_choice is 'fly', and no tool has that name: there are none"),
+        (["--tool-choice", "required"], b"tool_choice is 'required', and there are no tools: give some"),
+        (["--tools", "time", "--tool-choice", "fly"], b"no tool has that name: there are "),
+        (["--tool", "nothing"], b"name a module and a function in it, as MODULE:FUNCTION"),
+        (["--tool", "no_such_module:f"], b"cannot be imported: ModuleNotFoundError"),
+        (["--tool", "json:no_such_function"], b"cannot be imported: AttributeError"),
+        (["--tool", "json:__name__"], b"is not a function but a str"),
+        (["--schema", "/nowhere.json"], b"--schema /nowhere.json: No such file"),
+        (["--schema", "/dev/null"], b"--schema /dev/null: not JSON"),
+        (["--tools", "time", "--tool-choice", "required", "--schema", "{}"], b"a turn can end in a call or in an answer"),
+        (["--schema", "3"], b"a JSON Schema is an object, not 3"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_wishes_that_make_no_sense_are_one_line(localagent, tmp_path, arguments, says):
+    for number, argument in enumerate(arguments):
+        if argument in ("{}", "3"):
+            (tmp_path / "schema.json").write_text(argument)
+            arguments = [*arguments[:number], str(tmp_path / "schema.json"), *arguments[number + 1 :]]
+    done = localagent("run", "Hello.", *arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count(b"\n") == 1
