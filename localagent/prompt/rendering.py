@@ -176,7 +176,7 @@ def _shows(prompt: Prompt, message: ToolMessage) -> bool:
 
 def _support(host: Renderer) -> TemplateSupport:
     """What the host's template shows of calls."""
-    return _once(host, "calls", lambda: probe(lambda turns: host.render(turns).text))
+    return _once(host, "calls", lambda: probe(host.write))
 
 
 def _once(host: Renderer, what: Hashable, ask: Callable[[], T]) -> T:
