@@ -230,6 +230,18 @@ def test_rule_6_results_find_their_calls_by_id_or_by_name():
     assert [(result.name, result.text) for result in tool.results] == [("g", "of g"), ("f", "of f")]
 
 
+def test_rule_6_results_without_ids_find_their_calls_by_name_alone():
+    calls = [{"function": {"name": name, "arguments": {}}} for name in "fg"]
+    results = [{"role": "tool", "tool_name": name, "content": f"of {name}"} for name in "gf"]
+    messages = [HELLO, {"role": "assistant", "tool_calls": calls}, *results]
+    tool = CHAT.read(chat(messages=messages)).messages[2]
+    assert [(result.name, result.text) for result in tool.results] == [("g", "of g"), ("f", "of f")]
+
+
+def test_a_message_without_content_is_empty():
+    assert CHAT.read(chat(messages=[{"role": "user"}])).messages[0].text == ""
+
+
 def test_rule_9_and_10_hints_and_foreign_tools_are_named():
     request = CHAT.read(
         chat(
