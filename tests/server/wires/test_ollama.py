@@ -501,7 +501,7 @@ def test_a_prompt_with_instructions():
 
 def test_a_raw_prompt_is_text_alone():
     request = GENERATE.read(generate(raw=True, system="Be kind.", suffix="", template="", context=[]))
-    assert (request.raw_prompt, list(request.messages)) == ("Hello.", [])
+    assert (request.raw_prompt, list(request.messages), request.only_loads) == ("Hello.", [], False)
     told = tell(GENERATE, generate(raw=True), "Yes.")
     assert told.whole["response"] == "Yes."
 
