@@ -290,6 +290,28 @@ def test_requests_are_bounded(limits, param):
     assert caught.value.param == param
 
 
+def test_the_items_of_a_response_are_bounded():
+    with pytest.raises(BadRequest, match="8 items") as caught:
+        Responses().read(RESPONSES, Limits(messages=7))
+    assert caught.value.param == "input"
+
+
+@pytest.mark.parametrize(
+    ("form", "read"),
+    [
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, {"type": "json_object"}),
+        ({"type": "json_object", "schema": SCHEMA}, SCHEMA),
+        ({"type": "json_schema", "json_schema": {"schema": SCHEMA}}, SCHEMA),
+    ],
+)
+def test_formats_of_other_servers_are_read_too(form, read):
+    request = ChatCompletions().read({"messages": CHAT["messages"], "response_format": form})
+    if read is SCHEMA:
+        read = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA, "strict": False}}
+    assert request.response_format == read
+
+
 def test_everything_of_a_chat_completion_is_read():
     request = ChatCompletions().read(CHAT)
     assert (request.model, request.stream, request.tool_choice) == ("m", True, "f")
