@@ -314,7 +314,8 @@ def test_formats_of_other_servers_are_read_too(form, read):
 
 def test_everything_of_a_chat_completion_is_read():
     request = ChatCompletions().read(CHAT)
-    assert (request.model, request.stream, request.tool_choice) == ("m", True, "f")
+    assert (request.model, request.stream) == ("m", True)
+    assert request.tool_choice == {"type": "function", "function": {"name": "f"}}
     assert (request.parallel_tool_calls, request.strict, request.thinking) == (False, True, "medium")
     assert request.thinking_budget == 50 and request.ignored == ("user",)
     assert request.options == {
@@ -404,6 +405,14 @@ def test_only_the_tools_that_are_allowed_are_offered():
     }
     request = ChatCompletions().read(CHAT | {"tool_choice": allowed})
     assert ([tool["function"]["name"] for tool in request.tools], request.tool_choice) == (["g"], "auto")
+
+
+def test_a_tool_may_be_named_like_a_choice():
+    tools = [{"type": "function", "function": {"name": "none"}}]
+    choice = {"type": "function", "function": {"name": "none"}}
+    request = ChatCompletions().read({"messages": CHAT["messages"], "tools": tools, "tool_choice": choice})
+    assert request.tool_choice == choice
+    assert ChatCompletions().read(CHAT | {"tool_choice": "none"}).tool_choice == "none"
 
 
 def test_an_image_in_the_result_of_a_tool_does_not_end_the_conversation():
