@@ -122,6 +122,20 @@ def test_any_output_in_any_pieces_keeps_the_rules(dialect, data):
         assert written == [call.arguments for call in done.message.tool_calls]
 
 
+@pytest.mark.parametrize("buffer", [False, True], ids=["streamed", "held"])
+@pytest.mark.parametrize("dialect", outputs.CALLING)
+def test_the_calls_of_every_dialect_keep_the_rules_wherever_they_are_cut_off(dialect, buffer):
+    tools = outputs.declaring(outputs.SAMPLE)
+    for sample in outputs.samples(dialect):
+        for limit in (None, *range(1, 40, 6)):
+            events = turn_of(tokens_of(sample, dialect), dialect, max_tokens=limit, tools=tools)
+            data, whole = chat(events, buffer_tool_calls=buffer)
+            check_chat(data, whole)
+            if limit is None:
+                names = [call["function"]["name"] for call in message_of(whole)["tool_calls"]]
+                assert names == [name for name, _ in outputs.SAMPLE]
+
+
 # -- the rules, one by one --------------------------------------------------------------------------------
 
 
