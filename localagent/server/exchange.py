@@ -93,8 +93,18 @@ class TurnRequest:
     """Fields that were ignored and tools that were left out, for the header x-localagent-ignored."""
     raw_prompt: str | None = None
     """Text for the model to continue, without a chat template. There are no messages then."""
+    keep_alive: float | None = None
+    """Seconds that the model stays loaded after the answer, infinity for ever; None: as the server says."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """What the wire's own writer has to know of the request; nobody else reads it."""
+
+    @property
+    def only_loads(self) -> bool:
+        """Whether the model is to be loaded, or with `keep_alive` 0 unloaded, and asked for nothing.
+
+        Nothing is fed to the writer then, and `whole` is the answer, also for a client that wants a stream.
+        """
+        return not self.messages and self.raw_prompt is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
