@@ -175,8 +175,14 @@ _LEAST = -9999.0
 """What the API says of a token that cannot come: JSON has no infinity."""
 
 
-def timings_of(done: Done) -> dict[str, Any]:
-    """llama-server's `timings`, which many user interfaces show."""
+def own_fields(done: Done) -> dict[str, Any]:
+    """What stands beside the API's own fields: `timings`, and `relaxed_schemas` if anything was relaxed."""
+    relaxed = [dataclasses.asdict(each) for each in done.relaxed]
+    return {"timings": _timings(done), **({"relaxed_schemas": relaxed} if relaxed else {})}
+
+
+def _timings(done: Done) -> dict[str, Any]:
+    """llama-server's object of this name, which many user interfaces show."""
     usage, timings = done.message.usage, done.message.timings
     spans = (("prompt", usage.prefilled, timings.prefill), ("predicted", usage.output, timings.decode))
     numbers: dict[str, Any] = {"cache_n": usage.cache_read}

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localagent.constraint.schema import Relaxed
 from localagent.errors import ContextOverflow, EngineFailed, UnknownModel, UsageError
 from localagent.hosts.protocol import Logprobs, Prefilled, Queued
 from localagent.messages import AssistantMessage, MalformedToolCallPart, ReasoningPart, Usage
@@ -392,6 +393,19 @@ def test_progress_and_warnings_are_no_part_of_an_answer():
     for wire, body in ((WIRE, ASK), (Responses(), {"input": "Go."}), (Completions(), {"prompt": "Go."})):
         writer = wire.writer(wire.read(body), ANSWER)
         assert [writer.feed(event) for event in others] == [[], [], []]
+
+
+def test_what_was_not_enforced_of_a_schema_is_told_beside_the_choices():
+    *events, done = turn_of("Good")
+    assert isinstance(done, Done)
+    relaxed = {"tool": "f", "path": "/properties/a", "keyword": "pattern", "reason": "no regular expression"}
+    events.append(dataclasses.replace(done, relaxed=(Relaxed(**relaxed),)))
+    for body in (ASK, ASK | {"stream_options": {"include_usage": True}}):
+        data, whole = chat(events, body)
+        assert whole["relaxed_schemas"] == [relaxed]
+        assert [chunk["relaxed_schemas"] for chunk in data[:-1] if "relaxed_schemas" in chunk] == [[relaxed]]
+    writer = Responses().writer(Responses().read({"input": "Go."}), ANSWER)
+    assert [writer.feed(event) for event in events] and writer.whole()["relaxed_schemas"] == [relaxed]
 
 
 def test_logprobs_are_those_of_the_tokens_of_the_content():
