@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ollama import ChatResponse, GenerateResponse, ListResponse, Options, ProcessResponse, ShowResponse
 from ollama._types import ChatRequest, GenerateRequest
 
+from localagent.constraint.schema import Relaxed
 from localagent.errors import ContextOverflow, EngineFailed, NotEnoughMemory, UnknownModel
 from localagent.hosts.protocol import Logprobs
 from localagent.messages import (
@@ -71,7 +72,7 @@ def body_of(wire: Any, **more: Any) -> dict[str, Any]:
 
 
 def without_durations(answer: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in answer.items() if not name.endswith("_duration")}
+    return {name: value for name, value in answer.items() if not name.endswith(("_duration", "timings"))}
 
 
 # -- the rules of the wire ----------------------------------------------------------------------------------
@@ -349,6 +350,14 @@ def test_durations_are_nanoseconds():
     numbers = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
     assert [frame.data[name] for name in numbers] == [2_750_000_000, 2_000_000_000, 250_000_000, 500_000_000]
     assert (frame.data["prompt_eval_count"], frame.data["eval_count"]) == (10, 4)
+
+
+def test_what_was_not_enforced_of_a_schema_is_told():
+    writer = CHAT.writer(CHAT.read(chat()), ANSWER)
+    relaxed = Relaxed("add", "/properties/a", "pattern", "too large")
+    (frame,) = writer.feed(Done(AssistantMessage(), (), relaxed=(relaxed,)))
+    assert [entry["path"] for entry in frame.data["relaxed_schemas"]] == ["/properties/a"]
+    assert frame.data["timings"] == writer.whole()["timings"]
 
 
 def test_no_duration_that_clients_divide_by_is_zero():
