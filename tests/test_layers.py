@@ -19,7 +19,7 @@ LAYERS = [
     {"messages"},
     {"prompt", "tools"},
     {"detection", "wire", "hosts"},
-    {"catalog"},
+    {"catalog", "control"},
     {"constraint"},
     {"store"},
     {"engines"},
@@ -28,6 +28,8 @@ LAYERS = [
     {"log", "nano", "session"},
     {"mcp", "toolbox"},
     {"agent"},
+    {"connect"},
+    {"server"},
     {"cli", "__main__"},
 ]
 # Who may import an engine: one file each.
@@ -39,7 +41,19 @@ ENGINES = {
     "torch": set(),
 }
 # Imported where they are used, and not before.
-LAZY = {"filelock", "httpcore2", "huggingface_hub", "llguidance", "lxml", "numpy", "prompt_toolkit", "rich"}
+LAZY = {
+    *(
+        "filelock",
+        "httpcore2",
+        "huggingface_hub",
+        "llguidance",
+        "lxml",
+        "numpy",
+        "prompt_toolkit",
+        "rich",
+        "ruamel",
+    ),
+}
 # What the extra `mcp` brings, and only localagent.mcp may import; the extra `grammar` brings some of it, too.
 OF_MCP = {"mcp", "mcp_types", "anyio", "httpx2", "jsonschema", "referencing"}
 
