@@ -100,3 +100,13 @@ def test_the_server_ends_however_the_benchmark_does(how, tmp_path):
         psutil.wait_procs([server], 60)
         assert not server.is_running()
     assert how == signal.SIGKILL or not any(tmp_path.iterdir())
+
+
+@pytest.mark.engine
+def test_masks_are_measured_in_every_dialect_asked_for():
+    done = run("masks.py", "nano", "--tools", "2", "--calls", "2", "--dialects", "lfm2,glm45", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["dialects"]
+    assert list(found) == ["lfm2", "glm45"]
+    assert all(row["mask_median_ms"] > 0 and 0 <= row["forced"] <= 1 for row in found.values())
+    assert run("masks.py", "nano", "--dialects", "nothing").returncode == 2
