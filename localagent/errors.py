@@ -23,6 +23,7 @@
     ├── InvalidWeights              the file exists but is not a model that can be loaded
     ├── EngineMissing               the extra with the inference engine is not installed
     ├── GrammarMissing              the extra that bounds what a model writes is not installed
+    ├── ServerMissing               the extra with the HTTP server is not installed
     ├── BuildFailed                 llama.cpp could not be compiled or installed
     ├── EngineBroken                the engine crashes or computes wrong tokens on this machine
     ├── NotEnoughMemory             the model does not fit into this machine's memory
@@ -148,6 +149,10 @@ class EngineMissing(LocalAgentError):
 
 class GrammarMissing(LocalAgentError):
     """The Python packages that bound what a model writes are not installed."""
+
+
+class ServerMissing(LocalAgentError):
+    """The Python packages of the HTTP server are not installed."""
 
 
 class BuildFailed(LocalAgentError):

@@ -291,7 +291,7 @@ def load(
 
     check_lanes(lanes)
     named = None if dialect is None or dialect == AUTO else find_dialect(dialect)
-    found, engine = _locate(model, backend)
+    found, engine = locate(model, backend)
     spec = None if isinstance(found, Path) else found
     if dialect is None and spec is not None and spec.dialect != AUTO:
         named = find_dialect(spec.dialect)
@@ -343,7 +343,7 @@ def _folder(snapshots: bool | Path | None) -> SnapshotFolder | None:
     return SnapshotFolder(folder)
 
 
-def _locate(model: str | Path | None, backend: Backend | None) -> tuple[ModelSpec | Path, Backend]:
+def locate(model: str | Path | None, backend: Backend | None) -> tuple[ModelSpec | Path, Backend]:
     """The catalogue entry, or the path of weights that are not in it, and the backend."""
     from localagent.catalog import HOSTED, load_catalog
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any, assert_never
 
 from localagent.constraint.ending import ending_for
@@ -45,13 +46,17 @@ class Done:
     """The last event of a turn: the whole message, and the ids of the generated tokens.
 
     `logprobs` has an entry for each token if `Sampling.logprobs` asked for them; else it is empty. `relaxed`:
-    what of the tools' schemas was not enforced while the model wrote, so that calls may not fit it.
+    what of the tools' schemas was not enforced while the model wrote, so that calls may not fit it. `stop`:
+    the stop string that ended the turn, if one did. `ends`: where the text of each token ends in the raw
+    output, in code points, which is how events give their spans.
     """
 
     message: AssistantMessage
     token_ids: tuple[int, ...]
     logprobs: tuple[Logprobs, ...] = ()
     relaxed: tuple[Relaxed, ...] = ()
+    stop: str | None = None
+    ends: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +207,9 @@ class Turn:
         )
         scores = tuple(token.logprobs for token in self._tokens if token.logprobs is not None)
         relaxed = self.guide.relaxed if self.guide is not None else ()
-        return (*events, Done(message, tuple(token.id for token in self._tokens), scores, relaxed))
+        ids = tuple(token.id for token in self._tokens)
+        ends = tuple(accumulate(len(token.text) for token in self._tokens))
+        return (*events, Done(message, ids, scores, relaxed, finish.stop, ends))
 
     def broken(self, error: BaseException) -> Sequence[TurnEvent]:
         """The last events when `error` ends the turn: what was written until then, if anything was."""

@@ -181,6 +181,86 @@ def _read_schema(path: Path) -> Any:
     return schema
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What is served, to whom, and within which bounds."""
+
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="MODEL",
+            help="A name from `localagent models list`, a GGUF file or an MLX folder; may be given again.",
+        ),
+    ] = None
+    aliases: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--alias", metavar="A=B", help="Answer to the name A, a pattern such as 'claude-*', with B."
+        ),
+    ] = None
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8080
+    api_key_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keys that clients must send, one a line.")
+    ] = None
+    origins: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--origin",
+            metavar="URL",
+            help="Pages of this origin may ask, such as http://localhost:3000; or *.",
+        ),
+    ] = None
+    max_queue: Annotated[
+        int, typer.Option(min=0, help="Requests that may wait for a model; others get 503.")
+    ] = 64
+    deadline: Annotated[float, typer.Option(min=1, help="Seconds after which an answer is broken off.")] = (
+        3600
+    )
+    lanes: Annotated[
+        int | None, typer.Option(min=1, help="Answers at once, of each model. Default: as memory allows.")
+    ] = None
+    idle: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            help="Unload a model after so many unused seconds. Default: 600 with several models, else never.",
+        ),
+    ] = None
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Load a model again whose engine thread has ended.")
+    ] = False
+    buffer_tool_calls: Annotated[
+        bool, typer.Option("--buffer-tool-calls", help="Send each tool call only when it is complete.")
+    ] = False
+    metrics: Annotated[bool, typer.Option("--metrics", help="Offer /metrics in the form of Prometheus.")] = (
+        False
+    )
+    no_page: Annotated[
+        bool, typer.Option("--no-page", help="Offer no page for browsers at /, only the interfaces.")
+    ] = False
+    log_prompts: Annotated[
+        bool, typer.Option("--log-prompts", help="Log what is asked and answered, too.")
+    ] = False
+    share_prefixes: Annotated[
+        bool,
+        typer.Option("--share-prefixes", help="Reuse evaluated prompts among clients with different keys."),
+    ] = False
+    no_snapshots: Annotated[
+        bool, typer.Option("--no-snapshots", help="Keep no evaluated prompts on disk.")
+    ] = False
+    backend: Annotated[
+        Literal["llamacpp", "mlx"] | None,
+        typer.Option("--backend", help="The engine. Default: MLX on Apple silicon, llama.cpp elsewhere."),
+    ] = None
+    context: Annotated[
+        int | None, typer.Option(min=1, help="Context window in tokens. Default: the model's, up to 32,768.")
+    ] = None
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: one per core.")] = None
+
+
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """The command as typer needs it: the fields of its dataclass parameters become options of their own."""
     groups: dict[str, Any] = {}

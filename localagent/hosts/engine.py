@@ -169,12 +169,22 @@ class Engine(Protocol):
 
     @property
     def chunk(self) -> int:
-        """The most tokens that `Lane.evaluate` is given at once: what all other lanes wait for."""
+        """The most tokens that are evaluated at once: what all other lanes wait for."""
 
     @property
     def spacing(self) -> int:
         """Tokens between two checkpoints within a message: a multiple of `chunk`, so that the cuts after a
         checkpoint are those of the whole prompt.
+        """
+
+    def together(self, size: int) -> int:
+        """How many lanes `evaluate` takes at once, for chunks of `size` tokens; 1 where the logits would not
+        be those of one chunk after the other.
+        """
+
+    def evaluate(self, lanes: Sequence[Lane], chunks: Sequence[Sequence[int]], cancelled: Cancelled) -> bool:
+        """`Lane.evaluate` for several lanes, whose chunks have the same length: see `together`. Each may then
+        `begin`. False and EngineFailed are about all of them.
         """
 
     def advance(self, lanes: Sequence[Lane]) -> Sequence[int | EngineFailed]:

@@ -6,6 +6,7 @@ call any method; generations share the engine's lanes, and begin in the order of
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 import platform
@@ -27,7 +28,7 @@ from localagent.hosts.prefix.transcripts import recorder, spell, unspell
 from localagent.hosts.protocol import CancelFlag, Constraint
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.scheduler import Job, Scheduler
-from localagent.prompt.segments import Prompt, Spelling, TooManyTokens
+from localagent.prompt.segments import Prompt, Segment, Spelling, TooManyTokens
 from localagent.prompt.template import ChatTemplate
 
 DEFAULT_CONTEXT = 32_768
@@ -99,6 +100,7 @@ class EngineHost:
             with suppress(OSError):
                 Path(note).write_text(f"{identity.name} on {identity.engine}", encoding="utf-8")
         self._transcripts = transcripts if reuse.budget else None
+        self._scope = ""
         self._special_tokens = frozenset(self._engine.vocabulary.special.values())
 
     @property
@@ -125,6 +127,21 @@ class EngineHost:
     def engine(self) -> str:
         """Name and version of the engine."""
         return self._identity.engine
+
+    @property
+    def alive(self) -> bool:
+        """Whether the owner thread runs: else nothing is generated any more."""
+        return self._owner.alive
+
+    @property
+    def busy_seconds(self) -> float:
+        """How long the engine has been computing one step: much more than seconds, and it hangs."""
+        return self._owner.busy_seconds
+
+    @property
+    def cache_bytes(self) -> int:
+        """Memory that evaluated prompts take beside what is in the lanes. About: they change meanwhile."""
+        return self._prefix.nbytes
 
     @property
     def special_tokens(self) -> frozenset[str]:
@@ -182,6 +199,24 @@ class EngineHost:
         ids = known + ids
         return Prompt(ids, rendered.text, key=Spelling(text, ids), tail=rendered.tail)
 
+    def write(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> str:
+        """The text of a prompt, which needs no engine. Raises TemplateFailed."""
+        return self.template.render(messages, tools, **variables).text
+
+    def raw_prompt(self, text: str) -> Prompt:
+        """The prompt that is this text, in which control tokens are recognised. Raises ContextOverflow."""
+        vocabulary, segments = self._engine.vocabulary, (Segment(text, True),)
+        try:
+            ids = self._owner.run(lambda: tokenize_within(vocabulary, segments, self.context))
+        except TooManyTokens as many:
+            raise ContextOverflow(many.least - 1, self.context, exact=False) from None
+        return Prompt(ids, text)
+
     def generate(
         self,
         prompt: Prompt,
@@ -203,7 +238,7 @@ class EngineHost:
         channel = Channel(self._owner.wake)
         size = engine.context_size
         generation = Generation(ids, sampling, engine.vocabulary, size, engine.chunk, engine.spacing)
-        scheduler, job = self._scheduler, Job(generation, channel, cancel, constraint)
+        scheduler, job = self._scheduler, Job(generation, channel, cancel, constraint, self._scope)
         record = recorder(prompt, self._template, self._transcripts, engine.vocabulary.piece)
         running = EngineGeneration(self._owner, channel, record)
         # Last: an interrupt before it leaves nothing behind, and one after it drops the generation.
@@ -221,6 +256,21 @@ class EngineHost:
             return self._owner.run(lambda: b"".join(piece(token).data for token in ids))
         except IndexError as error:
             raise UsageError(str(error)) from error
+
+    def token_bytes(self, ids: Sequence[int]) -> list[bytes]:
+        """The bytes of each of `ids`, which a generation has given. Does not wait for the engine."""
+        return [self._engine.vocabulary.piece(token).data for token in ids]
+
+    def scoped(self, scope: str) -> EngineHost:
+        """The same host, whose prompts are evaluated and reused apart from those of all other scopes.
+
+        Closing either closes both.
+        """
+        view = copy.copy(self)
+        view._scope = scope
+        if self._transcripts is not None:
+            view._transcripts = Transcripts(self._engine.vocabulary.special.values())
+        return view
 
     def save(self) -> None:
         """Write the evaluated states to disk now, if snapshots are kept; `close` does so too."""

@@ -70,6 +70,10 @@ class SpeakingLane(Chain):
 
     def evaluate(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
         self._engine.log.append(("read", (self.number,)))
+        self._engine.latest = (self,)
+        return self.append(ids, cancelled)
+
+    def append(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
         self._engine.works("evaluate", self)
         assert len(ids) <= self._engine.chunk
         return super().evaluate(ids, cancelled)
@@ -88,7 +92,10 @@ class SpeakingLane(Chain):
     def draw(self) -> int:
         """Evaluate the token drawn last, and draw one."""
         assert self.begun is not None, "nothing is drawn before `begin` or after `end`"
-        if self.drawn is not None:
+        if self.drawn is None:
+            assert self in self._engine.latest, "the logits after its prompt have been overwritten"
+        else:
+            self._engine.latest = ()
             super().evaluate([self.drawn], lambda: False)
         self._engine.works("draw", self)
         script = self._engine.script
@@ -110,6 +117,7 @@ class SpeakingLane(Chain):
         assert self.begun is not None
         assert self.mask is None
         assert 1 < len(tokens) <= self._engine.chunk
+        self._engine.latest = ()
         super().evaluate([*([] if self.drawn is None else [self.drawn]), *tokens[:-1]], lambda: False)
         self.drawn = tokens[-1]
         self.said += len(tokens)
@@ -155,8 +163,11 @@ class Speaking:
         context_size: int = 1000,
         capacity: int | None = None,
         drafts: bool = False,
+        joint: bool = False,
     ) -> None:
+        """`joint`: it evaluates chunks of several lanes at once."""
         self.drafts = drafts
+        self.joint = joint
         self.script = None if script is None else [*script]
         self.works = works
         self.chunk = self.spacing = chunk
@@ -166,11 +177,26 @@ class Speaking:
         pool = Pool(self.capacity)
         self.lanes = [SpeakingLane(self, number, pool) for number in range(lanes)]
         self.log: list[tuple[str, tuple[int, ...]]] = []
-        """What was asked of it: ("read", one lane), ("draw", the lanes), ("force", one lane) or ("verify", one lane)."""
+        """What was asked of it: "read" or "draw" and the lanes, or "force" or "verify" and one lane."""
+        self.latest: tuple[SpeakingLane, ...] = ()
+        """Whose prompts were evaluated last: the logits are theirs."""
         self.histories: list[Sequence[int]] = []
         self.ended = 0
         """How many generations have been ended."""
         self.closed = 0
+
+    def together(self, size: int) -> int:
+        return self.chunk // size if self.joint else 1
+
+    def evaluate(
+        self, lanes: Sequence[SpeakingLane], chunks: Sequence[Sequence[int]], cancelled: Cancelled
+    ) -> bool:
+        self.log.append(("read", tuple(lane.number for lane in lanes)))
+        assert len({len(chunk) for chunk in chunks}) == 1
+        assert sum(map(len, chunks)) <= self.chunk
+        self.latest = tuple(lanes)
+        whole = [lane.append(chunk, cancelled) for lane, chunk in zip(lanes, chunks, strict=True)]
+        return all(whole)
 
     def advance(self, lanes: Sequence[SpeakingLane]) -> Sequence[int | EngineFailed]:
         self.log.append(("draw", tuple(lane.number for lane in lanes)))

@@ -74,6 +74,22 @@ def test_a_single_forced_token_is_drawn_with_the_other_lanes() -> None:
     assert (asked.ids[0], work(engine)) == (7, ["draw"] * 3)
 
 
+@pytest.mark.parametrize("forced", [{0}, {1}, {0, 2}, {0, 1, 2}])
+def test_prompts_that_are_read_together_are_drawn_from_before_anything_is_forced(forced: set[int]) -> None:
+    stepping, engine = serving(lanes=3, chunk=60, joint=True)
+    rules = [forcing(*b"hello") if number in forced else forcing() for number in range(3)]
+    prompts = [talk(number, 20) for number in range(3)]
+    every = [
+        stepping.ask(ids, Sampling(max_tokens=8), bounded(rule))
+        for ids, rule in zip(prompts, rules, strict=True)
+    ]
+    stepping.run()
+    assert engine.log[0] == ("read", (0, 1, 2))
+    assert [asked.ids for asked in every] == [
+        spoken_under(rule, ids, 8) for ids, rule in zip(prompts, rules, strict=True)
+    ]
+
+
 def test_more_than_a_chunk_is_forced_in_several_steps() -> None:
     """So that the other streams wait no longer than for a prompt."""
     stepping, _ = serving(chunk=4)

@@ -10,6 +10,10 @@ chunks. A prefix that is held by a lane in use, or by one whose rest is worth ke
 share what two lanes have in common, or copy it faster than they compute it. Before a lane is cut for another
 prompt, the part that would be lost is saved, within a limit of bytes; the least recently used state is
 dropped first.
+
+Every sequence belongs to a scope, and is found only for prompts of the same one: how fast a prompt is read
+tells whether somebody has asked the same before. Only sequences of the scope "", which is everybody's, go to
+disk.
 """
 
 from __future__ import annotations
@@ -54,10 +58,11 @@ class Seat:
     need: int | None = None
     used: int = 0
     """When it was used last, as a number that grows."""
+    scope: str = ""
 
-    def reach(self, wanted: list[int]) -> int:
+    def reach(self, wanted: list[int], scope: str = "") -> int:
         """How many tokens of `wanted` it leads to."""
-        return _reach(self.lane.ids, self.checkpoints, wanted)
+        return _reach(self.lane.ids, self.checkpoints, wanted) if self.scope == scope else 0
 
 
 @dataclass(eq=False, slots=True)
@@ -69,9 +74,10 @@ class _Saved:
     checkpoints: list[Checkpoint] = field(default_factory=list)
     source: Path | None = None
     """The file that it came from."""
+    scope: str = ""
 
-    def reach(self, wanted: list[int]) -> int:
-        return _reach(self.ids, self.checkpoints, wanted)
+    def reach(self, wanted: list[int], scope: str = "") -> int:
+        return _reach(self.ids, self.checkpoints, wanted) if self.scope == scope else 0
 
     @property
     def nbytes(self) -> int:
@@ -81,17 +87,17 @@ class _Saved:
 class Loading:
     """A snapshot that is read in a thread of its own: that takes longer than a step may."""
 
-    def __init__(self, path: Path, read: Callable[[], Snapshot]) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._read = read
+        """None where nothing has to be read, or no longer."""
         self._outcome: Snapshot | Exception | None = None
 
-    def start(self, then: Callable[[], None]) -> None:
+    def start(self, read: Callable[[], Snapshot], then: Callable[[], None]) -> None:
         """Begin; `then` is called in that thread at the end."""
 
         def run() -> None:
             try:
-                self._outcome = self._read()
+                self._outcome = read()
             except Exception as error:
                 self._outcome = error
             then()
@@ -100,8 +106,8 @@ class Loading:
 
     @property
     def done(self) -> bool:
-        """Whether it has been read, or could not be."""
-        return self._outcome is not None
+        """Whether it has been read, or could not be, or need not be."""
+        return self._outcome is not None or self.path is None
 
     def result(self) -> Snapshot:
         """What was read. Raises OSError and ValueError."""
@@ -142,19 +148,18 @@ class PrefixCache:
         live = sum(_nbytes(seat.checkpoints) for seat in self._seats)
         return live + sum(saved.nbytes for saved in self._saved)
 
-    def open(self, ids: Sequence[int], need: int = 0) -> Seat | None:
-        """A lane that holds a strict prefix of `ids`, as long as there is one.
+    def open(self, ids: Sequence[int], need: int = 0, scope: str = "") -> Seat | None:
+        """A lane that holds a strict prefix of `ids`, as long as there is one in this scope.
 
         `need`: the tokens that it may come to hold. None if no lane is free, or if so many tokens do not fit
         beside what the others need.
         """
-        need = max(need, len(ids))
-        taken = sum(seat.need for seat in self._seats if seat.need is not None)
-        room = self._capacity - taken
+        need, room = max(need, len(ids)), self._room
         if not any(seat.need is None for seat in self._seats) or need > room:
             return None
         try:
-            seat = self._lead(list(ids), need, room)
+            seat = self._lead(list(ids), need, room, scope)
+            seat.scope = scope
             seat.used = next(self._ticks)
             if seat.lane.ids:
                 self.mark(seat)  # often the end of the model's last turn: to come back to
@@ -168,19 +173,33 @@ class PrefixCache:
         self._shrink()
         return seat
 
-    def stored(self, ids: Sequence[int]) -> Loading | None:
-        """What has to be read from disk for `open` to lead as far into `ids` as it can, if anything."""
-        if not self._snapshots:
-            return None
+    def reach(self, ids: Sequence[int], scope: str = "") -> int:
+        """How many tokens of `ids` a lane or a saved state of this scope holds, for `open` to go on from."""
+        if not self._budget:
+            return 0
         wanted = list(ids)
-        known = [seat.reach(wanted) for seat in self._seats] + [saved.reach(wanted) for saved in self._saved]
-        least = max(known) + _WORTH_LOADING
-        path = self._snapshots.find(wanted, least, self._context)
-        return Loading(path, self._snapshots.reader(path)) if path else None
+        saved = [state.reach(wanted, scope) for state in self._saved]
+        return max([*(seat.reach(wanted, scope) for seat in self._seats), *saved])
 
-    def loaded(self, loading: Loading) -> None:
-        """It has been read: `open` will find it in memory."""
-        self._adopt(loading.path, loading.result)
+    def load(self, ids: Sequence[int], then: Callable[[], None], scope: str = "") -> Loading:
+        """Begin to read from disk what leads further into `ids`, if anything does.
+
+        `then` is called in another thread at the end.
+        """
+        if not self._snapshots or scope:
+            return Loading(None)
+        least = self.reach(ids) + _WORTH_LOADING
+        loading = Loading(self._snapshots.find(list(ids), least, min(self._context, self._room)))
+        if loading.path is not None:
+            loading.start(self._snapshots.reader(loading.path), then)
+        return loading
+
+    def loaded(self, loading: Loading) -> bool:
+        """Whether it has been read. If so, `open` will find it in memory."""
+        if loading.done and loading.path is not None:
+            self._adopt(loading.path, loading.result)
+            loading.path = None
+        return loading.done
 
     def release(self, seat: Seat) -> None:
         """The generation is over; what the lane holds is kept for the next one, if anything is."""
@@ -212,9 +231,10 @@ class PrefixCache:
             return
         try:
             for saved in self._saved:
-                self._write(saved)
+                if not saved.scope:
+                    self._write(saved)
             for seat in sorted(self._seats, key=lambda seat: seat.used):
-                if len(seat.lane.ids) >= _WORTH_SAVING:
+                if len(seat.lane.ids) >= _WORTH_SAVING and not seat.scope:
                     self._write(_Saved(list(seat.lane.ids), seat.lane.save(), seat.checkpoints))
         except LocalAgentError as error:
             log.warning("what was evaluated is not kept: %s", error)
@@ -225,9 +245,14 @@ class PrefixCache:
         for seat in self._seats:
             seat.checkpoints = []
 
+    @property
+    def _room(self) -> int:
+        """The tokens that there is room for beside what is in use."""
+        return self._capacity - sum(seat.need for seat in self._seats if seat.need is not None)
+
     # -- choosing a lane --------------------------------------------------------------------------------
 
-    def _lead(self, wanted: list[int], need: int, room: int) -> Seat:
+    def _lead(self, wanted: list[int], need: int, room: int, scope: str) -> Seat:
         """A free lane that leads into `wanted` as far as anything here does.
 
         It may come to hold `need` tokens, and all free lanes together `room`.
@@ -236,9 +261,11 @@ class PrefixCache:
             return self._spare()
         while True:
             # Of equals a free lane, and of those the one used last.
-            nearest = max(self._seats, key=lambda seat: (seat.reach(wanted), seat.need is None, seat.used))
-            length = nearest.reach(wanted)
-            saved = self._furthest(wanted, length, room)
+            nearest = max(
+                self._seats, key=lambda seat: (seat.reach(wanted, scope), seat.need is None, seat.used)
+            )
+            length = nearest.reach(wanted, scope)
+            saved = self._furthest(wanted, length, room, scope)
             if saved is None:
                 return self._enter(nearest, length, need, room)
             seat = self._spare()
@@ -257,7 +284,7 @@ class PrefixCache:
             return nearest
         if length:
             nearest.used = next(self._ticks)  # so that it is the last one to be emptied
-        self._retire(seat, common(seat.lane.ids, nearest.lane.ids[:length]))
+        self._retire(seat, _common(seat, nearest.scope, nearest.lane.ids[:length]))
         self.clear(seat)
         self._make_room(room - need, seat)
         if not length:
@@ -290,15 +317,15 @@ class PrefixCache:
 
     # -- moving between sequences ---------------------------------------------------------------------
 
-    def _furthest(self, wanted: list[int], least: int, room: int) -> _Saved | None:
+    def _furthest(self, wanted: list[int], least: int, room: int, scope: str) -> _Saved | None:
         """What leads further into `wanted` than `least`, from memory or, if it is worth it, from disk.
 
         A sequence is put back whole, so it must fit into `room`.
         """
         fitting = [saved for saved in self._saved if len(saved.ids) <= room]
-        best = max(fitting, key=lambda saved: saved.reach(wanted), default=None)
-        longest = max(least, best.reach(wanted) if best else 0)
-        if self._snapshots:
+        best = max(fitting, key=lambda saved: saved.reach(wanted, scope), default=None)
+        longest = max(least, best.reach(wanted, scope) if best else 0)
+        if self._snapshots and not scope:
             path = self._snapshots.find(wanted, longest + _WORTH_LOADING, min(self._context, room))
             if path and (adopted := self._adopt(path, self._snapshots.reader(path))):
                 return adopted
@@ -324,10 +351,10 @@ class PrefixCache:
 
         False when the engine refuses it: it is then forgotten, and the lane is empty.
         """
-        length = saved.reach(wanted)
+        length = saved.reach(wanted, saved.scope)
         # Before anything is saved: that drops what the lane goes on from.
         self._saved.remove(saved)
-        self._retire(seat, common(seat.lane.ids, saved.ids[:length]))
+        self._retire(seat, _common(seat, saved.scope, saved.ids[:length]))
         self.clear(seat)
         self._make_room(room, seat)
         if not seat.lane.restore(saved.ids, saved.state):
@@ -344,19 +371,21 @@ class PrefixCache:
 
     def _retire(self, seat: Seat, kept: int) -> None:
         """Save what a lane holds if more than a few tokens beyond `kept` would be lost."""
-        ids = seat.lane.ids
+        ids, scope = seat.lane.ids, seat.scope
         others = [other for other in self._seats if other is not seat]
         if (
             len(ids) - kept < _WORTH_SAVING
-            or any(saved.ids[: len(ids)] == ids for saved in self._saved)
-            or any(other.reach([*ids, -1]) == len(ids) for other in others)
+            or any(saved.scope == scope and saved.ids[: len(ids)] == ids for saved in self._saved)
+            or any(other.reach([*ids, -1], scope) == len(ids) for other in others)
         ):
             return
-        fresh = _Saved(list(ids), seat.lane.save(), list(seat.checkpoints))
+        fresh = _Saved(list(ids), seat.lane.save(), list(seat.checkpoints), scope=scope)
         # A sequence that this one goes on from is not needed where a checkpoint leads back to its end.
         ends = {point.length for point in seat.checkpoints}
         self._saved = [
-            saved for saved in self._saved if len(saved.ids) not in ends or ids[: len(saved.ids)] != saved.ids
+            saved
+            for saved in self._saved
+            if saved.scope != scope or len(saved.ids) not in ends or ids[: len(saved.ids)] != saved.ids
         ]
         self._saved.append(fresh)
 
@@ -393,6 +422,11 @@ class PrefixCache:
             checkpoints = [(point.length, pack(point.state)) for point in saved.checkpoints]
             turns = self._transcripts.along(saved.ids)
             self._snapshots.write(saved.ids, pack(saved.state), checkpoints, turns)
+
+
+def _common(seat: Seat, scope: str, ids: list[int]) -> int:
+    """How much of what a lane holds is in `ids`, too, and may be found there."""
+    return common(seat.lane.ids, ids) if seat.scope == scope else 0
 
 
 def _reach(have: list[int], checkpoints: Sequence[Checkpoint], wanted: list[int]) -> int:
