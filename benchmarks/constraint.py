@@ -1,109 +1,173 @@
-"""What a constraint costs while the model writes: tokens per second without one and under it, side by side.
+"""What a constraint costs: masks, compiling, and how much of what is written is forced.
 
-    python benchmarks/constraint.py [nano|smollm2] [--tokens 200] [--rounds 5] [--lanes 1 4]
+    python benchmarks/constraint.py [smollm2|nano|FILE.gguf] [--tools 20] [--calls 200]
+        [--dialects lfm2,hermes] [--json]
 
-`free` has no tools. `auto` may call tools and writes text: nothing is masked. `bounded` must write a list of
-records, and `drawn` the same with nothing forced, so that every token is drawn under its mask. They run in turn,
-round by round, in one process; the median of the rounds counts, also of the ratios to `free`. Tokens are those of
-all lanes, over the time from the first to the last of them.
+mask       the time for one mask: median and 99th percentile, over tokens drawn at random under it, so that
+           strings are long and strange; a model's are not
+cold       from the tools to the first mask, with nothing kept: the grammar is built and compiled
+cached     from the tools to the first mask of the next request with the same tools
+forced     the share of tokens that the grammar leaves no choice about
+
+Only the vocabulary is loaded, no weights. Times are of one thread.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from concurrent.futures import ThreadPoolExecutor
-from statistics import median
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median, quantiles
 from time import perf_counter
 from typing import Any
 
-from localagent.constraint.guide import Guide
-from localagent.model import Model, load
-from localagent.nano import GGUF
-from localagent.turn import Done
+from localagent.constraint import calls, layout, leaves
+from localagent.constraint.grammar import block_grammar
+from localagent.constraint.matching import Factory, Matcher
+from localagent.errors import LocalAgentError
+from parsers import DIALECTS, Dialect
 
-QUESTION = "Tell me a long story about a fox, a bear and a hare, and name everybody in it."
-RECORD = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string"},
-        "kind": {"enum": ["fox", "bear", "hare", "other"]},
-        "age": {"type": "integer", "minimum": 0, "maximum": 99},
-        "says": {"type": "string"},
-    },
-    "required": ["name", "kind", "age", "says"],
-}
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "tell",
-        "parameters": {
+LONGEST = 150
+"""Tokens after which a call is left as it is."""
+
+
+@contextmanager
+def vocabulary(name: str) -> Iterator[Any]:
+    """The vocabulary of a model, without its weights."""
+    from localagent.catalog import load_catalog
+    from localagent.hosts.llamacpp.library import library
+    from localagent.hosts.llamacpp.vocabulary import LlamaCppVocabulary
+    from localagent.nano import GGUF
+    from localagent.store import WeightStore
+
+    if name == "smollm2":
+        path = WeightStore().pull(load_catalog().default, "llamacpp")
+    else:
+        path = GGUF if name == "nano" else Path(name)
+    native = library()
+    options = native.llama_model_default_params()
+    options.vocab_only = True
+    model = native.llama_model_load_from_file(str(path).encode(), options)
+    if not model:
+        raise LocalAgentError(f"{path}: cannot be loaded")
+    try:
+        yield LlamaCppVocabulary(native, native.llama_model_get_vocab(model))
+    finally:
+        native.llama_model_free(model)
+
+
+def make_tools(count: int) -> list[dict[str, Any]]:
+    """Tools with a little of everything."""
+    properties = {
+        "query": {"type": "string", "description": "What to look for"},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 50},
+        "order": {"enum": ["relevance", "date", "size"]},
+        "since": {"type": "string", "format": "date"},
+        "exact": {"type": "boolean"},
+        "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 5},
+        "place": {
             "type": "object",
-            "properties": {"all": {"type": "array", "items": RECORD, "minItems": 500}},
-            "required": ["all"],
+            "properties": {"city": {"type": "string"}, "lat": {"type": "number"}, "lon": {"type": "number"}},
+            "required": ["city"],
         },
-    },
-}
-SIDES: dict[str, dict[str, Any]] = {
-    "free": {},
-    "auto": {"tools": [TOOL]},
-    "bounded": {"tools": [TOOL], "tool_choice": "required"},
-    "drawn": {"tools": [TOOL], "tool_choice": "required"},
-}
+    }
+    parameters = {"type": "object", "properties": properties, "required": ["query", "limit", "place"]}
+    return [
+        {"type": "function", "function": {"name": f"search_{number}", "parameters": parameters}}
+        for number in range(count)
+    ]
 
 
-def rate(model: Model, side: str, count: int, lanes: int, seed: int) -> float:
-    """Tokens per second of all lanes."""
+def draw(matcher: Matcher, choose: random.Random, masks: list[float]) -> tuple[int, int]:
+    """Draw one block of calls at random; the counts of tokens and of those forced."""
+    import numpy as np
 
-    def one(number: int) -> tuple[int, float, float]:
-        options = {"max_tokens": count, "temperature": 1.0, "seed": seed + number, **SIDES[side]}
-        system = f"You are narrator {number}."
-        began = 0.0
-        for event in model.stream(QUESTION, system=system, **options):
-            began = began or perf_counter()
-            last = event
-        assert isinstance(last, Done)
-        return len(last.token_ids), began, perf_counter()
+    count = forced = 0
+    while not matcher.stopped and count < LONGEST:
+        tokens = list(matcher.forced())
+        forced += len(tokens)
+        if not tokens:
+            start = perf_counter()
+            mask = matcher.mask()
+            masks.append(perf_counter() - start)
+            found = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
+            tokens = [int(found[choose.randrange(len(found))])]
+        for token in tokens:
+            matcher.accept(token)
+        count += len(tokens)
+        if matcher.accepting:
+            break
+    return count, forced
 
-    with ThreadPoolExecutor(lanes) as pool:
-        found = list(pool.map(one, range(lanes)))
-    tokens = sum(each for each, _, _ in found)
-    return tokens / (max(end for _, _, end in found) - min(begin for _, begin, _ in found))
+
+def measure(dialect: Dialect, known: Any, tools: list[dict[str, Any]], count: int) -> dict[str, Any]:
+    """The figures of one dialect; times in milliseconds."""
+    special = {text: token for token, text in known.special.items()}
+    factory = Factory(known)
+    for kept in (
+        calls.call_rules,
+        layout.layout,
+        layout._argument,
+        layout._member,
+        leaves.refusal,
+        leaves.unusable,
+    ):
+        kept.cache_clear()
+
+    def first_mask() -> float:
+        start = perf_counter()
+        factory.compile(block_grammar(dialect, tools, special=special)).mask()
+        return perf_counter() - start
+
+    cold, cached = first_mask(), [first_mask() for _ in range(20)]
+    grammar, choose, masks = block_grammar(dialect, tools, special=special), random.Random(1), [0.0]
+    drawn = [draw(factory.compile(grammar), choose, masks) for _ in range(count)]
+    return {
+        "mask_median_ms": 1000 * median(masks),
+        "mask_p99_ms": 1000 * quantiles(masks, n=100)[-1],
+        "cold_ms": 1000 * cold,
+        "cached_ms": 1000 * median(cached),
+        "forced": sum(forced for _, forced in drawn) / sum(tokens for tokens, _ in drawn),
+    }
 
 
-def main() -> None:
-    """Measure and print a line of JSON for each number of lanes."""
+def main() -> int:
+    """Run from the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", nargs="?", default="smollm2", choices=["nano", "smollm2"])
-    parser.add_argument("--tokens", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--lanes", type=int, nargs="+", default=[1, 4])
-    given = parser.parse_args()
-    path, dialect = (GGUF, None) if given.model == "nano" else (None, "hermes")
-    options: dict[str, Any] = {"backend": "llamacpp", "context": 1024, "lanes": max(given.lanes)}
-    with load(path, dialect=dialect, threads=given.threads, **options) as model:
-        for lanes in given.lanes:
-            rates: dict[str, list[float]] = {side: [] for side in SIDES}
-            for number in range(given.rounds + 1):
-                for side in SIDES:
-                    forced = Guide.forced
-                    if side == "drawn":
-                        Guide.forced = lambda _: ()  # type: ignore[method-assign]
-                    try:
-                        found = rate(model, side, given.tokens, lanes, 100 * number)
-                    finally:
-                        Guide.forced = forced  # type: ignore[method-assign]
-                    if number:  # the first round warms up
-                        rates[side].append(found)
-            row: dict[str, Any] = {"model": given.model, "lanes": lanes}
-            for side, values in rates.items():
-                ratios = [value / free for value, free in zip(values, rates["free"], strict=True)]
-                row[side] = {"tokens_per_s": round(median(values), 1), "of_free": round(median(ratios), 3)}
-            print(json.dumps(row))
+    parser.add_argument("model", nargs="?", default="smollm2")
+    parser.add_argument("--tools", type=int, default=20)
+    parser.add_argument("--calls", type=int, default=200)
+    parser.add_argument("--dialects", default="lfm2,hermes,qwen3-coder,gemma4")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    try:
+        with vocabulary(options.model) as known:
+            tools = make_tools(options.tools)
+            found = {
+                name: measure(DIALECTS[name], known, tools, options.calls)
+                for name in options.dialects.split(",")
+            }
+    except (LocalAgentError, KeyError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps({"tokens": known.size, "tools": options.tools, "dialects": found}))
+        return 0
+    print(f"{options.model}: {known.size:,} tokens, {options.tools} tools, {options.calls} calls drawn")
+    print(f"{'dialect':<14}{'mask ms':>10}{'99 %':>10}{'cold ms':>10}{'cached ms':>11}{'forced':>9}")
+    for name, row in found.items():
+        print(
+            f"{name:<14}{row['mask_median_ms']:>10.3f}{row['mask_p99_ms']:>10.2f}{row['cold_ms']:>10.1f}"
+            f"{row['cached_ms']:>11.2f}{row['forced']:>9.0%}"
+        )
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from localagent.constraint.validation import SECONDS, Arguments
 from localagent.errors import InvalidArguments
-from localagent.mcp.arguments import SECONDS, Arguments
 
 DRAFT7 = "http://json-schema.org/draft-07/schema#"
 LATEST = "https://json-schema.org/draft/2020-12/schema"
