@@ -127,6 +127,7 @@ class Scheduler:
         for job in self._running:
             job.channel.flush()
         if not self._reading:
+            self._engine.rest()
             return False
         self._read()
         return True

@@ -277,9 +277,9 @@ def test_there_is_nothing_to_do_when_all_rest_or_nothing_was_asked() -> None:
     for seed in range(2):
         stepping.ask(talk(seed, 5), tokens(50))
     stepping.run()
-    count = len(engine.log)
+    count = len(engine.log), engine.rests
     assert not stepping.step()
-    assert len(engine.log) == count
+    assert (len(engine.log), engine.rests) == (count[0], count[1] + 1), "the engine is told"
 
 
 # -- one that leaves ----------------------------------------------------------------------------------

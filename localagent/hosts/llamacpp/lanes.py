@@ -18,6 +18,7 @@ from typing import Any
 
 from localagent.errors import EngineFailed
 from localagent.hosts.engine import Cancelled, Packed, State
+from localagent.hosts.llamacpp.cores import Team
 from localagent.hosts.llamacpp.library import forget, reason
 from localagent.hosts.llamacpp.sampling import Sampler
 from localagent.hosts.sampling import Sampling
@@ -32,7 +33,14 @@ class Context:
     """A llama.cpp context: one batch that is filled again and again, and the logits of the last one."""
 
     def __init__(
-        self, native: Any, model: Any, context: Any, vocabulary_size: int, most: int, exact: bool | None
+        self,
+        native: Any,
+        model: Any,
+        context: Any,
+        vocabulary_size: int,
+        most: int,
+        exact: bool | None,
+        team: Team,
     ) -> None:
         """`most`: tokens in a batch. `exact`: see the attribute."""
         import numpy
@@ -41,6 +49,7 @@ class Context:
         self.pointer = context
         self.memory = native.llama_get_memory(context)
         self.size = vocabulary_size
+        self._team = team
         self.exact = exact
         """Whether tokens have the same logits in one batch of a sequence as one by one; None: to be tried.
 
@@ -121,6 +130,7 @@ class Context:
         """What `llama_decode` returns: 0, _NO_ROOM or _ABORTED. Raises EngineFailed."""
         forget()
         self._batch.n_tokens = count
+        self._team.work()
         code: int = self.native.llama_decode(self.pointer, self._batch)
         if code not in (0, _ABORTED) and not (code == _NO_ROOM and count > 1):
             raise EngineFailed(f"llama.cpp gave up computing (code {code}): {reason('no reason given')}")

@@ -169,7 +169,7 @@ class PrefixCache:
     def reach(self, ids: Sequence[int]) -> int:
         """How many tokens of `ids` are held in a lane or in a saved state, for `open` to go on from."""
         wanted = list(ids)
-        known = [*self._seats, *self._saved] if self._budget else []
+        known: list[Seat | _Saved] = [*self._seats, *self._saved] if self._budget else []
         return max((each.reach(wanted) for each in known), default=0)
 
     def load(self, ids: Sequence[int], then: Callable[[], None]) -> Loading:
