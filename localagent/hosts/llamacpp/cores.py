@@ -2,9 +2,9 @@
 
 Every thread that calls OpenMP has a team of its own. As soon as all teams together have more threads than
 there are cores, libgomp lets those that wait for each other sleep at once instead of waiting in a loop, and
-every model runs at a third of its speed, also where only one of them computes. So contexts that are at work at
-the same time divide the cores among them, and one that rests gives its team up. How many threads compute a
-number does not change it.
+every model runs at a third of its speed, also where only one of them computes. So contexts that are at work
+at the same time divide the cores among them, and one that rests gives its team up. How many threads compute
+a number does not change it.
 """
 
 from __future__ import annotations
