@@ -110,6 +110,10 @@ class Generation:
         self.generated += 1
         if self._scores is not None:
             self._scores.append(_score(logprobs(), token, self.sampling.logprobs or 0))
+            for likely, _ in self._scores[-1].top:
+                self._vocabulary.piece(
+                    likely
+                )  # cached here, on the owner thread; the reader asks for its bytes
         tokens = self._text.feed(token)
         if self._vocabulary.piece(token).end:
             self.ended = "stop"

@@ -6,6 +6,7 @@ call any method; generations share the engine's lanes, and begin in the order of
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 import platform
@@ -18,21 +19,22 @@ from typing import Any, Self, TypeVar
 from localagent.errors import ContextOverflow, UsageError
 from localagent.hosts.channel import Channel, EngineGeneration
 from localagent.hosts.counting import tokenize_within
-from localagent.hosts.engine import Engine
+from localagent.hosts.engine import Engine, Vocabulary
 from localagent.hosts.generation import Generation
 from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots, Transcripts
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.prefix.transcripts import recorder, spell, unspell
-from localagent.hosts.protocol import CancelFlag
+from localagent.hosts.protocol import CancelFlag, Constraint
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.scheduler import Job, Scheduler
-from localagent.prompt.segments import Prompt, Spelling, TooManyTokens
+from localagent.prompt.segments import Prompt, Segment, Spelling, TooManyTokens
 from localagent.prompt.template import ChatTemplate
 
 DEFAULT_CONTEXT = 32_768
 LOADED_VARIABLE = "LOCALAGENT_LOADED_NOTE"
 """Names a file in which a process notes what it loaded last, so that its parent can report a crash."""
+_PART = 4096  # pieces, a few milliseconds
 T = TypeVar("T")
 
 
@@ -68,6 +70,7 @@ class EngineHost:
         self._owner = owner
         self._identity = identity
         self._template: ChatTemplate | None = None
+        self._known = 0  # tokens whose pieces have been made
         reuse = reuse or Reuse()
 
         def build() -> tuple[Engine, PrefixCache, Transcripts, Scheduler]:
@@ -97,6 +100,7 @@ class EngineHost:
             with suppress(OSError):
                 Path(note).write_text(f"{identity.name} on {identity.engine}", encoding="utf-8")
         self._transcripts = transcripts if reuse.budget else None
+        self._scope = ""
         self._special_tokens = frozenset(self._engine.vocabulary.special.values())
 
     @property
@@ -125,9 +129,34 @@ class EngineHost:
         return self._identity.engine
 
     @property
+    def alive(self) -> bool:
+        """Whether the owner thread runs: else nothing is generated any more."""
+        return self._owner.alive
+
+    @property
+    def busy_seconds(self) -> float:
+        """How long the engine has been computing one step: much more than seconds, and it hangs."""
+        return self._owner.busy_seconds
+
+    @property
+    def cache_bytes(self) -> int:
+        """Memory that evaluated prompts take beside what is in the lanes. About: they change meanwhile."""
+        return self._prefix.nbytes
+
+    @property
     def special_tokens(self) -> frozenset[str]:
         """The text of every special token in the vocabulary."""
         return self._special_tokens
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The model's vocabulary, with every piece known, so that any thread may ask for them."""
+        vocabulary = self._engine.vocabulary
+        while self._known < vocabulary.size:  # a part at a time, since running generations wait
+            ids = range(self._known, min(self._known + _PART, vocabulary.size))
+            self._owner.run(lambda ids=ids: [vocabulary.piece(token) for token in ids])  # type: ignore[misc]
+            self._known = ids.stop
+        return vocabulary
 
     @property
     def template_source(self) -> str | None:
@@ -170,8 +199,21 @@ class EngineHost:
         ids = known + ids
         return Prompt(ids, rendered.text, key=Spelling(text, ids), tail=rendered.tail)
 
+    def raw_prompt(self, text: str) -> Prompt:
+        """The prompt that is this text, in which control tokens are recognised. Raises ContextOverflow."""
+        vocabulary, segments = self._engine.vocabulary, (Segment(text, True),)
+        try:
+            ids = self._owner.run(lambda: tokenize_within(vocabulary, segments, self.context))
+        except TooManyTokens as many:
+            raise ContextOverflow(many.least - 1, self.context, exact=False) from None
+        return Prompt(ids, text)
+
     def generate(
-        self, prompt: Prompt, sampling: Sampling, cancel: CancelFlag | None = None
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        cancel: CancelFlag | None = None,
+        constraint: Constraint | None = None,
     ) -> EngineGeneration:
         """Start generating; the prefill begins at once, or when there is a lane for it.
 
@@ -187,7 +229,7 @@ class EngineHost:
         channel = Channel(self._owner.wake)
         size = engine.context_size
         generation = Generation(ids, sampling, engine.vocabulary, size, engine.chunk, engine.spacing)
-        scheduler, job = self._scheduler, Job(generation, channel, cancel)
+        scheduler, job = self._scheduler, Job(generation, channel, cancel, constraint, self._scope)
         record = recorder(prompt, self._template, self._transcripts, engine.vocabulary.piece)
         running = EngineGeneration(self._owner, channel, record)
         # Last: an interrupt before it leaves nothing behind, and one after it drops the generation.
@@ -205,6 +247,21 @@ class EngineHost:
             return self._owner.run(lambda: b"".join(piece(token).data for token in ids))
         except IndexError as error:
             raise UsageError(str(error)) from error
+
+    def token_bytes(self, ids: Sequence[int]) -> list[bytes]:
+        """The bytes of each of `ids`, which a generation has given. Does not wait for the engine."""
+        return [self._engine.vocabulary.piece(token).data for token in ids]
+
+    def scoped(self, scope: str) -> EngineHost:
+        """The same host, whose prompts are evaluated and reused apart from those of all other scopes.
+
+        Closing either closes both.
+        """
+        view = copy.copy(self)
+        view._scope = scope
+        if self._transcripts is not None:
+            view._transcripts = Transcripts(self._engine.vocabulary.special.values())
+        return view
 
     def save(self) -> None:
         """Write the evaluated states to disk now, if snapshots are kept; `close` does so too."""

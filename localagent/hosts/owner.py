@@ -5,9 +5,10 @@ Engines may be called from one thread only, and what they compute must not make 
 - Everything runs on the one thread: calls in the order requested, between two steps of the work that the
   thread was given (see `Work`), and last the callables given to `at_end`.
 - Work is done as long as it says that there is more. Then the thread waits in one place, on one
-  `SimpleQueue`, whose `put` is safe in finalizers; it never holds a lock.
+  `SimpleQueue`, whose `put` is safe in finalizers; it holds no lock, unless it breaks.
 - Exceptions arrive in the caller with their traceback.
 - An owner belongs to the process that made it: threads do not survive a fork, and nothing waits for them.
+- If the thread itself breaks, whoever waits gets an error, and `alive` is False.
 - The thread is not a daemon, since engines abort when the interpreter dies under them. It ends when the owner
   is closed, garbage-collected, or the main thread has ended.
 """
@@ -15,17 +16,21 @@ Engines may be called from one thread only, and what they compute must not make 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
+from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
-from localagent.errors import UsageError
+from localagent.errors import EngineFailed, UsageError
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _CLOSED = "the host is closed: load the model again"
 _here = threading.local()
@@ -71,7 +76,7 @@ class OwnerThread:
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._closed = False
-        self._worker = _Worker()
+        self._worker = _Worker(self._lock)
         self._thread = threading.Thread(target=self._worker.serve, name=name, daemon=False)
         self._finalizer = weakref.finalize(self, self._worker.stop)
         self._finalizer.atexit = False  # atexit runs after non-daemon threads are joined: too late
@@ -127,6 +132,17 @@ class OwnerThread:
         self._finalizer()
 
     @property
+    def alive(self) -> bool:
+        """Whether the thread runs and may be called."""
+        return not self.foreign and self._thread.is_alive() and not self._worker.stopping()
+
+    @property
+    def busy_seconds(self) -> float:
+        """How long the thread has been at its present call or step: 0 while it waits for something to do."""
+        since = self._worker.busy_since
+        return 0.0 if since is None else perf_counter() - since
+
+    @property
     def foreign(self) -> bool:
         """Whether this process is not the one that made the thread, but a fork of it."""
         return os.getpid() != self._process
@@ -143,7 +159,7 @@ class OwnerThread:
         self.check_process()  # before the lock, which another thread may have held at the fork
         # Under the lock, so that no call can come after the stop and wait for ever.
         with self._lock:
-            if self._closed:
+            if self._closed or self._worker.stopping():
                 raise OwnerClosed(_CLOSED)
             self._worker.inbox.put(call)
 
@@ -156,10 +172,13 @@ def on_an_owner_thread() -> bool:
 class _Worker:
     """The thread's own side. It never refers to the `OwnerThread`, so that that can be collected."""
 
-    def __init__(self) -> None:
+    def __init__(self, lock: threading.Lock) -> None:
+        """`lock`: held while a call is put into the inbox."""
+        self._lock = lock
         self.inbox: SimpleQueue[_Call | None] = SimpleQueue()
         self.at_end: list[Callable[[], object]] = []
         self.work: Work | None = None
+        self.busy_since: float | None = None
         self._stopped = False
 
     def stop(self) -> None:
@@ -176,13 +195,14 @@ class _Worker:
         """Answer calls and do the work until stopped, give up what is left, and clean up."""
         _here.serving = True
         inbox = self.inbox
-        more = False
-        while not self._stopped:
-            if not more or not inbox.empty():
-                # No more than there are now, or calls that come without end would hold up the work.
-                for _ in range(inbox.qsize() or 1):
-                    self._answer(inbox.get())
-            more = self.work is not None and not self._stopped and self._work()
+        try:
+            self._serve(inbox)
+        except BaseException as error:  # nothing should raise here; but who waits must not wait for ever
+            with self._lock:  # no call may come after the last look into the inbox
+                self._stopped = True
+            log.critical("the engine thread ends: %r", error)
+            if self.work is not None:
+                self.work.fail(EngineFailed(f"the engine thread has ended: {error!r}"))
         if self.work is not None:
             self.work.end()
         while not inbox.empty():
@@ -191,6 +211,19 @@ class _Worker:
             # One cleanup that fails must not keep the next one from running.
             with contextlib.suppress(Exception):
                 self.at_end.pop()()
+
+    def _serve(self, inbox: SimpleQueue[_Call | None]) -> None:
+        more = False
+        while not self._stopped:
+            if not more or not inbox.empty():
+                # No more than there are now, or calls that come without end would hold up the work.
+                for _ in range(inbox.qsize() or 1):
+                    self.busy_since = None
+                    call = inbox.get()
+                    self.busy_since = perf_counter()
+                    self._answer(call)
+            self.busy_since = perf_counter()
+            more = self.work is not None and not self._stopped and self._work()
 
     def _answer(self, call: _Call | None) -> None:
         if call is None:
@@ -206,7 +239,7 @@ class _Worker:
         assert self.work is not None
         try:
             return self.work.step()
-        except BaseException as error:
+        except Exception as error:
             self.work.fail(error)
             return False
 

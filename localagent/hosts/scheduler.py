@@ -13,24 +13,26 @@ rules:
 - A generation begins when a lane is free and the tokens that it may come to fit beside those of the others.
 - A lane that is too far ahead of its reader rests, unless somebody waits for a lane: then it goes on to its
   end, so that a thread which reads two generations in any order cannot wait for ever.
-- What fails, fails alone: an error that an engine reports for one lane ends that generation and empties that
-  lane.
+- What fails, fails alone: an error that an engine reports for one lane, or that a constraint raises, ends
+  that generation and empties that lane.
+- A constraint is asked before each draw. Where it leaves no choice for several tokens, they are evaluated in
+  one call, and handed out like any others.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from time import perf_counter
 
-from localagent.errors import EngineFailed
+from localagent.errors import ConstraintFailed, EngineFailed
 from localagent.hosts.channel import Channel, End
 from localagent.hosts.engine import Engine
 from localagent.hosts.generation import Generation
 from localagent.hosts.lookup import PromptLookup
 from localagent.hosts.prefix.cache import Loading, PrefixCache, Seat
-from localagent.hosts.protocol import CancelFlag, Queued
+from localagent.hosts.protocol import CancelFlag, Constraint, Queued
 
 _SHORT = 8
 """The most chunks' worth of tokens that are read together: a little less than a second, by which the first
@@ -43,19 +45,30 @@ class Job:
     __slots__ = (
         "_cancel",
         "channel",
+        "constraint",
         "error",
         "generation",
         "loading",
         "lookup",
         "need",
         "place",
+        "scope",
         "seat",
     )
 
-    def __init__(self, generation: Generation, channel: Channel, cancel: CancelFlag | None = None) -> None:
-        """`cancel`: another way than the channel to end it early."""
+    def __init__(
+        self,
+        generation: Generation,
+        channel: Channel,
+        cancel: CancelFlag | None = None,
+        constraint: Constraint | None = None,
+        scope: str = "",
+    ) -> None:
+        """`cancel`: another way than the channel to end it early. `scope`: see `prefix.cache`."""
+        self.scope = scope
         self.generation = generation
         self.channel = channel
+        self.constraint = constraint
         self.seat: Seat | None = None
         self.error: Exception | None = None
         """What asking for a cancel raised."""
@@ -164,7 +177,7 @@ class Scheduler:
                     return
                 if (self._running or self._reading or job.loading) and not self._has_loaded(job):
                     return
-                seat = self._prefix.open(job.generation.ids, job.need)
+                seat = self._prefix.open(job.generation.ids, job.need, job.scope)
             except Exception as error:
                 self._broke(job, error)
                 continue
@@ -183,15 +196,17 @@ class Scheduler:
     def _joins(self, job: Job) -> bool:
         """Whether it is to be read together with those that are being read."""
         ids = job.generation.ids
-        known = self._prefix.reach(ids)
+        known = self._prefix.reach(ids, job.scope)
         if self._together + len(ids) - known > _SHORT * self._engine.chunk:
             return False
-        return all(other.generation.will_reach(ids) <= known for other in self._reading)
+        return all(
+            other.scope != job.scope or other.generation.will_reach(ids) <= known for other in self._reading
+        )
 
     def _has_loaded(self, job: Job) -> bool:
         """Whether what is on disk of its prompt has been read, while others are served."""
         if job.loading is None:
-            job.loading = self._prefix.load(job.generation.ids, self._wake)
+            job.loading = self._prefix.load(job.generation.ids, self._wake, job.scope)
         return self._prefix.loaded(job.loading)
 
     def _read(self) -> None:
@@ -230,9 +245,12 @@ class Scheduler:
                     self._end(job)
             except Exception as error:
                 self._broke(job, error)
-        if begun:
-            self._running += begun
-            self._advance(begun)
+        self._running += begun
+        # Where tokens are forced, evaluating them overwrites the logits of all: those lanes come last.
+        forced = [job for job in begun if self._is_forced(job)]
+        for each in ([job for job in begun if job not in forced], forced):
+            if each:
+                self._advance(each)
 
     def _turn(self) -> list[Job]:
         """Whose chunks are evaluated now: the next one's, and others of the same length as far as the engine
@@ -263,6 +281,10 @@ class Scheduler:
 
     def _advance(self, jobs: Sequence[Job]) -> None:
         """Draw a token for each."""
+        if any(job.constraint is not None for job in jobs):
+            jobs = [job for job in jobs if job.constraint is None or self._bound(job, job.constraint)]
+            if not jobs:
+                return
         started = perf_counter()
         lanes = [job.seat.lane for job in jobs if job.seat is not None]
         try:
@@ -282,7 +304,7 @@ class Scheduler:
         """The same for one that has the engine to itself, which may go faster by drafts: see `lookup`."""
         generation, seat, lookup = job.generation, job.seat, job.lookup
         assert seat is not None
-        if lookup is None or not seat.lane.can_verify:
+        if lookup is None or not seat.lane.can_verify or not self._is_free(job):
             self._advance([job])
             return
         draft = lookup.draft(min(generation.most - generation.generated - 1, self._engine.chunk - 1))
@@ -291,22 +313,86 @@ class Scheduler:
             self._advance([job])
             lookup.took(perf_counter() - started)
             return
+        told = 0
+
+        def last(token: int) -> bool:
+            """What follows may be bounded, so the constraint is told here; but not of the last token."""
+            nonlocal told
+            if self._engine.vocabulary.piece(token).end:
+                return True
+            if job.constraint is None:
+                return False
+            told += 1
+            with _failing_typed():
+                job.constraint.accept(token)
+                return bool(job.constraint.forced()) or job.constraint.mask() is not None
+
         try:
-            drawn = seat.lane.verify(draft, self._ends)
+            drawn = seat.lane.verify(draft, last)
         except Exception as error:
             self._broke(job, error)
             return
         seconds = perf_counter() - started
         lookup.took(seconds, len(draft), len(drawn))
-        for token in drawn:
+        for number, token in enumerate(drawn):
             if job.seat is not None:  # else it has ended within the draft
-                self._give(job, token, seconds / len(drawn))
+                self._give(job, token, seconds / len(drawn), told=number < told)
 
-    def _ends(self, token: int) -> bool:
-        return self._engine.vocabulary.piece(token).end
+    def _is_forced(self, job: Job) -> bool:
+        """Whether `_bound` evaluates tokens for it. An error will come up again where it can be told."""
+        if job.constraint is None or job.generation.sampling.logprobs is not None:
+            return False
+        with suppress(Exception):
+            return len(job.constraint.forced()) > 1
+        return False
 
-    def _give(self, job: Job, token: int, seconds: float) -> None:
-        """Hand a token to the reader, unless he has left meanwhile."""
+    def _is_free(self, job: Job) -> bool:
+        """Whether nothing bounds the next token. An error will come up again where it can be told."""
+        if job.constraint is None:
+            return True
+        with suppress(Exception):
+            return not job.constraint.forced() and job.constraint.mask() is None
+        return False
+
+    def _bound(self, job: Job, constraint: Constraint) -> bool:
+        """Have a lane draw as its constraint says. False if it draws nothing now: it has ended, or more is
+        forced than a chunk.
+        """
+        generation, seat = job.generation, job.seat
+        assert seat is not None
+        try:
+            with _failing_typed():
+                # Log-probabilities are those of a call for one token: see `Job`.
+                forced = constraint.forced() if generation.sampling.logprobs is None else ()
+            if len(forced) > 1:  # a single one is drawn, together with those of the other lanes
+                started = perf_counter()
+                forced = forced[: self._engine.chunk]
+                for token in forced:
+                    self._give(job, token, 0.0)
+                    if job.seat is None:
+                        return False
+                seat.lane.force(forced)
+                generation.decode += perf_counter() - started
+                with _failing_typed():
+                    if len(constraint.forced()) > 1:
+                        return False
+            with _failing_typed():
+                mask = constraint.mask()
+                if mask is not None:
+                    if len(mask) != -(-self._engine.vocabulary.size // 32):
+                        raise ConstraintFailed("the constraint's mask is for another vocabulary")
+                    if not mask.any():
+                        raise ConstraintFailed("the constraint allows no token")
+                    seat.lane.bound(mask)
+        except Exception as error:
+            self._broke(job, error)
+            return False
+        return True
+
+    def _give(self, job: Job, token: int, seconds: float, told: bool = False) -> None:
+        """Hand a token to the reader, unless he has left meanwhile, and tell the constraint, unless it is
+        `told`.
+        """
         generation, seat = job.generation, job.seat
         assert seat is not None
         if generation.generated:
@@ -318,6 +404,9 @@ class Scheduler:
         try:
             for each in generation.drawn(token, seat.lane.logprobs):
                 job.channel.put(each)
+            if job.constraint is not None and not told and generation.ended is None:
+                with _failing_typed():
+                    job.constraint.accept(token)
         except Exception as error:
             self._broke(job, error)
             return
@@ -364,3 +453,14 @@ class Scheduler:
             if job.place != place:
                 job.place = place
                 job.channel.put(Queued(place))
+
+
+@contextmanager
+def _failing_typed() -> Iterator[None]:
+    """Whatever a constraint raises becomes ConstraintFailed."""
+    try:
+        yield
+    except ConstraintFailed:
+        raise
+    except Exception as error:
+        raise ConstraintFailed(f"the constraint failed: {type(error).__name__}: {error}") from error

@@ -6,7 +6,7 @@ What a reader does not take is left in `rest`, so that nothing goes unnoticed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,7 +41,11 @@ class Fields:
 
     def wrong(self, message: str, name: str | None = None) -> InvalidMessage:
         """The error to raise for the object, or for its field `name`."""
-        return InvalidMessage(f"{self.where}{'.' + name if name else ''}: {message}")
+        return InvalidMessage(f"{self.path(name) if name else self.where}: {message}")
+
+    def path(self, name: str) -> str:
+        """The path of a field; `where` is empty for the body of a request, whose fields name themselves."""
+        return f"{self.where}.{name}" if self.where else name
 
     def take(self, name: str) -> Any:
         """A field's value as it is; None when there is none."""
@@ -67,22 +71,43 @@ class Fields:
         if value is None:
             return 0
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise self.wrong(f"{value!r:.40} where a count belongs", name)
+            raise self.wrong(f"{_shown(value)} where a count belongs", name)
+        return value
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """True or false."""
+        value = self.take(name)
+        if value is not None and not isinstance(value, bool):
+            raise self.wrong(f"{_noun(value)} where true or false belongs", name)
+        return default if value is None else value
+
+    def word(self, name: str, words: Sequence[str]) -> str | None:
+        """One of a few words, or None when there is none."""
+        value = self.maybe_text(name)
+        if value is not None and value not in words:
+            raise self.wrong(f"{value!r:.60} is none of {', '.join(words)}", name)
+        return value
+
+    def number(self, name: str, numbers: Container[object]) -> Any:
+        """A number in this range, which says itself what it is, or None when there is none."""
+        value = self.take(name)
+        if value is not None and value not in numbers:
+            raise self.wrong(f"{_shown(value)} where {numbers} belongs", name)
         return value
 
     def object(self, name: str) -> Fields:
         """A field that must be an object."""
-        return Fields(self.take(name), f"{self.where}.{name}")
+        return Fields(self.take(name), self.path(name))
 
     def maybe_object(self, name: str) -> Fields | None:
         """An object, or None when there is none."""
         value = self.take(name)
-        return None if value is None else Fields(value, f"{self.where}.{name}")
+        return None if value is None else Fields(value, self.path(name))
 
     def objects(self, name: str) -> Iterator[Fields]:
         """The objects of a list; none when there is no list."""
         value = self.take(name)
-        return iter(()) if value is None else objects(value, f"{self.where}.{name}")
+        return iter(()) if value is None else objects(value, self.path(name))
 
     def spell(self, value: Any) -> str:
         """A value of this object as JSON text, for what is kept as the text that it is."""
@@ -106,6 +131,13 @@ def objects(value: object, where: str) -> Iterator[Fields]:
     if not isinstance(value, list | tuple):
         raise InvalidMessage(f"{where}: {_noun(value)} where a list belongs")
     return (Fields(item, f"{where}[{number}]") for number, item in enumerate(value))
+
+
+def _shown(value: object) -> str:
+    try:
+        return f"{value!r:.40}"
+    except (ValueError, RecursionError):  # an integer of thousands of digits, or endless nesting
+        return _noun(value)
 
 
 def _noun(value: object) -> str:

@@ -244,6 +244,19 @@ def test_lines_have_the_ends_that_the_template_gives_them():
     assert made.render([("f", {"a": 7})]) == "[CALL]a=>7[END]"
 
 
+def test_calls_that_begin_with_any_word_are_looked_for_only_after_the_content():
+    fields = {"open_pattern": r"(?P<name>\w+) := ", "close": " done", "content": "json"}
+    transform = called("{name}", "{content}")
+    made = dialect(
+        template(
+            content={"open": "<answer>", "close": "</answer>"}, tool_calls=fields | {"transform": transform}
+        )
+    )
+    stream = StreamParser(made)
+    raw = '<answer>I would write f := {"a": 1} done</answer>f := {"a": 2} done'
+    assert calls_of([*stream.feed(raw), *stream.close()]) == [("f", {"a": 2})]
+
+
 def test_the_groups_of_the_opening_can_be_arguments():
     transform = called("edit", {"path": "{path}", "line": "{line}", "text": "{content}"})
     fields = {
@@ -349,7 +362,7 @@ XML = {"content": "xml-inline", "transform": called("f", "{content}")}
         (template(content={}, thinking={}), "content and thinking have no open: only one can do without"),
         (
             template(reasoning={"open": "a"}, thinking={"open": "b"}),
-            "reasoning and thinking hold the same: keep one of them",
+            "response_template.fields: reasoning and thinking hold the same: keep one of them",
         ),
         (template(citation={}), "fields.citation: a message has no place for it: there are content, "),
         (template(content=3), "fields.content: must be an object"),

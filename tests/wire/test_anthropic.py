@@ -495,7 +495,7 @@ RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "x"}
         (user({"type": "image", "source": {"type": "url", "url": 7}}), r"content\[0\].source.url: a number"),
         (user({"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "\ud800"}}), r"source.data: not Unicode"),
         (said({"type": "image", "source": {"type": "url", "url": "x"}}), r"content\[0\].type: 'image'"),
-        (said({"type": "thinking", "thinking": "x"}), r"content\[0\].signature: missing"),
+        (said({"type": "thinking", "thinking": "x", "signature": 1}), r"content\[0\].signature: a number"),
         (said({"type": "redacted_thinking"}), r"content\[0\].data: missing"),
         (said({"type": "tool_use", "id": "a", "name": "f", "input": {"x": {1}}}), r"content\[0\].arguments"),
         (user({**RESULT, "is_error": "yes"}), r"content\[0\].is_error"),
@@ -583,8 +583,9 @@ def test_results_and_what_stands_around_them():
     assert (read[5].content[0].content, read[5].content[0].is_error) == ("", True)
 
 
-def test_an_empty_signature_is_none():
-    thought = {"type": "thinking", "thinking": "hm", "signature": ""}
+@pytest.mark.parametrize("signature", [{}, {"signature": ""}, {"signature": None}])
+def test_an_empty_signature_is_none(signature):
+    thought = {"type": "thinking", "thinking": "hm", **signature}
     assert from_wire(said(thought)) == [AssistantMessage(content=(ReasoningPart(text="hm"),))]
 
 

@@ -20,7 +20,7 @@ from localagent.errors import EngineFailed
 from localagent.hosts.engine import Cancelled, Packed, State
 from localagent.hosts.llamacpp.cores import Team
 from localagent.hosts.llamacpp.library import forget, reason
-from localagent.hosts.llamacpp.sampling import Sampler
+from localagent.hosts.llamacpp.sampling import Sampler, bound
 from localagent.hosts.sampling import Sampling
 
 # What `llama_decode` returns when no cells are free, and when the abort callback said so.
@@ -148,6 +148,8 @@ class LlamaCppLane:
         self._sampler: Sampler | None = None
         self._drawn: int | None = None
         self._row: Any = None
+        self._mask: Any = None
+        self._scored = False
         self.output = 0
         """The row of logits of the chunk evaluated last."""
 
@@ -159,11 +161,13 @@ class LlamaCppLane:
         """Make the sampler; the logits are those of the chunk just evaluated."""
         self.end()
         self._sampler = Sampler(self._native, self._context.size, sampling)
+        self._scored = sampling.logprobs is not None
         self._sampler.accept(history)
 
     def end(self) -> None:
         """Free the sampler."""
         sampler, self._sampler, self._drawn, self._row = self._sampler, None, None, None
+        self._mask = None
         if sampler is not None:
             sampler.close()
 
@@ -182,9 +186,28 @@ class LlamaCppLane:
         """The next token, from a row of the logits of the last batch. Raises EngineFailed."""
         assert self._sampler is not None
         self._row = logits[row]
-        token = self._sampler.draw(self._row, self._context.pointer, row - len(logits))
+        mask, self._mask = self._mask, None
+        if mask is not None:
+            if self._scored:
+                self._row = self._row.copy()  # log-probabilities are those before the mask
+            bound(logits[row], mask)
+        token = self._sampler.draw(logits[row], self._context.pointer, row - len(logits))
         self._drawn = token
         return token
+
+    def bound(self, mask: Any) -> None:
+        """The logits are llama.cpp's own, which its samplers read: they are masked there."""
+        self._mask = mask
+
+    def force(self, tokens: Sequence[int]) -> None:
+        """Evaluate what is due and all of them but the last, which is due then."""
+        assert self._sampler is not None
+        *chunk, last = tokens if self._drawn is None else (self._drawn, *tokens)
+        if chunk and self._context.decode_chunk(self.number, len(self.ids), chunk):
+            raise EngineFailed("llama.cpp has no room for what the model has to say")
+        self.ids += chunk
+        self._drawn, self._row = last, None
+        self._sampler.accept(tokens)
 
     def keep_logits(self) -> None:
         """Copy those of the last token, since the next batch will overwrite them."""

@@ -10,6 +10,10 @@ chunks. A prefix that is held by a lane in use, or by one whose rest is worth ke
 share what two lanes have in common, or copy it faster than they compute it. Before a lane is cut for another
 prompt, the part that would be lost is saved, within a limit of bytes; the least recently used state is
 dropped first.
+
+Every sequence belongs to a scope, and is found only for prompts of the same one: how fast a prompt is read
+tells whether somebody has asked the same before. Only sequences of the scope "", which is everybody's, go to
+disk.
 """
 
 from __future__ import annotations
@@ -54,10 +58,11 @@ class Seat:
     need: int | None = None
     used: int = 0
     """When it was used last, as a number that grows."""
+    scope: str = ""
 
-    def reach(self, wanted: list[int]) -> int:
+    def reach(self, wanted: list[int], scope: str = "") -> int:
         """How many tokens of `wanted` it leads to."""
-        return _reach(self.lane.ids, self.checkpoints, wanted)
+        return _reach(self.lane.ids, self.checkpoints, wanted) if self.scope == scope else 0
 
 
 @dataclass(eq=False, slots=True)
@@ -69,9 +74,10 @@ class _Saved:
     checkpoints: list[Checkpoint] = field(default_factory=list)
     source: Path | None = None
     """The file that it came from."""
+    scope: str = ""
 
-    def reach(self, wanted: list[int]) -> int:
-        return _reach(self.ids, self.checkpoints, wanted)
+    def reach(self, wanted: list[int], scope: str = "") -> int:
+        return _reach(self.ids, self.checkpoints, wanted) if self.scope == scope else 0
 
     @property
     def nbytes(self) -> int:
@@ -142,8 +148,8 @@ class PrefixCache:
         live = sum(_nbytes(seat.checkpoints) for seat in self._seats)
         return live + sum(saved.nbytes for saved in self._saved)
 
-    def open(self, ids: Sequence[int], need: int = 0) -> Seat | None:
-        """A lane that holds a strict prefix of `ids`, as long as there is one.
+    def open(self, ids: Sequence[int], need: int = 0, scope: str = "") -> Seat | None:
+        """A lane that holds a strict prefix of `ids`, as long as there is one in this scope.
 
         `need`: the tokens that it may come to hold. None if no lane is free, or if so many tokens do not fit
         beside what the others need.
@@ -152,7 +158,8 @@ class PrefixCache:
         if not any(seat.need is None for seat in self._seats) or need > room:
             return None
         try:
-            seat = self._lead(list(ids), need, room)
+            seat = self._lead(list(ids), need, room, scope)
+            seat.scope = scope
             seat.used = next(self._ticks)
             if seat.lane.ids:
                 self.mark(seat)  # often the end of the model's last turn: to come back to
@@ -166,18 +173,20 @@ class PrefixCache:
         self._shrink()
         return seat
 
-    def reach(self, ids: Sequence[int]) -> int:
-        """How many tokens of `ids` are held in a lane or in a saved state, for `open` to go on from."""
+    def reach(self, ids: Sequence[int], scope: str = "") -> int:
+        """How many tokens of `ids` a lane or a saved state of this scope holds, for `open` to go on from."""
+        if not self._budget:
+            return 0
         wanted = list(ids)
-        known: list[Seat | _Saved] = [*self._seats, *self._saved] if self._budget else []
-        return max((each.reach(wanted) for each in known), default=0)
+        saved = [state.reach(wanted, scope) for state in self._saved]
+        return max([*(seat.reach(wanted, scope) for seat in self._seats), *saved])
 
-    def load(self, ids: Sequence[int], then: Callable[[], None]) -> Loading:
+    def load(self, ids: Sequence[int], then: Callable[[], None], scope: str = "") -> Loading:
         """Begin to read from disk what leads further into `ids`, if anything does.
 
         `then` is called in another thread at the end.
         """
-        if not self._snapshots:
+        if not self._snapshots or scope:
             return Loading(None)
         least = self.reach(ids) + _WORTH_LOADING
         loading = Loading(self._snapshots.find(list(ids), least, min(self._context, self._room)))
@@ -222,9 +231,10 @@ class PrefixCache:
             return
         try:
             for saved in self._saved:
-                self._write(saved)
+                if not saved.scope:
+                    self._write(saved)
             for seat in sorted(self._seats, key=lambda seat: seat.used):
-                if len(seat.lane.ids) >= _WORTH_SAVING:
+                if len(seat.lane.ids) >= _WORTH_SAVING and not seat.scope:
                     self._write(_Saved(list(seat.lane.ids), seat.lane.save(), seat.checkpoints))
         except LocalAgentError as error:
             log.warning("what was evaluated is not kept: %s", error)
@@ -242,7 +252,7 @@ class PrefixCache:
 
     # -- choosing a lane --------------------------------------------------------------------------------
 
-    def _lead(self, wanted: list[int], need: int, room: int) -> Seat:
+    def _lead(self, wanted: list[int], need: int, room: int, scope: str) -> Seat:
         """A free lane that leads into `wanted` as far as anything here does.
 
         It may come to hold `need` tokens, and all free lanes together `room`.
@@ -251,9 +261,11 @@ class PrefixCache:
             return self._spare()
         while True:
             # Of equals a free lane, and of those the one used last.
-            nearest = max(self._seats, key=lambda seat: (seat.reach(wanted), seat.need is None, seat.used))
-            length = nearest.reach(wanted)
-            saved = self._furthest(wanted, length, room)
+            nearest = max(
+                self._seats, key=lambda seat: (seat.reach(wanted, scope), seat.need is None, seat.used)
+            )
+            length = nearest.reach(wanted, scope)
+            saved = self._furthest(wanted, length, room, scope)
             if saved is None:
                 return self._enter(nearest, length, need, room)
             seat = self._spare()
@@ -272,7 +284,7 @@ class PrefixCache:
             return nearest
         if length:
             nearest.used = next(self._ticks)  # so that it is the last one to be emptied
-        self._retire(seat, common(seat.lane.ids, nearest.lane.ids[:length]))
+        self._retire(seat, _common(seat, nearest.scope, nearest.lane.ids[:length]))
         self.clear(seat)
         self._make_room(room - need, seat)
         if not length:
@@ -305,15 +317,15 @@ class PrefixCache:
 
     # -- moving between sequences ---------------------------------------------------------------------
 
-    def _furthest(self, wanted: list[int], least: int, room: int) -> _Saved | None:
+    def _furthest(self, wanted: list[int], least: int, room: int, scope: str) -> _Saved | None:
         """What leads further into `wanted` than `least`, from memory or, if it is worth it, from disk.
 
         A sequence is put back whole, so it must fit into `room`.
         """
         fitting = [saved for saved in self._saved if len(saved.ids) <= room]
-        best = max(fitting, key=lambda saved: saved.reach(wanted), default=None)
-        longest = max(least, best.reach(wanted) if best else 0)
-        if self._snapshots:
+        best = max(fitting, key=lambda saved: saved.reach(wanted, scope), default=None)
+        longest = max(least, best.reach(wanted, scope) if best else 0)
+        if self._snapshots and not scope:
             path = self._snapshots.find(wanted, longest + _WORTH_LOADING, min(self._context, room))
             if path and (adopted := self._adopt(path, self._snapshots.reader(path))):
                 return adopted
@@ -339,10 +351,10 @@ class PrefixCache:
 
         False when the engine refuses it: it is then forgotten, and the lane is empty.
         """
-        length = saved.reach(wanted)
+        length = saved.reach(wanted, saved.scope)
         # Before anything is saved: that drops what the lane goes on from.
         self._saved.remove(saved)
-        self._retire(seat, common(seat.lane.ids, saved.ids[:length]))
+        self._retire(seat, _common(seat, saved.scope, saved.ids[:length]))
         self.clear(seat)
         self._make_room(room, seat)
         if not seat.lane.restore(saved.ids, saved.state):
@@ -359,19 +371,21 @@ class PrefixCache:
 
     def _retire(self, seat: Seat, kept: int) -> None:
         """Save what a lane holds if more than a few tokens beyond `kept` would be lost."""
-        ids = seat.lane.ids
+        ids, scope = seat.lane.ids, seat.scope
         others = [other for other in self._seats if other is not seat]
         if (
             len(ids) - kept < _WORTH_SAVING
-            or any(saved.ids[: len(ids)] == ids for saved in self._saved)
-            or any(other.reach([*ids, -1]) == len(ids) for other in others)
+            or any(saved.scope == scope and saved.ids[: len(ids)] == ids for saved in self._saved)
+            or any(other.reach([*ids, -1], scope) == len(ids) for other in others)
         ):
             return
-        fresh = _Saved(list(ids), seat.lane.save(), list(seat.checkpoints))
+        fresh = _Saved(list(ids), seat.lane.save(), list(seat.checkpoints), scope=scope)
         # A sequence that this one goes on from is not needed where a checkpoint leads back to its end.
         ends = {point.length for point in seat.checkpoints}
         self._saved = [
-            saved for saved in self._saved if len(saved.ids) not in ends or ids[: len(saved.ids)] != saved.ids
+            saved
+            for saved in self._saved
+            if saved.scope != scope or len(saved.ids) not in ends or ids[: len(saved.ids)] != saved.ids
         ]
         self._saved.append(fresh)
 
@@ -408,6 +422,11 @@ class PrefixCache:
             checkpoints = [(point.length, pack(point.state)) for point in saved.checkpoints]
             turns = self._transcripts.along(saved.ids)
             self._snapshots.write(saved.ids, pack(saved.state), checkpoints, turns)
+
+
+def _common(seat: Seat, scope: str, ids: list[int]) -> int:
+    """How much of what a lane holds is in `ids`, too, and may be found there."""
+    return common(seat.lane.ids, ids) if seat.scope == scope else 0
 
 
 def _reach(have: list[int], checkpoints: Sequence[Checkpoint], wanted: list[int]) -> int:

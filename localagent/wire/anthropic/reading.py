@@ -135,8 +135,8 @@ def _text(block: Fields) -> TextPart:
 
 
 def _thinking(block: Fields) -> ReasoningPart:
-    """Servers that imitate the API sign with an empty string."""
-    text, signature = block.text("thinking"), block.text("signature")
+    """Servers that imitate the API sign with an empty string, and some clients drop the field."""
+    text, signature = block.text("thinking"), block.maybe_text("signature")
     return ReasoningPart(
         text=text, signature=signature or None, provider_metadata=collect(block, "anthropic")
     )

@@ -178,18 +178,23 @@ def _assistant(turn: Fields, broken: str = "syntax") -> list[Any]:
         parts.append(TextPart(text=refusal, provider_metadata={"openai": {"refusal": refusal}}))
     if (audio := turn.maybe_object("audio")) is not None:
         parts.append(audio.unknown(FIELD, "audio"))
-    parts += (_call(call, broken) for call in turn.objects("tool_calls"))
+    malformed = [_malformed(entry) for entry in turn.objects("malformed_tool_calls")]
+    taken_back = {
+        part.id for part in malformed if part.id
+    }  # a client that streams may have kept their halves
+    calls = (_call(call, broken) for call in turn.objects("tool_calls"))
+    parts += (call for call in calls if call.id not in taken_back)
+    parts += malformed
     if (only := turn.maybe_object("function_call")) is not None:  # before there were several, with ids
-        parts.append(_function(Fields({}, only.where), only, "", broken))
+        parts.append(read_function(Fields({}, only.where), only, "", broken))
     return parts
 
 
 def _reasoning(turn: Fields) -> list[Any]:
-    """`reasoning_details` where there are any, else the plain text under either name."""
-    plain = turn.maybe_text("reasoning_content")
-    other = turn.maybe_text("reasoning")
+    """`reasoning_details` where there are any, else the plain text under any of its names."""
+    plain = [turn.maybe_text(name) for name in ("reasoning_content", "reasoning", "thinking")]
     details = [_detail(detail) for detail in turn.objects("reasoning_details")]
-    text = plain or other
+    text = next(filter(None, plain), None)
     if text and not any(isinstance(detail, ReasoningPart) and detail.text for detail in details):
         return [ReasoningPart(text=text), *details]
     return details
@@ -216,12 +221,23 @@ def _call(call: Fields, broken: str) -> ToolCallPart | MalformedToolCallPart:
     if kind != "function":  # kept with its id, so that its result still has something to answer
         raw = call.spell({"type": kind, **call.rest()})
         return MalformedToolCallPart(raw=raw, reason="not_a_call", id=call_id)
-    return _function(call, call.object("function"), call_id, broken)
+    return read_function(call, call.object("function"), call_id, broken)
 
 
-def _function(
-    call: Fields, function: Fields, call_id: str, broken: str
+def _malformed(entry: Fields) -> MalformedToolCallPart:
+    """An entry of the field in which this program's own server returns what it could not read."""
+    return MalformedToolCallPart(
+        raw=entry.text("raw"),
+        reason=entry.maybe_text("reason") or "syntax",
+        name=entry.maybe_text("name"),
+        id=entry.maybe_text("id") or "",
+    )
+
+
+def read_function(
+    call: Fields, function: Fields, call_id: str, broken: str = "syntax"
 ) -> ToolCallPart | MalformedToolCallPart:
+    """The call with this function, which has a name and arguments; malformed if they are no object."""
     name, arguments = function.text("name"), function.take("arguments")
     arguments = "" if arguments is None else arguments
     if not isinstance(arguments, str):  # an object, as some servers write them, or nothing that can be read

@@ -33,9 +33,9 @@ def go(cache: PrefixCache, chain: Chain, ids: Sequence[int], step: int = 16, mor
     return reused
 
 
-def begin(cache: PrefixCache, ids: Sequence[int], need: int = 0) -> Seat | None:
+def begin(cache: PrefixCache, ids: Sequence[int], need: int = 0, scope: str = "") -> Seat | None:
     """A lane that leads into `ids`."""
-    seat = cache.open(ids, need)
+    seat = cache.open(ids, need, scope)
     if seat is not None:
         chain = seat.lane
         assert chain.ids == list(ids[: len(chain.ids)]), "the lane holds a prefix of the prompt"
@@ -279,6 +279,7 @@ PROMPTS = {
     "seed": st.integers(0, 5),
     "length": st.sampled_from([1, 20, 60, 100, 150]),
     "more": st.sampled_from([0, 5, 40, 100]),
+    "scope": st.sampled_from(["", "", "", "one", "two"]),
 }
 
 
@@ -299,6 +300,8 @@ class Cache(RuleBasedStateMachine):
         self.past: list[list[int]] = [talk(seed, 150) for seed in range(3)]
         self.running: dict[Seat, tuple[list[int], int]] = {}
         """The prompt of every seat in use, and how many tokens it holds."""
+        self.known: dict[str, list[list[int]]] = {"": [], "one": [], "two": []}
+        """What was evaluated in each scope."""
 
     def draw(self, which: int, share: float, seed: int, length: int, more: int) -> tuple[list[int], int]:
         """A prompt that goes on from an earlier one, and how many tokens it and what follows need."""
@@ -306,37 +309,41 @@ class Cache(RuleBasedStateMachine):
         prompt = [*earlier[: int(len(earlier) * share)], *talk(seed, length)][: self.context]
         return prompt, min(len(prompt) + more, self.context)
 
-    def enter(self, prompt: list[int], need: int) -> Seat | None:
+    def enter(self, prompt: list[int], need: int, scope: str) -> Seat | None:
         cache = self.cache
         room = self.capacity - sum(seat.need for seat in cache._seats if seat.need is not None)
         kept = [saved for saved in cache._saved if len(saved.ids) <= room]
-        best = max(each.reach(prompt) for each in [*cache._seats, *kept]) if self.budget else 0
-        seat = begin(cache, prompt, need)
+        best = max(each.reach(prompt, scope) for each in [*cache._seats, *kept]) if self.budget else 0
+        seat = begin(cache, prompt, need, scope)
         if seat is None:
             assert len(self.running) == len(self.lanes) or need > room
             return None
         assert need <= room
         assert seat not in self.running, "it was free"
         assert len(seat.lane.ids) == best, "nothing that there is leads further"
+        held = seat.lane.ids
+        assert not held or any(each[: len(held)] == held for each in self.known[scope]), "it is of this scope"
+        self.known[scope].append(prompt)
         self.past.append(prompt)
         return seat
 
     @rule(**PROMPTS)
-    def open(self, **drawn: Any) -> None:
+    def open(self, scope: str, **drawn: Any) -> None:
         prompt, need = self.draw(**drawn)
-        seat = self.enter(prompt, need)
+        seat = self.enter(prompt, need, scope)
         if seat is not None:
             self.running[seat] = prompt, len(seat.lane.ids)
 
     @rule(**PROMPTS)
-    def whole_turn(self, **drawn: Any) -> None:
+    def whole_turn(self, scope: str, **drawn: Any) -> None:
         prompt, need = self.draw(**drawn)
-        seat = self.enter(prompt, need)
+        seat = self.enter(prompt, need, scope)
         if seat is not None:
             while read(self.cache, seat, prompt, self.step):
                 pass
             say(seat, need - len(prompt))
             self.past.append(list(seat.lane.ids))
+            self.known[scope].append(list(seat.lane.ids))
             self.cache.release(seat)
 
     def pick(self, which: int) -> Seat:
@@ -361,6 +368,7 @@ class Cache(RuleBasedStateMachine):
     def finish(self, which: int) -> None:
         seat = self.pick(which)
         self.past.append(list(seat.lane.ids))
+        self.known[seat.scope].append(list(seat.lane.ids))
         del self.running[seat]
         self.cache.release(seat)
 

@@ -1,0 +1,169 @@
+"""`localagent serve`: models over HTTP until SIGINT or SIGTERM."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import stat
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localagent.cli.loading import Report
+from localagent.cli.options import ServeOptions
+from localagent.cli.terminal import say
+from localagent.distribution import install_command, version
+from localagent.errors import ServerMissing, UsageError
+from localagent.wording import listed
+
+if TYPE_CHECKING:
+    from localagent.model import Model
+    from localagent.server.access import Access
+    from localagent.server.models import ModelPool
+
+KEYS = "LOCALAGENT_API_KEYS"
+_IDLE = 600.0
+"""Seconds after which one of several models is unloaded."""
+
+
+def serve(options: ServeOptions) -> None:
+    """Serve until a signal comes. Raises LocalAgentError before anything is served."""
+    try:
+        import prometheus_client  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise ServerMissing(f"the server is not installed: {install_command('server')} [{error}]") from error
+    from localagent.server.app import Service, all_wires, create_app
+    from localagent.server.bounds import Bounds
+    from localagent.server.listening import bind, listener
+
+    access = _access(options)
+    bounds = Bounds(queue=options.max_queue, deadline=options.deadline)
+    with bind(options.host, options.port) as listening:  # first: it fails at once, and loading takes long
+        pool = _pool(options)
+        service = Service(
+            pool,
+            access,
+            bounds,
+            metrics=options.metrics,
+            log_prompts=options.log_prompts,
+            buffer_tool_calls=options.buffer_tool_calls,
+        )
+        _log(options.log_prompts)
+        server = listener(create_app(service, all_wires()), bounds, service.stop)
+        _welcome(options, access, pool, listening.getsockname()[1])
+        # uvicorn raises the signal again when it has ended, to whoever handled it before.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        server.run(sockets=[listening])
+    say("stopped")
+
+
+def _access(options: ServeOptions) -> Access:
+    from localagent.server.access import Access, read_keys
+
+    text = os.environ.get(KEYS, "").replace(",", "\n")
+    if (path := options.api_key_file) is not None:
+        try:
+            text += "\n" + path.expanduser().read_text("utf-8")
+            mode = path.expanduser().stat().st_mode
+        except (OSError, ValueError) as error:
+            said = getattr(error, "strerror", None) or error
+            raise UsageError(f"--api-key-file {path}: {said}") from error
+        if os.name != "nt" and mode & (stat.S_IRGRP | stat.S_IROTH):
+            say(f"warning: other users of this machine can read {path}: chmod 600 {path}")
+        if not read_keys(text):
+            raise UsageError(f"--api-key-file {path} holds no key: write one a line")
+    return Access(
+        options.host,
+        read_keys(text),
+        tuple(options.origins or ()),
+        page=not options.no_page,
+        share=options.share_prefixes,
+    )
+
+
+def _pool(options: ServeOptions) -> ModelPool:
+    """The models. The first one is loaded here, and the weights of the others fetched, if need be."""
+    from localagent.server.models import ModelPool
+
+    loaders: dict[str, Callable[[], Model]] = {}
+    for asked in options.models or (None,):
+        name, loader = _prepared(asked, options)
+        if name in loaders:
+            raise UsageError(f"--model {name} is given twice")
+        loaders[name] = loader
+    aliases = [_alias(text) for text in options.aliases or ()]
+    idle = options.idle if options.idle is not None or len(loaders) == 1 else _IDLE
+    pool = ModelPool(loaders, aliases=aliases, idle=idle, restart=options.restart, queue=options.max_queue)
+    pool.begin_with(next(iter(loaders)))
+    return pool
+
+
+def _prepared(asked: str | None, options: ServeOptions) -> tuple[str, Callable[[], Model]]:
+    """The name under which a model is served, and what loads it from weights that are here."""
+    from localagent.model import load, locate
+    from localagent.store import WeightStore
+
+    found, engine = locate(asked, options.backend)
+    if isinstance(found, Path):
+        name = found.name.removesuffix(".gguf")
+    else:
+        name = found.name
+        with Report(found) as report:
+            WeightStore().pull(found, engine, report)
+    return name, partial(
+        load,
+        found if isinstance(found, Path) else found.name,
+        backend=options.backend,
+        context=options.context,
+        threads=options.threads,
+        lanes=options.lanes,
+        snapshots=not options.no_snapshots,
+        offline=True,  # a request does not wait for a download
+    )
+
+
+def _alias(text: str) -> tuple[str, str]:
+    pattern, equals, name = text.partition("=")
+    if not (pattern and equals and name):
+        raise UsageError(f"--alias is {text!r}: write it like 'claude-*=NAME'")
+    return pattern, name
+
+
+def _log(prompts: bool) -> None:
+    """Log to standard error, a line each; prompts only if they are asked for."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    for name in ("localagent", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.propagate = False
+    logging.getLogger("localagent").setLevel(logging.INFO)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # what is no HTTP is refused without a word
+    logging.getLogger("localagent.prompts").disabled = not prompts
+
+
+def _welcome(options: ServeOptions, access: Access, pool: ModelPool, port: int) -> None:
+    """Where the server listens, what it serves, and how to connect."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(options.host, options.host)
+    url = f"http://{f'[{host}]' if ':' in host and not host.startswith('[') else host}:{port}"
+    first, *others = pool.served.values()
+    lanes = first.model.lanes if first.model is not None else 0
+    others_too = "" if access.loopback else ", for other machines, too"
+    say(f"localagent {version() or ''} listens on {url}{others_too}")
+    say(f"  models     {first.name} ({lanes} answers at once)")
+    if others:
+        say(f"             when they are asked for: {listed(each.name for each in others)}")
+    if not options.no_page:
+        say(f"  page       {url}")
+    say(f"  OpenAI     base URL {url}/v1")
+    say(f"  Anthropic  ANTHROPIC_BASE_URL={url}")
+    say(f"  Ollama     OLLAMA_HOST={url}")
+    say(f"  API key    {'one of yours' if access.keys else 'any: none is checked'}")
+    if options.log_prompts:
+        say("  what is asked and answered is logged here")

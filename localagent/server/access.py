@@ -1,0 +1,220 @@
+"""Who may ask: everything that is decided from the head of a request, before its body is read.
+
+The server listens on loopback, where every program and every page in a browser can reach it. So a page must
+not: its host name is checked against DNS rebinding, its origin against other sites, and a body must be
+declared as JSON, which a page cannot send elsewhere without asking first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from localagent.errors import UsageError
+from localagent.server.bounds import DEFAULT_BOUNDS, Bounds
+from localagent.server.exchange import BadRequest
+
+OPEN = frozenset({"/health"})
+"""The paths that need no key."""
+_PREFLIGHT_AGE = "600"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who asks. `name`: for the queue and the log; `scope`: whose evaluated prompts may be reused."""
+
+    name: str
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of a request."""
+
+    method: str
+    path: str
+    headers: Sequence[tuple[bytes, bytes]]
+    address: str = ""
+
+    @classmethod
+    def of(cls, scope: Mapping[str, Any]) -> Head:
+        """The head of a request as an ASGI server gives it."""
+        address = scope["client"][0] if scope.get("client") else ""
+        return cls(scope["method"], scope["path"], scope["headers"], address)
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body follows."""
+        return any(
+            name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
+            for name, value in self.headers
+        )
+
+    @property
+    def wants_page(self) -> bool:
+        """Whether a browser asks for the page; other clients that look at `/` do not name HTML."""
+        accepted = b",".join(value for name, value in self.headers if name == b"accept").lower()
+        return self.path == "/" and self.method in ("GET", "HEAD") and b"text/html" in accepted
+
+    def one(self, name: bytes) -> str | None:
+        """The value of a header; None without it. Raises BadRequest if there are several."""
+        found = [value for key, value in self.headers if key == name]
+        if len(found) > 1:
+            raise BadRequest(f"the header {name.decode()} is there {len(found)} times")
+        return found[0].decode("latin-1").strip() if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The rules. `host`: the address that the server is bound to."""
+
+    host: str = "127.0.0.1"
+    keys: tuple[str, ...] = field(default=(), repr=False)
+    origins: tuple[str, ...] = ()
+    page: bool = False
+    """Whether browsers get a page at `/`. It needs no key, since it is the same for everybody."""
+    share: bool = False
+    """Whether clients with different keys may reuse each other's evaluated prompts."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a server that anybody on the network could use, and for useless keys."""
+        if not self.loopback and not self.keys:
+            raise UsageError(
+                f"host is {self.host!r}, which other machines can reach: give a key with --api-key-file or "
+                "LOCALAGENT_API_KEYS, or listen on 127.0.0.1"
+            )
+        if any(not key.isascii() or not key.isprintable() or " " in key for key in self.keys):
+            raise UsageError("an API key may hold only printable ASCII characters, and no space")
+        for origin in self.origins:
+            if origin != "*" and ("://" not in origin or origin.endswith("/")):
+                raise UsageError(f"origin is {origin!r}: write it like http://localhost:3000, or *")
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        return _is_loopback(self.host)
+
+    def admit(self, head: Head, bounds: Bounds = DEFAULT_BOUNDS) -> Client:
+        """Who asks. Raises BadRequest."""
+        self._check_framing(head, bounds)
+        host = head.one(b"host") or ""
+        if self.loopback and not self._is_ours(host):
+            raise BadRequest(
+                f"this server does not answer to the host name {host!r:.80}: use 127.0.0.1 or localhost",
+                code="host_not_allowed",
+                status=403,
+            )
+        self.check_origin(head)
+        client = self._identify(head)
+        if head.method == "POST":
+            if (coding := head.one(b"content-encoding") or "identity").lower() != "identity":
+                raise BadRequest(f"Content-Encoding is {coding!r:.80}: send the body as it is", status=415)
+            kind = (head.one(b"content-type") or "").partition(";")[0].strip().lower()
+            if kind != "application/json":
+                raise BadRequest(
+                    f"Content-Type is {kind!r:.80}: it must be application/json",
+                    code="unsupported_media_type",
+                    status=415,
+                )
+        return client
+
+    def check_origin(self, head: Head) -> str | None:
+        """The origin of a page that may ask; None where no page asks. Raises BadRequest."""
+        origin = head.one(b"origin")
+        if origin is None:
+            return None
+        own = origin.partition("://")[2].lower() == (head.one(b"host") or "").lower() and "://" in origin
+        # A sandboxed frame and a page from a file both say null, so allowing it would allow them all.
+        if origin.lower() == "null" or not (own or origin in self.origins or "*" in self.origins):
+            raise BadRequest(
+                f"a page of {origin!r:.80} may not use this server (see --origin)",
+                code="origin_not_allowed",
+                status=403,
+            )
+        return origin
+
+    def cors(self, head: Head) -> list[tuple[bytes, bytes]]:
+        """What a browser is told where a page of an allowed origin asks."""
+        origin = head.one(b"origin")
+        if origin is None or not self.origins:
+            return []
+        said = {
+            "access-control-allow-origin": origin,
+            "access-control-expose-headers": "x-localagent-model, x-localagent-ignored, retry-after",
+            "vary": "origin",
+        }
+        if head.method == "OPTIONS":
+            said["access-control-allow-methods"] = "GET, POST"
+            said["access-control-allow-headers"] = (
+                head.one(b"access-control-request-headers") or "content-type"
+            )
+            said["access-control-max-age"] = _PREFLIGHT_AGE
+        return [(name.encode(), value.encode("latin-1")) for name, value in said.items()]
+
+    def _check_framing(self, head: Head, bounds: Bounds) -> None:
+        """Refuse heads that are too large, and what a proxy in front could read as two requests."""
+        names = [name for name, _ in head.headers]
+        # The parser bounds only what it has to wait for, and a quarter of a megabyte may come at once.
+        size = sum(len(name) + len(value) for name, value in head.headers)
+        if len(names) > bounds.headers or size > bounds.header_bytes:
+            raise BadRequest("the headers are too large", status=431)
+        if b"transfer-encoding" in names and b"content-length" in names:
+            raise BadRequest("Content-Length and Transfer-Encoding exclude each other")
+
+    def _is_ours(self, host: str) -> bool:
+        name = _without_port(host).lower().rstrip(".")
+        return name in {"localhost", self.host.lower()} or (
+            name.endswith(".localhost") or _is_address_of_loopback(name)
+        )
+
+    def _identify(self, head: Head) -> Client:
+        # A browser asks without the key whether it may send one.
+        is_open = head.path in OPEN or (self.page and head.wants_page)
+        if not self.keys or is_open or head.method == "OPTIONS":
+            # On loopback all have one address; then it is programs that take turns.
+            program = (head.one(b"user-agent") or "").partition("/")[0][:60]
+            return Client(f"{head.address} {program}".strip())
+        given = head.one(b"x-api-key")
+        scheme, _, token = (head.one(b"authorization") or "").partition(" ")
+        if given is None and scheme.lower() == "bearer":
+            given = token.strip()
+        # Digests are of one length, and all are compared: the time tells nothing of a key.
+        digest = hashlib.sha256((given or "").encode("latin-1", "replace")).digest()
+        found = [hmac.compare_digest(digest, hashlib.sha256(key.encode()).digest()) for key in self.keys]
+        if given is None or not any(found):
+            wrong = (
+                "the API key is wrong" if given else "an API key is needed: send Authorization: Bearer KEY"
+            )
+            raise BadRequest(wrong, code="invalid_api_key", status=401)
+        number = found.index(True) + 1
+        # Of one key only, everybody is the same client.
+        return Client(
+            f"key {number}", "" if self.share or len(self.keys) == 1 else f"key-{digest.hex()[:16]}"
+        )
+
+
+def read_keys(text: str) -> tuple[str, ...]:
+    """The keys in a file, one a line; empty lines and lines that begin with # are left out."""
+    lines = (line.strip() for line in text.splitlines())
+    return tuple(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if host.count(":") == 1 else host
+
+
+def _is_loopback(host: str) -> bool:
+    return host.lower() == "localhost" or _is_address_of_loopback(host)
+
+
+def _is_address_of_loopback(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).is_loopback
+    except ValueError:
+        return False

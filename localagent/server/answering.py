@@ -1,0 +1,364 @@
+"""The one handler of all wires: read, ask the model, write; and the end of an answer, however it comes.
+
+    body --Wire.read--> TurnRequest --ModelPool--> Model.astream --Writer--> frames, or one object
+
+An answer ends when the model has finished, when the client leaves (within a step of the engine, streaming or
+not), at the deadline, or when the server stops. Only then is its place free for the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import secrets
+import traceback
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any, Unpack, get_args, get_origin, get_type_hints
+
+from localagent.errors import EngineFailed, LocalAgentError
+from localagent.messages import UserMessage
+from localagent.model import Model
+from localagent.server.access import Head
+from localagent.server.bounds import Bounds, Gone, Receive, parse_json, read_body
+from localagent.server.exchange import (
+    Answer,
+    BadRequest,
+    Frame,
+    Framing,
+    TurnRequest,
+    Wire,
+    Writer,
+    dump,
+    header_word,
+)
+from localagent.server.metrics import Watched
+from localagent.server.queue import Overloaded
+from localagent.server.raw import continuing
+from localagent.server.wires.messages import counted
+from localagent.turn import Done
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from localagent.server.app import Service
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = Iterable[tuple[bytes, bytes]]
+
+_MEDIA = {"sse": b"text/event-stream; charset=utf-8", "ndjson": b"application/x-ndjson"}
+_MOST_NAMES = 30  # in a header
+_WORTH_A_THREAD = 1 << 16
+_DRAINED = 4
+"""How many times the largest body is read and thrown away after a refusal."""
+
+log = logging.getLogger("localagent.server")
+prompts = logging.getLogger("localagent.prompts")
+
+
+class Reply:
+    """One HTTP answer. Its head goes out with the first bytes, so that an error before them has a status."""
+
+    def __init__(self, send: Send, bounds: Bounds, framing: Framing = "sse") -> None:
+        self._send = send
+        self._bounds = bounds
+        self.framing = framing
+        self.opening: list[Frame] = []
+        self._one_at_a_time = asyncio.Lock()
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.started = False
+        self.touched = monotonic()
+        """When something was last sent."""
+
+    async def json(self, status: int, value: Any, more: Headers = (), last: bool = True) -> None:
+        """A whole answer; without `last`, `end` has to follow."""
+        body = dump(value).encode("utf-8", "replace")
+        head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
+        self.started = True
+        await self._give({"type": "http.response.start", "status": status, "headers": [*head, *self.headers]})
+        await self._give({"type": "http.response.body", "body": body, "more_body": not last})
+
+    async def end(self) -> None:
+        """Nothing more comes."""
+        await self._give({"type": "http.response.body", "body": b""})
+
+    async def write(self, frames: Iterable[Frame], last: bool = False) -> None:
+        """A part of a stream; the first one brings what the writer begins with."""
+        async with self._one_at_a_time:  # the turn and the keep-alive both write
+            if not self.started:
+                self.started = True
+                head = [
+                    (b"content-type", _MEDIA[self.framing]),
+                    (b"cache-control", b"no-cache"),
+                    *self.headers,
+                ]
+                await self._give({"type": "http.response.start", "status": 200, "headers": head})
+                frames = [*self.opening, *frames]
+            data = b"".join(frame.encode(self.framing) for frame in frames)
+            if data or last:
+                await self._give({"type": "http.response.body", "body": data, "more_body": not last})
+
+    async def _give(self, message: MutableMapping[str, Any]) -> None:
+        try:
+            async with asyncio.timeout(self._bounds.write_time):
+                await self._send(message)
+        except TimeoutError:
+            raise Gone from None
+        self.touched = monotonic()
+
+
+class Endpoint:
+    """An ASGI application for one wire."""
+
+    def __init__(self, wire: Wire, service: Service) -> None:
+        self.wire = wire
+        self._service = service
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        bounds, head = self._service.bounds, Head.of(scope)
+        unread = True
+        try:
+            body = await read_body(receive, bounds, head.one(b"content-length"))
+            unread = False
+            request = await self._read(body)
+            del body  # the messages are made of it, and the answer may take long
+        except BadRequest as refusal:
+            scope["state"]["outcome"] = "refused"
+            await refuse(self.wire, refusal, head if unread else None, bounds, receive, send)
+            return
+        except Gone:
+            return
+        turn = asyncio.create_task(
+            self._answer(request, scope["state"], Reply(send, bounds, self.wire.framing))
+        )
+        gone = asyncio.create_task(_left(receive))
+        with self._service.running(turn):
+            try:
+                await asyncio.wait({turn, gone}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                gone.cancel()
+                turn.cancel()  # nothing, if it has ended
+                with suppress(asyncio.CancelledError):
+                    await turn
+
+    async def _read(self, body: bytes) -> TurnRequest:
+        """The request. A long one is read in a thread, since others are being served."""
+
+        def read() -> TurnRequest:
+            return self.wire.read(parse_json(body, self._service.bounds.depth))
+
+        return await asyncio.to_thread(read) if len(body) > _WORTH_A_THREAD else read()
+
+    async def _answer(self, request: TurnRequest, note: dict[str, Any], reply: Reply) -> None:
+        """Run the turn to whatever end it comes to, and count it."""
+        watched = Watched()
+        note |= {"outcome": "failed", "watched": watched}
+        failure: Exception
+        try:
+            async with asyncio.timeout(self._service.bounds.deadline):
+                await self._turn(request, note, reply, watched)
+            note["outcome"] = "ok"
+            return
+        except Gone:
+            note["outcome"] = "cancelled"
+            return
+        except asyncio.CancelledError:
+            if not self._service.stopping:
+                note["outcome"] = "cancelled"
+                raise
+            failure = Overloaded("the server is stopping: ask again when it is back")
+        except Exception as error:
+            failure = error
+        with suppress(Gone):
+            await self._fail(failure, request.stream, note, reply)
+
+    async def _turn(self, request: TurnRequest, note: dict[str, Any], reply: Reply, watched: Watched) -> None:
+        service, wire, client = self._service, self.wire, note["client"]
+        if request.only_loads and request.keep_alive == 0:
+            await self._unload(request, note, reply)
+            return
+        async with service.pool.use(request.model, request.keep_alive) as lease:
+            served, model = lease.served, lease.model
+            options, left_out = turn_options(request)
+            note |= {"model": served.name, "dialect": model.dialect.name}
+            ignored = (*request.ignored, *left_out)
+            reply.headers = [(b"x-localagent-model", header_word(served.name).encode())]
+            if ignored:
+                shown = ", ".join(map(header_word, ignored[:_MOST_NAMES]))
+                reply.headers.append((b"x-localagent-ignored", shown.encode()))
+                service.mention(wire.path, ignored)
+            if service.log_prompts:
+                prompts.info("%s %s", wire.path, request)
+            spell = service.speller(model)
+            answer = self._about(served.name, load_seconds=lease.load_seconds, spell=spell)
+            writer = note["writer"] = wire.writer(request, answer)
+            reply.opening = writer.begin()
+            if request.only_loads:
+                await reply.json(200, writer.whole())
+                return
+            every = service.bounds.keep_alive if request.stream else None
+            async with _signs_of_life(writer, reply, every), served.queue.place(client.name):
+                asked, messages = served.for_scope(model, client.scope), request.messages
+                if request.raw_prompt is not None:
+                    asked = continuing(asked, request.raw_prompt)
+                    messages = [UserMessage(content="-")]  # not rendered
+                events = asked.astream(messages, **options)
+                async with aclosing(events):
+                    async for event in events:
+                        if isinstance(event, Done) and event.message.stop_reason == "cancelled":
+                            raise EngineFailed(f"{served.name} was unloaded, or its engine has ended")
+                        watched.feed(event)
+                        frames = writer.feed(event)
+                        if request.stream and frames:
+                            await reply.write(frames)
+            if service.log_prompts and watched.done:
+                prompts.info("%s %r", wire.path, watched.done.message.raw)
+            if request.stream:
+                await reply.write((), last=True)
+            else:
+                await reply.json(200, writer.whole())
+
+    async def _unload(self, request: TurnRequest, note: dict[str, Any], reply: Reply) -> None:
+        served = self._service.pool.find(request.model)
+        note["model"] = served.name
+        await self._service.pool.unload(served)
+        writer = self.wire.writer(request, self._about(served.name))
+        writer.begin()
+        await reply.json(200, writer.whole())
+
+    def _about(self, model: str, **more: Any) -> Answer:
+        buffered = self._service.buffer_tool_calls
+        key = secrets.token_hex(12)
+        return Answer(model=model, created=time(), key=key, buffer_tool_calls=buffered, **more)
+
+    async def _fail(self, error: Exception, streaming: bool, note: dict[str, Any], reply: Reply) -> None:
+        """Say what went wrong, in the stream if that has begun."""
+        if isinstance(error, BadRequest):
+            note["outcome"] = "refused"
+        elif not isinstance(error, LocalAgentError | TimeoutError):
+            # Without its text, which may hold a part of what was said.
+            where = "".join(traceback.format_tb(error.__traceback__))
+            log.error("%s failed: %s\n%s", self.wire.path, type(error).__name__, where)
+        writer = note.get("writer")
+        if writer is not None and (reply.started or (streaming and self.wire.fails_in_stream(error))):
+            await reply.write(writer.fail(error), last=True)
+            return
+        status, said = self.wire.error(error)
+        if status < 500:
+            note["outcome"] = "refused"
+        await reply.json(status, said, retry_after(error, status))
+
+
+class CountEndpoint(Endpoint):
+    """An ASGI application that counts the tokens of a prompt."""
+
+    async def _turn(self, request: TurnRequest, note: dict[str, Any], reply: Reply, watched: Watched) -> None:
+        async with self._service.pool.use(request.model) as lease:
+            note["model"] = lease.served.name
+            count = lease.model.count_tokens
+            tools = request.tools or None
+            tokens = await asyncio.to_thread(count, request.messages, system=request.system, tools=tools)
+            await reply.json(200, counted(tokens))
+
+
+def turn_options(request: TurnRequest) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The arguments of `Model.astream` for a request, and the names of those that it does not take."""
+    options: dict[str, Any] = {
+        "system": request.system,
+        "tools": request.tools or None,
+        "progress": True,
+        **request.options,
+    }
+    left_out = []
+    for name, default in _TURN_OPTIONS.items():
+        value = getattr(request, name)
+        if value == default:
+            continue
+        if name in _TAKEN:
+            options[name] = value
+        else:
+            left_out.append(name)
+    return options, tuple(left_out)
+
+
+_TURN_OPTIONS = {each.name: each.default for each in dataclasses.fields(TurnRequest) if each.name in {
+    "tool_choice", "parallel_tool_calls", "response_format", "strict", "thinking", "thinking_budget"
+}}  # fmt: skip
+
+_OPTIONS = next(
+    get_args(hint)[0] for hint in get_type_hints(Model.astream).values() if get_origin(hint) is Unpack
+)
+_TAKEN = frozenset(_OPTIONS.__annotations__)
+
+
+async def refuse(
+    wire: Wire, refusal: Exception, head: Head | None, bounds: Bounds, receive: Receive, send: Send
+) -> None:
+    """Answer in the API's own shape. `head`: of a request whose body was not read.
+
+    The connection of such a request is closed. Most clients send all of the body before they read anything,
+    and would be cut off before they see the answer; so some more of it is taken.
+    """
+    reply = Reply(send, bounds)
+    status, said = wire.error(refusal)
+    more = retry_after(refusal, status)
+    with suppress(Gone):
+        if head is None or not head.has_body:
+            await reply.json(status, said, more)
+            return
+        expecting = head.one(b"expect") is not None  # it sends no body before it is told to
+        await reply.json(status, said, [*more, (b"connection", b"close")], last=expecting)
+        if not expecting:
+            with suppress(TimeoutError):
+                await _drain(receive, bounds)
+            await reply.end()
+
+
+async def _drain(receive: Receive, bounds: Bounds) -> None:
+    """Read what the client still sends, within bounds."""
+    left = _DRAINED * bounds.body
+    async with asyncio.timeout(bounds.drain_time):
+        while left > 0:
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                return
+
+
+def retry_after(error: Exception, status: int) -> Headers:
+    """When to ask again, where that may help."""
+    if status != 503:
+        return []
+    return [(b"retry-after", str(error.retry_after if isinstance(error, Overloaded) else 5).encode())]
+
+
+async def _left(receive: Receive) -> None:
+    """Wait until the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@asynccontextmanager
+async def _signs_of_life(writer: Writer, reply: Reply, every: float | None) -> AsyncIterator[None]:
+    """Send something `every` so many seconds in which nothing else was sent; None: never."""
+
+    async def tell() -> None:
+        assert every is not None
+        while True:
+            await asyncio.sleep(max(0.001, reply.touched + every - monotonic()))
+            if monotonic() - reply.touched >= every:
+                with suppress(Gone):  # the turn finds out, too
+                    await reply.write(writer.keep_alive())
+                reply.touched = monotonic()
+
+    task = asyncio.create_task(tell()) if every is not None else None
+    try:
+        yield
+    finally:
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task

@@ -1,0 +1,232 @@
+"""The application: the routes, and the guard in front of all of them.
+
+`create_app(service)` is a Starlette application whose wires all share one handler (`answering`). Every
+request passes the guard first, which decides from its head whether it may go on (`access`), and logs it at
+the end: who, what, how many tokens, how long; never what was said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from itertools import takewhile
+from time import monotonic
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from localagent.model import Model
+from localagent.server.access import Access, Client, Head
+from localagent.server.answering import CountEndpoint, Endpoint, Send, refuse
+from localagent.server.bounds import Bounds, Receive
+from localagent.server.exchange import BadRequest, Wire
+from localagent.server.metrics import Metrics, Watched
+from localagent.server.models import ModelPool
+from localagent.server.routes import OwnRoutes, Refused
+from localagent.server.wires.chat import ChatCompletions
+from localagent.server.wires.completions import Completions
+from localagent.server.wires.messages import CountTokensWire, MessagesWire
+from localagent.server.wires.ollama import OllamaChat, OllamaGenerate
+from localagent.server.wires.responses import Responses
+from localagent.wording import quoted
+
+access_log = logging.getLogger("localagent.access")
+log = logging.getLogger("localagent.server")
+_MOST_MENTIONED = 1000
+
+
+class Service:
+    """What the requests of one server share."""
+
+    def __init__(
+        self,
+        pool: ModelPool,
+        access: Access | None = None,
+        bounds: Bounds | None = None,
+        *,
+        metrics: bool = False,
+        log_prompts: bool = False,
+        buffer_tool_calls: bool = False,
+    ) -> None:
+        """`metrics`: offer /metrics. `log_prompts`: log what is said. `buffer_tool_calls`: see `Answer`."""
+        self.pool = pool
+        self.access = access or Access()
+        self.bounds = bounds or Bounds()
+        self.metrics = Metrics(pool)
+        self.offers_metrics = metrics
+        self.log_prompts = log_prompts
+        self.buffer_tool_calls = buffer_tool_calls
+        self.stopping = False
+        self._running: set[asyncio.Task[None]] = set()
+        self._mentioned: set[str] = set()
+
+    @contextmanager
+    def running(self, turn: asyncio.Task[None]) -> Iterator[None]:
+        """The turn is to be ended if the server stops meanwhile."""
+        self._running.add(turn)
+        if self.stopping:
+            turn.cancel()
+        try:
+            yield
+        finally:
+            self._running.discard(turn)
+
+    async def stop(self) -> None:
+        """End all answers with an error, and begin no more."""
+        self.stopping = True
+        for turn in self._running:
+            turn.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=2)
+
+    def speller(self, model: Model) -> Callable[[Sequence[int]], Sequence[bytes]] | None:
+        """What gives the bytes of tokens, without waiting for the engine."""
+        return getattr(model.host, "token_bytes", None)
+
+    def mention(self, path: str, ignored: Sequence[str]) -> None:
+        """Log each field that is ignored once."""
+        for name in ignored:
+            if name not in self._mentioned and len(self._mentioned) < _MOST_MENTIONED:
+                self._mentioned.add(name)
+                log.info("%s: %s is ignored", path, quoted(name))
+
+
+class Guard:
+    """The outermost layer: access, and a line in the log."""
+
+    def __init__(
+        self, app: Callable[..., Awaitable[None]], service: Service, shape: Callable[[str], Wire]
+    ) -> None:
+        self._app = app
+        self._service = service
+        self._shape = shape
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Let a request through, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        head, began = Head.of(scope), monotonic()
+        note: dict[str, Any] = scope.setdefault("state", {})
+        access, status = self._service.access, 0
+        more: list[tuple[bytes, bytes]] = [(b"x-content-type-options", b"nosniff")]
+
+        async def answer(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], *more]
+            await send(message)
+
+        try:
+            try:
+                note["client"] = access.admit(head, self._service.bounds)
+                more += access.cors(head)
+            except BadRequest as refusal:
+                wire = self._shape(head.path)
+                await refuse(wire, refusal, head, self._service.bounds, receive, answer)
+                return
+            if head.method == "OPTIONS" and head.one(b"origin") is not None:
+                await Response(status_code=204)(scope, receive, answer)
+                return
+            await self._app(scope, receive, answer)
+        finally:
+            self._log(head, note, status, monotonic() - began)
+
+    def _log(self, head: Head, note: Mapping[str, Any], status: int, seconds: float) -> None:
+        client: Client = note.get("client") or Client(head.address)
+        watched: Watched | None = note.get("watched")
+        outcome = str(note.get("outcome", ""))
+        words = [f"{quoted(client.name)} {head.method} {quoted(head.path)} {status or '-'}"]
+        if watched is not None:
+            self._service.metrics.ended(note.get("model", ""), note.get("dialect", ""), outcome, watched)
+            words += [outcome, note.get("model", "")]
+        if watched is not None and watched.done is not None:
+            usage = watched.done.message.usage
+            words.append(f"{usage.input} ({usage.cache_read} cached) + {usage.output} tokens")
+            words.append(f"first {watched.first or 0:.3f} s")
+        access_log.info("%s", " ".join([*filter(None, words), f"{seconds:.3f} s"]))
+
+
+def shapes(wires: Sequence[Wire]) -> Callable[[str], Wire]:
+    """In which API's shape an error is written: of the wire whose path begins most like the one asked for."""
+
+    def shape(path: str) -> Wire:
+        def alike(wire: Wire) -> int:
+            both = zip(wire.path.strip("/").split("/"), path.strip("/").split("/"), strict=False)
+            return len(list(takewhile(lambda parts: parts[0] == parts[1], both)))
+
+        return max(wires, key=alike)  # the first one of equals
+
+    return shape
+
+
+def all_wires() -> tuple[Wire, ...]:
+    """Every API that is spoken."""
+    return (
+        ChatCompletions(),
+        Responses(),
+        Completions(),
+        MessagesWire(),
+        CountTokensWire(),
+        OllamaChat(),
+        OllamaGenerate(),
+    )
+
+
+def _endpoint(wire: Wire) -> type[Endpoint]:
+    return CountEndpoint if isinstance(wire, CountTokensWire) else Endpoint
+
+
+def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
+    """The application. `wires`: the APIs that it speaks; the first one gives other errors their shape."""
+    shape = shapes(wires)
+    own = OwnRoutes(service, wires, shape)
+    routes = [Route(wire.path, _endpoint(wire)(wire, service), methods=["POST"]) for wire in wires]
+    routes += [
+        Route("/", own.root, methods=["GET", "HEAD"]),
+        Route("/api/localagent/state", own.state, methods=["GET"]),
+        Route("/health", own.health, methods=["GET", "HEAD"]),
+        Route("/openapi.json", own.document, methods=["GET"]),
+        Route("/v1/models", own.models, methods=["GET"]),
+        Route("/v1/models/load", own.load, methods=["POST"]),
+        Route("/v1/models/unload", own.unload, methods=["POST"]),
+        Route("/v1/models/{name:path}", own.model, methods=["GET"]),
+        Route("/api/tags", own.tags, methods=["GET", "HEAD"]),
+        Route("/api/ps", own.ps, methods=["GET", "HEAD"]),
+        Route("/api/show", own.show, methods=["POST"]),
+        Route("/api/version", own.version, methods=["GET", "HEAD"]),
+    ]
+    if service.offers_metrics:
+        routes.append(Route("/metrics", own.metrics, methods=["GET"]))
+
+    async def not_found(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        method, path = request.method, request.url.path
+        said = f"{quoted(method)} {quoted(path)}: no such endpoint"
+        if error.status_code == 405:
+            said = f"{quoted(path)} does not take {quoted(method)}"
+        refusal = BadRequest(said, code="not_found", status=error.status_code)
+        return Refused(shape(path), refusal, service, unread=True)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        watch = asyncio.create_task(service.pool.watch())
+        try:
+            yield
+        finally:
+            watch.cancel()
+            with suppress(asyncio.CancelledError):
+                await watch
+            await service.pool.close()
+
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: not_found})
+    app.router.redirect_slashes = False  # it would send a client to whatever host name he gave
+    app.add_middleware(Guard, service=service, shape=shape)
+    return app

@@ -1,0 +1,385 @@
+"""What a wire and the HTTP layer say to each other. Neither knows more of the other than this.
+
+    body --Wire.read--> TurnRequest --Model.astream--> events --Writer.feed--> Frames, or one object
+
+A wire is one API: a pure translation in both directions, without a socket, a clock or chance. What it needs
+to know of the world, it is given in `Answer`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
+
+from localagent.errors import (
+    ContextOverflow,
+    LocalAgentError,
+    ModelMissing,
+    NotEnoughMemory,
+    UnknownModel,
+    UsageError,
+)
+from localagent.hosts.sampling import SamplingOptions
+from localagent.messages import Message
+from localagent.prompt.rendering import ToolSchema
+from localagent.turn import TurnEvent
+from localagent.wire.payload import Fields
+from parsers import ArgumentEnd, ArgumentsDelta, CallEnd, CallStart, Malformed
+
+Framing = Literal["sse", "ndjson"]
+
+
+class BadRequest(UsageError):
+    """What the client did wrong. `param` is the path of the field, such as "tools[0].type"; None: no field.
+
+    `code` and `type` are words of the API, where it has its own for this; None leaves them to the wire.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        status: int = 400,
+        type: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code
+        self.status = status
+        self.type = type
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large a request may be. The HTTP layer has bounded its bytes and the depth of its JSON before."""
+
+    messages: int = 10_000
+    tools: int = 1_000
+    schema: int = 100_000
+    """Values in the JSON Schema of one tool or response format."""
+    depth: int = 64
+    images: bool = False
+    """Whether the model can see."""
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRequest:
+    """A request in the words of `Model.stream`, whose arguments most fields are."""
+
+    model: str
+    """The name that the client asked for; "" if it named none."""
+    messages: Sequence[Message] = ()
+    system: str | None = None
+    tools: Sequence[ToolSchema] = ()
+    options: SamplingOptions = field(default_factory=SamplingOptions)
+    tool_choice: str | Mapping[str, Any] = "auto"
+    parallel_tool_calls: bool = True
+    response_format: Mapping[str, Any] | None = None
+    strict: bool = False
+    thinking: bool | str | None = None
+    thinking_budget: int | None = None
+    stream: bool = False
+    ignored: tuple[str, ...] = ()
+    """Fields that were ignored and tools that were left out, for the header x-localagent-ignored."""
+    raw_prompt: str | None = None
+    """Text for the model to continue, without a chat template. There are no messages then."""
+    keep_alive: float | None = None
+    """Seconds that the model stays loaded after the answer, infinity for ever; None: as the server says."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What the wire's own writer has to know of the request; nobody else reads it."""
+
+    @property
+    def only_loads(self) -> bool:
+        """Whether the model is to be loaded, or with `keep_alive` 0 unloaded, and asked for nothing.
+
+        Nothing is fed to the writer then, and `whole` is the answer, also for a client that wants a stream.
+        """
+        return not self.messages and self.raw_prompt is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What is known about an answer before it begins."""
+
+    model: str
+    """The name to answer with."""
+    created: float
+    """Seconds since 1970."""
+    key: str
+    """Random text that all ids of the answer are made of; letters and digits."""
+    buffer_tool_calls: bool = False
+    """Hold each call back until it is complete, so that no client sees one that fails."""
+    prompt_tokens: int | None = None
+    """The length of the prompt, where it is known already."""
+    load_seconds: float = 0.0
+    """The time that it took to load the model for this answer."""
+    spell: Callable[[Sequence[int]], Sequence[bytes]] | None = None
+    """The bytes of each of these tokens, for log-probabilities."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One server-sent event, or one line of NDJSON.
+
+    A `comment` is a frame without data, which clients skip.
+    """
+
+    data: Mapping[str, Any] | str | None = None
+    event: str | None = None
+    comment: str | None = None
+
+    def encode(self, framing: Framing = "sse") -> bytes:
+        """The frame as it goes out; nothing for a comment where there are none."""
+        text = self.data if isinstance(self.data, str) else dump(self.data)
+        if framing == "ndjson":
+            line = "" if self.data is None else f"{text}\n"
+        elif self.data is None:
+            line = f": {self.comment or ''}\n\n"
+        else:
+            line = f"event: {self.event}\ndata: {text}\n\n" if self.event else f"data: {text}\n\n"
+        return line.encode("utf-8", "backslashreplace")  # a lone surrogate becomes its JSON escape
+
+
+def dump(value: Any) -> str:
+    """JSON text on one line, also for clients that end a line at any of Unicode's line separators."""
+    text = _encode(value)
+    return text if text.isascii() else text.translate(_SEPARATORS)
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_SEPARATORS = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
+
+
+class Writer(Protocol):
+    """One answer: a function of the events of one turn.
+
+    The same object gives the stream and, after the last event, the whole answer: what `begin` and `feed`
+    return may be sent or thrown away.
+    """
+
+    def begin(self) -> list[Frame]:
+        """The frames before the first event. Called once, and first."""
+
+    def feed(self, event: TurnEvent) -> list[Frame]:
+        """The frames of the next event; `Done` brings all that end the stream."""
+
+    def keep_alive(self) -> list[Frame]:
+        """Frames for a client that would otherwise hear nothing for long: the prompt is being read."""
+
+    def fail(self, error: Exception) -> list[Frame]:
+        """The last frames of a stream that an error broke off; nothing may follow them."""
+
+    def whole(self) -> dict[str, Any]:
+        """The answer as one object, when `Done` was fed."""
+
+
+class Wire(Protocol):
+    """One endpoint of one API."""
+
+    path: str
+    framing: Framing
+
+    def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
+        """The turn that a request asks for; `body` is any JSON value. Raises BadRequest, nothing else."""
+
+    def writer(self, request: TurnRequest, answer: Answer) -> Writer:
+        """What writes the answer to this request."""
+
+    def error(self, problem: Exception) -> tuple[int, dict[str, Any]]:
+        """The status and the body that say in this API's own shape what went wrong."""
+
+    def fails_in_stream(self, problem: Exception) -> bool:
+        """Whether a client that streams is told of this by `Writer.fail`, even if nothing was sent before.
+
+        Codex, for one, looks for a prompt that is too long in the stream alone.
+        """
+
+
+# -- bodies -----------------------------------------------------------------------------------------------
+
+
+def open_body(body: Any, limits: Limits) -> Fields:
+    """The body of a request, in which no string, number or depth can do harm any more. Raises BadRequest."""
+    if not isinstance(body, dict):
+        raise BadRequest("the body of a request must be a JSON object")
+    try:
+        _check(body, limits.depth)
+    except _Fault as fault:
+        path = "".join(reversed(fault.steps)).lstrip(".")
+        raise BadRequest(f"{path}: {fault}", path) from None
+    return Fields(body, "")
+
+
+class _Fault(Exception):
+    """A value that no body may hold. The steps of its path are noted from the inside out."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.steps: list[str] = []
+
+
+def _check(value: Any, depth: int) -> None:
+    match value:
+        case str():
+            if not value.isascii() and _SURROGATES.search(value):
+                raise _Fault("a lone surrogate, which is not Unicode text")
+        case bool() | None:
+            pass
+        case int():
+            if value.bit_length() > 1000:
+                raise _Fault("an integer of more than 1,000 bits")
+        case float():
+            if not math.isfinite(value):
+                raise _Fault(f"{value} is not JSON")
+        case dict():
+            for key in value:
+                _check(key, 0)
+            _check_items(((f".{header_word(key)}", item) for key, item in value.items()), depth)
+        case list():
+            _check_items(((f"[{at}]", item) for at, item in enumerate(value)), depth)
+        case _:
+            raise _Fault(f"{type(value).__name__} is not JSON")
+
+
+def _check_items(items: Iterable[tuple[str, Any]], depth: int) -> None:
+    if depth == 0:
+        raise _Fault("nested too deep")
+    for step, item in items:
+        try:
+            _check(item, depth - 1)
+        except _Fault as fault:
+            fault.steps.append(step)
+            raise
+
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def count_values(value: Any) -> int:
+    """How many values a JSON value consists of, itself included."""
+    match value:
+        case dict():
+            return 1 + sum(map(count_values, value.values()))
+        case list():
+            return 1 + sum(map(count_values, value))
+    return 1
+
+
+# -- options ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An option that would change the meaning of the answer and cannot be had; `harmless` values ask for
+    nothing that the answer would not be without it."""
+
+    why: str
+    harmless: Sequence[Any] = ()
+
+
+Option = Literal["taken", "hint"] | Refused
+"""What becomes of a field: the wire reads it, it is ignored, or the request is refused."""
+
+
+def sort_options(given: Mapping[str, Any], table: Mapping[str, Option]) -> tuple[str, ...]:
+    """The fields that are ignored: hints, and what no table knows. A field that is null was not given.
+
+    Raises BadRequest for an option that cannot be had.
+    """
+    ignored = []
+    for name, value in given.items():
+        how = table.get(name, "hint")
+        if value is None or how == "taken":
+            continue
+        if how == "hint":
+            ignored.append(name)
+        elif not any(value == each and type(value) is type(each) for each in how.harmless):
+            raise BadRequest(f"{name}: {how.why}", name, "unsupported_parameter")
+    return tuple(map(header_word, ignored))
+
+
+def header_word(name: str) -> str:
+    """A name that a client chose, as a header may carry it."""
+    return "".join(c if c.isascii() and c.isprintable() and c not in ",;" else "?" for c in name[:60])
+
+
+# -- errors -----------------------------------------------------------------------------------------------
+
+
+def status_of(error: Exception) -> int:
+    """The HTTP status that says what kind of error this is."""
+    if isinstance(error, BadRequest):
+        return error.status
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+
+
+_STATUSES: Collection[tuple[type[Exception], int]] = (
+    (UnknownModel, 404),
+    (ContextOverflow, 400),
+    (UsageError, 400),
+    (NotEnoughMemory, 503),
+    (ModelMissing, 503),
+    (TimeoutError, 504),
+    (LocalAgentError, 500),
+)
+"""The first line that fits counts. What is not listed is a fault of the server."""
+
+
+def message_of(error: Exception) -> str:
+    """What a client is told. Errors that nobody raised on purpose may hold anything, so they keep it."""
+    if isinstance(error, TimeoutError):
+        return str(error) or "the answer took longer than the server allows"
+    return str(error) if isinstance(error, LocalAgentError) else "the server failed; its log says more"
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Turn what the readers of messages and options refuse into a BadRequest that names the field."""
+    try:
+        yield
+    except BadRequest:
+        raise
+    except UsageError as error:
+        path = _PATH.match(str(error))
+        raise BadRequest(str(error), path.group().removesuffix(": ") if path else None) from None
+
+
+_PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+|\[\d+\])*: ")
+"""How readers begin what they say: with the path of the field."""
+
+
+# -- calls ------------------------------------------------------------------------------------------------
+
+
+class HeldCalls:
+    """Holds the events of a call back until it is complete; one that fails was then never begun."""
+
+    def __init__(self) -> None:
+        self._held: list[TurnEvent] = []
+
+    def feed(self, event: TurnEvent) -> list[TurnEvent]:
+        """The events that may be written now, in order."""
+        match event:
+            case CallStart():
+                self._held = [event]
+                return []
+            case ArgumentsDelta() | ArgumentEnd() if self._held:
+                self._held.append(event)
+                return []
+            case CallEnd():
+                events, self._held = [*self._held, event], []
+                return events
+            case Malformed() if event.index is not None:
+                self._held = []
+                return [replace(event, index=None)]
+        return [event]

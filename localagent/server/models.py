@@ -1,0 +1,258 @@
+"""The models that are served: found by name, loaded when they are asked for, unloaded when nobody uses them.
+
+A request for a model that is not loaded waits until it is: clients try again after a refusal, but only twice
+and within seconds. Nothing is fetched here, so that takes as long as reading weights from a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from time import monotonic, time
+from typing import Literal
+
+from localagent.errors import EngineFailed, NotEnoughMemory, UnknownModel, UsageError
+from localagent.hosts.host import EngineHost
+from localagent.hosts.owner import OwnerClosed
+from localagent.model import Model
+from localagent.server.queue import FairQueue, Overloaded
+from localagent.wording import listed, quoted
+
+State = Literal["unloaded", "loading", "ready", "failed", "stalled"]
+_WATCH = 1.0
+"""Seconds between two looks at what is idle and at what has died."""
+
+_STALLED = 60.0
+"""Seconds in which any step of an engine is over, but for one that hangs."""
+
+log = logging.getLogger("localagent.server")
+
+
+class Served:
+    """One model under one name."""
+
+    def __init__(self, name: str, load: Callable[[], Model], queue: FairQueue) -> None:
+        self.name = name
+        self.queue = queue
+        self.model: Model | None = None
+        self.created = int(time())
+        self.users = 0
+        """Requests that keep it from being unloaded."""
+        self.used = monotonic()
+        self.keep_alive: float | None = None
+        """Seconds after the last request for which it stays loaded, as that asked; None: as the pool says."""
+        self.error: Exception | None = None
+        """Why the last attempt to load it failed."""
+        self.scoped: dict[str, Model] = {}
+        """The model as clients use it who do not share their prompts with others, by scope."""
+        self.load = load
+        self.loading: asyncio.Task[Model] | None = None
+
+    def for_scope(self, model: Model, scope: str) -> Model:
+        """The loaded model as clients of this scope use it."""
+        if not scope or not isinstance(model.host, EngineHost):
+            return model
+        if scope not in self.scoped:
+            host = model.host.scoped(scope)
+            self.scoped[scope] = Model(host, model.dialect, model.sampling, model.name, model.prices)
+        return self.scoped[scope]
+
+    @property
+    def state(self) -> State:
+        """Whether it answers: "failed" if its engine thread has ended or it could not be loaded, "stalled" if
+        that thread has not come back from the engine for a minute.
+        """
+        if self.model is not None:
+            hangs = getattr(self.model.host, "busy_seconds", 0) > _STALLED
+            return "failed" if not alive(self.model) else "stalled" if hangs else "ready"
+        return "loading" if self.loading is not None else "failed" if self.error else "unloaded"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A loaded model that stays loaded. `load_seconds`: what the request waited for it."""
+
+    served: Served
+    model: Model
+    load_seconds: float
+
+
+class ModelPool:
+    """Used on one event loop."""
+
+    def __init__(
+        self,
+        loaders: Mapping[str, Callable[[], Model]],
+        *,
+        aliases: Sequence[tuple[str, str]] = (),
+        idle: float | None = None,
+        restart: bool = False,
+        queue: int = 64,
+    ) -> None:
+        """`loaders`: what loads the model of each name; the first one answers where none is named.
+
+        `aliases`: (pattern, name) pairs; patterns as in shells. `idle`: seconds after which an unused model
+        is unloaded. `restart`: load a model again whose engine thread has ended. `queue`: requests that may
+        wait for one model. Raises UsageError.
+        """
+        if not loaders:
+            raise UsageError("no model is served")
+        for pattern, name in aliases:
+            if name not in loaders:
+                raise UsageError(
+                    f"alias {pattern}={name}: {name!r} is not served; served are {listed(loaders)}"
+                )
+        self.served = {name: Served(name, load, FairQueue(1, queue)) for name, load in loaders.items()}
+        self._aliases = tuple(aliases)
+        self._idle = idle
+        self._restart = restart
+        self._one_at_a_time = asyncio.Lock()  # what one load leaves free, the next one may count on
+
+    def find(self, asked: str, exactly: bool = False) -> Served:
+        """The model of that name or alias. Where only one is served it answers to every name, unless
+        `exactly` that one is meant.
+
+        Raises UnknownModel.
+        """
+        # Ollama's clients add the tag.
+        name = asked if asked in self.served else asked.removesuffix(":latest")
+        if name not in self.served:
+            name = next((to for pattern, to in self._aliases if fnmatchcase(asked, pattern)), name)
+        if name in self.served:
+            return self.served[name]
+        if not exactly and (not asked or len(self.served) == 1):
+            return next(iter(self.served.values()))
+        raise UnknownModel(f"no model {quoted(asked)} is served here; served are {listed(self.served)}")
+
+    def begin_with(self, name: str) -> None:
+        """Load a model now, before there is an event loop. Raises what loading raises."""
+        served = self.served[name]
+        self._loaded(served, served.load())
+
+    @asynccontextmanager
+    async def use(self, asked: str, keep_alive: float | None = None) -> AsyncIterator[Lease]:
+        """A loaded model, which stays loaded meanwhile, and for `keep_alive` seconds after that.
+
+        Raises UnknownModel, Overloaded, EngineFailed and what loading raises.
+        """
+        served = self.find(asked)
+        served.users += 1
+        began = monotonic()
+        try:
+            loaded = served.model is not None
+            model = await self.ready(served)
+            yield Lease(served, model, 0.0 if loaded else monotonic() - began)
+        except OwnerClosed as error:
+            raise _dead(served) from error
+        finally:
+            served.users -= 1
+            served.used = monotonic()
+            served.keep_alive = keep_alive
+            if served.state == "failed":  # those who wait would wait for ever
+                served.queue.fail(_dead(served))
+
+    async def ready(self, served: Served) -> Model:
+        """The model, loaded first if it is not. Raises as `use`."""
+        if served.model is not None and alive(served.model):
+            return served.model
+        if served.model is not None and not self._restart:
+            raise _dead(served)
+        if served.loading is None:
+            served.loading = asyncio.create_task(self._load(served))
+            served.loading.add_done_callback(
+                lambda task: task.cancelled() or task.exception()
+            )  # all may have left
+        # The load goes on for those who ask next, if this client leaves.
+        return await asyncio.shield(served.loading)
+
+    async def unload(self, served: Served) -> None:
+        """Free its memory. Raises Overloaded while somebody uses it."""
+        async with self._one_at_a_time:
+            if served.users:
+                raise Overloaded(f"{served.name} is in use by {served.users} requests")
+            await self._drop(served)
+
+    async def watch(self) -> None:
+        """Unload what is idle, and load again what has died. Runs until it is cancelled."""
+        while True:
+            await asyncio.sleep(_WATCH)
+            for served in self.served.values():
+                most = self._idle if served.keep_alive is None else served.keep_alive
+                idle = not served.users and most is not None and monotonic() - served.used > most
+                try:
+                    if served.model is not None and not alive(served.model):
+                        served.queue.fail(_dead(served))
+                        if self._restart:
+                            await self.ready(served)
+                    elif idle and served.model is not None:
+                        await self.unload(served)
+                        log.info("%s was idle and is unloaded", served.name)
+                except Exception as error:  # one model's failure is not to end the watch over the others
+                    log.warning("%s: %s", served.name, error)
+
+    async def close(self) -> None:
+        """Unload everything; evaluated prompts are written to disk where they are kept."""
+        for served in self.served.values():
+            if served.loading is not None:
+                with suppress(Exception):
+                    await served.loading
+            await self._drop(served)
+
+    async def _load(self, served: Served) -> Model:
+        try:
+            async with self._one_at_a_time:
+                await self._drop(served)  # one whose engine has died
+                while True:
+                    try:
+                        model = await asyncio.to_thread(served.load)
+                        break
+                    except NotEnoughMemory as error:
+                        await self._make_room(served, error)
+            self._loaded(served, model)
+        except Overloaded:
+            raise
+        except Exception as error:
+            served.error = error
+            raise
+        finally:
+            served.loading = None
+        log.info("%s is loaded, with %d lanes", served.name, model.lanes)
+        return model
+
+    def _loaded(self, served: Served, model: Model) -> None:
+        served.model, served.error, served.used = model, None, monotonic()
+        # One more than there are lanes, so that the next prompt is ready when a lane is free. And a lane
+        # whose reader is slow goes on to its end only if the engine sees that somebody waits.
+        served.queue.slots = model.lanes + 1
+
+    async def _make_room(self, wanting: Served, error: NotEnoughMemory) -> None:
+        """Unload the model that has been unused for longest."""
+        others = [each for each in self.served.values() if each.model is not None and each is not wanting]
+        unused = [each for each in others if not each.users]
+        if not others:
+            raise error
+        if not unused:
+            names = listed(each.name for each in others)
+            raise Overloaded(f"{wanting.name} does not fit into memory beside {names}, which are in use")
+        least = min(unused, key=lambda each: each.used)
+        log.info("%s makes room for %s", least.name, wanting.name)
+        await self._drop(least)
+
+    async def _drop(self, served: Served) -> None:
+        model, served.model = served.model, None
+        served.scoped.clear()
+        if model is not None:
+            await asyncio.to_thread(model.close)
+
+
+def alive(model: Model) -> bool:
+    """Whether the model's engine thread still runs; hosts without one always answer."""
+    return bool(getattr(model.host, "alive", True))
+
+
+def _dead(served: Served) -> EngineFailed:
+    return EngineFailed(f"the engine of {served.name} has ended: load it again with POST /v1/models/load")

@@ -1,0 +1,214 @@
+"""The endpoints that answer without running a turn: health, models, metrics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, MutableMapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from localagent.errors import LocalAgentError, UnknownModel, UsageError
+from localagent.server.access import Head
+from localagent.server.answering import Send, refuse
+from localagent.server.bounds import Receive, parse_json, read_body
+from localagent.server.exchange import BadRequest, Wire, dump
+from localagent.server.models import Served
+from localagent.server.openapi import openapi
+from localagent.server.page import page, state
+from localagent.server.wires import ollama_models
+from localagent.server.wires.ollama_models import RUNNING
+
+if TYPE_CHECKING:
+    from localagent.server.app import Service
+
+log = logging.getLogger("localagent.server")
+
+
+class JsonAnswer(Response):
+    """A JSON value, written as the wires write theirs."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """The bytes of the body."""
+        return dump(content).encode("utf-8", "backslashreplace")
+
+
+class Refused(Response):
+    """An error in the shape of one API. `unread`: the request's body has not been read."""
+
+    def __init__(self, wire: Wire, error: Exception, service: Service, unread: bool = False) -> None:
+        super().__init__()
+        self._unread = unread
+        self._wire = wire
+        self._error = error
+        self._service = service
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer."""
+        head = Head.of(scope) if self._unread else None
+        await refuse(self._wire, self._error, head, self._service.bounds, receive, send)
+
+
+class OwnRoutes:
+    """The endpoints, as methods. `shape`: the wire in whose shape the errors of a path are written."""
+
+    def __init__(self, service: Service, wires: Sequence[Wire], shape: Callable[[str], Wire]) -> None:
+        self._service = service
+        self._wires = wires
+        self._shape = shape
+
+    async def root(self, request: Request) -> Response:
+        """The page, for browsers. Ollama's clients look here whether a server runs."""
+        if self._service.access.page and Head.of(request.scope).wants_page:
+            html, headers = page()
+            return Response(html, headers=headers)
+        return PlainTextResponse(RUNNING)
+
+    async def state(self, _: Request) -> Response:
+        """What the page shows."""
+        service = self._service
+        return JsonAnswer(
+            state(service.pool, service.metrics, service.access), headers={"cache-control": "no-store"}
+        )
+
+    async def document(self, _: Request) -> Response:
+        """What can be asked, as OpenAPI."""
+        return JsonAnswer(openapi(self._wires, keys=bool(self._service.access.keys)))
+
+    async def health(self, _: Request) -> Response:
+        """Whether HTTP and every engine thread live: 503 as soon as one of them does not."""
+        models = {name: _state(served) for name, served in self._service.pool.served.items()}
+        failed = self._service.stopping or any(
+            each["state"] in ("failed", "stalled") for each in models.values()
+        )
+        said = {"status": "stopping" if self._service.stopping else "failed" if failed else "ok"}
+        # Which models there are is nobody's business who has no key.
+        if not self._service.access.keys:
+            said["models"] = models  # type: ignore[assignment]
+        return JsonAnswer(said, 503 if failed else 200, {"retry-after": "5"} if failed else None)
+
+    async def models(self, _: Request) -> Response:
+        """All models, with the fields of OpenAI's API and of Anthropic's."""
+        data = [_described(served) for served in self._service.pool.served.values()]
+        ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]}
+        return JsonAnswer({"object": "list", "data": data, "has_more": False, **ends})
+
+    async def model(self, request: Request) -> Response:
+        """One model, by its own name or an alias."""
+        name = request.path_params["name"]
+        try:
+            served = self._service.pool.find(name, exactly=True)
+        except UnknownModel as error:
+            return self._refused(request, error)
+        return JsonAnswer(_described(served))
+
+    async def load(self, request: Request) -> Response:
+        """Load a model, also one whose engine has ended."""
+        try:
+            served = await self._named(request)
+            if served.state == "failed":
+                await self._service.pool.unload(served)
+            await self._service.pool.ready(served)
+        except Exception as error:
+            return self._refused(request, error)
+        return JsonAnswer(_described(served))
+
+    async def unload(self, request: Request) -> Response:
+        """Unload a model that nobody uses."""
+        try:
+            served = await self._named(request)
+            await self._service.pool.unload(served)
+        except Exception as error:
+            return self._refused(request, error)
+        return JsonAnswer(_described(served))
+
+    async def metrics(self, _: Request) -> Response:
+        """The counters."""
+        return Response(self._service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def tags(self, _: Request) -> Response:
+        """Ollama's list of models."""
+        return JsonAnswer(ollama_models.tags(map(_for_ollama, self._service.pool.served.values())))
+
+    async def ps(self, _: Request) -> Response:
+        """Ollama's list of models in memory."""
+        ready = [served for served in self._service.pool.served.values() if served.state == "ready"]
+        return JsonAnswer(ollama_models.ps(map(_for_ollama, ready)))
+
+    async def show(self, request: Request) -> Response:
+        """Ollama's description of a model."""
+        try:
+            name = ollama_models.asked_model(await self._body(request))
+            return JsonAnswer(ollama_models.show(_for_ollama(self._service.pool.find(name, exactly=True))))
+        except UsageError as error:
+            return self._refused(request, error)
+
+    async def version(self, _: Request) -> Response:
+        """The version of Ollama's API."""
+        return JsonAnswer(ollama_models.version())
+
+    def _refused(self, request: Request, error: Exception) -> Response:
+        if not isinstance(error, LocalAgentError):
+            log.error("%s failed", request.url.path, exc_info=error)
+        return Refused(self._shape(request.url.path), error, self._service)
+
+    async def _body(self, request: Request) -> Any:
+        bounds = self._service.bounds
+        announced = request.headers.get("content-length")
+        return parse_json(await read_body(request.receive, bounds, announced), bounds.depth)
+
+    async def _named(self, request: Request) -> Served:
+        """The model that the body names. Raises BadRequest, UnknownModel."""
+        value = await self._body(request)
+        name = value.get("model") if isinstance(value, dict) else None
+        if not isinstance(name, str) or not name:
+            raise BadRequest("model: the name of a model is needed", "model")
+        return self._service.pool.find(name, exactly=True)
+
+
+def _for_ollama(served: Served) -> ollama_models.Described:
+    """What is known of a model that has not been loaded yet is its name."""
+    if (model := served.model) is None:
+        return ollama_models.Described(
+            name=served.name, architecture="unknown", context=0, modified=served.created, tools=True
+        )
+    return ollama_models.Described(
+        name=served.name,
+        architecture=model.host.architecture,
+        context=model.host.context,
+        format="gguf" if "llama" in getattr(model.host, "engine", "") else "mlx",
+        modified=served.created,
+        template=getattr(model.host, "template_source", None) or "",
+        tools=model.dialect.calls is not None,
+        thinking=model.dialect.reasoning is not None,
+    )
+
+
+def _state(served: Served) -> dict[str, Any]:
+    lanes = served.model.lanes if served.model is not None else 0
+    return {
+        "state": served.state,
+        "lanes": lanes,
+        "running": served.queue.running,
+        "waiting": served.queue.waiting,
+    }
+
+
+def _described(served: Served) -> dict[str, Any]:
+    context = served.model.host.context if served.model is not None else None
+    created = datetime.fromtimestamp(served.created, UTC).isoformat(timespec="seconds")
+    return {
+        "id": served.name,
+        "object": "model",
+        "created": served.created,
+        "owned_by": "localagent",
+        "type": "model",
+        "display_name": served.name,
+        "created_at": created.replace("+00:00", "Z"),
+        "context_length": context,
+        **_state(served),
+    }

@@ -1,0 +1,341 @@
+"""OpenAI's chat completions: `POST /v1/chat/completions`.
+
+Beside the API's own fields, a message may hold `reasoning_content`, and `malformed_tool_calls`: what was
+meant as a call and cannot be read as one. An entry with an `id` takes back the call of that id, which had
+begun to stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from localagent.hosts.sampling import MOST_LOGPROBS
+from localagent.server.exchange import (
+    DEFAULT_LIMITS,
+    Answer,
+    Frame,
+    Framing,
+    HeldCalls,
+    Limits,
+    Option,
+    Refused,
+    TurnRequest,
+    dump,
+    open_body,
+    refusing,
+    sort_options,
+)
+from localagent.server.wires.offer import (
+    Offer,
+    custom_input,
+    read_format,
+    read_tools,
+    refuse_images,
+)
+from localagent.server.wires.openai import (
+    NO_BIAS,
+    NO_PENALTY,
+    ONE,
+    SAMPLING,
+    Spans,
+    chat_usage,
+    error_body,
+    logprobs_of,
+    malformed_entry,
+    read_effort,
+    read_sampling,
+    timings_of,
+    worth_telling,
+)
+from localagent.turn import Done, TurnEvent
+from localagent.wire import openai
+from localagent.wire.openai.items import CUSTOM_INPUT
+from localagent.wire.payload import Fields
+from parsers import ArgumentsDelta, CallEnd, CallStart, Malformed, Reasoning, Text
+
+OPTIONS: Mapping[str, Option] = {
+    **dict.fromkeys(SAMPLING, "taken"),
+    **dict.fromkeys(("model", "messages", "stream", "stream_options"), "taken"),
+    **dict.fromkeys(("max_completion_tokens", "max_tokens", "logprobs", "top_logprobs"), "taken"),
+    **dict.fromkeys(("tools", "tool_choice", "parallel_tool_calls", "response_format"), "taken"),
+    **dict.fromkeys(("reasoning_effort", "reasoning", "chat_template_kwargs"), "taken"),
+    "thinking_budget_tokens": "taken",
+    **dict.fromkeys(("user", "metadata", "store", "service_tier", "safety_identifier", "verbosity"), "hint"),
+    **dict.fromkeys(("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"), "hint"),
+    **dict.fromkeys(("prediction", "moderation", "web_search_options"), "hint"),
+    "n": ONE,
+    "best_of": ONE,
+    "logit_bias": NO_BIAS,
+    "frequency_penalty": NO_PENALTY,
+    "presence_penalty": NO_PENALTY,
+    "modalities": Refused("the server answers in text alone", (["text"],)),
+    "audio": Refused("the server answers in text alone"),
+    "functions": Refused("gone from the API: use tools", ([],)),
+    "function_call": Refused("gone from the API: use tool_choice", ("none", "auto")),
+    **dict.fromkeys(
+        ("grammar", "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
+        Refused("the server takes response_format instead"),
+    ),
+    "continue_final_message": Refused("the server begins a new turn", (False,)),
+    "echo": Refused("the server returns what the model wrote", (False,)),
+    "ignore_eos": Refused("the server ends where the model does", (False,)),
+    "min_tokens": Refused("the server ends where the model does", (0,)),
+}
+"""Every field of the API, and those of other servers that change the answer. All else is a hint."""
+
+_FINISH = {"stop": "stop", "length": "length", "content_filter": "content_filter"}
+
+
+class ChatCompletions:
+    """The endpoint."""
+
+    path = "/v1/chat/completions"
+    framing: Framing = "sse"
+
+    def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
+        """As `Wire.read`."""
+        fields = open_body(body, limits)
+        ignored = sort_options(body, OPTIONS)
+        with refusing():
+            messages = body.get("messages")
+            if isinstance(messages, list) and len(messages) > limits.messages:
+                raise fields.wrong(
+                    f"{len(messages):,} of them, and the server takes {limits.messages:,}", "messages"
+                )
+            conversation = openai.from_wire(_with_functions(messages))
+            if not conversation:
+                raise fields.wrong("a conversation needs at least one message", "messages")
+            refuse_images(conversation, limits, "messages")
+            offer = read_tools(fields, limits)
+            options = read_sampling(fields, "max_completion_tokens", "max_tokens")
+            if (most := _logprobs(fields)) is not None:
+                options["logprobs"] = most
+            thinking, budget = _thinking(fields)
+            stream_options = fields.maybe_object("stream_options") or Fields({}, "stream_options")
+            return TurnRequest(
+                model=fields.maybe_text("model") or "",
+                messages=conversation,
+                tools=offer.tools,
+                options=options,
+                tool_choice=offer.choice,
+                parallel_tool_calls=fields.flag("parallel_tool_calls", True),
+                response_format=read_format(fields, "response_format", limits),
+                strict=offer.strict,
+                thinking=thinking,
+                thinking_budget=budget,
+                stream=fields.flag("stream"),
+                ignored=(*ignored, *offer.ignored),
+                details={
+                    "offer": offer,
+                    "include_usage": stream_options.flag("include_usage"),
+                    "logprobs": most is not None,
+                },
+            )
+
+    def writer(self, request: TurnRequest, answer: Answer) -> ChatWriter:
+        """As `Wire.writer`."""
+        return ChatWriter(request, answer)
+
+    def error(self, problem: Exception) -> tuple[int, dict[str, Any]]:
+        """As `Wire.error`."""
+        return error_body(problem)
+
+    def fails_in_stream(self, problem: Exception) -> bool:
+        """As `Wire.fails_in_stream`."""
+        return False
+
+
+def _with_functions(messages: Any) -> Any:
+    """The messages with calls of custom tools as calls of the functions that stand for them."""
+    if not isinstance(messages, list):
+        return messages
+    return [
+        {**message, "tool_calls": [_as_function(call) for call in message["tool_calls"]]}
+        if isinstance(message, dict) and isinstance(message.get("tool_calls"), list)
+        else message
+        for message in messages
+    ]
+
+
+def _as_function(call: Any) -> Any:
+    match call:
+        case {"type": "custom", "custom": {"name": str(name), "input": str(text)}, **rest}:
+            function = {"name": name, "arguments": dump({CUSTOM_INPUT: text})}
+            return {**rest, "type": "function", "function": function}
+    return call
+
+
+def _logprobs(body: Fields) -> int | None:
+    """How many alternatives to return for each token; None for no log-probabilities at all."""
+    wanted, top = body.flag("logprobs"), body.count("top_logprobs")
+    if top > MOST_LOGPROBS:
+        raise body.wrong(f"it must be at most {MOST_LOGPROBS}", "top_logprobs")
+    if top and not wanted:
+        raise body.wrong("it needs logprobs to be true", "top_logprobs")
+    return top if wanted else None
+
+
+def _thinking(body: Fields) -> tuple[bool | str | None, int | None]:
+    """The level of reasoning and the most tokens for it, in any of the forms that clients use."""
+    level = read_effort(body, "reasoning_effort")
+    budget = body.count("thinking_budget_tokens") or None
+    if (reasoning := body.maybe_object("reasoning")) is not None:  # as OpenRouter has it
+        level = read_effort(reasoning, "effort") if level is None else level
+        budget = reasoning.count("max_tokens") or budget
+        if level is None and (enabled := reasoning.take("enabled")) is not None:
+            level = Fields({"enabled": enabled}, "reasoning").flag("enabled")
+    if (variables := body.maybe_object("chat_template_kwargs")) is not None and level is None:
+        for name in ("enable_thinking", "thinking"):
+            if isinstance(value := variables.take(name), bool):
+                level = value
+    return level, budget
+
+
+class ChatWriter:
+    """One chat completion."""
+
+    def __init__(self, request: TurnRequest, answer: Answer) -> None:
+        self._answer = answer
+        self._offer: Offer = request.details["offer"]
+        self._with_usage: bool = request.details["include_usage"]
+        self._with_logprobs: bool = request.details["logprobs"]
+        self._held = HeldCalls() if answer.buffer_tool_calls else None
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: dict[int, _Call] = {}  # by the index of their events, in the order of their positions
+        self._malformed: list[dict[str, Any]] = []
+        self._text_spans, self._reasoning_spans = Spans(), Spans()
+        self._end: dict[str, Any] = {}
+        created = int(answer.created)
+        self._head = {"id": f"chatcmpl-{answer.key}", "object": "", "created": created, "model": answer.model}
+
+    def begin(self) -> list[Frame]:
+        """As `Writer.begin`."""
+        return [self._chunk({"role": "assistant"})]
+
+    def feed(self, event: TurnEvent) -> list[Frame]:
+        """As `Writer.feed`."""
+        events = [event] if self._held is None else self._held.feed(event)
+        return [frame for each in events for frame in self._write(each)]
+
+    def keep_alive(self) -> list[Frame]:
+        """As `Writer.keep_alive`."""
+        return [Frame(comment="working")]
+
+    def fail(self, error: Exception) -> list[Frame]:
+        """As `Writer.fail`."""
+        return [Frame(error_body(error)[1])]
+
+    def whole(self) -> dict[str, Any]:
+        """As `Writer.whole`."""
+        message: dict[str, Any] = {"role": "assistant", "content": "".join(self._text), "refusal": None}
+        if calls := [call.whole() for call in self._calls.values() if call.good]:
+            message |= {"content": message["content"] or None, "tool_calls": calls}
+        if self._reasoning:
+            message["reasoning_content"] = "".join(self._reasoning)
+        if self._malformed:
+            message["malformed_tool_calls"] = self._malformed
+        choice = {"index": 0, "message": message, **self._end["choice"]}
+        return {**self._envelope("chat.completion", [choice]), **self._end["numbers"]}
+
+    def _write(self, event: TurnEvent) -> list[Frame]:
+        match event:
+            case Text(text=text) if text:
+                self._text.append(text)
+                self._text_spans.add(event.start, event.end)
+                return [self._chunk({"content": text})]
+            case Reasoning(text=text) if text:
+                self._reasoning.append(text)
+                self._reasoning_spans.add(event.start, event.end)
+                return [self._chunk({"reasoning_content": text})]
+            case CallStart() if event.name not in self._offer.custom:
+                return [self._start(event.index, event.name)]
+            case ArgumentsDelta() if event.index in self._calls:
+                return [self._go_on(event.index, event.json)]
+            case CallEnd():
+                return self._end_call(event)
+            case Malformed() if worth_telling(event):
+                return self._fail_call(event)
+            case Done():
+                return self._finish(event)
+        return []
+
+    def _start(self, index: int, name: str, custom: bool = False) -> Frame:
+        call = _Call(len(self._calls), f"call_{self._answer.key}{index}", name, custom)
+        self._calls[index] = call
+        return self._chunk({"tool_calls": [{"index": call.position, **call.whole()}]})
+
+    def _go_on(self, index: int, piece: str) -> Frame:
+        call = self._calls[index]
+        call.written.append(piece)
+        delta = {"custom": {"input": piece}} if call.custom else {"function": {"arguments": piece}}
+        return self._chunk({"tool_calls": [{"index": call.position, **delta}]})
+
+    def _end_call(self, event: CallEnd) -> list[Frame]:
+        frames = []
+        if event.name in self._offer.custom:  # only now is it known what the tool is given
+            frames = [self._start(event.index, event.name, custom=True)]
+            frames.append(self._go_on(event.index, custom_input(event)))
+        self._calls[event.index].good = True
+        return frames
+
+    def _fail_call(self, event: Malformed) -> list[Frame]:
+        call = None if event.index is None else self._calls.get(event.index)
+        frames = []
+        if call is not None and not call.written:
+            # Nothing at all would pass for a call without arguments; half an object never does.
+            frames = [self._go_on(cast(int, event.index), "{")]
+        call_id, sent = (None, "") if call is None else (call.id, "".join(call.written))
+        entry = malformed_entry(event, len(self._malformed), call_id, sent)
+        self._malformed.append(entry)
+        return [*frames, self._chunk({"malformed_tool_calls": [entry]})]
+
+    def _finish(self, done: Done) -> list[Frame]:
+        called = any(call.good for call in self._calls.values())
+        reason = "tool_calls" if called else _FINISH.get(done.message.stop_reason, "stop")
+        frames = [] if self._text or called else [self._chunk({"content": ""})]
+        scores = None
+        if self._with_logprobs:
+            scored = logprobs_of(done, self._text_spans.tokens(done), self._answer)
+            scores = {"content": scored, "refusal": None}
+            frames.append(self._chunk({}, logprobs=scores))
+        usage = {"usage": chat_usage(done, self._reasoning_spans)}
+        timings = {"timings": timings_of(done)}
+        self._end = {"choice": {"logprobs": scores, "finish_reason": reason}, "numbers": usage | timings}
+        if self._with_usage:
+            counted = self._envelope("chat.completion.chunk", []) | usage | timings
+            frames += [self._chunk({}, finish_reason=reason), Frame(counted)]
+        else:
+            frames.append(Frame(self._body({}, finish_reason=reason) | timings))
+        return [*frames, Frame("[DONE]")]
+
+    def _chunk(self, delta: Mapping[str, Any], **fields: Any) -> Frame:
+        return Frame(self._body(delta, **fields))
+
+    def _body(self, delta: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "finish_reason": None, **fields}
+        return self._envelope("chat.completion.chunk", [choice])
+
+    def _envelope(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return {**self._head, "object": kind, "choices": choices}
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call that was announced."""
+
+    position: int
+    id: str
+    name: str
+    custom: bool
+    written: list[str] = field(default_factory=list)
+    good: bool = False
+
+    def whole(self) -> dict[str, Any]:
+        """The call as far as it is written."""
+        text = "".join(self.written)
+        if self.custom:
+            return {"id": self.id, "type": "custom", "custom": {"name": self.name, "input": text}}
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": text}}

@@ -1,0 +1,184 @@
+"""The tools and formats of a request to OpenAI's API, in the words of `Model.stream`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from localagent.messages import Message, UserMessage
+from localagent.prompt.rendering import ToolSchema
+from localagent.server.exchange import BadRequest, Limits, count_values, dump, header_word
+from localagent.wire.openai.items import CUSTOM_INPUT, full_name
+from localagent.wire.payload import Fields
+from parsers import CallEnd
+
+
+@dataclass(slots=True)
+class Offer:
+    """The tools of a request, and which of them the model may or must call."""
+
+    tools: list[ToolSchema] = field(default_factory=list)
+    choice: str = "auto"
+    """Or "none", "required", or the name of a tool."""
+    strict: bool = False
+    ignored: list[str] = field(default_factory=list)
+    custom: set[str] = field(default_factory=set)
+    """Functions that stand for custom tools."""
+    spaces: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Functions from a namespace, with its name and theirs."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names by which the model knows them."""
+        return [tool["function"]["name"] for tool in self.tools]
+
+
+def custom_input(call: CallEnd) -> str:
+    """The text that a call gives to a custom tool; what the model wrote, where it wrote something else."""
+    text = call.arguments.get(CUSTOM_INPUT)
+    return text if isinstance(text, str) else dump(call.arguments)
+
+
+def read_tools(body: Fields, limits: Limits) -> Offer:
+    """The tools, and the choice among them. The fields of a tool may stand in an object of its type or beside
+    the type, as chat completions and responses have them."""
+    offer = Offer()
+    given = body.take("tools")
+    for tool in _listed(given, "tools", limits.tools):
+        _add_tool(offer, tool, limits)
+    if len(set(offer.names)) < len(offer.tools):
+        twice = next(name for name in offer.names if offer.names.count(name) > 1)
+        raise BadRequest(f"tools: two tools are named {twice!r:.60}", "tools")
+    _choose(offer, body, dropped=bool(given))
+    return offer
+
+
+def _listed(value: Any, where: str, most: int) -> Iterator[Fields]:
+    items = [] if value is None else value
+    if not isinstance(items, list):
+        raise BadRequest(f"{where}: it must be a list", where)
+    if len(items) > most:
+        raise BadRequest(f"{where}: {len(items):,} of them, and the server takes {most:,}", where)
+    return (Fields(item, f"{where}[{at}]") for at, item in enumerate(items))
+
+
+def _add_tool(offer: Offer, tool: Fields, limits: Limits, space: str | None = None) -> None:
+    kind = tool.text("type")
+    if kind == "namespace" and space is None:
+        name = tool.text("name")
+        for inner in _listed(tool.take("tools"), tool.path("tools"), limits.tools):
+            _add_tool(offer, inner, limits, name)
+        return
+    if kind not in ("function", "custom"):
+        offer.ignored.append(header_word(kind))
+        return
+    inner = tool.maybe_object(kind) or tool
+    short = inner.text("name")
+    name = full_name(space, short)
+    if not name.strip() or len(name) > 256:
+        raise inner.wrong("it must have 1 to 256 characters", "name")
+    function: dict[str, Any] = {"name": name, "description": inner.maybe_text("description") or ""}
+    if kind == "custom":
+        function["parameters"] = _CUSTOM_SCHEMA
+        offer.custom.add(name)
+        if (form := inner.maybe_object("format")) and form.maybe_text("type") == "grammar":
+            offer.ignored.append(inner.path("format"))
+    else:
+        function["parameters"] = read_schema(inner, "parameters", limits) or _NO_PARAMETERS
+        offer.strict |= inner.flag("strict")
+    if space:
+        offer.spaces[name] = (space, short)
+    offer.tools.append({"type": "function", "function": function})
+
+
+_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+_CUSTOM_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {CUSTOM_INPUT: {"type": "string"}},
+    "required": [CUSTOM_INPUT],
+}
+
+
+def read_schema(fields: Fields, name: str, limits: Limits) -> dict[str, Any] | None:
+    """A JSON Schema, which must be an object; None when there is none."""
+    value = fields.take(name)
+    if value is not None and not isinstance(value, dict):
+        raise fields.wrong("it must be a JSON Schema, which is an object", name)
+    if value is not None and (size := count_values(value)) > limits.schema:
+        raise fields.wrong(f"a schema of {size:,} values, and the server takes {limits.schema:,}", name)
+    return value
+
+
+def _choose(offer: Offer, body: Fields, dropped: bool) -> None:
+    """Read `tool_choice`. A choice among tools that were all left out is ignored with them."""
+    value = body.take("tool_choice")
+    mode: str | None = None
+    if isinstance(value, dict):
+        choice = Fields(value, "tool_choice")
+        kind = choice.text("type")
+        if kind in ("function", "custom"):
+            mode = _named(choice, kind)
+            if mode not in offer.names:
+                raise BadRequest(f"tool_choice: there is no tool {mode!r:.60}", "tool_choice")
+        elif kind == "allowed_tools":
+            inner = choice.maybe_object(kind) or choice
+            mode = inner.word("mode", ("auto", "required")) or "auto"
+            entries = _listed(inner.take("tools"), inner.path("tools"), len(offer.tools) + 1000)
+            allowed = {_named(entry, entry.text("type")) for entry in entries}
+            offer.tools = [tool for tool in offer.tools if tool["function"]["name"] in allowed]
+        else:
+            offer.ignored.append("tool_choice")
+    else:
+        mode = body_word(value, "tool_choice", ("none", "auto", "required"))
+    offer.choice = mode or "auto"
+    if mode == "required" and not offer.tools:
+        if not dropped:
+            raise BadRequest("tool_choice: a tool is required, and there are none", "tool_choice")
+        offer.choice = "auto"
+        offer.ignored.append("tool_choice")
+
+
+def body_word(value: Any, name: str, words: Sequence[str]) -> str | None:
+    """One of a few words, or None when there is none."""
+    return Fields({name: value}, "").word(name, words)
+
+
+def _named(choice: Fields, kind: str) -> str:
+    inner = choice.maybe_object(kind) or choice
+    name = inner.maybe_text("name") or ""  # tools of other types have none, and are not offered
+    return full_name(inner.maybe_text("namespace"), name)
+
+
+def read_format(fields: Fields, name: str, limits: Limits) -> dict[str, Any] | None:
+    """A response format, as `Model.stream` takes it; None for plain text."""
+    form = fields.maybe_object(name)
+    if form is None:
+        return None
+    kind = form.word("type", ("text", "json_object", "json_schema"))
+    inner = (form.maybe_object("json_schema") or form) if kind == "json_schema" else form
+    schema = read_schema(inner, "schema", limits)
+    if kind is None:
+        raise form.wrong("missing", "type")
+    if kind == "text":
+        return None
+    if schema is None:
+        if kind == "json_schema":
+            raise inner.wrong("missing", "schema")
+        return {"type": "json_object"}
+    named = inner.maybe_text("name") or "answer"
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": named, "schema": schema, "strict": inner.flag("strict")},
+    }
+
+
+def refuse_images(messages: Sequence[Message], limits: Limits, where: str) -> None:
+    """Raise BadRequest for an image of the user's that the model cannot see.
+
+    Those in the results of tools are left out later: what a tool shows must not end the conversation.
+    """
+    if limits.images:
+        return
+    if any(isinstance(message, UserMessage) and message.images for message in messages):
+        raise BadRequest(f"{where}: there is an image, and the model cannot see", where, "unsupported_value")

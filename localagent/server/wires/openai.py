@@ -1,0 +1,215 @@
+"""What the endpoints of OpenAI's API share: options, numbers and errors."""
+
+from __future__ import annotations
+
+import dataclasses
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from localagent.errors import ContextOverflow, UnknownModel
+from localagent.hosts.sampling import Numbers, Sampling, SamplingOptions
+from localagent.server.exchange import Answer, BadRequest, Refused, message_of, status_of
+from localagent.turn import Done
+from localagent.wire.payload import Fields
+from parsers import Malformed
+
+# -- errors -----------------------------------------------------------------------------------------------
+
+
+def error_body(problem: Exception) -> tuple[int, dict[str, Any]]:
+    """The status and the body of an error."""
+    status = status_of(problem)
+    error = {
+        "message": message_of(problem),
+        "type": "invalid_request_error" if status < 500 else "server_error",
+        "param": None,
+        "code": None,
+    }
+    match problem:
+        case BadRequest():
+            error |= {"param": problem.param, "code": problem.code, "type": problem.type or error["type"]}
+        case ContextOverflow():
+            error |= {"code": "context_length_exceeded"}
+        case UnknownModel():
+            error |= {"param": "model", "code": "model_not_found"}
+    return status, {"error": error}
+
+
+# -- options ---------------------------------------------------------------------------------------------
+
+ONE = Refused("the server gives one answer to a request", (1,))
+NO_PENALTY = Refused("the server has no such penalty; repetition_penalty is one that it has", (0, 0.0))
+NO_BIAS = Refused("the server cannot favour single tokens", ({},))
+_NUMBERS: Mapping[str, Numbers] = {
+    each.name: each.metadata["numbers"] for each in dataclasses.fields(Sampling) if each.metadata
+}
+_OFF: Mapping[str, Sequence[int]] = {"max_tokens": (-1,), "top_k": (0, -1), "seed": (-1,)}
+"""What other servers take for "no limit" and "random", and clients therefore send."""
+_SAMPLING = {
+    **{name: name for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed")},
+    "repeat_penalty": "repetition_penalty",
+}
+_MOST_STOPS = 100
+"""Each of them is looked for at every token."""
+SAMPLING = (*_SAMPLING, "stop")
+"""The fields that `read_sampling` takes, but for the limit, which has another name at each endpoint."""
+
+
+def read_sampling(body: Fields, *limits: str) -> SamplingOptions:
+    """The sampling options. `limits`: names of the field for the most tokens; the first one given counts."""
+    options: dict[str, Any] = {}
+    for theirs, ours in (dict.fromkeys(limits, "max_tokens") | _SAMPLING).items():
+        if (value := _number(body, theirs, ours)) is not None:
+            options.setdefault(ours, value)
+    if options.get("top_p") == 0:  # as small as it gets: the likeliest token and no other
+        options |= {"top_p": None, "top_k": 1}
+    if (stop := body.take("stop")) not in (None, []):
+        texts = [stop] if isinstance(stop, str) else stop
+        if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
+            raise body.wrong("it must be a text or a list of texts, none of them empty", "stop")
+        if len(texts) > _MOST_STOPS:
+            raise body.wrong(f"{len(texts):,} texts, and the server takes {_MOST_STOPS}", "stop")
+        options["stop"] = texts
+    return cast(SamplingOptions, options)
+
+
+def _number(body: Fields, theirs: str, ours: str) -> Any:
+    value = body.take(theirs)
+    if isinstance(value, float) and value.is_integer() and _NUMBERS[ours].whole:
+        value = int(value)  # JavaScript and Lua write 256.0
+    if value is None or (type(value) is int and value in _OFF.get(ours, ())):
+        return None
+    if ours == "top_p" and type(value) in (int, float) and value == 0:
+        return 0
+    if value not in _NUMBERS[ours]:
+        raise body.wrong(f"it must be {_NUMBERS[ours]}", theirs)
+    return value
+
+
+# -- thinking ---------------------------------------------------------------------------------------------
+
+EFFORTS: Mapping[str, bool | str] = {
+    "none": False,
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
+"""The API's levels of reasoning, as `Model.stream` takes them."""
+
+
+def read_effort(fields: Fields, name: str) -> bool | str | None:
+    """A level of reasoning."""
+    word = fields.word(name, tuple(EFFORTS))
+    return None if word is None else EFFORTS[word]
+
+
+# -- numbers ----------------------------------------------------------------------------------------------
+
+
+class Spans:
+    """Stretches of the raw output, to find the tokens that wrote them."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, start: int, end: int) -> None:
+        """The next stretch, which begins where the last one ends or later."""
+        if self._ends and self._ends[-1] == start:
+            self._ends[-1] = end
+        elif end > start:
+            self._starts.append(start)
+            self._ends.append(end)
+
+    def tokens(self, done: Done) -> list[int]:
+        """The positions of the tokens with text in one of them.
+
+        A token whose character comes complete with a later one counts where that character stands.
+        """
+        found = []
+        before = 0
+        for position, end in enumerate(done.ends):
+            at = bisect_left(self._ends, before + 1)  # the first stretch that goes on after the token begins
+            if at < len(self._starts) and self._starts[at] < max(end, before + 1):
+                found.append(position)
+            before = end
+        return found
+
+
+def logprobs_of(done: Done, positions: Sequence[int], answer: Answer) -> list[dict[str, Any]]:
+    """Log-probabilities of these tokens, with their alternatives."""
+    if not done.logprobs:
+        return []
+    ids: dict[int, bytes] = {}
+    for position in positions:
+        ids |= dict.fromkeys(
+            [done.token_ids[position], *(each for each, _ in done.logprobs[position].top)], b""
+        )
+    if answer.spell is not None:
+        ids = dict(zip(ids, answer.spell(list(ids)), strict=True))
+
+    def entry(token: int, value: float) -> dict[str, Any]:
+        text = ids[token].decode("utf-8", "replace")
+        return {"token": text, "logprob": max(value, _LEAST), "bytes": list(ids[token])}
+
+    return [
+        {
+            **entry(done.token_ids[position], done.logprobs[position].token),
+            "top_logprobs": [entry(*each) for each in done.logprobs[position].top],
+        }
+        for position in positions
+    ]
+
+
+_LEAST = -9999.0
+"""What the API says of a token that cannot come: JSON has no infinity."""
+
+
+def timings_of(done: Done) -> dict[str, Any]:
+    """llama-server's `timings`, which many user interfaces show."""
+    usage, timings = done.message.usage, done.message.timings
+    spans = (("prompt", usage.prefilled, timings.prefill), ("predicted", usage.output, timings.decode))
+    numbers: dict[str, Any] = {"cache_n": usage.cache_read}
+    for name, tokens, seconds in spans:
+        numbers[f"{name}_n"] = tokens
+        numbers[f"{name}_ms"] = round(seconds * 1000, 3)
+        numbers[f"{name}_per_token_ms"] = round(seconds * 1000 / tokens, 3) if tokens else 0.0
+        numbers[f"{name}_per_second"] = round(tokens / seconds, 3) if seconds else 0.0
+    return numbers
+
+
+def chat_usage(done: Done, reasoning: Spans) -> dict[str, Any]:
+    """Tokens, in the words of chat completions and completions."""
+    usage = done.message.usage
+    return {
+        "prompt_tokens": usage.input,
+        "completion_tokens": usage.output,
+        "total_tokens": usage.total,
+        "prompt_tokens_details": {"cached_tokens": usage.cache_read},
+        "completion_tokens_details": {"reasoning_tokens": len(reasoning.tokens(done))},
+    }
+
+
+def malformed_entry(event: Malformed, index: int, call_id: str | None, arguments: str) -> dict[str, Any]:
+    """One entry of the extension field `malformed_tool_calls`.
+
+    `id` and `arguments` are those of a call that had been announced and partly sent: it never happened, and
+    what was sent of it is here again.
+    """
+    return {
+        "index": index,
+        "id": call_id,
+        "name": event.name,
+        "reason": str(event.reason),
+        "raw": event.raw,
+        "arguments": arguments,
+    }
+
+
+def worth_telling(event: Malformed) -> bool:
+    """Whether anything was lost; a forgotten end marker after complete calls is nobody's concern."""
+    return bool(event.raw) or event.index is not None

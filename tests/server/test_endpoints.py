@@ -1,0 +1,290 @@
+"""Every endpoint over a real socket: its answer, streamed and whole, its errors, and what official clients make of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localagent.model import load
+from localagent.server.access import Access
+from localagent.server.app import all_wires
+from localagent.server.bounds import Bounds
+from tests.agent.replaying import block, scripted
+from tests.server.serving import Answered, Running, serving
+
+WEATHER = {
+    "name": "get_weather",
+    "description": "The weather in a place.",
+    "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]},
+}
+SAID = "Let me see." + block('get_weather(place="Oslo")')
+ASK = [{"role": "user", "content": "Will it rain?"}]
+TURNS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": ASK, "tools": [{"type": "function", "function": WEATHER}]},
+    "/v1/responses": {"input": "Will it rain?", "tools": [{"type": "function", **WEATHER}]},
+    "/v1/messages": {
+        "messages": ASK,
+        "max_tokens": 32_000,
+        "tools": [{"name": "get_weather", "input_schema": WEATHER["parameters"]}],
+    },
+    "/api/chat": {"messages": ASK, "tools": [{"type": "function", "function": WEATHER}], "stream": False},
+}
+"""A request to each endpoint that calls tools."""
+
+
+def words(path: str, whole: Any) -> tuple[str, str, Any]:
+    """The text of an answer, and the name and the arguments of its call."""
+    if path == "/v1/chat/completions":
+        message = whole["choices"][0]["message"]
+        call = message["tool_calls"][0]["function"]
+        return message["content"], call["name"], json.loads(call["arguments"])
+    if path == "/v1/responses":
+        message, call = whole["output"]
+        return message["content"][0]["text"], call["name"], json.loads(call["arguments"])
+    if path == "/v1/messages":
+        text, call = whole["content"]
+        return text["text"], call["name"], call["input"]
+    message = whole["message"]
+    call = message["tool_calls"][0]["function"]
+    return message["content"], call["name"], call["arguments"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with serving(scripted(SAID), wires=all_wires()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def nano_server(nano: dict[str, Path]) -> Iterator[Running]:
+    with serving(load(nano["llamacpp"], lanes=2), wires=all_wires(), buffer_tool_calls=True) as running:
+        yield running
+
+
+@pytest.mark.parametrize("path", TURNS)
+def test_a_turn(server: Running, path: str) -> None:
+    answer = server.ask(TURNS[path], path=path)
+    assert answer.status == 200
+    assert "content-type: application/json" in answer.head
+    assert "x-localagent-model: model-1" in answer.head
+    assert words(path, answer.json) == ("Let me see.", "get_weather", {"place": "Oslo"})
+
+
+@pytest.mark.parametrize("path", TURNS)
+def test_a_stream(server: Running, path: str) -> None:
+    answer = server.ask({**TURNS[path], "stream": True}, path=path)
+    assert answer.status == 200
+    kind = "application/x-ndjson" if path.startswith("/api") else "text/event-stream"
+    assert f"content-type: {kind}" in answer.head
+    lines = answer.body.decode().split("\n")
+    data = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith(("data: {", "{"))]
+    assert len(data) > 4
+    assert "Oslo" in answer.body.decode()
+
+
+@pytest.mark.parametrize("path", TURNS)
+@pytest.mark.parametrize("encoding", ["length", "chunked"])
+def test_both_ways_to_send_a_body(server: Running, path: str, encoding: str) -> None:
+    body = json.dumps(TURNS[path]).encode()
+    if encoding == "length":
+        assert server.ask(body, path=path).status == 200
+        return
+    head = server.request(path=path, content_type="application/json", transfer_encoding="chunked")
+    assert server.send(head + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)).status == 200
+
+
+def in_shape(path: str, answer: Answered) -> str:
+    """The message of an error, which must be in the API's own shape."""
+    said = answer.json
+    if path.startswith("/api"):
+        assert set(said) == {"error"}
+        return str(said["error"])
+    if path.startswith("/v1/messages"):
+        assert said["type"] == "error"
+        assert set(said["error"]) >= {"type", "message"}
+    else:
+        assert set(said["error"]) == {"message", "type", "param", "code"}
+    return str(said["error"]["message"])
+
+
+PATHS = [*TURNS, "/v1/completions", "/v1/messages/count_tokens", "/api/generate"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_errors_have_the_shape_of_their_api(path: str) -> None:
+    access, bounds = Access(keys=("k",)), Bounds(body=500)
+    with serving(scripted("Yes."), wires=all_wires(), access=access, bounds=bounds) as server:
+        assert "API key" in in_shape(path, server.ask({}, path=path))
+        key = {"x_api_key": "k"}
+        assert "host name" in in_shape(path, server.ask({}, path=path, host="evil.example", **key))
+        assert "may not use" in in_shape(path, server.ask({}, path=path, origin="null", **key))
+        assert "application/json" in in_shape(
+            path, server.ask({}, path=path, content_type="text/plain", **key)
+        )
+        assert "larger than" in in_shape(path, server.ask({"a": "b" * 600}, path=path, **key))
+        assert "not JSON" in in_shape(path, server.ask(b"{", path=path, **key))
+        wrong = server.ask([], path=path, **key)
+        assert wrong.status == 400
+        assert in_shape(path, wrong)
+        missing = server.ask({}, path=f"{path}/nothing", **key)
+        assert missing.status == 404
+        assert "no such endpoint" in in_shape(path, missing)
+        wrong = server.ask(path=path, method="GET", **key)
+        assert wrong.status == 405
+        assert in_shape(path, wrong)
+
+
+def test_answers_do_not_wait_for_acknowledgements(server: Running) -> None:
+    """Nagle's algorithm would hold the body back for 40 ms, until the client has acknowledged the head."""
+    with server.connect() as connection:
+        times = []
+        for _ in range(15):
+            began = time.monotonic()
+            connection.sendall(server.request(path="/v1/models", method="GET", connection="keep-alive"))
+            data = b""
+            while not data.endswith(b"}"):
+                data += connection.recv(10_000)
+            times.append(time.monotonic() - began)
+    assert sorted(times)[5] < 0.03
+
+
+def test_what_is_ignored_is_named_in_a_header(server: Running) -> None:
+    body = {**TURNS["/v1/chat/completions"], "user": "me", "store": True, "sparkle": 1}
+    answer = server.ask(body, path="/v1/chat/completions")
+    named = [line for line in answer.head.split("\r\n") if line.startswith("x-localagent-ignored")]
+    assert named == ["x-localagent-ignored: user, store, sparkle"]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_the_root_says_that_somebody_is_here(server: Running, method: str) -> None:
+    answer = server.ask(path="/", method=method)
+    assert answer.status == 200
+    assert answer.body == (b"Ollama is running" if method == "GET" else b"")
+
+
+def test_ollamas_lists(server: Running) -> None:
+    assert server.ask(path="/api/tags", method="GET").json["models"][0]["name"] == "model-1"
+    assert server.ask(path="/api/version", method="GET").json["version"]
+    shown = server.ask({"model": "model-1:latest"}, path="/api/show").json
+    assert "tools" in shown["capabilities"]
+    assert server.ask({"model": "other"}, path="/api/show").status == 404
+    server.ask(TURNS["/api/chat"], path="/api/chat")
+    assert [each["name"] for each in server.ask(path="/api/ps", method="GET").json["models"]] == ["model-1"]
+
+
+def test_ollamas_clients_load_and_unload() -> None:
+    with serving(scripted("Yes."), wires=all_wires()) as server:
+        served = server.service.pool.served["model-1"]
+        assert server.ask({"model": "model-1"}, path="/api/generate").json["done"] is True
+        assert served.model is not None
+        answer = server.ask({"model": "model-1", "keep_alive": 0}, path="/api/generate")
+        assert answer.json["done_reason"] == "unload"
+        assert served.model is None
+
+
+def test_the_document_has_every_endpoint(server: Running) -> None:
+    document = server.ask(path="/openapi.json", method="GET").json
+    assert document["openapi"].startswith("3.")
+    assert set(document["paths"]) >= set(PATHS)
+    fields = document["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]
+    assert "x-localagent-ignored" in fields["schema"]["properties"]["user"]["description"]
+    for path, operations in document["paths"].items():
+        for method in operations:
+            answer = server.ask({} if method == "post" else None, path=path, method=method.upper())
+            assert answer.status not in (404, 405) or "{name}" in path, path
+
+
+# -- lfm2-nano ---------------------------------------------------------------------------------------------
+
+
+def test_text_is_continued_without_a_template(nano_server: Running) -> None:
+    body = {"prompt": "<|im_start|>user\nName a colour.<|im_end|>\n<|im_start|>assistant\n", "max_tokens": 5}
+    whole = nano_server.ask({**body, "logprobs": 2}, path="/v1/completions").json
+    text = whole["choices"][0]["text"]
+    assert text
+    assert "".join(whole["choices"][0]["logprobs"]["tokens"]) == text
+    streamed = nano_server.ask({**body, "stream": True}, path="/v1/completions").body.decode()
+    data = [json.loads(line[6:]) for line in streamed.split("\n") if line.startswith("data: {")]
+    assert "".join(each["choices"][0]["text"] for each in data) == text
+    raw = nano_server.ask(
+        {"prompt": body["prompt"], "raw": True, "stream": False, "options": {"num_predict": 5}},
+        path="/api/generate",
+    )
+    assert raw.json["response"] == text
+
+
+def test_tokens_are_counted_as_they_are_prompted(nano_server: Running) -> None:
+    body = {"messages": [{"role": "user", "content": "Name a colour."}], "max_tokens": 1}
+    counted = nano_server.ask(body, path="/v1/messages/count_tokens").json["input_tokens"]
+    usage = nano_server.ask(body, path="/v1/messages").json["usage"]
+    assert counted == usage["input_tokens"] + usage["cache_read_input_tokens"] > 5
+
+
+def test_a_prompt_that_is_too_long_is_an_error_with_both_numbers(nano_server: Running) -> None:
+    context = nano_server.ask(path="/v1/models", method="GET").json["data"][0]["context_length"]
+    body = {"messages": [{"role": "user", "content": "word " * 3 * context}]}
+    for stream in (False, True):
+        answer = nano_server.ask({**body, "stream": stream}, path="/v1/chat/completions")
+        assert answer.status == 400
+        assert answer.json["error"]["code"] == "context_length_exceeded"
+        assert f"{context:,}" in answer.json["error"]["message"]
+
+
+def test_logprobs_name_their_tokens(nano_server: Running) -> None:
+    body = {"messages": ASK, "max_tokens": 3, "logprobs": True, "top_logprobs": 4}
+    answer = nano_server.ask(body, path="/v1/chat/completions")
+    entries = answer.json["choices"][0]["logprobs"]["content"]
+    assert all(len(entry["top_logprobs"]) == 4 for entry in entries)
+    assert "".join(entry["token"] for entry in entries) == answer.json["choices"][0]["message"]["content"]
+
+
+# -- official clients --------------------------------------------------------------------------------------
+
+
+def test_the_openai_package(server: Running) -> None:
+    import openai
+
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any") as client:
+        tools: Any = TURNS["/v1/chat/completions"]["tools"]
+        whole = client.chat.completions.create(model="gpt-5", messages=ASK, tools=tools)  # type: ignore[arg-type]
+        assert whole.choices[0].finish_reason == "tool_calls"
+        with client.chat.completions.stream(model="gpt-5", messages=ASK, tools=tools) as stream:  # type: ignore[arg-type]
+            message = stream.get_final_completion().choices[0].message
+        assert message.tool_calls is not None
+        assert json.loads(message.tool_calls[0].function.arguments) == {"place": "Oslo"}
+        assert [each.id for each in client.models.list()] == ["model-1"]
+        with pytest.raises(openai.NotFoundError):
+            client.models.retrieve("gpt-5")
+        with pytest.raises(openai.BadRequestError, match="n"):
+            client.chat.completions.create(model="gpt-5", messages=ASK, n=2)  # type: ignore[arg-type]
+
+
+def test_the_anthropic_package(server: Running) -> None:
+    import anthropic
+
+    with anthropic.Anthropic(base_url=server.url, api_key="any") as client:
+        tools: Any = TURNS["/v1/messages"]["tools"]
+        with client.messages.stream(model="claude", max_tokens=99, messages=ASK, tools=tools) as stream:  # type: ignore[arg-type]
+            message = stream.get_final_message()
+        assert message.stop_reason == "tool_use"
+        assert message.content[1].input == {"place": "Oslo"}  # type: ignore[union-attr]
+        assert [each.id for each in client.models.list()] == ["model-1"]
+        with pytest.raises(anthropic.BadRequestError):
+            client.messages.create(model="claude", max_tokens=9, messages=ASK, extra_body={"temperature": -1})  # type: ignore[arg-type]
+
+
+def test_the_ollama_package(server: Running) -> None:
+    import ollama
+
+    client = ollama.Client(host=server.url)
+    assert client.list().models[0].model == "model-1"
+    *_, last = client.chat("model-1", messages=ASK, tools=TURNS["/api/chat"]["tools"], stream=True)
+    assert last.done
+    with pytest.raises(ollama.ResponseError):
+        client.show("other")
+    client._client.close()
