@@ -38,14 +38,13 @@ from localagent.nano.requests import make_requests
 from localagent.nano.tasks import Task, make_tasks
 from localagent.prompt import Trusted
 from tests.agent.solving import Bench, Outcome, outcome_of, solve
-from tests.conftest import LONG
+from tests.conftest import LONG, schedules
 from tests.hosts.stepping import Asked, Stepping
 
 pytestmark = pytest.mark.engine
 
 ROUNDING = 1e-2  # of a probability; 2.5e-3 is the most that was seen, in one of several hundred schedules
 CONTEXT = 1024
-SCHEDULES = 2000 if LONG else 100
 MIXED = [
     Sampling(max_tokens=24),
     Sampling(max_tokens=12),
@@ -255,7 +254,7 @@ def test_alone_or_together_the_same_tokens(
 ) -> None:
     together, alone = engines
     streams = Streams()
-    for seed in range(SCHEDULES):
+    for seed in schedules(2000, 100):
         with monkeypatch.context() as patch:
             recorder = Recorder(patch)
             stepping = Stepping(together[seed % len(SIZES)])
@@ -266,8 +265,8 @@ def test_alone_or_together_the_same_tokens(
             lane.clear()
         if seed % 100 == 99:
             alone.forget()
-    with capsys.disabled():
-        print(f"\n{streams}")
+            with capsys.disabled():
+                print(f"\n{seed + 1} schedules: {streams}", flush=True)
     assert streams.cancelled
     assert streams.cached > streams.tokens
     assert len(streams.parted) <= streams.streams / 100
