@@ -233,10 +233,9 @@ class LlamaCppLane:
         tokens = [self._drawn, *draft]
         if context.exact is None:
             context.exact = self._is_exact(tokens[:_TRIED], before)
-        if not context.exact:
-            return [_drawn_or_raised(advance(context, [self])[0])]
-        if context.decode_chunk(self.number, begin, tokens, every=True):  # no room for them together
-            return [_drawn_or_raised(advance(context, [self])[0])]
+        # A batch may find no room where a single token does.
+        if not context.exact or context.decode_chunk(self.number, begin, tokens, every=True):
+            return [_alone(context, self)]
         logits = context.logits(len(tokens))
         drawn: list[int] = []
         for row, expected in enumerate([*draft, None]):
@@ -401,31 +400,30 @@ def advance(context: Context, lanes: Sequence[LlamaCppLane]) -> list[int | Engin
     due = [lane.due for lane in lanes]
     steps = [step for step in due if step is not None]
     if steps and not context.decode_step(steps):
-        return [_alone(context, lane) for lane in lanes]
+        return [_or_error(_alone, context, lane) for lane in lanes]
     logits = context.logits(len(lanes) if steps else context.outputs)
-    drawn: list[int | EngineFailed] = []
-    for row, lane in enumerate(lanes):
+    for lane in lanes:
         lane.evaluated()
-        try:
-            drawn.append(lane.draw(logits, row if steps else lane.output))
-        except EngineFailed as error:
-            drawn.append(error)
-    return drawn
+    rows = range(len(lanes)) if steps else [lane.output for lane in lanes]
+    return [_or_error(lane.draw, logits, row) for lane, row in zip(lanes, rows, strict=True)]
 
 
-def _alone(context: Context, lane: LlamaCppLane) -> int | EngineFailed:
-    try:
-        [token] = advance(context, [lane])
-    except EngineFailed as error:
-        return error
+def _alone(context: Context, lane: LlamaCppLane) -> int:
+    """Evaluate what is due in one lane, and draw. Raises EngineFailed."""
+    assert lane.due is not None
+    context.decode_step([lane.due])
+    lane.evaluated()
+    token = lane.draw(context.logits(1), 0)
     lane.keep_logits()
     return token
 
 
-def _drawn_or_raised(drawn: int | EngineFailed) -> int:
-    if isinstance(drawn, EngineFailed):
-        raise drawn
-    return drawn
+def _or_error(draw: Callable[..., int], *arguments: Any) -> int | EngineFailed:
+    """What is drawn, or what goes wrong in this one lane."""
+    try:
+        return draw(*arguments)
+    except EngineFailed as error:
+        return error
 
 
 def _pointer(array: Any, kind: Any) -> Any:
