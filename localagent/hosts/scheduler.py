@@ -233,9 +233,13 @@ class Scheduler:
                 self._broke(job, error)
             return
         seconds = perf_counter() - started
+        for job in self._reading:
+            job.generation.prefill += seconds
+        for job in self._running:  # they have waited for it, too, unless they rest
+            if not job.channel.resting:
+                job.generation.decode += seconds
         begun = []
         for job in jobs:
-            job.generation.prefill += seconds
             try:
                 if whole and self._evaluated(job):
                     begun.append(job)
