@@ -13,10 +13,10 @@ import dataclasses
 import logging
 import secrets
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any, Unpack, get_args, get_origin, get_type_hints
+from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
 from localagent.errors import EngineFailed, LocalAgentError
 from localagent.messages import UserMessage
@@ -37,13 +37,9 @@ from localagent.server.exchange import (
 from localagent.server.metrics import Watched
 from localagent.server.queue import Overloaded
 from localagent.server.raw import continuing
+from localagent.server.service import Service
 from localagent.server.wires.messages import counted
 from localagent.turn import Done
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from localagent.server.app import Service
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Iterable[tuple[bytes, bytes]]
