@@ -70,6 +70,7 @@ class Guard:
                 note["client"] = access.admit(head, self._service.bounds)
                 more += access.cors(head)
             except BadRequest as refusal:
+                note["outcome"] = "refused"
                 wire = self._shape(head.path)
                 await refuse(wire, refusal, head, self._service.bounds, receive, answer)
                 return
@@ -85,9 +86,10 @@ class Guard:
         watched: Watched | None = note.get("watched")
         outcome = str(note.get("outcome", ""))
         words = [f"{quoted(client.name)} {head.method} {quoted(head.path)} {status or '-'}"]
-        if watched is not None:
-            self._service.metrics.ended(note.get("model", ""), note.get("dialect", ""), outcome, watched)
-            words += [outcome, note.get("model", "")]
+        if outcome:
+            model, dialect = note.get("model", ""), note.get("dialect", "")
+            self._service.metrics.ended(model, dialect, outcome, watched or Watched())
+            words += [outcome, model]
         if watched is not None and watched.done is not None:
             usage = watched.done.message.usage
             words.append(f"{usage.input} ({usage.cache_read} cached) + {usage.output} tokens")
@@ -155,6 +157,9 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
         refusal = BadRequest(said, code="not_found", status=error.status_code)
         return Refused(shape(path), refusal, service, unread=True)
 
+    async def failed(request: Request, error: Exception) -> Response:
+        return Refused(shape(request.url.path), error, service, unread=True)
+
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         watch = asyncio.create_task(service.pool.watch())
@@ -166,7 +171,9 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
                 await watch
             await service.pool.close()
 
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: not_found})
+    app = Starlette(
+        routes=routes, lifespan=lifespan, exception_handlers={HTTPException: not_found, Exception: failed}
+    )
     app.router.redirect_slashes = False  # it would send a client to whatever host name he gave
     app.add_middleware(Guard, service=service, shape=shape)
     return app
