@@ -19,7 +19,8 @@ LAYERS = [
     {"messages"},
     {"prompt", "tools"},
     {"detection", "wire", "hosts"},
-    {"catalog"},
+    {"catalog", "control"},
+    {"constraint"},
     {"store"},
     {"engines"},
     {"turn"},
@@ -27,6 +28,7 @@ LAYERS = [
     {"log", "nano", "session"},
     {"mcp", "toolbox"},
     {"agent"},
+    {"connect"},
     {"server"},
     {"cli", "__main__"},
 ]
@@ -39,7 +41,7 @@ ENGINES = {
     "torch": set(),
 }
 # Imported where they are used, and not before.
-LAZY = {"filelock", "httpcore2", "huggingface_hub", "lxml", "numpy", "prompt_toolkit", "rich"}
+LAZY = {"filelock", "httpcore2", "huggingface_hub", "lxml", "numpy", "prompt_toolkit", "rich", "ruamel"}
 # What the extra `mcp` brings, and only localagent.mcp may import.
 OF_MCP = {"mcp", "mcp_types", "anyio", "httpx2", "jsonschema", "referencing"}
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from localagent.cli import cache, models, sessions
-from localagent.cli.options import ModelOptions, ServeOptions, ToolOptions, grouped
+from localagent.cli.options import AnswerOptions, ModelOptions, ServeOptions, ToolOptions, grouped
 
 app = typer.Typer(
     help="Language models on the machine in front of you, with tool calls that work.",
@@ -47,6 +47,7 @@ def options(
 def run(
     options: ModelOptions,
     tools: ToolOptions,
+    answer: AnswerOptions,
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -77,10 +78,12 @@ def run(
       localagent run Summarise this: < notes.txt
       localagent run "Name three colours." --json | jq .usage
       localagent run "What is 17 * 23?" --model lfm2.5-1.2b-instruct --tools calculator
+      localagent run "Book a table for two." --tool booking:book --tool-choice required
+      localagent run "Who wrote Emma, and when?" --schema book.json | jq .year
     """
     from localagent.cli.run import run_once
 
-    run_once(words or (), options, tools, as_json=as_json, stats=stats)
+    run_once(words or (), options, tools, answer, as_json=as_json, stats=stats)
 
 
 @app.command()
@@ -219,6 +222,63 @@ def parse(
         list_dialects(as_json=jsonl)
         return
     (parse_lines if jsonl else parse_text)(chosen_dialect(dialect, dialect_from))
+
+
+@app.command()
+def connect(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            show_default=False,
+            help="codex, claude, opencode, openwebui, zed, continue, or ollama for programs that know it.",
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ARG", show_default=False, help="What --run passes on; put -- before it."),
+    ] = None,
+    url: Annotated[
+        str, typer.Option("--url", help="Where `localagent serve` listens.")
+    ] = "http://127.0.0.1:8080",
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", help="The model to use. Default: the first one that is served."),
+    ] = None,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            "--api-key-env",
+            metavar="VARIABLE",
+            help="The environment variable that holds the server's key. Its name is written, never the key.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    run: Annotated[bool, typer.Option("--run", help="Start the program afterwards.")] = False,
+    only_print: Annotated[bool, typer.Option("--print", help="Show the change, and write nothing.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Take back what was written.")] = False,
+) -> None:
+    """Tell another program to use the models that `localagent serve` serves.
+
+    Shows what would change in the program's configuration file and writes it if you agree. Comments, order
+    and formatting stay as they are. --undo gives back the file as it was; if it was changed meanwhile, only
+    the entries made here go, and what they replaced comes back. Open WebUI and programs that know only Ollama
+    are told by environment variables, which are printed.
+
+    \b
+    Examples:
+      localagent connect codex
+      localagent connect claude --model lfm2.5-1.2b-instruct --yes --run
+      localagent connect opencode --url http://127.0.0.1:9000 --api-key-env LOCALAGENT_KEY
+      localagent connect zed --print
+      localagent connect codex --undo
+    """
+    from localagent.cli.connect import connect_client
+
+    connect_client(
+        name, arguments or (), url=url, model=model, key_env=api_key_env,
+        yes=yes, run=run, only_print=only_print, undo=undo,
+    )  # fmt: skip
 
 
 @app.command()

@@ -79,7 +79,13 @@ def _access(options: ServeOptions) -> Access:
             say(f"warning: other users of this machine can read {path}: chmod 600 {path}")
         if not read_keys(text):
             raise UsageError(f"--api-key-file {path} holds no key: write one a line")
-    return Access(options.host, read_keys(text), tuple(options.origins or ()), share=options.share_prefixes)
+    return Access(
+        options.host,
+        read_keys(text),
+        tuple(options.origins or ()),
+        page=not options.no_page,
+        share=options.share_prefixes,
+    )
 
 
 def _pool(options: ServeOptions) -> ModelPool:
@@ -154,6 +160,8 @@ def _welcome(options: ServeOptions, access: Access, pool: ModelPool, port: int) 
     say(f"  models     {first.name} ({lanes} answers at once)")
     if others:
         say(f"             when they are asked for: {listed(each.name for each in others)}")
+    if not options.no_page:
+        say(f"  page       {url}")
     say(f"  OpenAI     base URL {url}/v1")
     say(f"  Anthropic  ANTHROPIC_BASE_URL={url}")
     say(f"  Ollama     OLLAMA_HOST={url}")

@@ -217,5 +217,5 @@ def agrees(question: str) -> bool:
         if not answer:  # after Ctrl-D the cursor is still on the question's line
             sys.stderr.write("\n")
     if not answer:
-        raise UsageError("say --yes to remove without being asked")
+        raise UsageError("nobody can be asked here: say --yes to agree beforehand")
     return answer.strip().lower() in ("y", "yes")

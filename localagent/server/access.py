@@ -54,6 +54,12 @@ class Head:
             for name, value in self.headers
         )
 
+    @property
+    def wants_page(self) -> bool:
+        """Whether a browser asks for the page; other clients that look at `/` do not name HTML."""
+        accepted = b",".join(value for name, value in self.headers if name == b"accept").lower()
+        return self.path == "/" and self.method in ("GET", "HEAD") and b"text/html" in accepted
+
     def one(self, name: bytes) -> str | None:
         """The value of a header; None without it. Raises BadRequest if there are several."""
         found = [value for key, value in self.headers if key == name]
@@ -69,6 +75,8 @@ class Access:
     host: str = "127.0.0.1"
     keys: tuple[str, ...] = field(default=(), repr=False)
     origins: tuple[str, ...] = ()
+    page: bool = False
+    """Whether browsers get a page at `/`. It needs no key, since it is the same for everybody."""
     share: bool = False
     """Whether clients with different keys may reuse each other's evaluated prompts."""
 
@@ -165,7 +173,8 @@ class Access:
 
     def _identify(self, head: Head) -> Client:
         # A browser asks without the key whether it may send one.
-        if not self.keys or head.path in OPEN or head.method == "OPTIONS":
+        is_open = head.path in OPEN or (self.page and head.wants_page)
+        if not self.keys or is_open or head.method == "OPTIONS":
             # On loopback all have one address; then it is programs that take turns.
             program = (head.one(b"user-agent") or "").partition("/")[0][:60]
             return Client(f"{head.address} {program}".strip())

@@ -134,6 +134,7 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
     routes = [Route(wire.path, _endpoint(wire)(wire, service), methods=["POST"]) for wire in wires]
     routes += [
         Route("/", own.root, methods=["GET", "HEAD"]),
+        Route("/api/localagent/state", own.state, methods=["GET"]),
         Route("/health", own.health, methods=["GET", "HEAD"]),
         Route("/openapi.json", own.document, methods=["GET"]),
         Route("/v1/models", own.models, methods=["GET"]),

@@ -123,6 +123,18 @@ class Metrics:
             size.add_metric([served.name], getattr(host, "cache_bytes", 0))
         yield from (running, waiting, ready, size)
 
+    def totals(self) -> dict[str, dict[str, float]]:
+        """The numbers of each model by their names, and its requests by how they ended."""
+        found: dict[str, dict[str, float]] = {}
+        for metric in self._registry.collect():
+            for sample in metric.samples:
+                if "le" in sample.labels or sample.name.endswith("_created"):
+                    continue
+                name = sample.labels.get("outcome", sample.name.removeprefix("localagent_"))
+                of_model = found.setdefault(sample.labels.get("model", ""), {})
+                of_model[name] = of_model.get(name, 0) + sample.value
+        return found
+
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""
         from prometheus_client import generate_latest

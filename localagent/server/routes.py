@@ -17,6 +17,7 @@ from localagent.server.bounds import Receive, parse_json, read_body
 from localagent.server.exchange import BadRequest, Wire, dump
 from localagent.server.models import Served
 from localagent.server.openapi import openapi
+from localagent.server.page import page, state
 from localagent.server.service import Service
 from localagent.server.wires import ollama_models
 from localagent.server.wires.ollama_models import RUNNING
@@ -58,9 +59,19 @@ class OwnRoutes:
         self._wires = wires
         self._shape = shape
 
-    async def root(self, _: Request) -> Response:
-        """Ollama's clients look here whether a server runs."""
+    async def root(self, request: Request) -> Response:
+        """The page, for browsers. Ollama's clients look here whether a server runs."""
+        if self._service.access.page and Head.of(request.scope).wants_page:
+            html, headers = page()
+            return Response(html, headers=headers)
         return PlainTextResponse(RUNNING)
+
+    async def state(self, _: Request) -> Response:
+        """What the page shows."""
+        service = self._service
+        return JsonAnswer(
+            state(service.pool, service.metrics, service.access), headers={"cache-control": "no-store"}
+        )
 
     async def document(self, _: Request) -> Response:
         """What can be asked, as OpenAPI."""

@@ -50,6 +50,8 @@ _SAMPLING = {
     **{name: name for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed")},
     "repeat_penalty": "repetition_penalty",
 }
+_MOST_STOPS = 100
+"""Each of them is looked for at every token."""
 SAMPLING = (*_SAMPLING, "stop")
 """The fields that `read_sampling` takes, but for the limit, which has another name at each endpoint."""
 
@@ -66,6 +68,8 @@ def read_sampling(body: Fields, *limits: str) -> SamplingOptions:
         texts = [stop] if isinstance(stop, str) else stop
         if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
             raise body.wrong("it must be a text or a list of texts, none of them empty", "stop")
+        if len(texts) > _MOST_STOPS:
+            raise body.wrong(f"{len(texts):,} texts, and the server takes {_MOST_STOPS}", "stop")
         options["stop"] = texts
     return cast(SamplingOptions, options)
 
@@ -165,8 +169,14 @@ _LEAST = -9999.0
 """What the API says of a token that cannot come: JSON has no infinity."""
 
 
-def timings_of(done: Done) -> dict[str, Any]:
-    """llama-server's `timings`, which many user interfaces show."""
+def own_fields(done: Done) -> dict[str, Any]:
+    """What stands beside the API's own fields: `timings`, and `relaxed_schemas` if anything was relaxed."""
+    relaxed = [dataclasses.asdict(each) for each in done.relaxed]
+    return {"timings": _timings(done), **({"relaxed_schemas": relaxed} if relaxed else {})}
+
+
+def _timings(done: Done) -> dict[str, Any]:
+    """llama-server's object of this name, which many user interfaces show."""
     usage, timings = done.message.usage, done.message.timings
     spans = (("prompt", usage.prefilled, timings.prefill), ("predicted", usage.output, timings.decode))
     numbers: dict[str, Any] = {"cache_n": usage.cache_read}

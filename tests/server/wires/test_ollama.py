@@ -358,7 +358,7 @@ def test_log_probabilities_are_in_the_last_line():
     writer = CHAT.writer(CHAT.read(chat(logprobs=True, top_logprobs=1)), answer)
     writer.feed(Text("Hi", 0, 2))
     (frame,) = writer.feed(
-        Done(AssistantMessage(content="Hi"), (7, 8), (Logprobs(-0.5, ((9, -1.0),)),) * 2, None, (2, 2))
+        Done(AssistantMessage(content="Hi"), (7, 8), (Logprobs(-0.5, ((9, -1.0),)),) * 2, ends=(2, 2))
     )
     assert frame.data["logprobs"] == [
         {
