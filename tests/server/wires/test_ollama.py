@@ -198,9 +198,10 @@ def test_a_generated_text_line_by_line():
 
 
 def test_rule_5_a_malformed_call_is_no_call():
-    told = tell(CHAT, chat(), block("add(a=1)", "add(a=2, b=)"))
+    told = tell(CHAT, chat(), block("add(a=2, b=)", "add(a=1)"))
     keeps_the_rules(told, CHAT)
-    assert [call["function"]["arguments"] for call in told.whole["message"]["tool_calls"]] == [{"a": 1}]
+    (call,) = told.whole["message"]["tool_calls"]
+    assert call["function"] == {"index": 0, "name": "add", "arguments": {"a": 1}}
     (entry,) = told.whole["message"]["malformed_tool_calls"]
     assert (entry["name"], entry["reason"], entry["raw"]) == ("add", "missing_value", "add(a=2, b=)")
 
@@ -228,6 +229,18 @@ def test_rule_6_results_find_their_calls_by_id_or_by_name():
     ]
     tool = CHAT.read(chat(messages=[HELLO, said, *results])).messages[2]
     assert [(result.name, result.text) for result in tool.results] == [("g", "of g"), ("f", "of f")]
+
+
+def test_rule_6_results_without_ids_find_their_calls_by_name_alone():
+    calls = [{"function": {"name": name, "arguments": {}}} for name in "fg"]
+    results = [{"role": "tool", "tool_name": name, "content": f"of {name}"} for name in "gf"]
+    messages = [HELLO, {"role": "assistant", "tool_calls": calls}, *results]
+    tool = CHAT.read(chat(messages=messages)).messages[2]
+    assert [(result.name, result.text) for result in tool.results] == [("g", "of g"), ("f", "of f")]
+
+
+def test_a_message_without_content_is_empty():
+    assert CHAT.read(chat(messages=[{"role": "user"}])).messages[0].text == ""
 
 
 def test_rule_9_and_10_hints_and_foreign_tools_are_named():
@@ -488,7 +501,7 @@ def test_a_prompt_with_instructions():
 
 def test_a_raw_prompt_is_text_alone():
     request = GENERATE.read(generate(raw=True, system="Be kind.", suffix="", template="", context=[]))
-    assert (request.raw_prompt, list(request.messages)) == ("Hello.", [])
+    assert (request.raw_prompt, list(request.messages), request.only_loads) == ("Hello.", [], False)
     told = tell(GENERATE, generate(raw=True), "Yes.")
     assert told.whole["response"] == "Yes."
 
