@@ -22,10 +22,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from localagent.server.access import Client, Head
-from localagent.server.answering import CountEndpoint, Endpoint, Send, refuse
+from localagent.server.answering import CountEndpoint, Endpoint
 from localagent.server.bounds import Receive
 from localagent.server.exchange import BadRequest, Wire
 from localagent.server.metrics import Watched
+from localagent.server.reply import Send, refuse
 from localagent.server.routes import OwnRoutes, Refused
 from localagent.server.service import Service
 from localagent.server.wires.chat import ChatCompletions
