@@ -5,10 +5,10 @@
     bounded     a matcher says what may come: calls, or an answer in a given format
     over        what was asked for has been written: only the end of the turn may come
 
-Where calls are left to the model, the parser is the trigger: when it says that a block of them has been opened,
-a matcher is started at the opener, and let go of at the block's end. Where they are required, the matcher is
-there from the beginning, or from the end of the reasoning on. What ends the reasoning early comes first of
-all.
+Where calls are left to the model, the parser is the trigger: when it says that a block of them has been
+opened, a matcher is started at the opener, and let go of at the block's end. Where they are required, the
+matcher is there from the beginning, or from the end of the reasoning on. What ends the reasoning early comes
+before all of that.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from localagent.constraint.schema import Relaxed
 from localagent.errors import ConstraintFailed
-from localagent.hosts.protocol import Token
 from localagent.hosts.utf8 import TokenText
 from localagent.prompt.segments import Segment
-from parsers import StreamParser
+from parsers import CallStart, StreamParser
 
 if TYPE_CHECKING:
     from localagent.constraint.bars import Bars
     from localagent.constraint.ending import Ending
     from localagent.hosts.engine import Vocabulary
 
-_REMEMBERED = 64
-"""Tokens before the point at which the parser says that a block has begun: one of them began it."""
-UNFORESEEN = "the model opened them in a way that its own template does not"
+_REMEMBERED = 256
+"""Tokens and characters before the point at which the parser says that a block has begun."""
+UNFORESEEN = "the model began its calls in a way that its own template does not"
 
 
 class Matching(Protocol):
@@ -116,13 +115,17 @@ class Guide:
         ending: Ending | None = None,
         relaxed: Sequence[Relaxed] = (),
         inside: bool = False,
+        strict: bool = False,
     ) -> None:
-        """`ends`: the tokens that end a turn. `ways`: how it must go on, once the reasoning that the prompt left open (`inside`) is closed.
-        `block`: for calls that the model may make. `bars`: hold everywhere; `parallel`: after the first call.
+        """`ends`: the tokens that end a turn. `ways`: how it must go on, once the reasoning that the prompt
+        left open (`inside`) is closed. `block`: for calls that the model may make. `bars`: hold everywhere;
+        `parallel`: after the first call. `strict`: a call that the model may make and that cannot be bounded
+        is an error.
         """
         self.relaxed = tuple(relaxed)
         """What is not enforced; complete when the turn is over."""
         self._parser = parser
+        self._piece = vocabulary.piece
         self._text = TokenText(vocabulary.piece)
         self._size = vocabulary.size
         self._tokenize = vocabulary.tokenize_segments
@@ -133,13 +136,21 @@ class Guide:
         if not inside:
             self._start()
         self._over = False
+        self._named: list[str] = []
+        """The calls that have begun with the present token."""
+        self._rest: Matching | None = None
+        """The matcher of a block that is whole, and in which more may come."""
         self._block = block
         self._bars = bars
         self._parallel = parallel
         self._ending = ending
-        self._recent: deque[tuple[int, Token]] = deque(maxlen=_REMEMBERED)
-        """The last tokens, each with the offset at which it begins."""
+        self._strict = strict
+        self._recent: deque[int] = deque(maxlen=_REMEMBERED)
+        self._said = ""
+        """The text of these, or the end of it, up to `_offset`."""
         self._offset = 0
+        self._pending = 0
+        """Bytes at the end that are no text yet."""
         self._seen = -1
         """The offset of the block of calls that was seen last."""
 
@@ -172,6 +183,7 @@ class Guide:
 
     def accept(self, token: int) -> None:
         """See `protocol.Constraint`."""
+        bounded = bool(self._ways)
         text = self._read(token)
         place = self._parser.place
         if self._bars is not None:
@@ -186,19 +198,28 @@ class Guide:
             if place != "reasoning" and not (self._ending is not None and self._ending.forced()):
                 self._waiting = False
                 self._start()
-        elif place == "calls" and self._parser.since != self._seen:
+        elif place == "calls" and self._parser.since != self._seen and self._block is not None:
             self._seen = self._parser.since
-            if self._block is not None:
-                self._enter()
+            self._enter()
+        elif self._rest is not None:
+            self._look_on(token)
+        for name in self._named if not self._ways and not bounded else ():
+            self._let_through(name)
+        self._named.clear()
 
     def _read(self, token: int) -> str:
         """Have the parser read it; returns the text that it completes."""
         found = ""
+        self._recent.append(token)
+        self._pending += len(self._piece(token).data)
         for each in self._text.feed(token):
-            self._recent.append((self._offset, each))
-            self._offset += len(each.text)
-            self._parser.feed(each.text, each.special)
             found += each.text
+            events = self._parser.feed(each.text, each.special)
+            if events:
+                self._named += [event.name for event in events if isinstance(event, CallStart)]
+        self._pending -= len(found.encode())
+        self._offset += len(found)
+        self._said = (self._said + found)[-_REMEMBERED:]
         return found
 
     def _start(self) -> None:
@@ -218,6 +239,7 @@ class Guide:
         if len(self._ways) > 1 or not (way.matcher.accepting if way.then == "free" else way.matcher.stopped):
             return
         self._ways = []
+        self._rest = None if way.matcher.stopped else way.matcher
         self._over = way.then == "over"
         if way.then == "reasoning":
             self._waiting = True
@@ -230,22 +252,59 @@ class Guide:
         """A block of calls has been opened: bound the rest of it."""
         assert self._block is not None
         matcher = self._block.copy()
-        held: list[int] = []
-        for at, token in self._recent:
-            if at >= self._seen:
-                held.append(token.id)
-            elif at + len(token.text) > self._seen:  # it ends in the opener, or in the beginning of that
-                held += self._tokenize(
-                    [Segment(token.text[self._seen - at :], special=False)], continued=True
-                )
         try:
-            for each in held:
-                matcher.accept(each)
+            for token in self._held():
+                matcher.accept(token)
         except ConstraintFailed:
-            self.relaxed += (Relaxed("", "", "", UNFORESEEN),)
+            self._let_through("")
             return
         if not matcher.accepting:
             self._ways = [Way(matcher, "free")]
+
+    def _held(self) -> Sequence[int]:
+        """The tokens of the block so far. One that began before it is cut, and the rest tokenized anew."""
+        behind = self._offset - self._parser.since
+        text = self._said[-behind:] if behind else ""
+        size = len(text.encode()) + self._pending
+        held: deque[int] = deque()
+        for token in reversed(self._recent):
+            if size <= 0:
+                break
+            held.appendleft(token)
+            size -= len(self._piece(token).data)
+        if size == 0:
+            return held
+        rest = self._piece(held.popleft()).data[-size:]
+        while held and not self._piece(held[0]).special and not _is_text(rest):
+            rest += self._piece(held.popleft()).data
+        again = Segment(rest.decode(errors="replace"), special=False)
+        return [*self._tokenize([again], continued=True), *held]
+
+    def _look_on(self, token: int) -> None:
+        """The block could have ended, and more came: another call in it, or what follows it."""
+        rest = self._rest
+        if rest is None or not _goes_on(rest, token):
+            self._rest = None
+        elif self._named or (self._piece(token).special and self._parser.place == "calls"):
+            self._rest, self._ways = None, [Way(rest, "free")]
+
+    def _let_through(self, tool: str) -> None:
+        """There are calls that are not bounded. Raises ConstraintFailed if they must be."""
+        if self._block is None:
+            return
+        if self._strict:
+            raise ConstraintFailed(f"calls cannot be bounded: {UNFORESEEN}")
+        relaxed = Relaxed(tool, "", "", UNFORESEEN)
+        if relaxed not in self.relaxed:
+            self.relaxed += (relaxed,)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _goes_on(matcher: Matching, token: int) -> bool:

@@ -137,9 +137,14 @@ class _Request:
         atomic = self._host.special_tokens.intersection((*dialect.markers, *dialect.cores.values()))
         inside = self._prompt.inside
         parser = StreamParser(dialect, tools=self._tools, inside=inside, atomic=atomic)
-        ends = _ends_of(self._vocabulary)
         return Guide(
-            self._vocabulary, parser, ends=ends, ending=self._ending, inside=inside == "reasoning", **how
+            self._vocabulary,
+            parser,
+            ends=_ends_of(self._vocabulary),
+            ending=self._ending,
+            inside=inside == "reasoning",
+            strict=self._control.strict,
+            **how,
         )
 
     def _block_grammar(self) -> Grammar:

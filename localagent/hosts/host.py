@@ -199,6 +199,15 @@ class EngineHost:
         ids = known + ids
         return Prompt(ids, rendered.text, key=Spelling(text, ids), tail=rendered.tail)
 
+    def write(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> str:
+        """The text of a prompt, which needs no engine. Raises TemplateFailed."""
+        return self.template.render(messages, tools, **variables).text
+
     def raw_prompt(self, text: str) -> Prompt:
         """The prompt that is this text, in which control tokens are recognised. Raises ContextOverflow."""
         vocabulary, segments = self._engine.vocabulary, (Segment(text, True),)

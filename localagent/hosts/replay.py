@@ -59,6 +59,15 @@ class ReplayHost:
         self.rendered.append(messages)
         return self._prompt
 
+    def write(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> str:
+        """The text of that prompt."""
+        return self._prompt.text
+
     def generate(
         self,
         prompt: Prompt,

@@ -54,6 +54,17 @@ class Renderer(Protocol):
         template. Raises TemplateFailed.
         """
 
+    def write(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> str:
+        """The text of such a prompt alone. The engine is not asked for tokens, so nobody waits for it.
+
+        Raises TemplateFailed.
+        """
+
 
 def request_for(host: Renderer, messages: Sequence[Message], name: str | None = None) -> Request:
     """What is sent of a conversation. `name`: of the model, for warnings and errors.
@@ -90,14 +101,10 @@ def thinking_support(
     host: Renderer, dialect: Dialect, *, tools: bool = False, system: bool = False
 ) -> ThinkingSupport:
     """What the host's template can be told about thinking, beside tools and a system message or without."""
-
-    def render(turns: Any, offered: Any, **variables: Any) -> str:
-        return host.render(turns, offered, **variables).text
-
     return _once(
         host,
         (dialect, tools, system),
-        lambda: probe_thinking(render, dialect, tools=tools, system=system),
+        lambda: probe_thinking(host.write, dialect, tools=tools, system=system),
     )
 
 
@@ -169,7 +176,7 @@ def _shows(prompt: Prompt, message: ToolMessage) -> bool:
 
 def _support(host: Renderer) -> TemplateSupport:
     """What the host's template shows of calls."""
-    return _once(host, "calls", lambda: probe(lambda turns: host.render(turns).text))
+    return _once(host, "calls", lambda: probe(host.write))
 
 
 def _once(host: Renderer, what: Hashable, ask: Callable[[], T]) -> T:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import random
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,9 +47,11 @@ class Pieces:
 
     def __init__(self, text: str, special: Sequence[str], seed: int) -> None:
         draw = random.Random(seed)
-        data = text.encode()
-        cuts = [(at, at + draw.randrange(2, 9)) for at in range(len(data))]
-        found = dict.fromkeys(data[begin:end] for begin, end in cuts if draw.random() < 0.5)
+        between = re.split("|".join(map(re.escape, special)), text) if special else [text]
+        found: dict[bytes, None] = {}
+        for data in (each.encode() for each in between):
+            cuts = [(at, at + draw.randrange(2, 9)) for at in range(len(data))]
+            found |= dict.fromkeys(data[begin:end] for begin, end in cuts if draw.random() < 0.5)
         spelled = [bytes([byte]) for byte in range(256)] + list(found)
         self.data = [*spelled, *(each.encode() for each in special), b"<end>"]
         self.special = {len(spelled) + at: text for at, text in enumerate([*special, "<end>"])}
@@ -58,7 +61,8 @@ class Pieces:
         return make_piece(token, self.data[token], token in self.special, token == self.size - 1)
 
     def tokenize_segments(self, segments: Any, continued: bool = False) -> Any:
-        raise AssertionError("nothing is tokenized to keep calls from being written")
+        assert continued
+        return tuple(byte for text, _ in segments for byte in text.encode())
 
 
 class Host:
@@ -79,7 +83,7 @@ def test_none_lets_no_call_be_written_however_it_is_cut(name: str, known: bool) 
     """Markers may be tokens of their own or ordinary text; what is not part of a call can be written."""
     dialect = DIALECTS[name]
     special = [marker for marker in dialect.markers if marker not in dialect.cores] if known else []
-    for seed in range(8):
+    for seed in range(16 if LONG else 3):
         for renderer in dialect.renderers:
             wanted = dialect.render(CALL, renderer)
             vocabulary = Pieces(wanted, special, seed)
@@ -125,6 +129,64 @@ def test_only_what_would_complete_a_marker_is_barred() -> None:
     assert barred() == {b"<start>", b">"}
     bars.accept(ord("s"))
     assert barred() == {b"<start>"}
+
+
+# -- calls that the model may make --------------------------------------------------------------------
+
+TWO = [("f", {"a": 1, "text": "x y"}), ("g", {}), ("f", {"a": 2, "text": ""})]
+PROPERTIES = {"a": {"type": "integer"}, "text": {"type": "string"}}
+OFFERED = [
+    {
+        "type": "function",
+        "function": {"name": "f", "parameters": {"type": "object", "properties": PROPERTIES}},
+    },
+    {"type": "function", "function": {"name": "g", "parameters": {"type": "object", "properties": {}}}},
+]
+# Their calls have no marker of their own, or are messages that begin in more than one way.
+UNBOUNDED = {"llama-pythonic", "llama3-json", "json"}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["tokens", "spelled"])
+@pytest.mark.parametrize("name", CALLING)
+def test_a_block_that_is_opened_is_bounded_from_there_on(name: str, known: bool) -> None:
+    """What the dialect itself would write can be written, also behind text, and all of it is bounded."""
+    dialect = DIALECTS[name]
+    special = [marker for marker in (*dialect.markers, *dialect.tags) if marker not in dialect.cores]
+    special += [core for core in set(dialect.cores.values()) if core and core not in special]
+    wanted = "So. " + dialect.render(TWO)
+    for seed in range(8 if LONG else 2):
+        vocabulary = Pieces(wanted, special if known else [], seed)
+        host = Host(vocabulary)
+        guide = guided(host, dialect, OFFERED, Control(), Prompt((0,), "")).guide  # type: ignore[arg-type]
+        assert guide is not None
+        if name in UNBOUNDED:
+            assert {each.tool for each in guide.relaxed} == {"f", "g"}
+            return
+        assert not guide.relaxed
+        parser = StreamParser(dialect, OFFERED, atomic=special if known else ())
+        decode = codecs.getincrementaldecoder("utf-8")().decode
+        draw, events, bounded = random.Random(seed), list[Any](), 0
+        left = wanted.encode()
+        while left:
+            mask = guide.mask()
+            fitting = [t for t, data in enumerate(vocabulary.data) if data and left.startswith(data)]
+            # A tokenizer never writes a part of what is a token of its own.
+            ahead = min(
+                [left.find(each.encode()) for each in special if known and each.encode() in left], default=99
+            )
+            fitting = [t for t in fitting if len(vocabulary.data[t]) <= (ahead or 99)]
+            whole = [t for t in fitting if t in vocabulary.special]
+            fitting = [t for t in whole or fitting if allows(mask, t)]
+            assert fitting, (left, guide.relaxed)
+            token = draw.choice(fitting)
+            bounded += mask is not None
+            guide.accept(token)
+            events += parser.feed(decode(vocabulary.data[token]), token in vocabulary.special)
+            left = left[len(vocabulary.data[token]) :]
+        events += parser.close()
+        assert bounded > 10
+        assert not guide.relaxed
+        assert [call.arguments for call in calls_in(events)] == [arguments for _, arguments in TWO]
 
 
 # -- made-up output -----------------------------------------------------------------------------------
@@ -202,7 +264,7 @@ def calls_in(events: Sequence[Any]) -> list[CallEnd]:
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("seed", range(300 if LONG else 30))
+@pytest.mark.parametrize("seed", range(300 if LONG else 20))
 def test_what_is_drawn_at_random_where_a_call_is_required_is_calls_that_fit(
     nano_model: Model, seed: int
 ) -> None:
@@ -327,7 +389,7 @@ def test_reasoning_that_is_ended_early_is_followed_by_what_is_required(nano_mode
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_an_answer_drawn_at_random_fits_its_schema(nano_model: Model, seed: int) -> None:
     asked = [{"type": "json_object"}, json_schema(NUMBERS)][seed % 2]
     guide = guide_of(nano_model, tools=None, response_format=asked)
@@ -374,7 +436,7 @@ def is_right(model: Model, seed: int, **options: Any) -> bool:
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("seed", range(200 if LONG else 12))
+@pytest.mark.parametrize("seed", range(200 if LONG else 6))
 def test_every_required_turn_of_nano_calls_and_fits(nano_model: Model, seed: int) -> None:
     assert is_right(nano_model, seed, tool_choice="required")
     name = TWELVE[seed % 12]["function"]["name"]
@@ -394,7 +456,7 @@ def untrained(gguf: Path) -> Iterator[Model]:
         yield loaded
 
 
-@pytest.mark.parametrize("seed", range(200 if LONG else 3))
+@pytest.mark.parametrize("seed", range(200 if LONG else 2))
 def test_every_required_turn_of_an_untrained_model_calls_and_fits(untrained: Model, seed: int) -> None:
     assert is_right(untrained, seed, tool_choice="required", parallel_tool_calls=False)
 
@@ -416,11 +478,11 @@ def test_auto_without_a_call_is_as_without_a_guide(
 ) -> None:
     if backend == "mlx":
         pytest.importorskip("mlx_lm")
-    with load(nano[backend], backend=backend, context=2048) as model:
+    with load(nano[backend], backend=backend, context=1024) as model:
         compared = 0
-        for question in ("Hello!", "Thank you.", *QUESTIONS):
-            guided_turn = last(model, question, max_tokens=40, **sampling)
-            plain = free(model, monkeypatch, question, max_tokens=40, **sampling)
+        for question in ("Hello!", "Thank you.", *QUESTIONS[2:6]):
+            guided_turn = last(model, question, TWELVE[:2], max_tokens=40, **sampling)
+            plain = free(model, monkeypatch, question, TWELVE[:2], max_tokens=40, **sampling)
             if not plain.message.tool_calls and not plain.message.malformed_tool_call_blocks:
                 compared += 1
                 assert guided_turn.token_ids == plain.token_ids

@@ -73,6 +73,9 @@ class Host:
         self.asked.append((tuple(turn["role"] for turn in messages), tools, options))
         return Prompt((), self._template.render(messages, tools).text)
 
+    def write(self, messages, tools=None, **variables) -> str:
+        return self.render(messages, tools).text
+
 
 def rendered(host: Host, *messages, dialect=LFM2, **options) -> Prompt:
     return render_turn(host, dialect, request_for(host, messages), **options)
