@@ -39,6 +39,7 @@ from localagent.server.wires.openai import (
     Spans,
     logprobs_of,
     malformed_entry,
+    own_fields,
     read_sampling,
     worth_telling,
 )
@@ -342,6 +343,7 @@ class OllamaWriter:
             "eval_count": message.usage.output,
             "eval_duration": decode,
         }
+        numbers |= own_fields(done)
         if self._with_logprobs:
             numbers["logprobs"] = logprobs_of(done, self._spans.tokens(done), self._answer)
         return numbers

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ollama import ChatResponse, GenerateResponse, ListResponse, Options, ProcessResponse, ShowResponse
 from ollama._types import ChatRequest, GenerateRequest
 
+from localagent.constraint.schema import Relaxed
 from localagent.errors import ContextOverflow, EngineFailed, NotEnoughMemory, UnknownModel
 from localagent.hosts.protocol import Logprobs
 from localagent.messages import (
@@ -71,7 +72,7 @@ def body_of(wire: Any, **more: Any) -> dict[str, Any]:
 
 
 def without_durations(answer: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in answer.items() if not name.endswith("_duration")}
+    return {name: value for name, value in answer.items() if not name.endswith(("_duration", "timings"))}
 
 
 # -- the rules of the wire ----------------------------------------------------------------------------------
@@ -351,6 +352,14 @@ def test_durations_are_nanoseconds():
     assert (frame.data["prompt_eval_count"], frame.data["eval_count"]) == (10, 4)
 
 
+def test_what_was_not_enforced_of_a_schema_is_told():
+    writer = CHAT.writer(CHAT.read(chat()), ANSWER)
+    relaxed = Relaxed("add", "/properties/a", "pattern", "too large")
+    (frame,) = writer.feed(Done(AssistantMessage(), (), relaxed=(relaxed,)))
+    assert [entry["path"] for entry in frame.data["relaxed_schemas"]] == ["/properties/a"]
+    assert frame.data["timings"] == writer.whole()["timings"]
+
+
 def test_no_duration_that_clients_divide_by_is_zero():
     writer = CHAT.writer(CHAT.read(chat()), ANSWER)
     (frame,) = writer.feed(done())
@@ -371,7 +380,9 @@ def test_log_probabilities_are_in_the_last_line():
     writer = CHAT.writer(CHAT.read(chat(logprobs=True, top_logprobs=1)), answer)
     writer.feed(Text("Hi", 0, 2))
     (frame,) = writer.feed(
-        Done(AssistantMessage(content="Hi"), (7, 8), (Logprobs(-0.5, ((9, -1.0),)),) * 2, ends=(2, 2))
+        Done(
+            AssistantMessage(content="Hi"), (7, 8), logprobs=(Logprobs(-0.5, ((9, -1.0),)),) * 2, ends=(2, 2)
+        )
     )
     assert frame.data["logprobs"] == [
         {
