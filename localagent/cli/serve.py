@@ -144,6 +144,7 @@ def _log(prompts: bool) -> None:
         logger.addHandler(handler)
         logger.propagate = False
     logging.getLogger("localagent").setLevel(logging.INFO)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # what is no HTTP is refused without a word
     logging.getLogger("localagent.prompts").disabled = not prompts
 
 

@@ -132,6 +132,11 @@ class EngineHost:
         return self._owner.alive
 
     @property
+    def busy_seconds(self) -> float:
+        """How long the engine has been computing one step: much more than seconds, and it hangs."""
+        return self._owner.busy_seconds
+
+    @property
     def cache_bytes(self) -> int:
         """Memory that evaluated prompts take beside what is in the lanes. About: they change meanwhile."""
         return self._prefix.nbytes

@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
+from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
 from localagent.errors import EngineFailed, UsageError
@@ -136,6 +137,12 @@ class OwnerThread:
         return not self.foreign and self._thread.is_alive() and not self._worker.stopping()
 
     @property
+    def busy_seconds(self) -> float:
+        """How long the thread has been at its present call or step: 0 while it waits for something to do."""
+        since = self._worker.busy_since
+        return 0.0 if since is None else perf_counter() - since
+
+    @property
     def foreign(self) -> bool:
         """Whether this process is not the one that made the thread, but a fork of it."""
         return os.getpid() != self._process
@@ -171,6 +178,7 @@ class _Worker:
         self.inbox: SimpleQueue[_Call | None] = SimpleQueue()
         self.at_end: list[Callable[[], object]] = []
         self.work: Work | None = None
+        self.busy_since: float | None = None
         self._stopped = False
 
     def stop(self) -> None:
@@ -210,7 +218,11 @@ class _Worker:
             if not more or not inbox.empty():
                 # No more than there are now, or calls that come without end would hold up the work.
                 for _ in range(inbox.qsize() or 1):
-                    self._answer(inbox.get())
+                    self.busy_since = None
+                    call = inbox.get()
+                    self.busy_since = perf_counter()
+                    self._answer(call)
+            self.busy_since = perf_counter()
             more = self.work is not None and not self._stopped and self._work()
 
     def _answer(self, call: _Call | None) -> None:

@@ -70,12 +70,11 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rules. `host`: the address that the server is bound to; `names`: more host names to answer to."""
+    """The rules. `host`: the address that the server is bound to."""
 
     host: str = "127.0.0.1"
     keys: tuple[str, ...] = field(default=(), repr=False)
     origins: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
     page: bool = False
     """Whether browsers get a page at `/`. It needs no key, since it is the same for everybody."""
     share: bool = False
@@ -112,6 +111,8 @@ class Access:
         self.check_origin(head)
         client = self._identify(head)
         if head.method == "POST":
+            if (coding := head.one(b"content-encoding") or "identity").lower() != "identity":
+                raise BadRequest(f"Content-Encoding is {coding!r:.80}: send the body as it is", status=415)
             kind = (head.one(b"content-type") or "").partition(";")[0].strip().lower()
             if kind != "application/json":
                 raise BadRequest(
@@ -166,7 +167,7 @@ class Access:
 
     def _is_ours(self, host: str) -> bool:
         name = _without_port(host).lower().rstrip(".")
-        return name in {"localhost", self.host.lower(), *self.names} or (
+        return name in {"localhost", self.host.lower()} or (
             name.endswith(".localhost") or _is_address_of_loopback(name)
         )
 

@@ -12,6 +12,7 @@ import asyncio
 import dataclasses
 import logging
 import secrets
+import traceback
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from time import monotonic, time
@@ -238,7 +239,9 @@ class Endpoint:
         if isinstance(error, BadRequest):
             note["outcome"] = "refused"
         elif not isinstance(error, LocalAgentError | TimeoutError):
-            log.error("%s failed", self.wire.path, exc_info=error)
+            # Without its text, which may hold a part of what was said.
+            where = "".join(traceback.format_tb(error.__traceback__))
+            log.error("%s failed: %s\n%s", self.wire.path, type(error).__name__, where)
         writer = note.get("writer")
         if writer is not None and (reply.started or (streaming and self.wire.fails_in_stream(error))):
             await reply.write(writer.fail(error), last=True)

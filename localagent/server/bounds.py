@@ -50,7 +50,8 @@ class Bounds:
     """From the arrival of a request to the end of its answer. A long answer of a slow model is no fault."""
     queue: int = 64
     """Requests that wait for a lane, of all clients and for each model."""
-    connections: int = 1024
+    connections: int = 512
+    """Open at once; a process may often have no more than 1,024 files."""
 
 
 DEFAULT_BOUNDS = Bounds()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -19,6 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from localagent.errors import UsageError
 from localagent.server.bounds import Bounds
 
+_BACKLOG = 256
 _GRACE = 5
 """Seconds that connections have to take the end of their answers when the server stops."""
 
@@ -86,10 +88,19 @@ class Listener(uvicorn.Server):
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket. Raises UsageError if the port is taken or the address is not this machine's."""
+    listening = None
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family, backlog=128)
+        # The protocol is named, or asyncio does not turn Nagle's algorithm off: each answer then waits 40 ms.
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        if os.name != "nt":  # there it would share the port
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+        return listening
     except OSError as error:
+        if listening is not None:
+            listening.close()
         if error.errno == errno.EADDRINUSE:
             raise UsageError(
                 f"port {port} of {host} is taken: is a server running already? Choose another with --port"
@@ -109,7 +120,7 @@ def listener(app: Any, bounds: Bounds, end_answers: Callable[[], Awaitable[None]
         ws="none",
         lifespan="on",
         log_config=None,
-        log_level="warning",
+        log_level="error",
         access_log=False,  # the application writes its own, without query strings
         server_header=False,
         date_header=False,

@@ -22,9 +22,12 @@ from localagent.model import Model
 from localagent.server.queue import FairQueue, Overloaded
 from localagent.wording import listed, quoted
 
-State = Literal["unloaded", "loading", "ready", "failed"]
+State = Literal["unloaded", "loading", "ready", "failed", "stalled"]
 _WATCH = 1.0
 """Seconds between two looks at what is idle and at what has died."""
+
+_STALLED = 60.0
+"""Seconds in which any step of an engine is over, but for one that hangs."""
 
 log = logging.getLogger("localagent.server")
 
@@ -60,9 +63,12 @@ class Served:
 
     @property
     def state(self) -> State:
-        """Whether it answers. A model whose engine thread has ended has failed, whatever else is said."""
+        """Whether it answers: "failed" if its engine thread has ended or it could not be loaded, "stalled" if
+        that thread has not come back from the engine for a minute.
+        """
         if self.model is not None:
-            return "ready" if alive(self.model) else "failed"
+            hangs = getattr(self.model.host, "busy_seconds", 0) > _STALLED
+            return "failed" if not alive(self.model) else "stalled" if hangs else "ready"
         return "loading" if self.loading is not None else "failed" if self.error else "unloaded"
 
 
@@ -137,7 +143,7 @@ class ModelPool:
         served.users += 1
         began = monotonic()
         try:
-            loaded = served.state == "ready"
+            loaded = served.model is not None
             model = await self.ready(served)
             yield Lease(served, model, 0.0 if loaded else monotonic() - began)
         except OwnerClosed as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,14 +12,16 @@ from localagent.model import Model
 from localagent.prompt.segments import Prompt
 from parsers import DIALECTS
 
+TEXT = dataclasses.replace(DIALECTS["plain"], name="text", reasoning=None, ends=())
+"""The dialect of a model that continues a text: no markers, so that all of its output is text."""
+
 
 def continuing(model: Model, text: str) -> Model:
     """The same model for turns whose prompt is this text, whatever their messages are.
 
-    Its dialect has no markers: what the model writes is text from the first token to the last. Raises
-    Unsupported for a host that takes no text.
+    Raises Unsupported for a host that takes no text.
     """
-    return Model(_Continuing(model.host, text), DIALECTS["plain"], model.sampling, model.name, model.prices)
+    return Model(_Continuing(model.host, text), TEXT, model.sampling, model.name, model.prices)
 
 
 class _Continuing:

@@ -82,7 +82,9 @@ class OwnRoutes:
     async def health(self, _: Request) -> Response:
         """Whether HTTP and every engine thread live: 503 as soon as one of them does not."""
         models = {name: _state(served) for name, served in self._service.pool.served.items()}
-        failed = self._service.stopping or any(each["state"] == "failed" for each in models.values())
+        failed = self._service.stopping or any(
+            each["state"] in ("failed", "stalled") for each in models.values()
+        )
         said = {"status": "stopping" if self._service.stopping else "failed" if failed else "ok"}
         # Which models there are is nobody's business who has no key.
         if not self._service.access.keys:

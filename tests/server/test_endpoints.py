@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,20 @@ def test_errors_have_the_shape_of_their_api(path: str) -> None:
         assert in_shape(path, wrong)
 
 
+def test_answers_do_not_wait_for_acknowledgements(server: Running) -> None:
+    """Nagle's algorithm would hold the body back for 40 ms, until the client has acknowledged the head."""
+    with server.connect() as connection:
+        times = []
+        for _ in range(15):
+            began = time.monotonic()
+            connection.sendall(server.request(path="/v1/models", method="GET", connection="keep-alive"))
+            data = b""
+            while not data.endswith(b"}"):
+                data += connection.recv(10_000)
+            times.append(time.monotonic() - began)
+    assert sorted(times)[5] < 0.03
+
+
 def test_what_is_ignored_is_named_in_a_header(server: Running) -> None:
     body = {**TURNS["/v1/chat/completions"], "user": "me", "store": True, "sparkle": 1}
     answer = server.ask(body, path="/v1/chat/completions")
@@ -260,7 +275,7 @@ def test_the_anthropic_package(server: Running) -> None:
         assert message.content[1].input == {"place": "Oslo"}  # type: ignore[union-attr]
         assert [each.id for each in client.models.list()] == ["model-1"]
         with pytest.raises(anthropic.BadRequestError):
-            client.messages.create(model="claude", max_tokens=9, messages=ASK, temperature=-1)  # type: ignore[arg-type]
+            client.messages.create(model="claude", max_tokens=9, messages=ASK, extra_body={"temperature": -1})  # type: ignore[arg-type]
 
 
 def test_the_ollama_package(server: Running) -> None:

@@ -146,6 +146,14 @@ def test_a_body_must_be_declared_as_json(server, kind, status):
     assert server.ask(GOOD, content_type=kind).status == status
 
 
+@pytest.mark.parametrize("coding", ["gzip", "zstd", "identity, gzip"])
+def test_a_body_is_not_unpacked(server, coding):
+    """A kilobyte could unpack to a gigabyte."""
+    answer = server.ask(b"\x1f\x8b" + b"a" * 50, content_encoding=coding)
+    assert answer.status == 415
+    assert "as it is" in answer.json["plain"]["message"]
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

@@ -109,22 +109,19 @@ class MessagesWriter:
     def _write(self, kind: Literal["text", "thinking"], text: str) -> list[Frame]:
         frames = []
         if not self._texts or self._content[-1]["type"] != kind:
-            frames = self._close()
-            frames += self._open(
-                {"type": kind, kind: "", **({"signature": ""} if kind == "thinking" else {})}
-            )
+            block = {"type": kind, kind: ""}
+            if kind == "thinking":
+                block["signature"] = ""
+            frames = [*self._close(), *self._open(block)]
         self._texts.append(text)
         return [*frames, self._delta(type=f"{kind}_delta", **{kind: text})]
 
     def _call(self, call: CallEnd) -> list[Frame]:
-        frames = self._close()
         block = {"type": "tool_use", "id": f"toolu_{self._key}_{call.index}", "name": call.name, "input": {}}
-        frames += self._open(block)
+        frames = [*self._close(), *self._open(block)]
         block["input"] = call.arguments
-        frames.append(
-            self._delta(type="input_json_delta", partial_json=json.dumps(call.arguments, ensure_ascii=False))
-        )
-        return [*frames, self._stop()]
+        text = json.dumps(call.arguments, ensure_ascii=False)
+        return [*frames, self._delta(type="input_json_delta", partial_json=text), self._stop()]
 
     def _finish(self, done: Done) -> list[Frame]:
         frames = self._close()

@@ -29,14 +29,22 @@ from localagent.wire import anthropic
 from localagent.wire.payload import Fields, objects
 
 # fmt: off
-OPTIONS: Mapping[str, Option] = dict.fromkeys(
-    (*SAMPLING, "model", "messages", "system", "tools", "tool_choice", "max_tokens", "stop_sequences",
-     "thinking", "output_config", "output_format", "stream"),
-    "taken",
-)
+OPTIONS: Mapping[str, Option] = {
+    **dict.fromkeys(
+        (*SAMPLING, "model", "messages", "system", "tools", "tool_choice", "max_tokens", "stop_sequences",
+         "thinking", "output_config", "output_format", "stream"),
+        "taken",
+    ),
+    **dict.fromkeys(
+        ("betas", "billing_policy", "cache_control", "compaction", "container", "context_management",
+         "diagnostics", "fallback_credit_token", "fallbacks", "inference_geo", "mcp_servers", "metadata",
+         "service_tier", "speed", "thread", "user_profile_id", "workspace_id"),
+        "hint",
+    ),
+}
 # fmt: on
-"""What becomes of the fields of a request. All others are hints: Claude Code sends several that change from
-one version to the next, and an error would lock it out."""
+"""What becomes of the fields of a request. All others are hints, too: Claude Code sends several that change
+from one version to the next, and an error would lock it out."""
 
 _BILLING = re.compile(r"^x-anthropic-billing-header:.*\n?", re.MULTILINE)
 """A line that Claude Code puts into its system prompt. It changes with every request, and so would keep any

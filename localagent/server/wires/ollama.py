@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from localagent.hosts.sampling import SamplingOptions
-from localagent.messages import Message, SystemMessage
+from localagent.messages import ImagePart, Message, SystemMessage
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
     Answer,
@@ -44,33 +44,42 @@ from localagent.server.wires.openai import (
 )
 from localagent.turn import Done, TurnEvent
 from localagent.wire import openai
-from localagent.wire.payload import Fields
+from localagent.wire.payload import Fields, at
 from parsers import CallEnd, Malformed, Reasoning, Text
 
-_BOTH: Mapping[str, Option] = dict.fromkeys(
-    ("model", "stream", "format", "options", "think", "keep_alive", "logprobs", "top_logprobs"), "taken"
-)
-CHAT_OPTIONS: Mapping[str, Option] = {
-    **_BOTH,
-    **dict.fromkeys(("messages", "tools", "tool_choice"), "taken"),
+# fmt: off
+_BOTH: Mapping[str, Option] = {
+    **dict.fromkeys(
+        ("model", "stream", "format", "options", "think", "keep_alive", "logprobs", "top_logprobs"), "taken",
+    ),
+    **dict.fromkeys(("truncate", "shift"), "hint"),
 }
+CHAT_OPTIONS: Mapping[str, Option] = {**_BOTH, **dict.fromkeys(("messages", "tools", "tool_choice"), "taken")}
 GENERATE_OPTIONS: Mapping[str, Option] = {
     **_BOTH,
     **dict.fromkeys(("prompt", "system", "raw", "images"), "taken"),
     "suffix": Refused("the server cannot fill in the middle of a text", ("",)),
     "template": Refused("the model's own chat template is used; `raw` does without one", ("",)),
     "context": Refused("the server never gave one: send the conversation to /api/chat", ([],)),
+    **dict.fromkeys(("width", "height", "steps"), "hint"),
 }
 _NO_SAMPLER = "the server has no such sampler"
 MODEL_OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys((*SAMPLING, "num_predict"), "taken"),
-    "presence_penalty": Refused(_NO_SAMPLER, (0, 0.0)),
-    "frequency_penalty": Refused(_NO_SAMPLER, (0, 0.0)),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), Refused(_NO_SAMPLER, (0, 0.0))),
+    **dict.fromkeys(("typical_p", "tfs_z"), Refused(_NO_SAMPLER, (1, 1.0))),
     "mirostat": Refused(_NO_SAMPLER, (0,)),
-    "typical_p": Refused(_NO_SAMPLER, (1, 1.0)),
-    "tfs_z": Refused(_NO_SAMPLER, (1, 1.0)),
+    **dict.fromkeys(
+        ("mirostat_eta", "mirostat_tau", "penalize_newline", "repeat_last_n", "num_keep"), "hint",
+    ),
+    **dict.fromkeys(  # how a model is loaded, which it is already
+        ("num_ctx", "num_batch", "num_gpu", "num_thread", "main_gpu", "low_vram", "f16_kv", "logits_all",
+         "vocab_only", "use_mmap", "use_mlock", "embedding_only", "numa"),
+        "hint",
+    ),
 }
-"""What becomes of the fields of `options`. Most others say how a model is loaded, which it is already."""
+# fmt: on
+"""What becomes of the fields of a request, and of its `options`. All others are hints."""
 
 
 class OllamaChat:
@@ -88,7 +97,7 @@ class OllamaChat:
             if isinstance(turns, list):
                 if len(turns) > (most := limits.messages):
                     raise fields.wrong(f"{len(turns):,} of them, and the server takes {most:,}", "messages")
-                turns = [_as_openai(turn, f"messages[{at}]", limits) for at, turn in enumerate(turns)]
+                turns = [_as_openai(turn, f"messages[{n}]", limits) for n, turn in enumerate(turns)]
             messages = openai.from_wire([] if turns is None else turns)
             return _request(fields, limits, ignored, messages, read_tools(fields, limits))
 
@@ -231,8 +240,11 @@ def _as_openai(turn: Any, where: str, limits: Limits) -> Any:
             raise BadRequest(f"{path}: it must be a list of base64 text", path)
         if not limits.images:
             raise BadRequest(f"{path}: this model reads text, and no images", path)
-        urls = ({"url": f"data:;base64,{image}"} for image in images)
-        shown = [{"type": "image_url", "image_url": url} for url in urls]
+        shown = []
+        for number, image in enumerate(images):
+            with at(f"{path}[{number}]"):
+                url = ImagePart.from_base64(image).data_url()
+            shown.append({"type": "image_url", "image_url": {"url": url}})
         turn["content"] = [{"type": "text", "text": turn["content"]}, *shown]
     if turn.get("role") == "tool":  # clients that give no id send the results in the order of the calls
         turn["tool_call_id"] = turn.get("tool_call_id") or ""

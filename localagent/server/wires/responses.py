@@ -67,7 +67,7 @@ class Responses:
             conversation, left_out = openai.read_input(given)
             ignored += map(header_word, dict.fromkeys(left_out))
             system = fields.maybe_text("instructions") or None
-            if not conversation and system is None:
+            if not conversation:
                 raise fields.wrong("a conversation needs at least one message", "input")
             refuse_images(conversation, limits, "input")
             offer = read_tools(fields, limits)

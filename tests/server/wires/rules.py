@@ -75,6 +75,7 @@ def check_calls(data: list[Any]) -> list[str]:
             written[index] += inner.get("arguments", "")
             assert is_prefix(written[index])
     malformed = deltas_of(data, "malformed_tool_calls")
+    assert all(bool(entry["arguments"]) is bool(entry["id"]) for (entry,) in malformed)
     assert [entry["index"] for (entry,) in malformed] == list(range(len(malformed)))
     return names
 

@@ -17,7 +17,7 @@ from localagent.prompt.variables import TARGET, to_wire
 from localagent.server.exchange import BadRequest
 from localagent.server.wires.chat import OPTIONS, ChatCompletions
 from localagent.turn import Done
-from parsers import DIALECTS
+from parsers import DIALECTS, CallStart, Malformed, Reason
 from tests.parsers import outputs
 from tests.server.wires.rules import check_chat, deltas_of
 from tests.server.wires.turns import ANSWER, TOOL, answered, data_of, scored, spell, tokens_of, turn_of
@@ -265,6 +265,15 @@ def test_rule_19_no_client_can_take_what_was_sent_of_a_malformed_call_for_a_call
     for entry in back:
         with pytest.raises(ValueError, match=r"."):
             json.loads(entry["arguments"])
+
+
+def test_rule_19_a_call_that_breaks_before_its_arguments_is_no_call_without_arguments():
+    """Clients take no text at all for an empty object."""
+    broken = [CallStart(0, "f", 0, 2), Malformed("f(1)", Reason.POSITIONAL_ARGUMENT, "f", 0, {}, 2, 4)]
+    data, whole = chat([*broken, turn_of("")[-1]])
+    check_chat(data, whole)
+    (entry,) = message_of(whole)["malformed_tool_calls"]
+    assert (entry["id"], entry["arguments"], entry["raw"]) == ("call_k3y0", "{", "f(1)")
 
 
 def test_rule_19_held_calls_never_begin_when_they_are_malformed():

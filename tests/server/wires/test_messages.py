@@ -14,6 +14,10 @@ from anthropic.lib.streaming._messages import accumulate_event
 from anthropic.types import Message as OfficialMessage
 from anthropic.types import MessageTokensCount, RawMessageStreamEvent
 from anthropic.types.beta import BetaMessage, BetaRawMessageStreamEvent
+from anthropic.types.beta.message_create_params import (
+    MessageCreateParamsStreaming as BetaMessageCreateParamsStreaming,
+)
+from anthropic.types.message_create_params import MessageCreateParamsStreaming
 from anthropic.types.shared import ErrorResponse
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,7 +39,7 @@ from localagent.server.exchange import BadRequest, Frame, Limits
 from localagent.server.wires.message_writer import SIGNATURE
 from localagent.server.wires.messages import OPTIONS, CountTokensWire, MessagesWire, counted
 from localagent.turn import BrokenOff, Done
-from parsers import DIALECTS, CallStart, Text
+from parsers import DIALECTS, CallStart, Reasoning, Text
 from tests.agent.replaying import block
 from tests.messages.strategies import json_values
 from tests.server.wires.telling import ANSWER, Told, models, tell
@@ -138,6 +142,42 @@ def test_whatever_the_model_writes_keeps_the_rules(model, options):
     keeps_the_rules(tell(MESSAGES, body(**options), model))
 
 
+EVERYTHING = (
+    f"{THINK}so{THOUGHT}First."
+    + block("add(a=1)")
+    + "then"
+    + block("add(a=2, b=)")
+    + "last"
+    + block("add(a=3")
+)
+OPTION_ROWS: dict[str, dict[str, Any]] = {
+    "sampling": {"temperature": 0.5, "top_p": 0.9, "top_k": 4, "seed": 7},
+    "a limit": {"max_tokens": 12},
+    "stop sequences": {"stop_sequences": ["then"]},
+    "tools": {"tools": [ADD], "tool_choice": {"type": "any", "disable_parallel_tool_use": True}},
+    "no tools": {"tools": [ADD], "tool_choice": {"type": "none"}},
+    "one tool": {"tools": [ADD], "tool_choice": {"type": "tool", "name": "add"}},
+    "thinking": {"thinking": {"type": "enabled", "budget_tokens": 1024, "display": "omitted"}},
+    "no thinking": {"thinking": {"type": "disabled"}},
+    "effort": {"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}},
+    "a format": {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}},
+    "a system prompt": {"system": "Be kind."},
+    "hints": {"metadata": {"user_id": "u"}, "service_tier": "auto", "betas": ["x"]},
+}
+
+
+@pytest.mark.parametrize("output", [EVERYTHING, "Hello.", "", block("add(a=1)"), f"{THINK}so"])
+@pytest.mark.parametrize("option", OPTION_ROWS)
+def test_rule_21_the_stream_equals_the_whole_message_with_every_option(option, output):
+    streamed, asked_whole = (said(output, stream=stream, **OPTION_ROWS[option]) for stream in (True, False))
+    assert streamed.whole == asked_whole.whole
+
+
+def test_every_field_of_the_api_is_in_the_table():
+    fields = MessageCreateParamsStreaming.__annotations__ | BetaMessageCreateParamsStreaming.__annotations__
+    assert fields.keys() <= OPTIONS.keys()
+
+
 def test_rule_2_and_4_blocks_come_one_after_the_other():
     told = said(f"{THINK}hm{THOUGHT}I add." + block("add(a=1)", "add(a=2)") + "Done.")
     assert kinds(told) == [
@@ -235,6 +275,10 @@ BILLING = "x-anthropic-billing-header: cc_version=2.1.177.01c; cc_entrypoint=cli
 )
 def test_rule_15_the_billing_line_is_not_in_the_prompt(system):
     assert read(system=system).messages[0] == SystemMessage.text("Be kind.")
+
+
+def test_rule_15_the_billing_line_may_stand_below_others():
+    assert read(system=f"Be kind.\n{BILLING}\nBe brief.").messages[0].text == "Be kind.\nBe brief."
 
 
 def test_rule_15_what_only_mentions_the_billing_line_stays():
@@ -404,6 +448,11 @@ def test_a_call_is_held_until_it_is_complete():
     writer = MESSAGES.writer(read(), ANSWER)
     writer.begin()
     assert writer.feed(CallStart(0, "add", 0, 4)) == []
+
+
+def test_a_piece_of_nothing_opens_no_block():
+    writer = MESSAGES.writer(read(), ANSWER)
+    assert [writer.feed(kind("", 0, 0)) for kind in (Text, Reasoning)] == [[], []]
 
 
 def test_a_turn_of_nothing_is_a_message_without_content():

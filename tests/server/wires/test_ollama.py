@@ -13,7 +13,8 @@ import ollama
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ollama import ChatResponse, GenerateResponse, ListResponse, ProcessResponse, ShowResponse
+from ollama import ChatResponse, GenerateResponse, ListResponse, Options, ProcessResponse, ShowResponse
+from ollama._types import ChatRequest, GenerateRequest
 
 from localagent.errors import ContextOverflow, EngineFailed, NotEnoughMemory, UnknownModel
 from localagent.hosts.protocol import Logprobs
@@ -127,6 +128,43 @@ def keeps_the_rules(told: Told, wire: Any) -> None:
 )
 def test_whatever_the_model_writes_keeps_the_rules(model, wire, options):
     keeps_the_rules(tell(wire, body_of(wire, options=options), model), wire)
+
+
+EVERYTHING = (
+    f"{THINK}so{THOUGHT}First."
+    + block("add(a=1)")
+    + "then"
+    + block("add(a=2, b=)")
+    + "last"
+    + block("add(a=3")
+)
+OPTION_ROWS: dict[str, dict[str, Any]] = {
+    "sampling": {"options": {"temperature": 0.5, "top_p": 0.9, "top_k": 4, "seed": 7, "repeat_penalty": 1.1}},
+    "a limit": {"options": {"num_predict": 12}},
+    "stop": {"options": {"stop": ["then"]}},
+    "thinking": {"think": "high"},
+    "no thinking": {"think": False},
+    "a format": {"format": {"type": "object"}},
+    "json": {"format": "json"},
+    "hints": {"keep_alive": "5m", "truncate": True, "options": {"num_ctx": 8192}},
+}
+
+
+@pytest.mark.parametrize("output", [EVERYTHING, "Hello.", "", block("add(a=1)"), f"{THINK}so"])
+@pytest.mark.parametrize("option", OPTION_ROWS)
+@pytest.mark.parametrize("wire", [CHAT, GENERATE])
+def test_rule_21_the_stream_equals_the_whole_answer_with_every_option(wire, option, output):
+    streamed, asked_whole = (
+        tell(wire, body_of(wire, stream=stream, **OPTION_ROWS[option]), output) for stream in (True, False)
+    )
+    keeps_the_rules(streamed, wire)
+    assert without_durations(streamed.whole) == without_durations(asked_whole.whole)
+
+
+def test_every_field_of_the_api_is_in_the_tables():
+    assert ChatRequest.model_fields.keys() <= CHAT_OPTIONS.keys()
+    assert GenerateRequest.model_fields.keys() <= GENERATE_OPTIONS.keys()
+    assert Options.model_fields.keys() <= MODEL_OPTIONS.keys()
 
 
 def test_a_chat_line_by_line():
@@ -464,6 +502,8 @@ def test_images_are_for_models_with_eyes(wire):
     with pytest.raises(BadRequest, match="no images") as caught:
         wire.read(body)
     assert caught.value.param == ("messages[0].images" if wire is CHAT else "images")
+    with pytest.raises(BadRequest, match=r"images\[0\]: .*base64"):
+        wire.read(json.loads(json.dumps(body).replace(PNG, "?")), Limits(images=True))
     message = wire.read(body, Limits(images=True)).messages[0]
     assert (message.text, message.images[0].media_type) == ("Hello.", "image/png")
 

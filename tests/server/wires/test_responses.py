@@ -15,6 +15,7 @@ from localagent.messages import AssistantMessage, SystemMessage, ToolMessage, Us
 from localagent.server.exchange import BadRequest
 from localagent.server.wires.responses import OPTIONS, Responses
 from localagent.turn import Done
+from parsers import CallStart, Malformed, Reason
 from tests.parsers import outputs
 from tests.server.wires.rules import check_response
 from tests.server.wires.test_chat import TURNS, E, S, clean
@@ -130,6 +131,14 @@ def test_rule_17_everything_that_is_announced_is_done_in_its_order():
     ]
 
 
+def test_rule_17_a_call_that_breaks_before_its_arguments_is_no_call_without_arguments():
+    """Clients take no text at all for an empty object."""
+    broken = [CallStart(0, "f", 0, 2), Malformed("f(1)", Reason.POSITIONAL_ARGUMENT, "f", 0, {}, 2, 4)]
+    data, whole = respond([*broken, turn_of("")[-1]])
+    check_response(data, whole)
+    assert whole["output"] == [] and whole["malformed_tool_calls"][0]["arguments"] == "{"
+
+
 def test_rule_17_completed_has_usage():
     _, whole = respond(TURNS["thinking"])
     assert whole["usage"]["total_tokens"] == whole["usage"]["input_tokens"] + whole["usage"]["output_tokens"]
@@ -167,6 +176,8 @@ def test_rule_10_hosted_tools_are_left_out_and_namespaces_are_flattened():
     ]
     again = WIRE.read({"input": whole["output"]}).messages[0]
     assert [call.name for call in again.tool_calls] == ["mcp__docs__f", "git__g"]
+    searched = {"type": "web_search_call", "id": "w", "status": "completed"}
+    assert WIRE.read({"input": [searched, *whole["output"]]}).ignored == ("web_search_call",)
     chosen = WIRE.read(body | {"tool_choice": {"type": "function", "namespace": "git", "name": "f"}})
     assert chosen.tool_choice == "git__f"
 

@@ -12,8 +12,9 @@ from localagent.hosts.replay import ReplayHost
 from localagent.model import Model
 from localagent.prompt.segments import Prompt
 from localagent.server.exchange import Answer, Frame, Wire
+from localagent.server.raw import TEXT
 from localagent.turn import Done, TurnEvent
-from parsers import DIALECTS
+from parsers import DIALECTS, Dialect
 
 ANSWER = Answer(model="lfm2-nano", created=1_700_000_000.5, key="k3y")
 TOOL = {
@@ -22,10 +23,15 @@ TOOL = {
 }
 
 
+def named(dialect: str) -> Dialect:
+    """A dialect, or that of a model that continues a text."""
+    return TEXT if dialect == TEXT.name else DIALECTS[dialect]
+
+
 def tokens_of(output: str, dialect: str = "lfm2", cuts: Iterable[int] = (), size: int = 4) -> list[Token]:
     """What a host yields for this output: markers as special tokens, the rest cut there, or in small pieces."""
-    markers = DIALECTS[dialect].markers
-    pattern = "(" + "|".join(map(re.escape, sorted(markers, key=len, reverse=True))) + ")"
+    markers = named(dialect).markers
+    pattern = "(" + ("|".join(map(re.escape, sorted(markers, key=len, reverse=True))) or "(?!)") + ")"
     tokens: list[Token] = []
     at = 0
     places = set(cuts)
@@ -46,8 +52,8 @@ def turn_of(
 ) -> list[TurnEvent]:
     """The events of a turn in which the model writes this."""
     tokens = tokens_of(output, dialect) if isinstance(output, str) else output
-    host = ReplayHost([tokens], DIALECTS[dialect].markers, Prompt((1, 2, 3), "", inside=inside))
-    return list(Model(host, DIALECTS[dialect]).stream("Go.", **options))
+    host = ReplayHost([tokens], named(dialect).markers, Prompt((1, 2, 3), "", inside=inside))
+    return list(Model(host, named(dialect)).stream("Go.", **options))
 
 
 def scored(events: Sequence[TurnEvent], tops: int = 1) -> list[TurnEvent]:

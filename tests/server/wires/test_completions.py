@@ -1,0 +1,105 @@
+"""Completions: text in, text out, and log-probabilities in the API's older shape."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localagent.errors import EngineFailed, Unsupported
+from localagent.server.raw import continuing
+from localagent.server.wires.completions import Completions
+from localagent.turn import Done
+from tests.agent.replaying import scripted
+from tests.server.wires.rules import check_completion
+from tests.server.wires.test_chat import E, S, clean
+from tests.server.wires.turns import ANSWER, answered, data_of, scored, spell, tokens_of, turn_of
+
+WIRE = Completions()
+ASK: dict[str, Any] = {"prompt": "Once upon"}
+OUTPUTS = ["", " a time", "<think>hm</think>", f"text {S}[f(a=1)]{E}", "日本語 🌍\u2028 end"]
+
+
+def complete(events: Any, body: Any = ASK, **answer: Any) -> tuple[list[Any], dict[str, Any]]:
+    frames, whole = answered(WIRE, body, events, dataclasses.replace(ANSWER, **answer))
+    return data_of(frames), whole
+
+
+@pytest.mark.parametrize("usage", [False, True])
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_the_stream_equals_the_whole_answer_and_all_is_text(output, usage):
+    body = ASK | {"stream_options": {"include_usage": usage}}
+    data, whole = complete(turn_of(output, "text"), body)
+    check_completion(data, whole, usage)
+    assert whole["choices"][0]["text"] == output
+
+
+@given(st.text(max_size=60), st.lists(st.integers(1, 60)), st.none() | st.integers(1, 9), st.booleans())
+def test_any_text_in_any_pieces_comes_through(output, cuts, limit, logprobs):
+    tokens = tokens_of(clean(output), "text", cuts)
+    events = turn_of(tokens, "text", max_tokens=limit)
+    body = ASK | ({"logprobs": 2} if logprobs else {})
+    data, whole = complete(scored(events, 2), body, spell=spell(tokens))
+    check_completion(data, whole)
+    done = events[-1]
+    assert isinstance(done, Done)
+    (choice,) = whole["choices"]
+    assert choice["text"] == done.message.raw == done.message.text
+    cut = limit is not None and limit < len(tokens)
+    assert choice["finish_reason"] == ("length" if cut else "stop")
+    if logprobs:
+        scores = choice["logprobs"]
+        assert "".join(scores["tokens"]) == choice["text"]
+        ends = [at + len(text) for at, text in zip(scores["text_offset"], scores["tokens"], strict=True)]
+        assert [0, *ends][:-1] == scores["text_offset"] if ends else scores["text_offset"] == []
+
+
+def test_logprobs_have_the_shape_of_the_older_api():
+    tokens = tokens_of("abcdefgh", "text")
+    _, whole = complete(scored(turn_of(tokens, "text"), 2), ASK | {"logprobs": 2}, spell=spell(tokens))
+    assert whole["choices"][0]["logprobs"] == {
+        "tokens": ["abcd", "efgh"],
+        "token_logprobs": [-0.5, -0.5],
+        "top_logprobs": [{"abcd": -0.5, "efgh": -1.5}, {"efgh": -0.5, "?": -1.5}],
+        "text_offset": [0, 4],
+    }
+    _, whole = complete(scored(turn_of(tokens, "text"), 0), ASK | {"logprobs": 0}, spell=spell(tokens))
+    assert whole["choices"][0]["logprobs"]["top_logprobs"] is None
+
+
+def test_rule_13_and_22_a_comment_keeps_it_alive_and_errors_have_the_shape_of_the_api():
+    writer = WIRE.writer(WIRE.read(ASK), ANSWER)
+    assert writer.begin() == []
+    assert writer.keep_alive()[0].encode() == b": working\n\n"
+    assert data_of(writer.fail(EngineFailed("no"))) == [
+        {"error": {"message": "no", "type": "server_error", "param": None, "code": None}}
+    ]
+    assert WIRE.error(EngineFailed("no"))[0] == 500
+    assert not WIRE.fails_in_stream(EngineFailed("no"))
+
+
+def test_a_prompt_is_one_text():
+    assert WIRE.read(ASK).raw_prompt == "Once upon"
+    assert WIRE.read({"prompt": ["Once"]}).raw_prompt == "Once"
+    assert WIRE.read(ASK).messages == ()
+
+
+@pytest.mark.engine
+def test_a_model_continues_a_text_without_its_template(nano):
+    from localagent.model import load
+
+    with load(nano["llamacpp"], context=256) as model:
+        template = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+        raw = continuing(model, template)
+        *events, done = raw.stream("-", max_tokens=4)
+        assert done.message.text == done.message.raw
+        assert done.message.usage.input == model.count_tokens("Hello")
+        assert events and raw.name == model.name
+
+
+def test_a_host_that_takes_no_text_says_so():
+    with pytest.raises(Unsupported, match="replay takes conversations"):
+        continuing(scripted("x"), "Once")

@@ -1,0 +1,192 @@
+"""Requests to Anthropic's and Ollama's APIs in which any value may be anything: they are read, or refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localagent.hosts.sampling import SamplingOptions
+from localagent.server.exchange import BadRequest, Limits, TurnRequest, Wire, dump, header_word
+from localagent.server.wires.messages import CountTokensWire, MessagesWire
+from localagent.server.wires.ollama import OllamaChat, OllamaGenerate
+from tests.server.wires.telling import ANSWER
+from tests.server.wires.test_requests import JUNK, deep, json_values, places, put
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "enum": [1, 2]}}, "required": ["a"]}
+PNG = "iVBORw0KGgo="
+MESSAGES: dict[str, Any] = {
+    "model": "m",
+    "max_tokens": 100,
+    "system": [
+        {"type": "text", "text": "x-anthropic-billing-header: cch=1;"},
+        {"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}},
+    ],
+    "messages": [
+        {"role": "user", "content": "Hi."},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "s"},
+                {"type": "redacted_thinking", "data": "d"},
+                {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"q": "x"}},
+                {"type": "text", "text": "Let me."},
+                {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "c1",
+                    "is_error": False,
+                    "content": [
+                        {"type": "text", "text": "4"},
+                        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
+                        {"type": "tool_reference", "tool_name": "g"},
+                    ],
+                },
+                {"type": "document", "title": "T", "source": {"type": "text", "media_type": "text/plain", "data": "D"}},
+                {"type": "search_result", "title": "T", "source": "S", "content": [{"type": "text", "text": "x"}]},
+            ],
+        },
+        {"role": "system", "content": "Go on."},
+    ],
+    "tools": [
+        {"name": "f", "description": "d", "input_schema": SCHEMA, "strict": True, "type": "custom"},
+        {"type": "web_search_20260318", "name": "web_search", "max_uses": 3},
+    ],
+    "tool_choice": {"type": "tool", "name": "f", "disable_parallel_tool_use": True},
+    "thinking": {"type": "enabled", "budget_tokens": 2000, "display": "omitted"},
+    "output_config": {"effort": "high", "format": {"type": "json_schema", "schema": copy.deepcopy(SCHEMA)}},
+    "output_format": {"type": "json_schema", "schema": copy.deepcopy(SCHEMA)},
+    "temperature": 0.5,
+    "top_p": 0.9,
+    "top_k": 40,
+    "stop_sequences": ["a", "b"],
+    "stream": True,
+    "metadata": {"user_id": "u"},
+    "of tomorrow\r\n": 1,
+}  # fmt: skip
+OPTIONS: dict[str, Any] = {
+    "temperature": 0.5,
+    "top_k": 40,
+    "top_p": 0.9,
+    "min_p": 0.05,
+    "repeat_penalty": 1.1,
+    "seed": 7,
+    "num_predict": 100,
+    "stop": ["a"],
+    "mirostat": 0,
+    "presence_penalty": 0,
+    "num_ctx": 8192,
+}
+BOTH: dict[str, Any] = {
+    "model": "m:latest",
+    "options": OPTIONS,
+    "stream": False,
+    "think": "high",
+    "keep_alive": "5m",
+    "logprobs": True,
+    "top_logprobs": 3,
+}
+CHAT: dict[str, Any] = {
+    **BOTH,
+    "messages": [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Hi.", "images": [PNG]},
+        {"role": "assistant", "content": "", "thinking": "hm", "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]},
+        {"role": "tool", "tool_name": "f", "content": "4"},
+    ],
+    "tools": [{"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}}],
+    "format": copy.deepcopy(SCHEMA),
+}  # fmt: skip
+GENERATE: dict[str, Any] = {
+    **BOTH,
+    "prompt": "Hi.",
+    "system": "Be kind.",
+    "raw": False,
+    "images": [PNG],
+    "format": "json",
+    "suffix": "",
+    "template": "",
+    "context": [],
+}
+WIRES: dict[str, tuple[Wire, dict[str, Any]]] = {
+    "messages": (MessagesWire(), MESSAGES),
+    "count_tokens": (CountTokensWire(), MESSAGES),
+    "chat": (OllamaChat(), CHAT),
+    "generate": (OllamaGenerate(), GENERATE),
+}
+LIMITS = Limits(images=True)
+
+
+def survives(name: str, body: Any, field: str | None) -> None:
+    """The body is read, or refused with the name of the field that is wrong."""
+    wire, _ = WIRES[name]
+    try:
+        request = wire.read(body, LIMITS)
+    except BadRequest as refusal:
+        status, said = wire.error(refusal)
+        assert status == 400
+        assert refusal.message and "\n" not in refusal.message and len(refusal.message) < 1000
+        assert json.loads(dump(said).encode()) == said
+        if field is not None:
+            assert refusal.param is not None, refusal.message
+            # The choice may miss a tool that is not there any more, and raw text has no place for images.
+            tops = {header_word(field), {"tools": "tool_choice", "raw": "images"}.get(field, "")}
+            assert re.split(r"[.\[]", refusal.param)[0] in tops, refusal.message
+        return
+    assert isinstance(request, TurnRequest)
+    assert request.options.keys() <= SamplingOptions.__annotations__.keys()
+    assert all(each.isascii() and each.isprintable() for each in request.ignored)
+    dump([list(request.tools), request.response_format, request.options, request.tool_choice]).encode()
+    wire.writer(request, ANSWER).begin()
+
+
+@pytest.mark.parametrize("name", WIRES)
+def test_the_body_itself_is_read(name):
+    wire, body = WIRES[name]
+    assert wire.read(body, LIMITS).messages
+
+
+@pytest.mark.parametrize("name", WIRES)
+def test_every_value_of_a_body_may_be_anything(name):
+    _, body = WIRES[name]
+    for path in places(body)[1:]:
+        for junk in JUNK:
+            survives(name, put(body, path, junk), path[0])
+
+
+@pytest.mark.parametrize("name", WIRES)
+def test_every_field_may_be_absent(name):
+    _, body = WIRES[name]
+    for path in places(body)[1:]:
+        less = copy.deepcopy(body)
+        inside: Any = less
+        for step in path[:-1]:
+            inside = inside[step]
+        del inside[path[-1]]
+        survives(name, less, path[0])
+
+
+@pytest.mark.parametrize("name", WIRES)
+@pytest.mark.parametrize("body", [None, 1, "x", [], [{}], {"\ud800": 1}, deep(5), float("nan")])
+def test_a_body_that_is_no_request_is_refused_or_loads_the_model(name, body):
+    survives(name, body, None)
+
+
+@given(st.data())
+@pytest.mark.parametrize("name", WIRES)
+def test_several_values_may_be_anything_at_once(name, data):
+    _, body = WIRES[name]
+    for _ in range(data.draw(st.integers(1, 3))):
+        path = data.draw(st.sampled_from(places(body)[1:]))
+        body = put(body, path, data.draw(json_values))
+    survives(name, body, None)

@@ -1,0 +1,402 @@
+"""Requests to OpenAI's API: what is read of them, and that no body, however wrong, does more than be refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localagent.hosts.sampling import SamplingOptions
+from localagent.server.exchange import BadRequest, Limits, TurnRequest, dump
+from localagent.server.wires.chat import ChatCompletions
+from localagent.server.wires.completions import OPTIONS as COMPLETION_OPTIONS
+from localagent.server.wires.completions import Completions
+from localagent.server.wires.responses import Responses
+from tests.server.wires.turns import ANSWER
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "enum": [1, 2]}}, "required": ["a"]}
+CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+CHAT: dict[str, Any] = {
+    "model": "m",
+    "messages": [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": [{"type": "text", "text": "Hi"}], "name": "ann"},
+        {"role": "assistant", "content": None, "reasoning_content": "hm", "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "4"}]},
+        {"role": "assistant", "content": "4", "malformed_tool_calls": [{"index": 0, "raw": "f(", "reason": "truncated", "id": None}]},
+        {"role": "user", "content": "And now?"},
+    ],
+    "tools": [
+        {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA, "strict": True}},
+        {"type": "custom", "custom": {"name": "g", "description": "d", "format": {"type": "text"}}},
+    ],
+    "tool_choice": {"type": "function", "function": {"name": "f"}},
+    "parallel_tool_calls": False,
+    "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": copy.deepcopy(SCHEMA), "strict": True}},
+    "stream": True,
+    "stream_options": {"include_usage": True},
+    "temperature": 0.5,
+    "top_p": 0.9,
+    "top_k": 40,
+    "min_p": 0.05,
+    "repeat_penalty": 1.1,
+    "seed": 7,
+    "stop": ["a", "b"],
+    "max_completion_tokens": 100,
+    "logprobs": True,
+    "top_logprobs": 3,
+    "reasoning_effort": "medium",
+    "reasoning": {"effort": "low", "max_tokens": 50},
+    "chat_template_kwargs": {"enable_thinking": True},
+    "n": 1,
+    "logit_bias": {},
+    "user": "u",
+    "modalities": ["text"],
+}  # fmt: skip
+RESPONSES: dict[str, Any] = {
+    "model": "m",
+    "instructions": "Be kind.",
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+        {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "s"}], "content": [{"type": "reasoning_text", "text": "t"}], "encrypted_content": "localagent:t"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me"}]},
+        {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"a": 1}', "id": "fc"},
+        {"type": "custom_tool_call", "call_id": "c2", "name": "g", "input": "ls", "namespace": "n"},
+        {"type": "function_call_output", "call_id": "c1", "output": "4"},
+        {"type": "custom_tool_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "x"}]},
+        {"role": "developer", "content": "Go on."},
+    ],
+    "tools": [
+        {"type": "function", "name": "f", "description": "d", "parameters": SCHEMA, "strict": False},
+        {"type": "custom", "name": "g", "format": {"type": "grammar", "syntax": "lark", "definition": "start: x"}},
+        {"type": "namespace", "name": "n", "description": "", "tools": [{"type": "function", "name": "f"}]},
+        {"type": "web_search"},
+    ],
+    "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "f"}]},
+    "parallel_tool_calls": True,
+    "text": {"format": {"type": "json_object"}, "verbosity": "low"},
+    "reasoning": {"effort": "high", "summary": "auto"},
+    "include": ["reasoning.encrypted_content"],
+    "max_output_tokens": 9,
+    "temperature": 0,
+    "top_p": 1,
+    "top_logprobs": 2,
+    "stream": True,
+    "store": False,
+    "background": False,
+}  # fmt: skip
+COMPLETIONS: dict[str, Any] = {
+    "model": "m",
+    "prompt": "Once",
+    "max_tokens": 5,
+    "temperature": 0,
+    "logprobs": 2,
+    "stop": "\n",
+    "echo": False,
+    "suffix": "",
+    "best_of": 1,
+    "stream": True,
+    "stream_options": {"include_usage": True},
+}
+WIRES = {
+    "chat": (ChatCompletions(), CHAT),
+    "responses": (Responses(), RESPONSES),
+    "completions": (Completions(), COMPLETIONS),
+}
+
+
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for level in range(levels):
+        value = [value] if level % 2 else {"a": value}
+    return value
+
+
+JUNK = [
+    None, True, False, 0, -1, 1.5, 1e300, float("nan"), float("inf"), 10**400, 10**5000, "", "x", "\ud800", "\x00", "a\r\nb: c",
+    [], [[]], [None], {}, {"type": "x"}, {"type": None}, {"": 1}, {"\ud800": 1}, {"role": "wizard", "content": "x"},
+    deep(70), deep(300), "x" * 100_000, [1] * 1000, {"type": "function"}, {"type": "object", "properties": 3}, b"bytes", object(),
+]  # fmt: skip
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of every value in this one."""
+    found = [path]
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, item in items:
+        found += places(item, (*path, step))
+    return found
+
+
+def put(body: dict[str, Any], path: tuple[Any, ...], junk: Any) -> dict[str, Any]:
+    body = copy.deepcopy(body)
+    inside: Any = body
+    for step in path[:-1]:
+        inside = inside[step]
+    inside[path[-1]] = junk
+    return body
+
+
+def survives(name: str, body: Any, field: str | None) -> None:
+    """The body is read, or refused with the name of the field that is wrong."""
+    wire, _ = WIRES[name]
+    try:
+        request = wire.read(body)
+    except BadRequest as refusal:
+        status, said = wire.error(refusal)
+        assert status == 400
+        assert said["error"]["type"] == "invalid_request_error"
+        assert refusal.message and "\n" not in refusal.message and len(refusal.message) < 1000
+        assert json.loads(dump(said).encode()) == said
+        if field is not None:
+            assert refusal.param is not None
+            # A tool that is not there any more may be missed by a choice or a result, and so on.
+            tops = (
+                {field}
+                | ({"tool_choice"} if field == "tools" else set())
+                | ({"top_logprobs"} if field == "logprobs" else set())
+            )
+            assert re.split(r"[.\[]", refusal.param)[0] in tops, refusal.message
+        return
+    assert isinstance(request, TurnRequest)
+    assert request.options.keys() <= SamplingOptions.__annotations__.keys()
+    assert all(name.isascii() and name.isprintable() for name in request.ignored)
+    dump([list(request.tools), request.response_format, request.options]).encode()
+    assert wire.writer(request, ANSWER).begin() is not None
+
+
+@pytest.mark.parametrize("name", WIRES)
+def test_every_value_of_a_body_may_be_anything(name):
+    _, body = WIRES[name]
+    survives(name, body, None)
+    for path in places(body)[1:]:
+        for junk in JUNK:
+            survives(name, put(body, path, junk), path[0])
+
+
+@pytest.mark.parametrize("name", WIRES)
+def test_every_field_may_be_absent(name):
+    _, body = WIRES[name]
+    for path in places(body)[1:]:
+        less = copy.deepcopy(body)
+        inside: Any = less
+        for step in path[:-1]:
+            inside = inside[step]
+        del inside[path[-1]]
+        survives(name, less, path[0])
+
+
+@pytest.mark.parametrize("name", WIRES)
+@pytest.mark.parametrize("body", [None, 1, "x", [], [{}], {}, {"\ud800": 1}, deep(5), float("nan")])
+def test_a_body_that_is_no_request_is_refused(name, body):
+    with pytest.raises(BadRequest):
+        WIRES[name][0].read(body)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=6) | st.sampled_from([each for each in JUNK if not isinstance(each, int | bytes) and type(each) is not object]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6) | st.sampled_from(["type", "role", "content", "name"]), inner, max_size=3),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(st.data())
+@pytest.mark.parametrize("name", WIRES)
+def test_several_values_may_be_anything_at_once(name, data):
+    _, body = WIRES[name]
+    for _ in range(data.draw(st.integers(1, 3))):
+        path = data.draw(st.sampled_from(places(body)[1:]))
+        body = put(body, path, data.draw(json_values))
+    survives(name, body, None)
+
+
+ROWS: list[tuple[str, dict[str, Any], str, str]] = [
+    ("chat", {"messages": None}, "messages", "a list belongs"),
+    ("chat", {"messages": []}, "messages", "at least one message"),
+    ("chat", {"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role", "no role"),
+    ("chat", {"messages": [{"role": "user", "content": 3}]}, "messages[0].content", "a number"),
+    ("chat", {"messages": [{"role": "tool", "tool_call_id": "x", "content": "4"}]}, "messages[0]", "'x'"),
+    ("chat", {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,eA=="}}]}]}, "messages", "cannot see"),
+    ("chat", {"temperature": "hot"}, "temperature", "a number, at least 0"),
+    ("chat", {"temperature": -1}, "temperature", "at least 0"),
+    ("chat", {"top_p": 2}, "top_p", "at most 1"),
+    ("chat", {"max_tokens": 0, "max_completion_tokens": None}, "max_tokens", "at least 1"),
+    ("chat", {"stop": ["a", ""]}, "stop", "none of them empty"),
+    ("chat", {"top_logprobs": 21, "logprobs": True}, "top_logprobs", "at most 20"),
+    ("chat", {"top_logprobs": 2, "logprobs": False}, "top_logprobs", "logprobs to be true"),
+    ("chat", {"n": 2}, "n", "one answer"),
+    ("chat", {"n": True}, "n", "one answer"),
+    ("chat", {"logit_bias": {"50256": -100}}, "logit_bias", "single tokens"),
+    ("chat", {"presence_penalty": 0.5}, "presence_penalty", "no such penalty"),
+    ("chat", {"modalities": ["text", "audio"]}, "modalities", "text alone"),
+    ("chat", {"audio": {"voice": "x"}}, "audio", "text alone"),
+    ("chat", {"functions": [{"name": "f"}]}, "functions", "use tools"),
+    ("chat", {"guided_json": {}}, "guided_json", "response_format"),
+    ("chat", {"reasoning_effort": "furious"}, "reasoning_effort", "none of none, minimal"),
+    ("chat", {"tool_choice": "maybe"}, "tool_choice", "none of none, auto, required"),
+    ("chat", {"tool_choice": {"type": "function", "function": {"name": "h"}}}, "tool_choice", "no tool 'h'"),
+    ("chat", {"tool_choice": "required", "tools": None}, "tool_choice", "there are none"),
+    ("chat", {"tools": [CHAT["tools"][0]] * 2}, "tools", "named 'f'"),
+    ("chat", {"tools": [{"type": "function", "function": {"name": " "}}]}, "tools[0].function.name", "1 to 256"),
+    ("chat", {"tools": [{"type": "function", "function": {"name": "f", "parameters": "x"}}]}, "tools[0].function.parameters", "JSON Schema"),
+    ("chat", {"response_format": {"type": "xml"}}, "response_format.type", "none of text, json_object"),
+    ("chat", {"response_format": {"type": "json_schema"}}, "response_format.schema", "missing"),
+    ("chat", {"stream": "yes"}, "stream", "true or false"),
+    ("chat", {"user": float("nan")}, "user", "nan"),
+    ("responses", {"input": None}, "input", "a list belongs"),
+    ("responses", {"input": []}, "input", "at least one"),
+    ("responses", {"input": [{"role": "wizard", "content": "x"}]}, "input[0].role", "no role"),
+    ("responses", {"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type", "stateless"),
+    ("responses", {"input": [{"type": "compaction", "encrypted_content": "x"}]}, "input[0].type", "only the server"),
+    ("responses", {"input": [{"type": "function_call_output", "call_id": "x", "output": "4"}]}, "input[0].call_id", "'x'"),
+    ("responses", {"include": "x"}, "include", "a list of texts"),
+    ("responses", {"prompt": {"id": "p"}}, "prompt", "stored prompts"),
+    ("responses", {"top_logprobs": 30}, "top_logprobs", "at most 20"),
+    ("responses", {"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema", "missing"),
+    ("responses", {"reasoning": {"effort": "furious"}}, "reasoning.effort", "none of none"),
+    ("completions", {"prompt": None}, "prompt", "one text"),
+    ("completions", {"prompt": ["a", "b"]}, "prompt", "one text"),
+    ("completions", {"prompt": [1, 2]}, "prompt", "one text"),
+    ("completions", {"prompt": ""}, "prompt", "not empty"),
+    ("completions", {"echo": True}, "echo", "without the prompt"),
+    ("completions", {"suffix": "x"}, "suffix", "fill a gap"),
+    ("completions", {"best_of": 3}, "best_of", "one answer"),
+    ("completions", {"logprobs": 30}, "logprobs", "at most 20"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "change", "param", "why"), ROWS)
+def test_what_cannot_be_had_is_refused_by_name(name, change, param, why):
+    wire, body = WIRES[name]
+    with pytest.raises(BadRequest, match=re.escape(why)) as caught:
+        wire.read(body | change)
+    assert caught.value.param == param
+    assert wire.error(caught.value)[1]["error"]["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("limits", "param"),
+    [(Limits(messages=3), "messages"), (Limits(tools=1), "tools"), (Limits(schema=3), "tools[0].function.parameters"), (Limits(depth=3), "messages[1].content")],
+)  # fmt: skip
+def test_requests_are_bounded(limits, param):
+    with pytest.raises(BadRequest) as caught:
+        ChatCompletions().read(CHAT, limits)
+    assert caught.value.param == param
+
+
+def test_everything_of_a_chat_completion_is_read():
+    request = ChatCompletions().read(CHAT)
+    assert (request.model, request.stream, request.tool_choice) == ("m", True, "f")
+    assert (request.parallel_tool_calls, request.strict, request.thinking) == (False, True, "medium")
+    assert request.thinking_budget == 50 and request.ignored == ("user",)
+    assert request.options == {
+        "max_tokens": 100, "temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.05,
+        "repetition_penalty": 1.1, "seed": 7, "stop": ["a", "b"], "logprobs": 3,
+    }  # fmt: skip
+    assert [tool["function"]["name"] for tool in request.tools] == ["f", "g"]
+    assert request.tools[0]["function"]["parameters"] == SCHEMA
+    assert request.response_format == CHAT["response_format"]
+    assert [message.role for message in request.messages] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+    ]
+
+
+def test_everything_of_a_response_is_read():
+    request = Responses().read(RESPONSES)
+    assert (request.system, request.stream, request.tool_choice, request.thinking) == (
+        "Be kind.",
+        True,
+        "required",
+        "high",
+    )
+    assert request.options == {"max_tokens": 9, "temperature": 0, "top_p": 1, "logprobs": 2}
+    assert [tool["function"]["name"] for tool in request.tools] == ["f"]
+    assert request.response_format == {"type": "json_object"}
+    assert request.ignored == (
+        "store",
+        "tools[1].format",
+        "web_search",
+        "text.verbosity",
+        "reasoning.summary",
+    )
+    assert [message.role for message in request.messages] == ["user", "assistant", "tool", "system"]
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({"max_tokens": -1}, {}),
+        ({"max_tokens": 256.0}, {"max_tokens": 256}),
+        ({"max_tokens": 5, "max_completion_tokens": 7}, {"max_tokens": 7}),
+        ({"max_tokens": 10**9}, {"max_tokens": 10**9}),
+        ({"top_k": 0}, {}),
+        ({"top_k": -1}, {}),
+        ({"top_p": 0}, {"top_p": None, "top_k": 1}),
+        ({"seed": -1}, {}),
+        ({"repetition_penalty": 1.2, "repeat_penalty": 1.3}, {"repetition_penalty": 1.2}),
+        ({"stop": "a"}, {"stop": ["a"]}),
+        ({"stop": []}, {}),
+        ({"stop": None, "temperature": None}, {}),
+        ({"n": 1, "frequency_penalty": 0, "presence_penalty": 0.0, "logit_bias": {}}, {}),
+    ],
+)
+def test_what_clients_send_for_no_limit_and_no_choice_is_understood(given, options):
+    request = ChatCompletions().read({"messages": CHAT["messages"], **given})
+    assert (request.options, request.ignored) == (options, ())
+
+
+@pytest.mark.parametrize(
+    ("given", "level", "budget"),
+    [
+        ({}, None, None),
+        ({"reasoning_effort": "none"}, False, None),
+        ({"reasoning_effort": "xhigh"}, "high", None),
+        ({"reasoning": {"effort": "low"}}, "low", None),
+        ({"reasoning": {"enabled": False}}, False, None),
+        ({"reasoning": {"max_tokens": 70}}, None, 70),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, False, None),
+        ({"chat_template_kwargs": {"thinking": True}}, True, None),
+        ({"thinking_budget_tokens": 30, "reasoning_effort": "low"}, "low", 30),
+    ],
+)
+def test_thinking_is_asked_for_in_many_ways(given, level, budget):
+    request = ChatCompletions().read({"messages": CHAT["messages"], **given})
+    assert (request.thinking, request.thinking_budget) == (level, budget)
+
+
+def test_only_the_tools_that_are_allowed_are_offered():
+    allowed = {
+        "type": "allowed_tools",
+        "allowed_tools": {"mode": "auto", "tools": [{"type": "custom", "custom": {"name": "g"}}]},
+    }
+    request = ChatCompletions().read(CHAT | {"tool_choice": allowed})
+    assert ([tool["function"]["name"] for tool in request.tools], request.tool_choice) == (["g"], "auto")
+
+
+def test_an_image_in_the_result_of_a_tool_does_not_end_the_conversation():
+    shown = {"type": "image_url", "image_url": {"url": "data:image/png;base64,eA=="}}
+    messages = [
+        CHAT["messages"][1],
+        CHAT["messages"][2],
+        {"role": "tool", "tool_call_id": "c1", "content": [shown]},
+    ]
+    assert ChatCompletions().read({"messages": messages}).messages[2].results[0].parts[0].kind == "image"
+    user = [{"role": "user", "content": [shown]}]
+    assert ChatCompletions().read({"messages": user}, Limits(images=True)).messages[0].images
+
+
+def test_every_field_of_completions_is_in_the_table():
+    from openai.types import completion_create_params
+
+    fields = completion_create_params.CompletionCreateParamsBase.__annotations__
+    assert fields.keys() <= COMPLETION_OPTIONS.keys()
