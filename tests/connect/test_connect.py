@@ -233,6 +233,22 @@ def test_what_cannot_be_changed_safely_is_left_alone(name, text):
         assert path.read_text() == text
 
 
+def test_an_edit_that_would_change_something_else_is_found_out():
+    path = write("codex", before := '"a\\"b" = """\nmodel = "x"\n"""\n')
+    assert tomllib.loads(before) == {'a"b': 'model = "x"\n'}
+    with pytest.raises(UsageError, match="without changing something else"):
+        connect("codex")
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize("name", ["claude", "opencode", "zed"])
+def test_a_new_file_that_the_client_only_wrote_anew_goes(name, home):
+    path = connect(name)
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=5))
+    undo(name)
+    assert list(home.iterdir()) == []
+
+
 def test_not_text_and_not_a_file(home):
     path = write("codex", b"\xff\xfe")
     with pytest.raises(UsageError, match="not UTF-8"):
