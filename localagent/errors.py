@@ -11,6 +11,8 @@
     │   ├── Unsupported             a part or a message that a provider's format cannot express
     │   ├── UnknownSession          no session, or no entry of a session, has that id
     │   ├── InvalidTool             a tool that cannot be built, or two tools with the same name
+    │   ├── SchemaRefused           a schema has what cannot be enforced, and was to be, strictly
+    │   ├── GrammarTooLarge         the schemas of all tools together are more than can be enforced
     │   ├── CannotBatch             more than one lane asked for, of a model that can have only one
     │   └── ContextOverflow         the prompt does not fit the context window
     ├── CatalogError                models.toml cannot be read
@@ -20,6 +22,7 @@
     ├── HashMismatch                the file's hash is not the expected one
     ├── InvalidWeights              the file exists but is not a model that can be loaded
     ├── EngineMissing               the extra with the inference engine is not installed
+    ├── GrammarMissing              the extra that bounds what a model writes is not installed
     ├── ServerMissing               the extra with the HTTP server is not installed
     ├── BuildFailed                 llama.cpp could not be compiled or installed
     ├── EngineBroken                the engine crashes or computes wrong tokens on this machine
@@ -27,6 +30,7 @@
     ├── TemplateFailed              the model's chat template refused the messages
     ├── SaveFailed                  a log or a session could not be written; earlier lines are untouched
     ├── EngineFailed                the engine reported a failure while computing
+    ├── ConstraintFailed            what bounds the tokens of a generation failed, or allows none
     ├── McpFailed                   an MCP server that cannot be started, reached or understood
     └── ToolError                   raised by a tool; the model reads the text and can go on
         └── InvalidArguments        the model's arguments do not fit the tool
@@ -86,6 +90,14 @@ class InvalidTool(UsageError):
     """A tool that cannot be built (the text names the parameter at fault), or two with the same name."""
 
 
+class SchemaRefused(UsageError):
+    """A schema that is to be enforced strictly has what cannot be; the text names tool, path and keyword."""
+
+
+class GrammarTooLarge(UsageError):
+    """The schemas are, together, more than can be enforced within the limits of size and time."""
+
+
 class CannotBatch(UsageError):
     """More than one lane is asked for, and the model can have only one; the text says why."""
 
@@ -135,6 +147,10 @@ class EngineMissing(LocalAgentError):
     """The Python package of an inference engine is not installed."""
 
 
+class GrammarMissing(LocalAgentError):
+    """The Python packages that bound what a model writes are not installed."""
+
+
 class ServerMissing(LocalAgentError):
     """The Python packages of the HTTP server are not installed."""
 
@@ -161,6 +177,10 @@ class SaveFailed(LocalAgentError):
 
 class EngineFailed(LocalAgentError):
     """The inference engine reported a failure while running."""
+
+
+class ConstraintFailed(LocalAgentError):
+    """The constraint of a generation failed, or allows no token; the generation ends there, and no other."""
 
 
 class McpFailed(LocalAgentError):

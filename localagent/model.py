@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 from pydantic import BaseModel
 
+from localagent.control import CONTROLS, Control, TurnOptions, control_of
 from localagent.detection import AUTO, declared_in, detect_dialect, find_dialect, require_markers
 from localagent.errors import UnknownModel, UsageError
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.protocol import CancelFlag, Host
 from localagent.hosts.sampling import Sampling, SamplingOptions
 from localagent.messages import AssistantMessage, BaseMessage, Message, Prices, SystemMessage, UserMessage
-from localagent.prompt.rendering import ToolSchema, render_turn, request_for
+from localagent.prompt.rendering import ToolSchema, render_turn, request_for, thinking_for
 from localagent.prompt.segments import Prompt
+from localagent.prompt.thinking import Thinking
 from localagent.turn import Done, TurnEvent, arun_turn, run_turn
 from localagent.wire import openai
 from parsers import Dialect
@@ -76,14 +78,14 @@ class Model:
         tools: Sequence[ToolSchema] | None = None,
         cancel: CancelFlag | None = None,
         progress: bool = False,
-        **sampling: Unpack[SamplingOptions],
+        **options: Unpack[TurnOptions],
     ) -> Generator[TurnEvent, None, None]:
         """Run one turn: parser events as they arrive, then Done with the whole message.
 
         `messages`: a conversation, or the user's words. `system`: instructions placed in front of them. Parts
         that the model cannot take, such as an image, are left out, and a RequestWarning says so first.
         Setting `cancel` ends generation at the next token, and the turn still ends in Done; closing the
-        iterator ends it without.
+        iterator ends it without. `options`: of `Sampling`, in place of the model's own, and of `Control`.
 
         Turns overlap: any number of threads, tasks and agents may use one model, and what one gets does not
         depend on the others. As many turns run as the host has lanes and memory for; the others wait, first
@@ -92,7 +94,7 @@ class Model:
 
         Raises UsageError, ContextOverflow, TemplateFailed, EngineFailed.
         """
-        return self._run(run_turn, messages, system, tools, cancel, progress, sampling)
+        return self._run(run_turn, messages, system, tools, cancel, progress, options)
 
     def astream(
         self,
@@ -102,7 +104,7 @@ class Model:
         tools: Sequence[ToolSchema] | None = None,
         cancel: CancelFlag | None = None,
         progress: bool = False,
-        **sampling: Unpack[SamplingOptions],
+        **options: Unpack[TurnOptions],
     ) -> AsyncGenerator[TurnEvent, None]:
         """As `stream`, on an event loop, which it never blocks. A turn holds no thread while it generates.
 
@@ -111,7 +113,7 @@ class Model:
         A loop that is left with `break` leaves the iterator to the garbage collector: close it, best with
         `contextlib.aclosing`, to free the lane at once.
         """
-        return self._run(arun_turn, messages, system, tools, cancel, progress, sampling)
+        return self._run(arun_turn, messages, system, tools, cancel, progress, options)
 
     def respond(
         self,
@@ -120,10 +122,10 @@ class Model:
         system: str | None = None,
         tools: Sequence[ToolSchema] | None = None,
         cancel: CancelFlag | None = None,
-        **sampling: Unpack[SamplingOptions],
+        **options: Unpack[TurnOptions],
     ) -> AssistantMessage:
         """Run one turn and return the whole message. Arguments and errors as for `stream`."""
-        for event in self.stream(messages, system=system, tools=tools, cancel=cancel, **sampling):
+        for event in self.stream(messages, system=system, tools=tools, cancel=cancel, **options):
             last = event
         assert isinstance(last, Done)
         return last.message
@@ -135,10 +137,10 @@ class Model:
         system: str | None = None,
         tools: Sequence[ToolSchema] | None = None,
         cancel: CancelFlag | None = None,
-        **sampling: Unpack[SamplingOptions],
+        **options: Unpack[TurnOptions],
     ) -> AssistantMessage:
         """As `respond`, on an event loop; see `astream`."""
-        async for event in self.astream(messages, system=system, tools=tools, cancel=cancel, **sampling):
+        async for event in self.astream(messages, system=system, tools=tools, cancel=cancel, **options):
             last = event
         assert isinstance(last, Done)
         return last.message
@@ -151,19 +153,27 @@ class Model:
         tools: Sequence[ToolSchema] | None,
         cancel: CancelFlag | None,
         progress: bool,
-        options: SamplingOptions,
+        options: TurnOptions,
     ) -> T:
         """What `driver` makes of the request. What is wrong with its arguments is raised here and now."""
         conversation = as_conversation(messages, system)
-        sampling = self.sampling_with(options)
-        return driver(
-            self.host, self.dialect, conversation, tools, sampling, cancel, self.name, progress, self.prices
-        )
+        sampling, control = self.turn_options(options)
+        control.check_tools(tools)
+        names = self.name, progress, self.prices
+        return driver(self.host, self.dialect, conversation, tools, sampling, cancel, *names, control)
+
+    def turn_options(self, options: TurnOptions) -> tuple[Sampling, Control]:
+        """The options of a turn: the model's default sampling with some replaced, and the control.
+
+        Raises UsageError.
+        """
+        given = {name: value for name, value in options.items() if name not in CONTROLS}
+        return self.sampling_with(cast(SamplingOptions, given)), control_of(options)
 
     def sampling_with(self, options: SamplingOptions) -> Sampling:
         """The model's default sampling, with `options` replacing some of it. Raises UsageError."""
         if unknown := [name for name in options if name not in SamplingOptions.__annotations__]:
-            known = ", ".join(SamplingOptions.__annotations__)
+            known = ", ".join(TurnOptions.__annotations__)
             raise UsageError(f"no sampling option {unknown[0]!r:.60}; the options are {known}")
         return dataclasses.replace(self.sampling, **options)  # type: ignore[arg-type]
 
@@ -174,6 +184,8 @@ class Model:
         system: str | None = None,
         tools: Sequence[ToolSchema] | None = None,
         limit: float = math.inf,
+        thinking: Thinking = None,
+        thinking_budget: int | None = None,
     ) -> Prompt:
         """The prompt that `stream` would send: its text and its ids. The model itself does not run.
 
@@ -181,7 +193,8 @@ class Model:
         once there are more tokens than that. Raises UsageError, TemplateFailed.
         """
         request = request_for(self.host, as_conversation(messages, system), self.name)
-        return render_turn(self.host, self.dialect, request, tools, limit)
+        plan = thinking_for(self.host, self.dialect, request, tools, thinking, thinking_budget)
+        return render_turn(self.host, self.dialect, request, tools, limit, plan.switch)
 
     def count_tokens(
         self,
@@ -190,10 +203,13 @@ class Model:
         system: str | None = None,
         tools: Sequence[ToolSchema] | None = None,
         limit: int | None = None,
+        thinking: Thinking = None,
+        thinking_budget: int | None = None,
     ) -> int:
         """The number of prompt tokens that `stream` would send. Arguments and errors as for `render`."""
         most = math.inf if limit is None else limit
-        return len(self.render(messages, system=system, tools=tools, limit=most).ids)
+        told: dict[str, Any] = {"thinking": thinking, "thinking_budget": thinking_budget}
+        return len(self.render(messages, system=system, tools=tools, limit=most, **told).ids)
 
     def close(self) -> None:
         """Free the weights. Safe to call twice."""

@@ -17,6 +17,10 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any, assert_never
 
+from localagent.constraint.ending import ending_for
+from localagent.constraint.request import guided
+from localagent.constraint.schema import Relaxed
+from localagent.control import Control
 from localagent.hosts.protocol import CancelFlag, Finish, Host, Logprobs, Prefilled, Queued, Step, Token
 from localagent.hosts.sampling import Sampling
 from localagent.messages import (
@@ -31,7 +35,7 @@ from localagent.messages import (
     Usage,
 )
 from localagent.prompt import RequestWarning
-from localagent.prompt.rendering import ToolSchema, render_turn, request_for
+from localagent.prompt.rendering import ToolSchema, render_turn, request_for, thinking_for
 from parsers import CallPart, Collector, Dialect, Event, MalformedPart, Part, StreamParser
 from parsers import ReasoningPart as ParsedReasoning
 from parsers import TextPart as ParsedText
@@ -41,7 +45,8 @@ from parsers import TextPart as ParsedText
 class Done:
     """The last event of a turn: the whole message, and the ids of the generated tokens.
 
-    `logprobs` has an entry for each token if `Sampling.logprobs` asked for them; else it is empty. `stop`:
+    `logprobs` has an entry for each token if `Sampling.logprobs` asked for them; else it is empty. `relaxed`:
+    what of the tools' schemas was not enforced while the model wrote, so that calls may not fit it. `stop`:
     the stop string that ended the turn, if one did. `ends`: where the text of each token ends in the raw
     output, in code points, which is how events give their spans.
     """
@@ -49,6 +54,7 @@ class Done:
     message: AssistantMessage
     token_ids: tuple[int, ...]
     logprobs: tuple[Logprobs, ...] = ()
+    relaxed: tuple[Relaxed, ...] = ()
     stop: str | None = None
     ends: tuple[int, ...] = ()
 
@@ -76,20 +82,22 @@ def run_turn(
     name: str | None = None,
     progress: bool = False,
     prices: Prices | None = None,
+    control: Control | None = None,
 ) -> Generator[TurnEvent, None, None]:
     """Run one turn: warnings about the request, parser events as they arrive, then Done.
 
     With `progress`, `Queued` and `Prefilled` events tell what happens before the first token. Setting
     `cancel` ends the generation at the next token, and the turn still ends in Done; closing the iterator ends
     it without Done. `name`: the model's name in the message, by default the one in the weights. `prices`: for
-    the cost in its usage. A turn that ends in calls has the stop reason "tool_calls".
+    the cost in its usage. `control`: what the turn is told beside the sampling. A turn that ends in calls has
+    the stop reason "tool_calls".
 
-    Raises UsageError, TemplateFailed, ContextOverflow, EngineFailed; a turn that breaks off midway yields
-    BrokenOff first.
+    Raises UsageError, GrammarMissing, TemplateFailed, ContextOverflow, EngineFailed, ConstraintFailed; a turn
+    that breaks off midway yields BrokenOff first.
     """
-    turn = Turn(host, dialect, messages, tools, name, progress, prices)
+    turn = Turn(host, dialect, messages, tools, name, progress, prices, control)
     yield from turn.warnings
-    generation = host.generate(turn.prompt, sampling or Sampling(), cancel)
+    generation = host.generate(turn.prompt, sampling or Sampling(), cancel, turn.guide)
     try:
         for step in generation.steps():
             yield from turn.feed(step)
@@ -111,6 +119,7 @@ async def arun_turn(
     name: str | None = None,
     progress: bool = False,
     prices: Prices | None = None,
+    control: Control | None = None,
 ) -> AsyncGenerator[TurnEvent, None]:
     """As `run_turn`, on an event loop, which is never blocked: the request is rendered in a thread, but none
     waits while the model generates.
@@ -119,10 +128,10 @@ async def arun_turn(
     """
     import asyncio  # here, so that programs without an event loop do not load it
 
-    turn = await asyncio.to_thread(Turn, host, dialect, messages, tools, name, progress, prices)
+    turn = await asyncio.to_thread(Turn, host, dialect, messages, tools, name, progress, prices, control)
     for warning in turn.warnings:
         yield warning
-    generation = host.generate(turn.prompt, sampling or Sampling(), cancel)
+    generation = host.generate(turn.prompt, sampling or Sampling(), cancel, turn.guide)
     # Closing frees the lane; without `aclosing`, that would be left to the garbage collector.
     async with aclosing(generation.asteps()) as steps:
         try:
@@ -151,16 +160,25 @@ class Turn:
         name: str | None,
         progress: bool,
         prices: Prices | None,
+        control: Control | None = None,
     ) -> None:
         """Render the request. This computes, and tokenizing waits for the end of the engine's present step.
 
         Arguments and errors as for `run_turn`.
         """
         request = request_for(host, messages, name)
-        self.warnings: Sequence[RequestWarning] = request.warnings
-        self.prompt = render_turn(host, dialect, request, tools)
+        control = control or Control()
+        flag = control.end_thinking
+        wishes = control.thinking, control.thinking_budget, name, flag is not None
+        plan = thinking_for(host, dialect, request, tools, *wishes)
+        self.prompt = render_turn(host, dialect, request, tools, switch=plan.switch)
+        bounds = guided(host, dialect, tools, control, self.prompt, ending_for(host, plan, flag, self.prompt))
+        self.warnings: Sequence[RequestWarning] = (*request.warnings, *plan.warnings, *bounds.warnings)
+        self.guide = bounds.guide
         atomic = host.special_tokens.intersection((*dialect.markers, *dialect.cores.values()))
-        self._parser = StreamParser(dialect, tools=tools, inside=self.prompt.inside, atomic=atomic)
+        # Where no call may be made, what needs the tools to be told from text is text.
+        called = tools if control.choice != "none" else None
+        self._parser = StreamParser(dialect, tools=called, inside=self.prompt.inside, atomic=atomic)
         self._collector = Collector()
         self._tokens: list[Token] = []
         self._markers = dialect.markers
@@ -188,9 +206,10 @@ class Turn:
             timings=finish.timings,
         )
         scores = tuple(token.logprobs for token in self._tokens if token.logprobs is not None)
+        relaxed = self.guide.relaxed if self.guide is not None else ()
         ids = tuple(token.id for token in self._tokens)
         ends = tuple(accumulate(len(token.text) for token in self._tokens))
-        return (*events, Done(message, ids, scores, finish.stop, ends))
+        return (*events, Done(message, ids, scores, relaxed, finish.stop, ends))
 
     def broken(self, error: BaseException) -> Sequence[TurnEvent]:
         """The last events when `error` ends the turn: what was written until then, if anything was."""

@@ -23,6 +23,7 @@ from parsers.collect import (
     segments,
 )
 from parsers.dialect import Dialect
+from parsers.engine.emitter import Place
 from parsers.engine.spans import Span
 from parsers.engine.stream import StreamParser
 from parsers.events import (
@@ -55,6 +56,7 @@ __all__ = [
     "MalformedPart",
     "Markup",
     "Part",
+    "Place",
     "Reason",
     "Reasoning",
     "ReasoningPart",

@@ -321,6 +321,9 @@ class TemplateHost(ReplayHost):
         rendered = self.template.render(messages, tools)
         return Prompt((1,), rendered.text, tail=rendered.tail)
 
+    def write(self, messages, tools=None, **variables) -> str:
+        return self.template.render(messages, tools, **variables).text
+
 
 CALL = ToolCallPart(id="c1", name="f", arguments={"a": 1})
 USED = [

@@ -25,8 +25,8 @@ from localagent.agent.history import History, as_history, stamped
 from localagent.agent.middleware import Stack
 from localagent.agent.rules import Rule
 from localagent.agent.run import Run
+from localagent.control import TurnOptions
 from localagent.errors import UsageError
-from localagent.hosts.sampling import SamplingOptions
 from localagent.messages import Message, UserMessage
 from localagent.model import Conversation, Model, as_conversation
 from localagent.prompt.pairing import has_results
@@ -66,7 +66,7 @@ class Agent:
         tool_timeout: float | None = 120.0,
         sequential: bool = False,
         stop_after: Sequence[str] = (),
-        **sampling: Unpack[SamplingOptions],
+        **options: Unpack[TurnOptions],
     ) -> None:
         """`instructions` stand in front of every request and are not kept in the history.
 
@@ -77,7 +77,8 @@ class Agent:
         the calls of one turn the first `max_calls` run, `max_parallel` of them at once. `tool_timeout`:
         seconds that a call may run, for tools without a limit of their own. `sequential`: one call at a time.
         `stop_after`: names of tools; the run ends after a turn in which one of them ran without an error.
-        `sampling`: what `Model.stream` takes.
+        `options`: of its turns, as `Model.stream` takes them; a `tool_choice` that requires a call holds
+        until one has been made, so that the run can come to an answer.
 
         Raises UsageError, and InvalidTool for a tool that is none or two tools of one name. What is wrong
         with the tools of a source fails the run, since they are not known before.
@@ -93,8 +94,8 @@ class Agent:
         self.max_parallel = _at_least("max_parallel", max_parallel, 1)
         self.tool_timeout = _seconds(tool_timeout)
         self.sequential = sequential
-        self.sampling: SamplingOptions = {**sampling}
-        model.sampling_with(sampling)
+        self.sampling: TurnOptions = {**options}
+        model.turn_options(options)
         if not isinstance(tools, Iterable) or isinstance(tools, str | bytes | Tool):
             raise UsageError(f"tools must be a list, not {tools!r:.40}: put the tool in brackets")
         self.stop_after = _names("stop_after", stop_after)
@@ -141,7 +142,7 @@ class Agent:
         history: History | Session | list[Any] | None = None,
         cancel: threading.Event | None = None,
         state: Any = None,
-        **sampling: Unpack[SamplingOptions],
+        **options: Unpack[TurnOptions],
     ) -> Generator[AgentEvent, None, None]:
         """Answer, calling tools on the way. The last event is RunDone, or RunFailed with the error.
 
@@ -151,7 +152,7 @@ class Agent:
         `cancel`, when set, ends the run at the next token and gives up on running tools; closing the iterator
         does the same. Raises UsageError for arguments that make no sense.
         """
-        return self._prepare(prompt, history, cancel, sampling, state)(Coroutines()).events()
+        return self._prepare(prompt, history, cancel, options, state)(Coroutines()).events()
 
     def arun(
         self,
@@ -160,7 +161,7 @@ class Agent:
         history: History | Session | list[Any] | None = None,
         cancel: threading.Event | None = None,
         state: Any = None,
-        **sampling: Unpack[SamplingOptions],
+        **options: Unpack[TurnOptions],
     ) -> AsyncGenerator[AgentEvent, None]:
         """As `run`, in a thread of its own, followed from the caller's loop, where async tools and hooks run.
 
@@ -168,7 +169,7 @@ class Agent:
         person is asked, a run holds no lane. Cancelling the task, or closing the iterator, ends the run as
         `cancel` does.
         """
-        return _async_steps(self._prepare(prompt, history, cancel, sampling, state))
+        return _async_steps(self._prepare(prompt, history, cancel, options, state))
 
     def respond(
         self,
@@ -177,10 +178,10 @@ class Agent:
         history: History | Session | list[Any] | None = None,
         cancel: threading.Event | None = None,
         state: Any = None,
-        **sampling: Unpack[SamplingOptions],
+        **options: Unpack[TurnOptions],
     ) -> RunDone:
         """Run to the end and return the last event. Raises what made the run fail."""
-        for event in self.run(prompt, history=history, cancel=cancel, state=state, **sampling):
+        for event in self.run(prompt, history=history, cancel=cancel, state=state, **options):
             if isinstance(event, RunDone):
                 return event
             if isinstance(event, RunFailed):
@@ -202,12 +203,12 @@ class Agent:
         prompt: Conversation | None,
         history: History | Session | list[Any] | None,
         cancel: threading.Event | None,
-        sampling: SamplingOptions,
+        options: TurnOptions,
         state: Any,
     ) -> Callable[[Coroutines], Run]:
         """Check the arguments; what starts the run, which in `arun` has a loop to await on only then."""
         kept = as_history(history)
-        self.model.sampling_with({**self.sampling, **sampling})
+        self.model.turn_options({**self.sampling, **options})
         inputs = [] if prompt is None else [_said(message) for message in as_conversation(prompt)]
         if not inputs:
             told = kept.messages()
@@ -217,7 +218,7 @@ class Agent:
                 raise UsageError("nothing to go on with: the conversation has its answer; give a prompt")
         elif any(map(has_results, inputs)):  # refuse results that answer no call before anything is kept
             build_request([*kept.messages(), *inputs], chat_template.TARGET)
-        return lambda coroutines: Run(self, kept, inputs, coroutines, Cancel(cancel), {**sampling}, state)
+        return lambda coroutines: Run(self, kept, inputs, coroutines, Cancel(cancel), {**options}, state)
 
 
 async def _async_steps(start: Callable[[Coroutines], Run]) -> AsyncGenerator[AgentEvent, None]:

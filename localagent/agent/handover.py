@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeGuard, overload
 from localagent.agent.approvals import Approvals
 from localagent.agent.middleware import Stack
 from localagent.agent.slot import Slot
+from localagent.control import TurnOptions
 from localagent.errors import InvalidArguments, InvalidTool
-from localagent.hosts.sampling import SamplingOptions
 from localagent.model import Model
 from localagent.tools import Tool, ToolSet
 from localagent.tools.tool import Bound
@@ -32,7 +32,7 @@ class AgentLike(Protocol):
     name: str | None
     model: Model
     instructions: str | None
-    sampling: SamplingOptions
+    sampling: TurnOptions
     approvals: Approvals
     stack: Stack
     max_turns: int

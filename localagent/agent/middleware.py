@@ -35,6 +35,7 @@ from typing import Any, Protocol, TypeVar
 from pydantic import ValidationError
 
 from localagent.agent.concurrency import GRACE, Coroutines, in_thread
+from localagent.control import prompt_options
 from localagent.errors import UsageError
 from localagent.messages import AssistantMessage, BaseMessage, Message, ToolCallPart, ToolResultPart, explain
 from localagent.model import Model
@@ -63,7 +64,7 @@ class ModelRequest:
     messages: tuple[Message, ...]
     tools: tuple[ToolSchema, ...] = ()
     sampling: dict[str, Any] = field(default_factory=dict)
-    """Sampling options as `Model.stream` takes them."""
+    """The options of the turn as `Model.stream` takes them."""
     model: Model | None = field(default=None, repr=False, compare=False)
     """Who is asked. The run fills it in: a hook that makes a request need not."""
 
@@ -74,7 +75,7 @@ class ModelRequest:
         """
         if (model := self.model) is None:
             raise UsageError("there is no prompt: this request belongs to no model; give it one with model=")
-        return model.render(self.messages, tools=self.tools)
+        return model.render(self.messages, tools=self.tools, **prompt_options(self.sampling))
 
 
 def middleware(hook: str) -> Callable[[F], F]:

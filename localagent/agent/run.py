@@ -40,6 +40,7 @@ from localagent.agent.recovery import (
     what_was_wrong,
 )
 from localagent.agent.slot import Slot, ends_run, open_slots, with_kind
+from localagent.control import after_calls
 from localagent.errors import LocalAgentError
 from localagent.messages import (
     AssistantMessage,
@@ -90,6 +91,8 @@ class Run:
         self._message: AssistantMessage | None = None
         self._slots: list[Slot] = []
         """The calls of the present turn."""
+        self._called = False
+        """A turn of this run has made calls: what `tool_choice` required has been done."""
 
     @property
     def turn(self) -> int:
@@ -110,7 +113,7 @@ class Run:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Sampling options of the next turn: the agent's, and over them the run's."""
+        """The options of the next turn: the agent's, and over them the run's."""
         return {**self.agent.sampling, **self.sampling}
 
     def instructions(self) -> list[Message]:
@@ -232,7 +235,8 @@ class Run:
         yield from self._hooks.before_turn()
         tools = tuple(self.tools.schemas) if offer_tools else ()
         told = self.rewrite(self.history.messages())
-        request = ModelRequest((*self.instructions(), *told), tools, self.options, self.model)
+        options = after_calls(self.options) if self._called or not offer_tools else self.options
+        request = ModelRequest((*self.instructions(), *told), tools, options, self.model)
         yield TurnStarted(self.turn, self.agent.name, bool(tools))
         answer = self._hooks.before_model(request)
         if isinstance(answer, ModelRequest):
@@ -294,6 +298,7 @@ class Run:
 
     def _execute(self, message: AssistantMessage) -> Generator[AgentEvent, None, None]:
         """Decide about the calls together, run them, and keep their results in the order of the calls."""
+        self._called = True
         slots = self._slots = open_slots(message.tool_calls, self.tools, self.agent.max_calls)
         if self._rounds.repeats_last(slots):
             yield Retried("same_calls", REPEATED, self._rounds.repeats)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from localagent.agent.boundaries import beginning, blocks
 from localagent.agent.builtin import clip_result, clip_text
 from localagent.agent.history import History
+from localagent.control import prompt_options, prose_options
 from localagent.errors import ContextOverflow
 from localagent.messages import (
     AssistantMessage,
@@ -96,7 +97,8 @@ class Outlook:
         Raises what rendering raises, and ContextOverflow for a request of a great many contexts.
         """
         request, most = [*self.request(messages), *more], MOST_CONTEXTS * self.context
-        return self.run.model.count_tokens(request, tools=self.tools or None, limit=most)
+        told = prompt_options(self.run.options)
+        return self.run.model.count_tokens(request, tools=self.tools or None, limit=most, **told)
 
 
 class Summariser:
@@ -166,7 +168,12 @@ class Summariser:
         # The first time the tools are offered although none may be called: so the request begins as the turns
         # before it did, and the prefix cache has most of it.
         for text, tools in ((self._instructions, outlook.tools), (self._instructions + AGAIN, ())):
-            sampling = {**run.options, "stop": None, "logprobs": None, "max_tokens": self._limit}
+            sampling = {
+                **prose_options(run.options),
+                "stop": None,
+                "logprobs": None,
+                "max_tokens": self._limit,
+            }
             answer = run.model.respond(
                 [*outlook.request(messages), _asking(text)],
                 tools=tools or None,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from localagent.cli import cache, models, sessions
-from localagent.cli.options import ModelOptions, ServeOptions, ToolOptions, grouped
+from localagent.cli.options import AnswerOptions, ModelOptions, ServeOptions, ToolOptions, grouped
 
 app = typer.Typer(
     help="Language models on the machine in front of you, with tool calls that work.",
@@ -47,6 +47,7 @@ def options(
 def run(
     options: ModelOptions,
     tools: ToolOptions,
+    answer: AnswerOptions,
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -77,10 +78,12 @@ def run(
       localagent run Summarise this: < notes.txt
       localagent run "Name three colours." --json | jq .usage
       localagent run "What is 17 * 23?" --model lfm2.5-1.2b-instruct --tools calculator
+      localagent run "Book a table for two." --tool booking:book --tool-choice required
+      localagent run "Who wrote Emma, and when?" --schema book.json | jq .year
     """
     from localagent.cli.run import run_once
 
-    run_once(words or (), options, tools, as_json=as_json, stats=stats)
+    run_once(words or (), options, tools, answer, as_json=as_json, stats=stats)
 
 
 @app.command()

@@ -66,6 +66,7 @@ class Chat:
         self._typed = typed
         self._interrupts = Interrupts()
         self._view = StreamView()
+        self._warned: set[str] = set()
         conversation.say = self._say
         self._agent = make_agent(TerminalApprover(self._say, lambda: self._interrupts.cancel))
         self._commands: dict[str, Callable[[str], bool]] = {
@@ -94,7 +95,7 @@ class Chat:
             def make_agent(approver: Approver) -> Agent:
                 approvals = Approvals(rules(tools), approver)
                 return Agent(
-                    loaded, offered, approvals=approvals, middleware=[Compaction()], **options.sampling()
+                    loaded, offered, approvals=approvals, middleware=[Compaction()], **options.of_turns()
                 )
 
             opened = ExitStack()
@@ -126,7 +127,7 @@ class Chat:
 
     def _follow(self, start: Callable[[threading.Event], Iterable[AgentEvent]]) -> None:
         """Show the events of a run until it ends or Ctrl-C stops it."""
-        self._view = view = StreamView()
+        self._view = view = StreamView(warned=self._warned)
         self._interrupts.cancel = cancel = threading.Event()
         try:
             for event in start(cancel):

@@ -8,13 +8,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 
 import typer
 
-from localagent.hosts.sampling import Sampling, SamplingOptions
+from localagent.errors import UsageError
+from localagent.hosts.sampling import Sampling
+
+if TYPE_CHECKING:
+    from localagent.control import TurnOptions  # slow to load, and `--help` must not be
 
 _SAMPLING = {each.name: each for each in dataclasses.fields(Sampling)}
 
@@ -28,7 +33,7 @@ def _of_sampling(name: str, more: str = "") -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """Which model answers, how it is loaded and how its tokens are sampled."""
+    """Which model answers, how it is loaded, how its tokens are sampled and how it thinks."""
 
     model: Annotated[
         str | None,
@@ -42,6 +47,23 @@ class ModelOptions:
     max_tokens: Annotated[int | None, _of_sampling("max_tokens")] = None
     temperature: Annotated[float | None, _of_sampling("temperature", " Default: the model's own.")] = None
     seed: Annotated[int | None, _of_sampling("seed")] = None
+    think: Annotated[
+        bool | None,
+        typer.Option(
+            "--think/--no-think",
+            help="Whether the model thinks before it answers. Default: what its chat template says.",
+        ),
+    ] = None
+    think_level: Annotated[
+        Literal["low", "medium", "high"] | None,
+        typer.Option("--think-level", help="How much the model thinks, if its chat template has levels."),
+    ] = None
+    think_budget: Annotated[
+        int | None,
+        typer.Option(
+            "--think-budget", min=0, metavar="TOKENS", help="End the thinking after this many tokens."
+        ),
+    ] = None
     backend: Annotated[
         Literal["llamacpp", "mlx"] | None,
         typer.Option("--backend", help="The engine. Default: MLX on Apple silicon, llama.cpp elsewhere."),
@@ -51,10 +73,16 @@ class ModelOptions:
     ] = None
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: one per core.")] = None
 
-    def sampling(self) -> SamplingOptions:
-        """The sampling options that were given; the model's defaults apply to the others."""
+    def of_turns(self) -> TurnOptions:
+        """The options of a turn that were given; the model's defaults apply to the others.
+
+        Raises UsageError for options that contradict each other.
+        """
+        if self.think is False and self.think_level is not None:
+            raise UsageError(f"--no-think and --think-level {self.think_level}: choose one of them")
         given = {name: getattr(self, name) for name in self.__slots__ if name in _SAMPLING}
-        return cast(SamplingOptions, {name: value for name, value in given.items() if value is not None})
+        given |= {"thinking": self.think_level or self.think, "thinking_budget": self.think_budget}
+        return cast("TurnOptions", {name: value for name, value in given.items() if value is not None})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,6 +93,14 @@ class ToolOptions:
         list[str] | None,
         typer.Option(
             "--tools", "-t", metavar="NAME,...", help="Tools that the model may call; see `localagent tools`."
+        ),
+    ] = None
+    functions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tool",
+            metavar="MODULE:FUNCTION",
+            help="A typed function that the model may call, with a docstring that tells it what for.",
         ),
     ] = None
     root: Annotated[
@@ -95,6 +131,54 @@ class ToolOptions:
     deny: Annotated[
         list[str] | None, typer.Option("--deny", metavar="TOOL", help="Never run this tool; a pattern.")
     ] = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """What the model has to write: which calls, or an answer of which form."""
+
+    tool_choice: Annotated[
+        str | None,
+        typer.Option(
+            "--tool-choice", metavar="CHOICE", help="auto, none, required, or the name of the tool to call."
+        ),
+    ] = None
+    parallel: Annotated[
+        bool, typer.Option("--parallel/--no-parallel", help="Whether one turn may make several calls.")
+    ] = True
+    schema: Annotated[
+        Path | None,
+        typer.Option("--schema", metavar="FILE", help="Answer with JSON that fits the JSON Schema in FILE."),
+    ] = None
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse tools with a schema that cannot be enforced in full.")
+    ] = False
+
+    def of_turns(self) -> TurnOptions:
+        """The options of a turn that were given. Raises UsageError for a file that holds no schema."""
+        given: TurnOptions = {}
+        if self.tool_choice is not None:
+            given["tool_choice"] = self.tool_choice
+        if not self.parallel:
+            given["parallel_tool_calls"] = False
+        if self.schema is not None:
+            schema = {"name": self.schema.stem, "schema": _read_schema(self.schema)}
+            given["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if self.strict:
+            given["strict"] = True
+        return given
+
+
+def _read_schema(path: Path) -> Any:
+    try:
+        schema = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"--schema {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--schema {path}: not JSON: {error}") from error
+    if not isinstance(schema, dict | bool):
+        raise UsageError(f"--schema {path}: a JSON Schema is an object, not {schema!r:.40}")
+    return schema
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,21 +10,32 @@ from localagent.agent import Agent, AgentEvent, Approvals, Compaction, RunDone, 
 from localagent.cli.approving import TerminalApprover
 from localagent.cli.input import require_text, whole_prompt
 from localagent.cli.loading import open_model
-from localagent.cli.options import ModelOptions, ToolOptions
+from localagent.cli.options import AnswerOptions, ModelOptions, ToolOptions
 from localagent.cli.terminal import require_stdout, say, show_json
 from localagent.cli.tools import open_tools, rules
 from localagent.cli.view import StreamView, print_stats
+from localagent.control import TurnOptions, control_of
+from localagent.tools import ToolSet
 
 
 def run_once(
-    words: Sequence[str], options: ModelOptions, tools: ToolOptions, *, as_json: bool, stats: bool
+    words: Sequence[str],
+    options: ModelOptions,
+    tools: ToolOptions,
+    answer: AnswerOptions,
+    *,
+    as_json: bool,
+    stats: bool,
 ) -> None:
     """Load a model, run the prompt with its tool calls, print. Raises LocalAgentError, OutputLost."""
     require_stdout()
     require_text("--system", options.system)
     prompt = whole_prompt(words)
     with ExitStack() as stack:
+        wishes: TurnOptions = {**options.of_turns(), **answer.of_turns()}
         offered = open_tools(tools, stack, say)
+        # Before a model is loaded, which takes long.
+        control_of(wishes).check_tools(ToolSet(offered).schemas)
         loaded = stack.enter_context(open_model(options))
         cancel = threading.Event()
         approvals = Approvals(rules(tools), TerminalApprover(say, lambda: cancel))
@@ -32,7 +43,7 @@ def run_once(
             loaded, offered, instructions=options.system, approvals=approvals, middleware=[Compaction()]
         )
         view = StreamView(answers=not as_json)
-        done = _follow(agent.run(prompt, cancel=cancel, **options.sampling()), view)
+        done = _follow(agent.run(prompt, cancel=cancel, **wishes), view)
         if done.stop_reason == "cancelled":  # by the answer "stop" to an approval, which means Ctrl-C
             raise KeyboardInterrupt
         if done.message is not None:

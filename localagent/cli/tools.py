@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from localagent.cli.options import ToolOptions
 from localagent.cli.terminal import show_json, show_line
 from localagent.errors import LocalAgentError, UsageError
 from localagent.toolbox import shipped
-from localagent.tools import ToolSet
-from localagent.wording import listed, quoted
+from localagent.tools import Tool, ToolSet, as_tool
+from localagent.wording import listed, one_line, quoted
 
 
 def rules(options: ToolOptions) -> list[Rule]:
@@ -30,6 +31,7 @@ def open_tools(options: ToolOptions, stack: ExitStack, say: Callable[[str], None
     """The tools, open as long as `stack` is. Reports a server that fails. Raises LocalAgentError."""
     names = [name.strip() for given in options.tools or () for name in given.split(",") if name.strip()]
     present = shipped(names, options.root)
+    present += [read_function(named) for named in options.functions or ()]
     tools: list[Any] = list(present)
     if options.mcp is not None:
         from localagent.mcp import McpServers
@@ -44,6 +46,23 @@ def open_tools(options: ToolOptions, stack: ExitStack, say: Callable[[str], None
         present += servers.tools()
     _check_patterns(options, ToolSet(present).names, say)
     return tools
+
+
+def read_function(named: str) -> Tool:
+    """The tool MODULE:FUNCTION, of a module in the current folder or an installed one. Raises UsageError."""
+    module, _, name = named.partition(":")
+    if not module or not name:
+        raise UsageError(f"--tool {quoted(named)}: name a module and a function in it, as MODULE:FUNCTION")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = import_module(module)
+        for step in name.split("."):
+            found = getattr(found, step)
+    except Exception as error:  # a module may raise anything
+        said = one_line(f"{type(error).__name__}: {error}", 300)
+        raise UsageError(f"--tool {quoted(named)} cannot be imported: {said}") from error
+    return as_tool(found)
 
 
 def _check_patterns(options: ToolOptions, names: Sequence[str], say: Callable[[str], None]) -> None:

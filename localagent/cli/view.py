@@ -45,9 +45,12 @@ _RETRIES = {
 class StreamView:
     """Shows events one by one: the answer on stdout, so that it can be piped, all else on stderr."""
 
-    def __init__(self, *, answers: bool = True) -> None:
-        """`answers`: also show the model's text and reasoning, not only its calls."""
+    def __init__(self, *, answers: bool = True, warned: set[str] | None = None) -> None:
+        """`answers`: also show the model's text and reasoning, not only its calls. `warned`: the warnings
+        that have been shown, each turn may bring them again.
+        """
         self._answers = answers
+        self._warned = set() if warned is None else warned
         self._colour = sys.stderr.isatty()
         self._line_open = False  # the last line of stdout or stderr is unfinished
         self._thinking = False
@@ -80,7 +83,9 @@ class StreamView:
             case Malformed(reason=reason, raw=raw):
                 self._note(f"malformed call ({reason}): {raw}", "red")
             case RequestWarning(text=text):
-                self._note(f"warning: {text}", "red")
+                if text not in self._warned:
+                    self._warned.add(text)
+                    self._note(f"warning: {text}", "red")
             case _:
                 self._show_step(event)
 

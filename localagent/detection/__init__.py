@@ -7,7 +7,7 @@ model's weights, `guess_dialect` from an output alone.
 from localagent.detection.detecting import declared_in, detect_dialect
 from localagent.detection.finding import AUTO, find_declared, find_dialect, require_markers
 from localagent.detection.guessing import guess_dialect
-from localagent.prompt.rendering import opens_reasoning
+from localagent.prompt.thinking import opens_reasoning
 
 __all__ = [
     "AUTO",

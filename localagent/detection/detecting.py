@@ -11,7 +11,7 @@ from pathlib import Path
 from localagent.detection.finding import CONTROL
 from localagent.detection.guessing import Explanation, explain
 from localagent.prompt.probe import ARGUMENTS, NAME, TOOL, Written, probe_calls
-from localagent.prompt.rendering import opens_reasoning
+from localagent.prompt.thinking import opens_reasoning
 from parsers import DIALECTS, Dialect
 from parsers.custom import InvalidDialect, load_declared
 from parsers.engine.spans import NOWHERE

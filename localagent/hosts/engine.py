@@ -97,6 +97,16 @@ class Lane(Protocol):
     def end(self) -> None:
         """Draw no more. Safe to call twice and without `begin`."""
 
+    def bound(self, mask: Any) -> None:
+        """Draw the next token, and only that one, among those in `mask`: see `protocol.Constraint`."""
+
+    def force(self, tokens: Sequence[int]) -> None:
+        """Append `tokens`, at most a chunk, as if they had been drawn one by one. The repetition penalty
+        sees them, and the next draw is the one after them. Raises EngineFailed.
+
+        Only after `begin`. It evaluates, so no other lane may be waiting for its first token.
+        """
+
     def verify(self, draft: Sequence[int], last: Callable[[int], bool]) -> Sequence[int]:
         """Draw several tokens at once: evaluate the one drawn last and `draft` after it, and draw at each
         place as `Engine.advance` would, as long as what is drawn is what the draft says and not `last`.
@@ -106,7 +116,7 @@ class Lane(Protocol):
 
     def logprobs(self) -> Any:
         """numpy float32 [size]: the log-probabilities (natural) from which the last token was drawn, before
-        penalties, temperature and truncation. Valid until any lane evaluates something.
+        a mask, penalties, temperature and truncation. Valid until any lane evaluates something.
         """
 
     def checkpoint(self) -> State:
@@ -159,12 +169,22 @@ class Engine(Protocol):
 
     @property
     def chunk(self) -> int:
-        """The most tokens that `Lane.evaluate` is given at once: what all other lanes wait for."""
+        """The most tokens that are evaluated at once: what all other lanes wait for."""
 
     @property
     def spacing(self) -> int:
         """Tokens between two checkpoints within a message: a multiple of `chunk`, so that the cuts after a
         checkpoint are those of the whole prompt.
+        """
+
+    def together(self, size: int) -> int:
+        """How many lanes `evaluate` takes at once, for chunks of `size` tokens; 1 where the logits would not
+        be those of one chunk after the other.
+        """
+
+    def evaluate(self, lanes: Sequence[Lane], chunks: Sequence[Sequence[int]], cancelled: Cancelled) -> bool:
+        """`Lane.evaluate` for several lanes, whose chunks have the same length: see `together`. Each may then
+        `begin`. False and EngineFailed are about all of them.
         """
 
     def advance(self, lanes: Sequence[Lane]) -> Sequence[int | EngineFailed]:

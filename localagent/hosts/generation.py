@@ -15,14 +15,25 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from localagent.hosts.engine import Vocabulary
+from localagent.hosts.prefix.matching import common
 from localagent.hosts.protocol import Finish, Logprobs, Prefilled, StopReason, Token
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.stopping import StopStrings
 from localagent.hosts.utf8 import TokenText
 from localagent.messages.usage import Timings
+
+
+class Chunk(NamedTuple):
+    """Tokens of a prompt that are evaluated at once."""
+
+    end: int
+    """The position after them."""
+    ids: Sequence[int]
+    marked: bool
+    """A checkpoint is to be taken after them."""
 
 
 class Generation:
@@ -50,9 +61,8 @@ class Generation:
         """Why nothing more is to be drawn; None while it goes on."""
         self._vocabulary = vocabulary
         self._chunk = chunk
-        self._chunks: deque[tuple[int, Sequence[int]]] = deque()
+        self._chunks: deque[Chunk] = deque()
         self._spacing = spacing or chunk
-        self._unmarked = 0
         # The last token drawn is not evaluated, so one more than fits.
         room = context - len(ids) + 1
         self.most = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
@@ -63,26 +73,34 @@ class Generation:
     def resume(self, cached: int) -> None:
         """The first `cached` tokens of the prompt are evaluated already."""
         self.cached = cached
-        self._chunks.extend(cut(self.ids, cached, self._chunk, self._vocabulary))
+        unmarked = 0
+        for end, ids in cut(self.ids, cached, self._chunk, self._vocabulary):
+            unmarked += len(ids)
+            marked = unmarked >= self._spacing or self._vocabulary.piece(ids[-1]).end
+            self._chunks.append(Chunk(end, ids, marked))
+            if marked:
+                unmarked = 0
 
     @property
     def chunk(self) -> Sequence[int] | None:
         """The tokens of the prompt to evaluate next; None when all have been."""
-        return self._chunks[0][1] if self._chunks else None
+        return self._chunks[0].ids if self._chunks else None
+
+    def will_reach(self, ids: Sequence[int]) -> int:
+        """How many tokens of another prompt can be had from here when more of this one has been evaluated:
+        up to a checkpoint that is yet to be taken.
+        """
+        shared = min(common(list(self.ids), list(ids)), len(ids) - 1)
+        return max((chunk.end for chunk in self._chunks if chunk.marked and chunk.end <= shared), default=0)
 
     def progress(self) -> Prefilled:
         """How much of the prompt is evaluated."""
-        end, chunk = self._chunks[0]
-        return Prefilled(end - len(chunk), len(self.ids), self.cached)
+        chunk = self._chunks[0]
+        return Prefilled(chunk.end - len(chunk.ids), len(self.ids), self.cached)
 
     def evaluated(self) -> bool:
         """The chunk has been evaluated. Whether a checkpoint is to be taken here."""
-        end, chunk = self._chunks.popleft()
-        self._unmarked += len(chunk)
-        if self._unmarked < self._spacing and not self._vocabulary.piece(self.ids[end - 1]).end:
-            return False
-        self._unmarked = 0
-        return True
+        return self._chunks.popleft().marked
 
     def drawn(self, token: int, logprobs: Callable[[], Any]) -> Sequence[Token]:
         """A token was drawn: the tokens whose text is complete now. Sets `ended` if it was the last one.

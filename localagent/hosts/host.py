@@ -19,13 +19,13 @@ from typing import Any, Self, TypeVar
 from localagent.errors import ContextOverflow, UsageError
 from localagent.hosts.channel import Channel, EngineGeneration
 from localagent.hosts.counting import tokenize_within
-from localagent.hosts.engine import Engine
+from localagent.hosts.engine import Engine, Vocabulary
 from localagent.hosts.generation import Generation
 from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots, Transcripts
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.prefix.transcripts import recorder, spell, unspell
-from localagent.hosts.protocol import CancelFlag
+from localagent.hosts.protocol import CancelFlag, Constraint
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.scheduler import Job, Scheduler
 from localagent.prompt.segments import Prompt, Segment, Spelling, TooManyTokens
@@ -34,6 +34,7 @@ from localagent.prompt.template import ChatTemplate
 DEFAULT_CONTEXT = 32_768
 LOADED_VARIABLE = "LOCALAGENT_LOADED_NOTE"
 """Names a file in which a process notes what it loaded last, so that its parent can report a crash."""
+_PART = 4096  # pieces, a few milliseconds
 T = TypeVar("T")
 
 
@@ -69,6 +70,7 @@ class EngineHost:
         self._owner = owner
         self._identity = identity
         self._template: ChatTemplate | None = None
+        self._known = 0  # tokens whose pieces have been made
         reuse = reuse or Reuse()
 
         def build() -> tuple[Engine, PrefixCache, Transcripts, Scheduler]:
@@ -147,6 +149,16 @@ class EngineHost:
         return self._special_tokens
 
     @property
+    def vocabulary(self) -> Vocabulary:
+        """The model's vocabulary, with every piece known, so that any thread may ask for them."""
+        vocabulary = self._engine.vocabulary
+        while self._known < vocabulary.size:  # a part at a time, since running generations wait
+            ids = range(self._known, min(self._known + _PART, vocabulary.size))
+            self._owner.run(lambda ids=ids: [vocabulary.piece(token) for token in ids])  # type: ignore[misc]
+            self._known = ids.stop
+        return vocabulary
+
+    @property
     def template_source(self) -> str | None:
         """The chat template's jinja source."""
         return self._identity.chat_template
@@ -187,6 +199,15 @@ class EngineHost:
         ids = known + ids
         return Prompt(ids, rendered.text, key=Spelling(text, ids), tail=rendered.tail)
 
+    def write(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> str:
+        """The text of a prompt, which needs no engine. Raises TemplateFailed."""
+        return self.template.render(messages, tools, **variables).text
+
     def raw_prompt(self, text: str) -> Prompt:
         """The prompt that is this text, in which control tokens are recognised. Raises ContextOverflow."""
         vocabulary, segments = self._engine.vocabulary, (Segment(text, True),)
@@ -197,7 +218,11 @@ class EngineHost:
         return Prompt(ids, text)
 
     def generate(
-        self, prompt: Prompt, sampling: Sampling, cancel: CancelFlag | None = None
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        cancel: CancelFlag | None = None,
+        constraint: Constraint | None = None,
     ) -> EngineGeneration:
         """Start generating; the prefill begins at once, or when there is a lane for it.
 
@@ -213,7 +238,7 @@ class EngineHost:
         channel = Channel(self._owner.wake)
         size = engine.context_size
         generation = Generation(ids, sampling, engine.vocabulary, size, engine.chunk, engine.spacing)
-        scheduler, job = self._scheduler, Job(generation, channel, cancel, self._scope)
+        scheduler, job = self._scheduler, Job(generation, channel, cancel, constraint, self._scope)
         record = recorder(prompt, self._template, self._transcripts, engine.vocabulary.piece)
         running = EngineGeneration(self._owner, channel, record)
         # Last: an interrupt before it leaves nothing behind, and one after it drops the generation.

@@ -6,9 +6,9 @@ their exact text. It does not parse what it generates.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from localagent.hosts.sampling import Sampling
 from localagent.messages.usage import Timings
@@ -95,6 +95,28 @@ class CancelFlag(Protocol):
         """Whether the generation is to end."""
 
 
+class Constraint(Protocol):
+    """What bounds the tokens of one generation. It is called on the host's owner thread only.
+
+    Before a token the host may ask for `forced`, and for the `mask`; then it tells every token that came,
+    drawn or forced, in order. The token that ends the generation is not told. Both questions may be asked
+    more than once, or not at all. What an exception in here ends is that generation, with ConstraintFailed.
+    """
+
+    def forced(self) -> Sequence[int]:
+        """The tokens that come next whatever the model thinks of them; none where there is a choice."""
+
+    def mask(self) -> Any | None:
+        """numpy uint32 [ceil(vocabulary size / 32)]: bit `id % 32` of word `id // 32` is set for every token
+        that may come next (llguidance's layout). None where any may.
+
+        It holds where tokens are `forced`, too: a host may rather draw them one by one.
+        """
+
+    def accept(self, token: int) -> None:
+        """This token came."""
+
+
 class Generation(Iterator[Token], Protocol):
     """A running generation: an iterator of tokens. Once exhausted, `finish` says how it ended."""
 
@@ -135,10 +157,29 @@ class Host(Renderer, Protocol):
     def special_tokens(self) -> frozenset[str]:
         """The text of every special token in the vocabulary."""
 
-    def generate(self, prompt: Prompt, sampling: Sampling, cancel: CancelFlag | None = None) -> Generation:
+    @property
+    def vocabulary(self) -> Any:
+        """The vocabulary, as `engine.Vocabulary` has it; None if nothing is drawn here that could be bounded.
+
+        Pieces may be asked for in any thread, the rest on the owner thread.
+        """
+
+    def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
+        """The ids of `text` with nothing added; control tokens are recognised only when `special`."""
+
+    def generate(
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        cancel: CancelFlag | None = None,
+        constraint: Constraint | None = None,
+    ) -> Generation:
         """Prefill `prompt` and yield tokens until an end token, a limit or `cancel`. Returns at once.
 
-        Raises ContextOverflow before anything is computed, EngineFailed if the engine fails.
+        `constraint`: bounds what is drawn; one generation's own. Tokens that it forces count and come like
+        any other. Log-probabilities are those before its mask.
+
+        Raises ContextOverflow before anything is computed; while it runs EngineFailed and ConstraintFailed.
         """
 
     def close(self) -> None:

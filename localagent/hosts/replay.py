@@ -1,7 +1,7 @@
 """A host that plays back recorded tokens, without an engine.
 
 It feeds a recorded generation to the parser, the turn and everything above them, to test those and to measure
-their own cost. The prompt and the sampling have no effect.
+their own cost. The prompt, the sampling and a constraint have no effect on what is played.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from localagent.errors import UsageError
-from localagent.hosts.protocol import CancelFlag, Finish, StopReason, Token
+from localagent.hosts.protocol import CancelFlag, Constraint, Finish, StopReason, Token
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.stopping import StopStrings
 from localagent.messages.usage import Timings
@@ -43,6 +43,7 @@ class ReplayHost:
         self.context = context
         self.lanes = lanes
         self.special_tokens = frozenset(special_tokens)
+        self.vocabulary = None
         self.rendered: list[Sequence[Mapping[str, Any]]] = []
         """The conversations that were rendered, in order."""
 
@@ -52,15 +53,31 @@ class ReplayHost:
         tools: Sequence[Mapping[str, Any]] | None = None,
         *,
         limit: float | None = None,
+        **variables: Any,
     ) -> Prompt:
         """The prompt of the recording."""
         self.rendered.append(messages)
         return self._prompt
 
+    def write(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> str:
+        """The text of that prompt."""
+        return self._prompt.text
+
     def generate(
-        self, prompt: Prompt, sampling: Sampling, cancel: CancelFlag | None = None
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        cancel: CancelFlag | None = None,
+        constraint: Constraint | None = None,
     ) -> ReplayGeneration:
         """The next recording, cut at `sampling.max_tokens` and before a stop string.
+
+        A `constraint` is never asked: nothing is drawn here that it could bound.
 
         Raises UsageError when log-probabilities are asked for.
         """
@@ -72,6 +89,10 @@ class ReplayHost:
         if sampling.stop:
             tokens = _until(stops, tokens)
         return ReplayGeneration(tokens, len(prompt.ids), sampling.max_tokens, cancel, stops.matched)
+
+    def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
+        """Not to be called: a recording has no vocabulary."""
+        raise UsageError("a replay has no vocabulary")
 
     def close(self) -> None:
         """Nothing to free."""

@@ -1,31 +1,42 @@
 """Shares the lanes of one engine among generations. It is the owner thread's work, and runs on it alone.
 
-A step is one token for every lane that is generating, all in one call of the engine, and then one chunk of
-the oldest prompt. So no reader waits longer for somebody else's prompt than one chunk takes. The rules:
+A step is one token for every lane that is generating, all in one call of the engine, and then at most one
+chunk of tokens of prompts. So no reader waits longer for other people's prompts than one chunk takes. The
+rules:
 
-- First come, first served: prompts are read one at a time, in the order in which they came. So each finds
-  what those before it have evaluated, and a prefix that many share is evaluated once.
+- First come, first served: prompts begin in the order in which they came. A long one is read alone. Short
+  ones are read together, a chunk of each in turn, and chunks that an engine can evaluate in one call in one
+  call: they end at about the same time, and then generate together, which takes much less than a few lanes
+  in each step.
+- A prompt waits for what one before it is about to evaluate for both. So a prefix that many share is
+  evaluated once.
 - A generation begins when a lane is free and the tokens that it may come to fit beside those of the others.
 - A lane that is too far ahead of its reader rests, unless somebody waits for a lane: then it goes on to its
   end, so that a thread which reads two generations in any order cannot wait for ever.
-- What fails, fails alone: an error that an engine reports for one lane ends that generation and empties that
-  lane.
+- What fails, fails alone: an error that an engine reports for one lane, or that a constraint raises, ends
+  that generation and empties that lane.
+- A constraint is asked before each draw. Where it leaves no choice for several tokens, they are evaluated in
+  one call, and handed out like any others.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from time import perf_counter
 
-from localagent.errors import EngineFailed
+from localagent.errors import ConstraintFailed, EngineFailed
 from localagent.hosts.channel import Channel, End
 from localagent.hosts.engine import Engine
 from localagent.hosts.generation import Generation
 from localagent.hosts.lookup import PromptLookup
 from localagent.hosts.prefix.cache import Loading, PrefixCache, Seat
-from localagent.hosts.protocol import CancelFlag, Queued
+from localagent.hosts.protocol import CancelFlag, Constraint, Queued
+
+_SHORT = 8
+"""The most chunks' worth of tokens that are read together: a little less than a second, by which the first
+token of one prompt may come later for the others."""
 
 
 class Job:
@@ -34,9 +45,9 @@ class Job:
     __slots__ = (
         "_cancel",
         "channel",
+        "constraint",
         "error",
         "generation",
-        "loaded",
         "loading",
         "lookup",
         "need",
@@ -46,18 +57,23 @@ class Job:
     )
 
     def __init__(
-        self, generation: Generation, channel: Channel, cancel: CancelFlag | None = None, scope: str = ""
+        self,
+        generation: Generation,
+        channel: Channel,
+        cancel: CancelFlag | None = None,
+        constraint: Constraint | None = None,
+        scope: str = "",
     ) -> None:
         """`cancel`: another way than the channel to end it early. `scope`: see `prefix.cache`."""
         self.scope = scope
         self.generation = generation
         self.channel = channel
+        self.constraint = constraint
         self.seat: Seat | None = None
         self.error: Exception | None = None
         """What asking for a cancel raised."""
         self.loading: Loading | None = None
-        self.loaded = False
-        """What is on disk of its prompt is in memory."""
+        """What is on disk of its prompt."""
         self.need = len(generation.ids) + generation.most - 1
         """The most tokens that it may come to hold."""
         # Log-probabilities are those of a call for one token. And a batch may change the last bits of logits,
@@ -96,7 +112,8 @@ class Scheduler:
         self._wake = wake
         self._waiting: deque[Job] = deque()
         self._moved = False  # not everybody who waits has been told the new place
-        self._reading: Job | None = None
+        self._reading: deque[Job] = deque()  # the next one to have its turn first
+        self._together = 0  # tokens that these had to read when they began, and those that began with them
         self._running: list[Job] = []
 
     def add(self, job: Job) -> None:
@@ -108,24 +125,23 @@ class Scheduler:
         self._moved = True
 
     def step(self) -> bool:
-        """A token for each that generates, and a chunk of the oldest prompt. False when all rest or wait."""
+        """A token for each that generates, and a chunk of what is read. False when all rest or wait."""
         self._drop_cancelled()
         running = self._running if self._waiting else [job for job in self._running if not job.channel.ahead]
-        if len(self._running) == 1 and running and self._reading is None:
+        if len(self._running) == 1 and running and not self._reading:
             self._advance_alone(running[0])
         elif running:
             self._advance(running)
-        if self._reading is None:
-            self._begin()
+        self._begin()
         if self._moved:  # only now: a job that begins at once has not waited
             self._number()
-        if self._reading is None and running:
+        if not self._reading and running:
             return True
         for job in self._running:
             job.channel.flush()
-        if self._reading is None:
+        if not self._reading:
             return False
-        self._read(self._reading)
+        self._read()
         return True
 
     def fail(self, error: BaseException) -> None:
@@ -140,26 +156,25 @@ class Scheduler:
             self._end(job)
 
     def _all(self) -> list[Job]:
-        reading = [self._reading] if self._reading is not None else []
-        return [*self._running, *reading, *self._waiting]
+        return [*self._running, *self._reading, *self._waiting]
 
     def _drop_cancelled(self) -> None:
-        for job in self._running:
-            if job.cancelled:
-                self._end(job)
-        if self._waiting and any(job.cancelled for job in self._waiting):
-            for job in [job for job in self._waiting if job.cancelled]:
-                self._end(job)
+        for jobs in (self._running, self._reading, self._waiting):
+            if any(job.cancelled for job in jobs):
+                for job in [job for job in jobs if job.cancelled]:
+                    self._end(job)
 
-    # -- the oldest prompt -----------------------------------------------------------------------------
+    # -- prompts ---------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Give the first in the queue a lane, if there is one; where that fails, the next is the first."""
+        """Give the first in the queue a lane, if there is one, and so on; one where that fails has ended."""
         while self._waiting:
             job = self._waiting[0]
             started = perf_counter()
             try:
-                if (self._running or job.loading) and not self._has_loaded(job):
+                if self._reading and not self._joins(job):
+                    return
+                if (self._running or self._reading or job.loading) and not self._has_loaded(job):
                     return
                 seat = self._prefix.open(job.generation.ids, job.need, job.scope)
             except Exception as error:
@@ -169,58 +184,106 @@ class Scheduler:
                 return
             self._waiting.popleft()
             self._moved = True
-            self._reading, job.seat, job.place = job, seat, 0
+            if not self._reading:
+                self._together = 0
+            self._reading.append(job)
+            job.seat, job.place = seat, 0
             job.generation.resume(len(seat.lane.ids))
+            self._together += len(job.generation.ids) - len(seat.lane.ids)
             job.generation.prefill += perf_counter() - started
-            return
+
+    def _joins(self, job: Job) -> bool:
+        """Whether it is to be read together with those that are being read."""
+        ids = job.generation.ids
+        known = self._prefix.reach(ids, job.scope)
+        if self._together + len(ids) - known > _SHORT * self._engine.chunk:
+            return False
+        return all(
+            other.scope != job.scope or other.generation.will_reach(ids) <= known for other in self._reading
+        )
 
     def _has_loaded(self, job: Job) -> bool:
-        """Whether what is on disk of its prompt has been read, while others generate."""
-        if job.loaded:
-            return True
+        """Whether what is on disk of its prompt has been read, while others are served."""
         if job.loading is None:
-            job.loading = self._prefix.stored(job.generation.ids, job.scope)
-            if job.loading is not None:
-                job.loading.start(self._wake)
-        if job.loading is not None:
-            if not job.loading.done:
-                return False
-            self._prefix.loaded(job.loading)
-        job.loaded = True
-        return True
+            job.loading = self._prefix.load(job.generation.ids, self._wake, job.scope)
+        return self._prefix.loaded(job.loading)
 
-    def _read(self, job: Job) -> None:
-        """Evaluate a chunk; after the last one draw the first token, while the engine has its logits."""
-        generation, seat = job.generation, job.seat
-        assert seat is not None
-        job.channel.put(generation.progress())
-        chunk = generation.chunk
-        assert chunk is not None
+    def _read(self) -> None:
+        """Evaluate a chunk, or several at once; after the last one of a prompt draw its first token, while
+        the engine has its logits.
+        """
+        jobs = self._turn()
+        chunks = [job.generation.chunk or () for job in jobs]
+        lanes = [job.seat.lane for job in jobs if job.seat is not None]
+        for job in jobs:
+            job.channel.put(job.generation.progress())
+
+        def cancelled() -> bool:  # as long as one of them is wanted, all are computed
+            return self._stopping() or all(job.cancelled for job in jobs)
+
         started = perf_counter()
         try:
-            whole = seat.lane.evaluate(chunk, lambda: job.cancelled or self._stopping())
-            generation.prefill += perf_counter() - started
-            if not whole:
-                self._prefix.recover(seat)
-                self._end(job)
-                return
-            worth_a_checkpoint = generation.evaluated()
-            if generation.chunk is not None:
-                if worth_a_checkpoint:
-                    self._prefix.mark(seat)
-                return
-            seat.lane.begin(generation.sampling, generation.ids)
-        except Exception as error:
-            self._broke(job, error)
+            if len(jobs) == 1:
+                whole = lanes[0].evaluate(chunks[0], cancelled)
+            else:
+                whole = self._engine.evaluate(lanes, chunks, cancelled)
+        except Exception as error:  # whose fault it was is not known, nor what the lanes hold
+            for job in jobs:
+                self._broke(job, error)
             return
-        self._reading = None
-        self._running.append(job)
-        self._advance([job])
+        seconds = perf_counter() - started
+        begun = []
+        for job in jobs:
+            job.generation.prefill += seconds
+            try:
+                if whole and self._evaluated(job):
+                    begun.append(job)
+                elif not whole:
+                    assert job.seat is not None
+                    self._prefix.recover(job.seat)
+                    self._end(job)
+            except Exception as error:
+                self._broke(job, error)
+        self._running += begun
+        # Where tokens are forced, evaluating them overwrites the logits of all: those lanes come last.
+        forced = [job for job in begun if self._is_forced(job)]
+        for each in ([job for job in begun if job not in forced], forced):
+            if each:
+                self._advance(each)
+
+    def _turn(self) -> list[Job]:
+        """Whose chunks are evaluated now: the next one's, and others of the same length as far as the engine
+        takes them at once.
+        """
+        size = len(self._reading[0].generation.chunk or ())
+        most = self._engine.together(size)
+        jobs = [job for job in self._reading if len(job.generation.chunk or ()) == size][:most]
+        for job in jobs:
+            self._reading.remove(job)
+            self._reading.append(job)
+        return jobs
+
+    def _evaluated(self, job: Job) -> bool:
+        """Its chunk has been evaluated. Whether that was the last one, and tokens can be drawn."""
+        generation, seat = job.generation, job.seat
+        assert seat is not None
+        worth_a_checkpoint = generation.evaluated()
+        if generation.chunk is not None:
+            if worth_a_checkpoint:
+                self._prefix.mark(seat)
+            return False
+        seat.lane.begin(generation.sampling, generation.ids)
+        self._reading.remove(job)
+        return True
 
     # -- tokens ----------------------------------------------------------------------------------------
 
     def _advance(self, jobs: Sequence[Job]) -> None:
         """Draw a token for each."""
+        if any(job.constraint is not None for job in jobs):
+            jobs = [job for job in jobs if job.constraint is None or self._bound(job, job.constraint)]
+            if not jobs:
+                return
         started = perf_counter()
         lanes = [job.seat.lane for job in jobs if job.seat is not None]
         try:
@@ -240,7 +303,7 @@ class Scheduler:
         """The same for one that has the engine to itself, which may go faster by drafts: see `lookup`."""
         generation, seat, lookup = job.generation, job.seat, job.lookup
         assert seat is not None
-        if lookup is None or not seat.lane.can_verify:
+        if lookup is None or not seat.lane.can_verify or not self._is_free(job):
             self._advance([job])
             return
         draft = lookup.draft(min(generation.most - generation.generated - 1, self._engine.chunk - 1))
@@ -249,22 +312,86 @@ class Scheduler:
             self._advance([job])
             lookup.took(perf_counter() - started)
             return
+        told = 0
+
+        def last(token: int) -> bool:
+            """What follows may be bounded, so the constraint is told here; but not of the last token."""
+            nonlocal told
+            if self._engine.vocabulary.piece(token).end:
+                return True
+            if job.constraint is None:
+                return False
+            told += 1
+            with _failing_typed():
+                job.constraint.accept(token)
+                return bool(job.constraint.forced()) or job.constraint.mask() is not None
+
         try:
-            drawn = seat.lane.verify(draft, self._ends)
+            drawn = seat.lane.verify(draft, last)
         except Exception as error:
             self._broke(job, error)
             return
         seconds = perf_counter() - started
         lookup.took(seconds, len(draft), len(drawn))
-        for token in drawn:
+        for number, token in enumerate(drawn):
             if job.seat is not None:  # else it has ended within the draft
-                self._give(job, token, seconds / len(drawn))
+                self._give(job, token, seconds / len(drawn), told=number < told)
 
-    def _ends(self, token: int) -> bool:
-        return self._engine.vocabulary.piece(token).end
+    def _is_forced(self, job: Job) -> bool:
+        """Whether `_bound` evaluates tokens for it. An error will come up again where it can be told."""
+        if job.constraint is None or job.generation.sampling.logprobs is not None:
+            return False
+        with suppress(Exception):
+            return len(job.constraint.forced()) > 1
+        return False
 
-    def _give(self, job: Job, token: int, seconds: float) -> None:
-        """Hand a token to the reader, unless he has left meanwhile."""
+    def _is_free(self, job: Job) -> bool:
+        """Whether nothing bounds the next token. An error will come up again where it can be told."""
+        if job.constraint is None:
+            return True
+        with suppress(Exception):
+            return not job.constraint.forced() and job.constraint.mask() is None
+        return False
+
+    def _bound(self, job: Job, constraint: Constraint) -> bool:
+        """Have a lane draw as its constraint says. False if it draws nothing now: it has ended, or more is
+        forced than a chunk.
+        """
+        generation, seat = job.generation, job.seat
+        assert seat is not None
+        try:
+            with _failing_typed():
+                # Log-probabilities are those of a call for one token: see `Job`.
+                forced = constraint.forced() if generation.sampling.logprobs is None else ()
+            if len(forced) > 1:  # a single one is drawn, together with those of the other lanes
+                started = perf_counter()
+                forced = forced[: self._engine.chunk]
+                for token in forced:
+                    self._give(job, token, 0.0)
+                    if job.seat is None:
+                        return False
+                seat.lane.force(forced)
+                generation.decode += perf_counter() - started
+                with _failing_typed():
+                    if len(constraint.forced()) > 1:
+                        return False
+            with _failing_typed():
+                mask = constraint.mask()
+                if mask is not None:
+                    if len(mask) != -(-self._engine.vocabulary.size // 32):
+                        raise ConstraintFailed("the constraint's mask is for another vocabulary")
+                    if not mask.any():
+                        raise ConstraintFailed("the constraint allows no token")
+                    seat.lane.bound(mask)
+        except Exception as error:
+            self._broke(job, error)
+            return False
+        return True
+
+    def _give(self, job: Job, token: int, seconds: float, told: bool = False) -> None:
+        """Hand a token to the reader, unless he has left meanwhile, and tell the constraint, unless it is
+        `told`.
+        """
         generation, seat = job.generation, job.seat
         assert seat is not None
         if generation.generated:
@@ -276,6 +403,9 @@ class Scheduler:
         try:
             for each in generation.drawn(token, seat.lane.logprobs):
                 job.channel.put(each)
+            if job.constraint is not None and not told and generation.ended is None:
+                with _failing_typed():
+                    job.constraint.accept(token)
         except Exception as error:
             self._broke(job, error)
             return
@@ -304,8 +434,8 @@ class Scheduler:
 
     def _leave(self, job: Job) -> None:
         """Free the lane, or the place in the queue."""
-        if job is self._reading:
-            self._reading = None
+        if job in self._reading:
+            self._reading.remove(job)
         self._running = [other for other in self._running if other is not job]
         if job in self._waiting:
             self._waiting.remove(job)
@@ -322,3 +452,14 @@ class Scheduler:
             if job.place != place:
                 job.place = place
                 job.channel.put(Queued(place))
+
+
+@contextmanager
+def _failing_typed() -> Iterator[None]:
+    """Whatever a constraint raises becomes ConstraintFailed."""
+    try:
+        yield
+    except ConstraintFailed:
+        raise
+    except Exception as error:
+        raise ConstraintFailed(f"the constraint failed: {type(error).__name__}: {error}") from error

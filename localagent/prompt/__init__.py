@@ -6,7 +6,7 @@
 - `variables`, `notation`: messages as a chat template reads them, calls in the model's own notation.
 - `template`, `shield`, `sandbox`: the template, which is foreign code, and the content, which must not forge
   control tokens.
-- `probe`: how a template renders tool calls.
+- `probe`: how a template renders tool calls; `thinking`: how it lets the model think, or not.
 - `rendering`: all of it, for the next turn.
 """
 

@@ -5,19 +5,29 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from localagent.errors import TemplateFailed, UsageError
-from localagent.messages import Message, ModelMessage, ToolMessage
+from localagent.messages import Message, ModelMessage, SystemMessage, ToolMessage
 from localagent.prompt.probe import TemplateSupport, probe
 from localagent.prompt.request import Request, build_request
 from localagent.prompt.segments import Prompt
+from localagent.prompt.thinking import (
+    Switch,
+    Thinking,
+    ThinkingPlan,
+    ThinkingSupport,
+    check_thinking,
+    opens_reasoning,
+    plan_thinking,
+    probe_thinking,
+)
 from localagent.prompt.variables import TARGET, join_users, to_wire
 from parsers import Dialect
 
+T = TypeVar("T")
 ToolSchema = Mapping[str, Any]
 """An OpenAI function tool: {"type": "function", "function": {"name", "description", "parameters"}}."""
 
@@ -35,11 +45,24 @@ class Renderer(Protocol):
         tools: Sequence[Mapping[str, Any]] | None = None,
         *,
         limit: float | None = None,
+        **variables: Any,
     ) -> Prompt:
-        """Render template variables (see `variables`) to a prompt for the model to continue.
+        """Render a conversation (see `variables`) to a prompt for the model to continue.
 
         `limit`: with many more tokens than this, it may stop early and raise ContextOverflow; by default what
-        the context holds, infinity for the whole prompt at any cost. Raises TemplateFailed.
+        the context holds, infinity for the whole prompt at any cost. `variables`: more of them for the
+        template. Raises TemplateFailed.
+        """
+
+    def write(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> str:
+        """The text of such a prompt alone. The engine is not asked for tokens, so nobody waits for it.
+
+        Raises TemplateFailed.
         """
 
 
@@ -51,14 +74,49 @@ def request_for(host: Renderer, messages: Sequence[Message], name: str | None = 
     return build_request(messages, dataclasses.replace(TARGET, name=name or host.name))
 
 
+def thinking_for(
+    host: Renderer,
+    dialect: Dialect,
+    request: Request,
+    tools: Sequence[ToolSchema] | None = None,
+    thinking: Thinking = None,
+    budget: int | None = None,
+    name: str | None = None,
+    ends: bool = False,
+) -> ThinkingPlan:
+    """What is done to make the model think, or not. The template is only asked if anything is wanted.
+
+    `budget`: tokens. `name`: of the model, for warnings. `ends`: the reasoning may be ended by other means
+    than the budget. Raises UsageError.
+    """
+    check_thinking(thinking, budget)
+    if thinking is None and budget is None and not ends:
+        return ThinkingPlan()
+    system = any(isinstance(message, SystemMessage) for message in request.messages[:1])
+    support = thinking_support(host, dialect, tools=bool(tools), system=system)
+    return plan_thinking(support, thinking, budget, name or host.name)
+
+
+def thinking_support(
+    host: Renderer, dialect: Dialect, *, tools: bool = False, system: bool = False
+) -> ThinkingSupport:
+    """What the host's template can be told about thinking, beside tools and a system message or without."""
+    return _once(
+        host,
+        (dialect, tools, system),
+        lambda: probe_thinking(host.write, dialect, tools=tools, system=system),
+    )
+
+
 def render_turn(
     host: Renderer,
     dialect: Dialect,
     request: Request,
     tools: Sequence[ToolSchema] | None = None,
     limit: float | None = None,
+    switch: Switch | None = None,
 ) -> Prompt:
-    """The prompt for the next turn. `limit`: see `Renderer.render`.
+    """The prompt for the next turn. `limit`: see `Renderer.render`; `switch`: what is said about thinking.
 
     Raises UsageError, TemplateFailed, ContextOverflow.
     """
@@ -70,24 +128,19 @@ def render_turn(
             "write calls, name the dialect that it writes"
         )
     render = host.render if limit is None else functools.partial(host.render, limit=limit)
+    messages: Sequence[ModelMessage] = request.messages
+    if switch is not None:
+        render = functools.partial(render, **switch.variables)
+        messages = switch.said_in(messages)
     try:
-        prompt = _render(host, render, dialect, request.messages, tools or None)
+        prompt = _render(host, render, dialect, messages, tools or None)
     except TemplateFailed:
-        joined = join_users(request.messages)  # some templates want the roles to take turns
-        if len(joined) == len(request.messages):
+        joined = join_users(messages)  # some templates want the roles to take turns
+        if len(joined) == len(messages):
             raise
         prompt = _render(host, render, dialect, joined, tools or None)
     opened = opens_reasoning(dialect, prompt.text if prompt.tail is None else prompt.tail)
     return dataclasses.replace(prompt, inside="reasoning" if opened else None)
-
-
-def opens_reasoning(dialect: Dialect, prompt: str) -> bool:
-    """Whether a prompt that ends like this leaves the reasoning of `dialect` open."""
-    span = dialect.reasoning
-    if span is None:
-        return False
-    spelled = (marker for marker in dialect.spellings if dialect.means(marker) == span.open)
-    return prompt.rstrip().endswith(tuple(marker.rstrip() for marker in (span.open, *spelled)))
 
 
 def _render(
@@ -122,14 +175,19 @@ def _shows(prompt: Prompt, message: ToolMessage) -> bool:
 
 
 def _support(host: Renderer) -> TemplateSupport:
-    """What the host's template shows: probed once, since it never changes."""
+    """What the host's template shows of calls."""
+    return _once(host, "calls", lambda: probe(host.write))
+
+
+def _once(host: Renderer, what: Hashable, ask: Callable[[], T]) -> T:
+    """What is found out by `ask`, once for each host, since its template never changes."""
     try:
-        return _probed[host]
-    except (TypeError, KeyError):  # the former: a host that cannot be hashed or referred to weakly
-        found = probe(lambda turns: host.render(turns).text)
-    with suppress(TypeError):
-        _probed[host] = found
-    return found
+        known = _probed.setdefault(host, {})
+    except TypeError:  # a host that cannot be hashed or referred to weakly
+        return ask()
+    if what not in known:
+        known[what] = ask()
+    return cast(T, known[what])
 
 
-_probed: WeakKeyDictionary[Renderer, TemplateSupport] = WeakKeyDictionary()
+_probed: WeakKeyDictionary[Renderer, dict[Hashable, Any]] = WeakKeyDictionary()

@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol
 
 from localagent.errors import (
     ContextOverflow,
+    GrammarMissing,
     LocalAgentError,
     ModelMissing,
     NotEnoughMemory,
@@ -152,10 +153,11 @@ class Frame:
 
 def dump(value: Any) -> str:
     """JSON text on one line, also for clients that end a line at any of Unicode's line separators."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = _encode(value)
     return text if text.isascii() else text.translate(_SEPARATORS)
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _SEPARATORS = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
 
 
@@ -326,6 +328,10 @@ _STATUSES: Collection[tuple[type[Exception], int]] = (
     (UnknownModel, 404),
     (ContextOverflow, 400),
     (UsageError, 400),
+    (
+        GrammarMissing,
+        400,
+    ),  # it was asked for what cannot be had here; asking again, as after a 5xx, is no use
     (NotEnoughMemory, 503),
     (ModelMissing, 503),
     (TimeoutError, 504),

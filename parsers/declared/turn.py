@@ -151,7 +151,8 @@ class DeclaredTurn:
         source.pos += opening.end - start
         if (yield from source.char()):
             source.rewind(start)
-            yield from read_calls(self._context, field, opening._replace(start=start))
+            with self._emit.within("calls", start):
+                yield from read_calls(self._context, field, opening._replace(start=start))
         else:  # the name in it may have been cut off, too
             self._emit.malformed(source.since(start), Reason.TRUNCATED, source.offset)
         source.release()
@@ -180,13 +181,14 @@ class DeclaredTurn:
         write = _Text(emit, field).take
         patterns = Patterns(source, self._plan.in_reasoning)
         draft: int | None = None
-        while (found := (yield from patterns.find(write))) is not None:
-            if field.close is not None and found.number == 0:
-                break
-            write(source.since(found.start), found.end)
-            if draft is None:
-                draft = found.start
-                source.retain(draft)
+        with emit.within("reasoning", emit.end):
+            while (found := (yield from patterns.find(write))) is not None:
+                if field.close is not None and found.number == 0:
+                    break
+                write(source.since(found.start), found.end)
+                if draft is None:
+                    draft = found.start
+                    source.retain(draft)
         _account(emit, source.offset if found is None else found.end)
         if found is None and draft is not None:
             emit.malformed(source.since(draft), Reason.CALL_IN_REASONING, source.offset)

@@ -6,7 +6,9 @@ pauses, so a piece of input makes at most one delta however many tokens of the g
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
 
 from parsers.engine.faults import Fault
 from parsers.events import (
@@ -22,19 +24,33 @@ from parsers.events import (
     Text,
 )
 
+Place = Literal["text", "reasoning", "calls"]
+"""What a stretch of output is: content, reasoning, or a block of calls that a marker has opened."""
+
 
 class Emitter:
     """The events not yet handed out, and the offset up to which the output is accounted for."""
 
-    __slots__ = ("_events", "_json", "_json_end", "before", "calls", "end")
+    __slots__ = ("_events", "_json", "_json_end", "before", "calls", "end", "place", "since")
 
     def __init__(self) -> None:
         self.end = 0
         self.calls = 0  # CallStart events so far
         self.before = ""  # the last character, if it is content
+        self.place: Place = "text"
+        self.since = 0  # the offset at which that stretch begins
         self._events: list[Event] = []
         self._json: list[str] = []
         self._json_end = 0
+
+    @contextmanager
+    def within(self, place: Place, since: int) -> Iterator[None]:
+        """What is read meanwhile is such a stretch, from the offset `since` on; after it comes content."""
+        self.place, self.since = place, since
+        try:
+            yield
+        finally:
+            self.place, self.since = "text", self.end
 
     def take(self) -> list[Event]:
         """Hand out what was written since the last time."""

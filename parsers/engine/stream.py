@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, get_args
 
 from parsers.dialect import Context, Dialect, Inside
-from parsers.engine.emitter import Emitter
+from parsers.engine.emitter import Emitter, Place
 from parsers.engine.source import Reading, Source
 from parsers.engine.tools import declared
 from parsers.events import Event, Finish
@@ -40,10 +40,24 @@ class StreamParser:
         self.dialect = dialect
         self._source = Source(dialect.markers, atomic, dialect.cores, dialect.shown)
         self._emit = Emitter()
+        self._emit.place = inside or "text"
         context = Context(self._source, self._emit, dialect, {} if strict else declared(tools))
         self._closed = False
         self._reader = _started(dialect.turn(context).read(inside))
         next(self._reader)
+
+    @property
+    def place(self) -> Place:
+        """Where the output fed so far has come to: "text", "reasoning", or "calls", which is a block of calls
+        that a marker has opened. What may yet be part of a marker counts as what comes before it, and calls
+        without a marker as text.
+        """
+        return self._emit.place
+
+    @property
+    def since(self) -> int:
+        """Where that stretch begins, as an offset in the output: a block of calls with its marker."""
+        return self._emit.since
 
     def feed(self, text: str, special: bool | None = None) -> list[Event]:
         """The events that `text`, the next piece, completes.

@@ -17,6 +17,7 @@ from parsers.dialect import Context, Inside, Opening
 from parsers.engine.emitter import Emitter
 from parsers.engine.faults import Fault
 from parsers.engine.source import Reading, Source
+from parsers.engine.spans import Span
 from parsers.events import Reason
 
 _CALLS = "calls without a marker"
@@ -182,7 +183,8 @@ class MarkedTurn:
             start = source.offset
             if marker in dialect.openers and dialect.grammar is not None:
                 self.has_content()
-                yield from dialect.grammar(self._context).read()
+                with emit.within("calls", start):
+                    yield from dialect.grammar(self._context).read()
                 continue
             source.pos += len(marker)
             means = dialect.means(marker)
@@ -240,9 +242,18 @@ class MarkedTurn:
 
         A call in it is a draft, unless the reasoning never closes and nothing else follows (slips 5 and 6).
         """
-        dialect, source, emit = self._dialect, self._source, self._emit
-        span = dialect.reasoning
+        span = self._dialect.reasoning
         assert span is not None
+        with self._emit.within("reasoning", self._emit.end):
+            closed = yield from self._reasoning(span)
+        if closed:
+            yield from self._source.either(span.after_close)
+            self._emit.markup(self._source.offset)
+        self._source.keep_from(None)
+
+    def _reasoning(self, span: Span) -> Generator[None, None, bool]:
+        """Read it up to behind its closing marker; returns whether there is one."""
+        dialect, source, emit = self._dialect, self._source, self._emit
         again = True
         while again:
             yield from source.either(span.after_open)
@@ -264,8 +275,7 @@ class MarkedTurn:
                 real, tried = yield from self._calls_to_the_end()
                 source.release()
                 if real:
-                    source.keep_from(None)
-                    return
+                    return False
                 source.rewind(at)
             source.pos += len(marker)
             emit.reasoning(source.since(start), source.offset)
@@ -273,13 +283,10 @@ class MarkedTurn:
                 draft = at
                 source.keep_from(draft)
             stops = self._closing
-        if marker:
-            source.pos += len(marker)
-            yield from source.either(span.after_close)
-            emit.markup(source.offset)
-        elif draft is not None:
+        source.pos += len(marker)
+        if not marker and draft is not None:
             emit.malformed(source.since(draft), Reason.CALL_IN_REASONING, source.offset)
-        source.keep_from(None)
+        return marker != ""
 
     def _calls_to_the_end(self) -> Generator[None, None, tuple[bool, int]]:
         """Read calls in the reasoning, and write them if nothing but the end of the turn follows (slip 6).

@@ -83,7 +83,7 @@ class HarmonyTurn(MarkedTurn):
         """Read the whole turn. `inside`: the prompt has left an analysis message open."""
         source, emit = self._source, self._emit
         if inside == "reasoning":
-            yield from self._text(emit.reasoning)
+            yield from self._analysis()
         elif (yield from self._addressed()):
             yield from self.message()
         while True:
@@ -188,15 +188,20 @@ class HarmonyTurn(MarkedTurn):
             yield from _Foreign(self._context).keep(start)
         elif tools:
             self.has_content()
-            yield from _Arguments(self._context, tools[0], header.recipients[0]).read_behind(start)
+            with self._emit.within("calls", start):
+                yield from _Arguments(self._context, tools[0], header.recipients[0]).read_behind(start)
         else:
             self._emit.markup(self._source.offset)
             self._source.keep_from(None)
             if header.channel.startswith("analysis"):
-                yield from self._text(self._emit.reasoning)
+                yield from self._analysis()
             else:  # JSON in it is an answer
                 self.has_content()
                 yield from self._text(self._emit.text)
+
+    def _analysis(self) -> Reading:
+        with self._emit.within("reasoning", self._emit.end):
+            yield from self._text(self._emit.reasoning)
 
     def _text(self, write: Callable[[str, int], None]) -> Reading:
         """Read a message of text up to behind its end, or to the header of the next one."""

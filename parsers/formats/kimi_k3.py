@@ -95,7 +95,8 @@ class KimiTurn(MarkedTurn):
             tag = yield from source.ahead(OUTER_TAGS)
             if tag in (TOOLS, CALL):
                 self.has_content()
-                yield from KimiBlock(self._context).read()
+                with emit.within("calls", source.offset):
+                    yield from KimiBlock(self._context).read()
             elif tag == THINK:
                 source.pos += len(tag)
                 yield from self._thoughts()
@@ -117,6 +118,10 @@ class KimiTurn(MarkedTurn):
 
     def _thoughts(self) -> Reading:
         """Read reasoning, up to behind its closing tag or up to what shows that this was forgotten."""
+        with self._emit.within("reasoning", self._emit.end):
+            yield from self._reading_thoughts()
+
+    def _reading_thoughts(self) -> Reading:
         source, emit = self._source, self._emit
         if source.offset > emit.end:
             emit.markup(source.offset)

@@ -58,7 +58,8 @@ class MuseTurn(MarkedTurn):
         """Read the whole turn. `inside`: the prompt has left a message to the model itself open."""
         source, emit = self._source, self._emit
         if inside == "reasoning":
-            yield from self._text(emit.reasoning)
+            with emit.within("reasoning", 0):
+                yield from self._text(emit.reasoning)
         elif (yield from self._addressed()):
             yield from self._message()
         while True:
@@ -110,10 +111,12 @@ class MuseTurn(MarkedTurn):
         elif named == (_SELF,):
             emit.markup(source.offset)
             source.keep_from(None)
-            yield from self._text(emit.reasoning)
+            with emit.within("reasoning", start):
+                yield from self._text(emit.reasoning)
         elif named and named[0] not in _PEOPLE:
             self.has_content()
-            yield from self._calls(start, named[0])
+            with emit.within("calls", start):
+                yield from self._calls(start, named[0])
         else:
             self.has_content()  # JSON in it is an answer
             emit.markup(source.offset)

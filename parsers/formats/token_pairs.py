@@ -140,13 +140,18 @@ class SolarTurn(MarkedTurn):
         assert dialect.reasoning is not None and dialect.grammar is not None
         if source.offset > emit.end:
             emit.markup(source.offset)
-        while marker := (yield from self._stretch(emit.reasoning, self._in_reasoning)):
+        while True:
+            with emit.within("reasoning", emit.end):
+                marker = yield from self._stretch(emit.reasoning, self._in_reasoning)
+            if not marker:
+                return
             if marker == dialect.reasoning.close:
                 source.pos += len(marker)
                 emit.markup(source.offset)
                 return
             self.has_content()
-            yield from dialect.grammar(self._context).read()
+            with emit.within("calls", source.offset):
+                yield from dialect.grammar(self._context).read()
 
 
 SOLAR_OPEN2 = Dialect(

@@ -38,7 +38,9 @@ class WordHost(ReplayHost):
         text = "\n".join([*offered, *(f"{each['role']}: {each['content']}" for each in messages)])
         return Prompt(tuple(range(len(text.split()))), text)
 
-    def generate(self, prompt: Prompt, sampling: Sampling, cancel: Any = None) -> ReplayGeneration:
+    def generate(
+        self, prompt: Prompt, sampling: Sampling, cancel: Any = None, constraint: Any = None
+    ) -> ReplayGeneration:
         """The next output, as other hosts would: not for a prompt that is too long."""
         if len(prompt.ids) > self.context:
             raise ContextOverflow(len(prompt.ids), self.context)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
+from localagent.cli.options import ModelOptions
 from localagent.messages import AssistantMessage
+from localagent.nano import GGUF
 
 QUESTION = "Name three colours."
 
@@ -45,6 +48,38 @@ def test_options_reach_the_model(localagent):
         localagent("run", QUESTION, "--json", "--max-tokens", "3", "--system", "Be curt.").stdout
     )
     assert told["usage"]["input"] != short["usage"]["input"]
+
+
+def test_thinking_is_an_option(localagent):
+    done = localagent("run", QUESTION, "--no-think", "--max-tokens", "8")
+    assert done.returncode == 0
+    assert done.stdout.strip()
+    assert done.stderr.startswith(b"warning: smollm2-135m cannot be told not to think: its chat template")
+    done = localagent("run", QUESTION, "--think-level", "low", "--think-budget", "5", "--max-tokens", "8")
+    assert done.stderr.startswith(b"warning: smollm2-135m cannot be told to think: ")
+    done = localagent("run", QUESTION, "--no-think", "--think-level", "low")
+    assert done.returncode == 2
+    assert done.stderr == b"localagent: --no-think and --think-level low: choose one of them\n"
+    done = localagent("run", QUESTION, "--think", "--think-budget", "0")
+    assert (done.returncode, done.stderr) == (
+        2,
+        b"localagent: thinking is True, and thinking_budget is 0: choose one of them\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({}, {}),
+        ({"think": True}, {"thinking": True}),
+        ({"think": False}, {"thinking": False}),
+        ({"think_level": "high"}, {"thinking": "high"}),
+        ({"think": True, "think_level": "low", "think_budget": 0}, {"thinking": "low", "thinking_budget": 0}),
+        ({"temperature": 0.5, "think_budget": 9}, {"temperature": 0.5, "thinking_budget": 9}),
+    ],
+)
+def test_the_options_of_a_turn(given, options):
+    assert ModelOptions(**given).of_turns() == options
 
 
 def test_a_path_is_a_model(localagent, gguf):
@@ -118,3 +153,68 @@ def test_errors_cannot_drive_the_terminal(localagent):
     done = localagent("run", "hi", "--model", "\x1b]0;owned\x07.gguf")
     assert b"\x1b" not in done.stderr
     assert b"\\x1b" in done.stderr
+
+
+BOOKING = '''
+from typing import Literal
+
+def book(guests: int, table: Literal["window", "door"]) -> str:
+    """Book a table."""
+    return f"booked: {guests} at the {table}"
+'''
+PERSON = '{"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["name", "age"]}'  # fmt: skip
+
+
+def test_a_function_of_a_module_is_a_tool_that_must_be_called(localagent, tmp_path):
+    (tmp_path / "booking.py").write_text(BOOKING)
+    arguments = [
+        "--tool",
+        "booking:book",
+        "--model",
+        str(GGUF),
+        "--tool-choice",
+        "book",
+        "--max-tokens",
+        "60",
+        "--json",
+    ]
+    done = localagent("run", "Book a table.", *arguments, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert re.search(rb"booked: \d+ at the (window|door)", done.stderr + done.stdout)
+
+
+def test_an_answer_fits_the_schema_in_a_file(localagent, tmp_path):
+    (tmp_path / "person.json").write_text(PERSON)
+    done = localagent("run", "Who are you?", "--schema", str(tmp_path / "person.json"), "--model", str(GGUF))
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert set(answer) == {"name", "age"}
+    assert 0 <= answer["age"] <= 99
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--tool-choice", "fly"], b"tool_choice is 'fly', and no tool has that name: there are none"),
+        (["--tool-choice", "required"], b"tool_choice is 'required', and there are no tools: give some"),
+        (["--tools", "time", "--tool-choice", "fly"], b"no tool has that name: there are "),
+        (["--tool", "nothing"], b"name a module and a function in it, as MODULE:FUNCTION"),
+        (["--tool", "no_such_module:f"], b"cannot be imported: ModuleNotFoundError"),
+        (["--tool", "json:no_such_function"], b"cannot be imported: AttributeError"),
+        (["--tool", "json:__name__"], b"is not a function but a str"),
+        (["--schema", "/nowhere.json"], b"--schema /nowhere.json: No such file"),
+        (["--schema", "/dev/null"], b"--schema /dev/null: not JSON"),
+        (["--tools", "time", "--tool-choice", "required", "--schema", "{}"], b"a turn can end in a call or in an answer"),
+        (["--schema", "3"], b"a JSON Schema is an object, not 3"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_wishes_that_make_no_sense_are_one_line(localagent, tmp_path, arguments, says):
+    for number, argument in enumerate(arguments):
+        if argument in ("{}", "3"):
+            (tmp_path / "schema.json").write_text(argument)
+            arguments = [*arguments[:number], str(tmp_path / "schema.json"), *arguments[number + 1 :]]
+    done = localagent("run", "Hello.", *arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count(b"\n") == 1

@@ -217,6 +217,14 @@ def test_a_result_has_its_colour_by_what_became_of_it(screen):
     assert "\x1b[31mwarning: no eyes\x1b[0m\n" in screen.raw
 
 
+def test_a_warning_is_shown_once(screen):
+    """Every turn brings it again, and an answer may take many."""
+    again = RequestWarning("thinking", "it cannot be told to think")
+    screen.show(again, said("One.\n"), again, RequestWarning("thinking", "another"), again)
+    assert screen.raw.count("it cannot be told") == 1
+    assert screen.raw.count("another") == 1
+
+
 def test_nothing_of_a_model_or_a_tool_moves_the_cursor(screen):
     evil = "\x1b[2J\r\x07"
     screen.show(

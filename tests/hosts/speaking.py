@@ -50,6 +50,12 @@ class Bytes:
 Works = Callable[[str, "SpeakingLane"], object]
 
 
+def chosen(value: int, mask: Any = None) -> int:
+    """What a chain says in this state, among the tokens under 50 that a mask allows."""
+    allowed = [token for token in range(50) if mask is None or mask[token // 32] >> (token % 32) & 1]
+    return allowed[value % len(allowed)]
+
+
 class SpeakingLane(Chain):
     """See `engine.Lane`."""
 
@@ -58,11 +64,16 @@ class SpeakingLane(Chain):
         self.number = number
         self.begun: Sampling | None = None
         self.drawn: int | None = None
+        self.mask: Any = None
         self.said = 0
         self._engine = engine
 
     def evaluate(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
         self._engine.log.append(("read", (self.number,)))
+        self._engine.latest = (self,)
+        return self.append(ids, cancelled)
+
+    def append(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
         self._engine.works("evaluate", self)
         assert len(ids) <= self._engine.chunk
         return super().evaluate(ids, cancelled)
@@ -76,21 +87,40 @@ class SpeakingLane(Chain):
     def end(self) -> None:
         if self.begun is not None:
             self._engine.ended += 1
-        self.begun = self.drawn = None
+        self.begun = self.drawn = self.mask = None
 
     def draw(self) -> int:
         """Evaluate the token drawn last, and draw one."""
         assert self.begun is not None, "nothing is drawn before `begin` or after `end`"
-        if self.drawn is not None:
+        if self.drawn is None:
+            assert self in self._engine.latest, "the logits after its prompt have been overwritten"
+        else:
+            self._engine.latest = ()
             super().evaluate([self.drawn], lambda: False)
         self._engine.works("draw", self)
         script = self._engine.script
         if script is None:
-            self.drawn = self.value % 50
+            self.drawn = chosen(self.value, self.mask)
         else:
             self.drawn = script[self.said] if self.said < len(script) else END
         self.said += 1
+        self.mask = None
         return self.drawn
+
+    def bound(self, mask: Any) -> None:
+        assert self.begun is not None
+        self.mask = mask
+
+    def force(self, tokens: Sequence[int]) -> None:
+        self._engine.log.append(("force", (self.number,)))
+        self._engine.works("force", self)
+        assert self.begun is not None
+        assert self.mask is None
+        assert 1 < len(tokens) <= self._engine.chunk
+        self._engine.latest = ()
+        super().evaluate([*([] if self.drawn is None else [self.drawn]), *tokens[:-1]], lambda: False)
+        self.drawn = tokens[-1]
+        self.said += len(tokens)
 
     @property
     def can_verify(self) -> bool:
@@ -133,8 +163,11 @@ class Speaking:
         context_size: int = 1000,
         capacity: int | None = None,
         drafts: bool = False,
+        joint: bool = False,
     ) -> None:
+        """`joint`: it evaluates chunks of several lanes at once."""
         self.drafts = drafts
+        self.joint = joint
         self.script = None if script is None else [*script]
         self.works = works
         self.chunk = self.spacing = chunk
@@ -144,11 +177,26 @@ class Speaking:
         pool = Pool(self.capacity)
         self.lanes = [SpeakingLane(self, number, pool) for number in range(lanes)]
         self.log: list[tuple[str, tuple[int, ...]]] = []
-        """What was asked of it: ("read", one lane), ("draw", the lanes) or ("verify", one lane)."""
+        """What was asked of it: "read" or "draw" and the lanes, or "force" or "verify" and one lane."""
+        self.latest: tuple[SpeakingLane, ...] = ()
+        """Whose prompts were evaluated last: the logits are theirs."""
         self.histories: list[Sequence[int]] = []
         self.ended = 0
         """How many generations have been ended."""
         self.closed = 0
+
+    def together(self, size: int) -> int:
+        return self.chunk // size if self.joint else 1
+
+    def evaluate(
+        self, lanes: Sequence[SpeakingLane], chunks: Sequence[Sequence[int]], cancelled: Cancelled
+    ) -> bool:
+        self.log.append(("read", tuple(lane.number for lane in lanes)))
+        assert len({len(chunk) for chunk in chunks}) == 1
+        assert sum(map(len, chunks)) <= self.chunk
+        self.latest = tuple(lanes)
+        whole = [lane.append(chunk, cancelled) for lane, chunk in zip(lanes, chunks, strict=True)]
+        return all(whole)
 
     def advance(self, lanes: Sequence[SpeakingLane]) -> Sequence[int | EngineFailed]:
         self.log.append(("draw", tuple(lane.number for lane in lanes)))

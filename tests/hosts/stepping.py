@@ -10,7 +10,7 @@ from localagent.hosts.engine import Engine
 from localagent.hosts.generation import Generation
 from localagent.hosts.prefix import PrefixCache
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
-from localagent.hosts.protocol import Finish, Prefilled, StopReason, Token
+from localagent.hosts.protocol import Constraint, Finish, Prefilled, StopReason, Token
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.scheduler import Job, Scheduler
 
@@ -18,11 +18,18 @@ from localagent.hosts.scheduler import Job, Scheduler
 class Asked:
     """A generation and all that its reader has taken."""
 
-    def __init__(self, engine: Engine, ids: Sequence[int], sampling: Sampling, wake: list[int]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        ids: Sequence[int],
+        sampling: Sampling,
+        wake: list[int],
+        constraint: Constraint | None = None,
+    ) -> None:
         self.cancel = threading.Event()
         self.channel = Channel(lambda: wake.append(1))
         generation = Generation(ids, sampling, engine.vocabulary, engine.context_size, engine.chunk)
-        self.job = Job(generation, self.channel, self.cancel)
+        self.job = Job(generation, self.channel, self.cancel, constraint)
         self.tokens: list[Token] = []
         self.progress: list[Prefilled] = []
         self.end: End | None = None
@@ -81,9 +88,11 @@ class Stepping:
         """One for every time that a reader asked the owner thread to look again."""
         self.reading = reading
 
-    def ask(self, ids: Sequence[int], sampling: Sampling | None = None) -> Asked:
+    def ask(
+        self, ids: Sequence[int], sampling: Sampling | None = None, constraint: Constraint | None = None
+    ) -> Asked:
         """Queue a generation."""
-        asked = Asked(self.engine, ids, sampling or Sampling(), self.wakes)
+        asked = Asked(self.engine, ids, sampling or Sampling(), self.wakes, constraint)
         self.asked.append(asked)
         self.scheduler.add(asked.job)
         return asked

@@ -27,7 +27,7 @@ from localagent.agent import Agent, RunDone
 from localagent.errors import EngineFailed
 from localagent.hosts.llamacpp import LlamaCppHost
 from localagent.hosts.llamacpp.engine import LlamaCppEngine, Options
-from localagent.hosts.llamacpp.lanes import LlamaCppLane
+from localagent.hosts.llamacpp.lanes import Context, LlamaCppLane
 from localagent.hosts.prefix.matching import common
 from localagent.hosts.protocol import Token
 from localagent.hosts.sampling import Sampling
@@ -418,6 +418,38 @@ def test_a_system_prompt_that_eight_share_is_evaluated_once(eight: Stepping, alo
     assert len(set(others)) == 1
     assert shared - 16 < others[0] <= shared
     assert all(is_right(each, alone) for each in asked)
+
+
+def test_prompts_that_are_read_together_have_the_logits_of_each_alone(
+    eight: Stepping, alone: Alone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the lanes are no neighbours, and where one of the prompts goes on."""
+    draw = random.Random(11)
+    lengths = [40, 70, 25, 40, 2, 2, 300, 40]
+    asked_ids = [[draw.randrange(300, 1000) for _ in range(length)] for length in lengths]
+    vocabulary = eight.engine.vocabulary
+    asked_ids[1][39] = next(token for token in range(vocabulary.size) if vocabulary.piece(token).end)
+    calls = []
+    decode = Context.decode_chunks
+
+    def counted(context: Context, chunks: Any) -> int:
+        calls.append(len(chunks))
+        return decode(context, chunks)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Context, "decode_chunks", counted)
+        recorder = Recorder(patch)
+        asked = [eight.ask(ids, Sampling(max_tokens=8, logprobs=0)) for ids in asked_ids]
+        eight.run()
+        alone.forget()
+        for ids in asked_ids:
+            alone.run(ids, Sampling(max_tokens=8, logprobs=0))
+    assert sorted(calls)[-3:] == [1, 2, 4], "forty tokens each, and two tokens"
+    for ids, each in zip(asked_ids, asked, strict=True):
+        together, single = recorder.drawn[tuple(ids)]
+        # The last matrix is multiplied by the rows that tokens are drawn from: by another kernel where it is one.
+        assert abs(together[0] - single[0]).max() < 1e-5
+        assert is_right(each, alone)
 
 
 WORDS = ("bees", "the moon", "salt", "rivers", "chess", "wool", "Mars", "tea")

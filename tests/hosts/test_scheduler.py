@@ -45,36 +45,113 @@ def is_right(asked: Asked) -> bool:
 # -- who is served when -------------------------------------------------------------------------------
 
 
-def test_a_step_is_one_token_for_each_that_runs_and_then_one_chunk_of_one_prompt() -> None:
-    stepping, engine = serving(3)
-    for seed in range(3):
-        stepping.ask(talk(seed, 40), tokens(10))
+def logs(stepping: Stepping, count: int) -> list[list[tuple[str, tuple[int, ...]]]]:
+    """What the engine is asked in so many steps."""
     steps = []
-    for _ in range(9):
-        engine.log.clear()
+    for _ in range(count):
+        stepping.engine.log.clear()  # type: ignore[attr-defined]
         stepping.step()
-        steps.append(list(engine.log))
-    first, second, third = ("read", (0,)), ("read", (1,)), ("read", (2,))
+        steps.append(list(stepping.engine.log))  # type: ignore[attr-defined]
+    return steps
+
+
+def test_a_step_is_one_token_for_each_that_runs_and_then_one_chunk() -> None:
+    stepping, _ = serving(2)
+    stepping.ask(talk(0, 40), tokens(10))
+    steps = logs(stepping, 4)
+    stepping.ask(talk(1, 40), tokens(10))
+    steps += logs(stepping, 4)
+    first, second = ("read", (0,)), ("read", (1,))
     assert steps == [
         [first],
         [first],
         [first, ("draw", (0,))],  # the first token, while the engine still has its logits
+        [("draw", (0,))],
         [("draw", (0,)), second],
         [("draw", (0,)), second],
         [("draw", (0,)), second, ("draw", (1,))],
-        [("draw", (0, 1)), third],
-        [("draw", (0, 1)), third],
+        [("draw", (0, 1))],
+    ]
+    stepping.run()
+
+
+def test_long_prompts_are_read_one_after_the_other() -> None:
+    stepping, engine = serving(3, joint=True)
+    asked = [stepping.ask(talk(seed, 150), tokens(4)) for seed in range(3)]
+    stepping.run()
+    reads = [lanes for work, lanes in engine.log if work == "read"]
+    assert reads == [(0,)] * 10 + [(1,)] * 10 + [(2,)] * 10
+    assert all(map(is_right, asked))
+
+
+def test_short_prompts_are_read_together_a_chunk_of_each_in_turn() -> None:
+    stepping, _ = serving(3)
+    asked = [stepping.ask(talk(seed, 40), tokens(10)) for seed in range(3)]
+    first, second, third = ("read", (0,)), ("read", (1,)), ("read", (2,))
+    assert logs(stepping, 9) == [
+        *[[first], [second], [third]] * 2,
+        [first, ("draw", (0,))],
+        [("draw", (0,)), second, ("draw", (1,))],
         [("draw", (0, 1)), third, ("draw", (2,))],
     ]
     stepping.run()
+    assert all(map(is_right, asked))
+
+
+def test_chunks_of_one_length_are_evaluated_at_once_as_many_as_one_chunk_has_room_for() -> None:
+    stepping, _ = serving(4, joint=True)
+    lengths = (20, 20, 21, 20)
+    asked = [stepping.ask(talk(seed, length), tokens(10)) for seed, length in enumerate(lengths)]
+    assert logs(stepping, 7) == [
+        [("read", (0,))],
+        [("read", (1,))],
+        [("read", (2,))],
+        [("read", (3,))],  # sixteen each
+        [("read", (0, 1, 3)), ("draw", (0, 1, 3))],  # four each
+        [("draw", (0, 1, 3)), ("read", (2,)), ("draw", (2,))],  # five
+        [("draw", (0, 1, 3, 2))],
+    ]
+    stepping.run()
+    assert all(map(is_right, asked))
+
+
+def test_those_who_come_later_again_and_again_delay_a_prompt_by_a_few_chunks() -> None:
+    stepping, engine = serving(16)
+    first = stepping.ask(talk(0, 100), tokens(2))
+    others = []
+    while not first.tokens:
+        stepping.step()
+        others.append(stepping.ask(talk(len(others) + 1, 8), tokens(1)))
+    reads = [lanes for work, lanes in engine.log if work == "read"]
+    assert reads.count((0,)) == 7
+    assert len(reads) == 7 + (8 * 16 - 100) // 8
+    stepping.run()
+    assert all(map(is_right, [first, *others]))
+
+
+def test_a_prompt_waits_for_what_another_is_about_to_evaluate_for_both() -> None:
+    stepping, engine = serving(4, joint=True)
+    system = [*talk(0, 31), END]
+    asked = [stepping.ask([*system, *talk(seed, 5)], tokens(5)) for seed in (1, 2, 3)]
+    other = stepping.ask(talk(9, 5), tokens(5))
+    assert logs(stepping, 4) == [
+        [("read", (0,))],
+        [("read", (0,))],
+        [("read", (0, 1, 2)), ("draw", (0, 1, 2))],
+        [("draw", (0, 1, 2)), ("read", (3,)), ("draw", (3,))],
+    ]
+    stepping.run()
+    assert [each.finish.cached for each in asked] == [0, 32, 32]
+    assert engine.evaluated == 32 + 4 * (5 + 4)
+    assert all(map(is_right, [*asked, other]))
 
 
 def test_no_stream_waits_longer_than_one_chunk_while_long_prompts_arrive() -> None:
     stepping, engine = serving(4)
     running = stepping.ask(talk(0, 5), tokens(100))
     stepping.step()
-    for seed in (1, 2, 3):
-        stepping.ask(talk(seed, 500), tokens(2))
+    for seed in (1, 2, 3, 4, 5, 6):
+        stepping.ask(talk(seed, 500 if seed < 4 else 30), tokens(2))
     count = len(running.ids)
     while running.end is None:
         engine.log.clear()
@@ -129,7 +206,7 @@ def test_what_does_not_fit_waits_and_nothing_overtakes_it() -> None:
         stepping.step()
     stepping.run()
     assert [each.outcome for each in (large, larger, small)] == ["length"] * 3
-    assert [len(each) for each in engine.histories] == [60, 60, 5]
+    assert [len(each) for each in engine.histories] == [60, 5, 60]  # the last two are read together
     assert all(map(is_right, (large, larger, small)))
 
 
@@ -232,6 +309,36 @@ def test_a_cancel_frees_the_lane_within_one_step_whatever_is_being_done(how: str
     assert is_right(third)
 
 
+@pytest.mark.parametrize("length", [20, 40])
+def test_a_cancel_while_several_prompts_are_evaluated_at_once_is_about_one(length: int) -> None:
+    """After its last chunk, or before that."""
+
+    def leave(work: str, lane: SpeakingLane) -> None:
+        if work == "evaluate" and lane.number == 1 and engine.log[-1][1] == (0, 1, 2):
+            asked[1].cancel.set()
+
+    stepping, engine = serving(3, leave, joint=True)
+    asked = [stepping.ask([*talk(seed, 4), END, *talk(seed, length - 5)], tokens(3)) for seed in range(3)]
+    stepping.run()
+    assert [each.outcome for each in asked] == ["length", "cancelled", "length"]
+    assert all(map(is_right, asked))
+    assert asked[1].tokens == []
+    assert stepping.busy == 0
+
+
+def test_a_call_for_several_prompts_ends_when_all_of_them_are_cancelled() -> None:
+    def leave(work: str, _: SpeakingLane) -> None:
+        if work == "evaluate":
+            for each in asked:
+                each.cancel.set()
+
+    stepping, engine = serving(3, leave, joint=True)
+    asked = [stepping.ask(talk(seed, 5), tokens(3)) for seed in range(3)]
+    stepping.step()
+    assert [each.outcome for each in asked] == ["cancelled"] * 3
+    assert (stepping.busy, len(engine.log)) == (0, 1)
+
+
 def test_a_resting_lane_can_be_cancelled() -> None:
     stepping, _ = serving(1, reading=False)
     asked = stepping.ask(talk(0, 5), tokens(50))
@@ -246,7 +353,7 @@ def test_a_resting_lane_can_be_cancelled() -> None:
 def test_the_end_cancels_everything_and_what_comes_later() -> None:
     stepping, _ = serving(2)
     asked = [stepping.ask(talk(seed, 40), tokens(50)) for seed in range(4)]
-    for _ in range(4):
+    for _ in range(6):
         stepping.step()
     stepping.stopping = True
     stepping.scheduler.end()
@@ -271,9 +378,9 @@ def test_stopping_within_a_chunk_ends_it() -> None:
 
 
 def outcomes(
-    works: Any, count: int = 4, lanes: int = 3, logprobs: int | None = None
+    works: Any, count: int = 4, lanes: int = 3, logprobs: int | None = None, joint: bool = False
 ) -> tuple[list[Any], Stepping]:
-    stepping, _ = serving(lanes, works)
+    stepping, _ = serving(lanes, works, joint=joint)
     sampling = Sampling(max_tokens=12, logprobs=logprobs)
     asked = [stepping.ask(talk(seed, 40), sampling) for seed in range(count)]
     stepping.run()
@@ -301,14 +408,16 @@ def outcomes(
         ("logprobs", 1, EngineFailed),
     ],
 )
-def test_what_fails_in_one_lane_fails_alone(work: str, at: int, error: type[Exception]) -> None:
-    found, _ = outcomes(failing(work, at, 1, error), logprobs=0)
-    assert found == ["length", error, "length", "length"]
+@pytest.mark.parametrize("joint", [False, True])
+def test_what_fails_in_one_lane_fails_alone(work: str, at: int, error: type[Exception], joint: bool) -> None:
+    found, _ = outcomes(failing(work, at, 1, error), logprobs=0, joint=joint)
+    others = error if joint and (work, at) == ("evaluate", 3) else "length"  # a call for two lanes
+    assert found == [others, error, "length", "length"]
 
 
 def test_what_fails_for_all_ends_all_that_ran_and_no_other() -> None:
-    """The eighth step: the first two run, the third is still read, the fourth waits."""
-    found, _ = outcomes(failing("step", 8))
+    """The fourth step: the first two run, the third is still read, the fourth waits."""
+    found, _ = outcomes(failing("step", 4))
     assert found == [EngineFailed, EngineFailed, "length", "length"]
 
 
@@ -396,9 +505,10 @@ def test_a_reader_whose_event_loop_is_gone_is_as_good_as_gone() -> None:
     share=st.floats(0, 1),
     chunk=st.sampled_from([3, 16, 64]),
     trouble=st.booleans(),
+    joint=st.booleans(),
 )
 def test_whatever_comes_goes_and_fails_every_token_is_right_and_all_end(
-    seed: int, lanes: int, share: float, chunk: int, trouble: bool
+    seed: int, lanes: int, share: float, chunk: int, trouble: bool, joint: bool
 ) -> None:
     """Random arrivals, prompts that go on from others, limits, slow readers, cancels, and faults of one lane."""
     draw = random.Random(seed)
@@ -410,7 +520,7 @@ def test_whatever_comes_goes_and_fails_every_token_is_right_and_all_end(
     context = 200
     capacity = context + int((lanes - 1) * context * share)
     stepping, engine = serving(
-        lanes, works, chunk=chunk, context_size=context, capacity=capacity, reading=False
+        lanes, works, chunk=chunk, context_size=context, capacity=capacity, reading=False, joint=joint
     )
     asked: list[Asked] = []
     begun: list[Asked] = []

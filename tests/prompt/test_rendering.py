@@ -16,9 +16,10 @@ from localagent.messages import (
     UserMessage,
 )
 from localagent.prompt.probe import NAME, TemplateSupport, probe, probe_calls
-from localagent.prompt.rendering import opens_reasoning, render_turn, request_for
+from localagent.prompt.rendering import render_turn, request_for
 from localagent.prompt.segments import Prompt
 from localagent.prompt.template import ChatTemplate
+from localagent.prompt.thinking import opens_reasoning
 from parsers import DIALECTS
 from parsers.engine.spans import Span
 
@@ -71,6 +72,9 @@ class Host:
     def render(self, messages, tools=None, **options) -> Prompt:
         self.asked.append((tuple(turn["role"] for turn in messages), tools, options))
         return Prompt((), self._template.render(messages, tools).text)
+
+    def write(self, messages, tools=None, **variables) -> str:
+        return self.render(messages, tools).text
 
 
 def rendered(host: Host, *messages, dialect=LFM2, **options) -> Prompt:

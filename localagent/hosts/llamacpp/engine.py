@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from localagent.errors import EngineFailed, InvalidWeights, UsageError
-from localagent.hosts.llamacpp.lanes import Context, LlamaCppLane, advance
+from localagent.hosts.engine import Cancelled
+from localagent.hosts.llamacpp.lanes import Context, LlamaCppLane, advance, evaluate
 from localagent.hosts.llamacpp.library import forget, library, reason
 from localagent.hosts.llamacpp.vocabulary import LlamaCppVocabulary
 
@@ -53,6 +54,9 @@ class LlamaCppEngine:
         self.spacing = max(1, SPACING // self.chunk) * self.chunk
         self.context_size = options.context
         self.capacity = options.cells
+        # One pool of cells only where they are too few for all lanes: in it the sums, and so now and then a
+        # token, depend on the cells that a sequence got, and every lane's attention passes over those of all.
+        self._pooled = options.cells < options.lanes * options.context
         forget()
         try:
             self._model = self._load_model(path, options)
@@ -68,6 +72,16 @@ class LlamaCppEngine:
             self._native, self._model, self._context, self.vocabulary.size, most, options.batch_exact
         )
         self.lanes = [LlamaCppLane(self._shared, number) for number in range(options.lanes)]
+
+    def together(self, size: int) -> int:
+        """As many as fit into a chunk. One where a chunk is a single token, for which there are other kernels
+        than for several, or where all lanes share one pool, whose cells change the order of the sums.
+        """
+        return 1 if size < 2 or self._pooled else self.chunk // size
+
+    def evaluate(self, lanes: Sequence[Any], chunks: Sequence[Sequence[int]], cancelled: Cancelled) -> bool:
+        """See `engine.Engine`."""
+        return evaluate(self._shared, lanes, chunks, cancelled)
 
     def advance(self, lanes: Sequence[Any]) -> Sequence[int | EngineFailed]:
         """See `engine.Engine`."""
@@ -101,9 +115,7 @@ class LlamaCppEngine:
         parameters = self._native.llama_context_default_params()
         parameters.n_ctx = options.cells
         parameters.n_seq_max = options.lanes
-        # One pool of cells only where they are too few for all lanes: in it the sums, and so now and then a
-        # token, depend on the cells that a sequence got, and every lane's attention passes over those of all.
-        parameters.kv_unified = options.cells < options.lanes * options.context
+        parameters.kv_unified = self._pooled
         parameters.n_batch = parameters.n_ubatch = max(self.chunk, options.lanes)
         parameters.n_threads = parameters.n_threads_batch = options.threads
         parameters.no_perf = True

@@ -19,7 +19,7 @@ from typing import Any
 from localagent.errors import EngineFailed
 from localagent.hosts.engine import Cancelled, Packed, State
 from localagent.hosts.llamacpp.library import forget, reason
-from localagent.hosts.llamacpp.sampling import Sampler
+from localagent.hosts.llamacpp.sampling import Sampler, bound
 from localagent.hosts.sampling import Sampling
 
 # What `llama_decode` returns when no cells are free, and when the abort callback said so.
@@ -64,6 +64,8 @@ class Context:
             logits=_pointer(self._wanted, ctypes.c_int8),
         )
         self._views: tuple[int, int, Any] = (0, 0, None)
+        self.outputs = 0
+        """How many chunks the last call of `decode_chunks` was for: each has a row of logits."""
         # The package's own returns a pointer to float, which takes longer to turn into an array than a token
         # takes to find.
         address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -78,6 +80,19 @@ class Context:
         self._wanted[:count] = every
         self._wanted[count - 1] = 1
         return self._decode(count)
+
+    def decode_chunks(self, chunks: Sequence[tuple[int, int, Sequence[int]]]) -> int:
+        """Evaluate (sequence, begin, ids) each, with the logits after each of them: see `_decode`."""
+        end = 0
+        for sequence, begin, ids in chunks:
+            start, end = end, end + len(ids)
+            self._tokens[start:end] = ids
+            self._positions[start:end] = range(begin, begin + len(ids))
+            self._sequences[start:end] = sequence
+            self._wanted[start:end] = 0
+            self._wanted[end - 1] = 1
+        self.outputs = len(chunks)
+        return self._decode(end)
 
     def decode_step(self, tokens: Sequence[tuple[int, int, int]]) -> bool:
         """Evaluate one (token, position, sequence) each, with their logits; False when there is no room for
@@ -123,36 +138,26 @@ class LlamaCppLane:
         self._sampler: Sampler | None = None
         self._drawn: int | None = None
         self._row: Any = None
+        self._mask: Any = None
+        self._scored = False
+        self.output = 0
+        """The row of logits of the chunk evaluated last."""
 
     def evaluate(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
-        """Append one chunk; on the CPU it can be cancelled on the way, on a GPU before."""
-        native, context = self._native, self._context
-        if cancelled():
-            return False
-        # A chunk may take seconds on a slow CPU; chunks of measured length would be no way out, since the
-        # sums, and with them the tokens, depend on how the prompt is cut.
-        abort = native.ggml_abort_callback(lambda _: cancelled())
-        native.llama_set_abort_callback(context.pointer, abort, None)
-        try:
-            code = context.decode_chunk(self.number, len(self.ids), ids)
-            native.llama_synchronize(context.pointer)
-        finally:
-            native.llama_set_abort_callback(context.pointer, native.ggml_abort_callback(), None)
-        if code == _NO_ROOM:
-            raise EngineFailed("llama.cpp has no room for the prompt")
-        if code == 0:
-            self.ids += ids
-        return code == 0 and not cancelled()
+        """Append one chunk."""
+        return evaluate(self._context, [self], [ids], cancelled)
 
     def begin(self, sampling: Sampling, history: Sequence[int]) -> None:
         """Make the sampler; the logits are those of the chunk just evaluated."""
         self.end()
         self._sampler = Sampler(self._native, self._context.size, sampling)
+        self._scored = sampling.logprobs is not None
         self._sampler.accept(history)
 
     def end(self) -> None:
         """Free the sampler."""
         sampler, self._sampler, self._drawn, self._row = self._sampler, None, None, None
+        self._mask = None
         if sampler is not None:
             sampler.close()
 
@@ -171,9 +176,28 @@ class LlamaCppLane:
         """The next token, from a row of the logits of the last batch. Raises EngineFailed."""
         assert self._sampler is not None
         self._row = logits[row]
-        token = self._sampler.draw(self._row, self._context.pointer, row - len(logits))
+        mask, self._mask = self._mask, None
+        if mask is not None:
+            if self._scored:
+                self._row = self._row.copy()  # log-probabilities are those before the mask
+            bound(logits[row], mask)
+        token = self._sampler.draw(logits[row], self._context.pointer, row - len(logits))
         self._drawn = token
         return token
+
+    def bound(self, mask: Any) -> None:
+        """The logits are llama.cpp's own, which its samplers read: they are masked there."""
+        self._mask = mask
+
+    def force(self, tokens: Sequence[int]) -> None:
+        """Evaluate what is due and all of them but the last, which is due then."""
+        assert self._sampler is not None
+        *chunk, last = tokens if self._drawn is None else (self._drawn, *tokens)
+        if chunk and self._context.decode_chunk(self.number, len(self.ids), chunk):
+            raise EngineFailed("llama.cpp has no room for what the model has to say")
+        self.ids += chunk
+        self._drawn, self._row = last, None
+        self._sampler.accept(tokens)
 
     def keep_logits(self) -> None:
         """Copy those of the last token, since the next batch will overwrite them."""
@@ -321,6 +345,36 @@ class LlamaCppLane:
         )
 
 
+def evaluate(
+    context: Context, lanes: Sequence[LlamaCppLane], chunks: Sequence[Sequence[int]], cancelled: Cancelled
+) -> bool:
+    """See `engine.Engine`: one batch, which on the CPU can be cancelled on the way, on a GPU before.
+
+    llama.cpp computes together chunks of one length, of lanes whose numbers follow one another.
+    """
+    if cancelled():
+        return False
+    native = context.native
+    parts = sorted(zip(lanes, chunks, strict=True), key=lambda part: part[0].number)
+    # A chunk may take seconds on a slow CPU; chunks of measured length would be no way out, since the sums,
+    # and with them the tokens, depend on how the prompt is cut.
+    abort = native.ggml_abort_callback(lambda _: cancelled())
+    native.llama_set_abort_callback(context.pointer, abort, None)
+    try:
+        code = context.decode_chunks([(lane.number, len(lane.ids), ids) for lane, ids in parts])
+        native.llama_synchronize(context.pointer)
+    finally:
+        native.llama_set_abort_callback(context.pointer, native.ggml_abort_callback(), None)
+    if code == _NO_ROOM:
+        raise EngineFailed("llama.cpp has no room for the prompt")
+    if code:
+        return False
+    for row, (lane, ids) in enumerate(parts):
+        lane.ids += ids
+        lane.output = row
+    return not cancelled()
+
+
 def advance(context: Context, lanes: Sequence[LlamaCppLane]) -> list[int | EngineFailed]:
     """See `engine.Engine`: one batch for all of them, or one each where there is no room for it."""
     numbers = [lane.number for lane in lanes]
@@ -332,12 +386,12 @@ def advance(context: Context, lanes: Sequence[LlamaCppLane]) -> list[int | Engin
     steps = [step for step in due if step is not None]
     if steps and not context.decode_step(steps):
         return [_alone(context, lane) for lane in lanes]
-    logits = context.logits(len(lanes))
+    logits = context.logits(len(lanes) if steps else context.outputs)
     drawn: list[int | EngineFailed] = []
     for row, lane in enumerate(lanes):
         lane.evaluated()
         try:
-            drawn.append(lane.draw(logits, row))
+            drawn.append(lane.draw(logits, row if steps else lane.output))
         except EngineFailed as error:
             drawn.append(error)
     return drawn

@@ -47,7 +47,7 @@ class Sampler:
         self.draw = self._from_chain
 
     def accept(self, ids: Sequence[int]) -> None:
-        """Show the end of the prompt to the repetition penalty."""
+        """Show the repetition penalty tokens that were not drawn: the end of the prompt, or forced ones."""
         if self._chain is not None:
             for token in ids[-PENALTY_WINDOW:]:
                 self._native.llama_sampler_accept(self._chain, token)
@@ -78,6 +78,15 @@ class Sampler:
     def _from_chain(self, logits: Any, context: Any, row: int) -> int:
         _check(logits.max())
         return self._native.llama_sampler_sample(self._chain, context, row)  # type: ignore[no-any-return]
+
+
+def bound(logits: Any, mask: Any) -> None:
+    """Leave only the tokens in `mask` (see `protocol.Constraint`) a chance, in place. Raises EngineFailed."""
+    import numpy
+
+    _check(logits.max())  # now, since the mask may hide what is no number
+    banned = numpy.unpackbits(~mask.view(numpy.uint8), count=len(logits), bitorder="little")
+    numpy.copyto(logits, -numpy.inf, where=banned.view(numpy.bool_))
 
 
 def _argmax(logits: Any, _context: Any, _row: int) -> int:

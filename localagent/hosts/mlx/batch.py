@@ -7,10 +7,11 @@ longest lanes draw alone, beside the batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from localagent.errors import EngineFailed
 from localagent.hosts.mlx.lanes import Context, MlxLane, Rows, failed
-from localagent.hosts.mlx.sampling import draw, join
+from localagent.hosts.mlx.sampling import Sampler, draw, join, redraw
 
 _NO_NUMBERS = "MLX computed no logits that are numbers: are the weights damaged?"
 
@@ -61,6 +62,8 @@ def _step(context: Context, lanes: Sequence[MlxLane]) -> list[int | EngineFailed
     rows = _gather(context, lanes)
     now = rows.drawn
     assert now is not None
+    if any(lane.mask is not None for lane in lanes):
+        now = rows.drawn = redraw(lib, now, [_bounded(lane) for lane in lanes if lane.mask is not None])
     noted = context.caches.note(rows.caches) if rows.joined else None
     try:
         logits = context.forward(now.tokens[:, None], rows.caches)
@@ -85,6 +88,13 @@ def _step(context: Context, lanes: Sequence[MlxLane]) -> list[int | EngineFailed
         else:
             results.append(EngineFailed(_NO_NUMBERS))
     return results
+
+
+def _bounded(lane: MlxLane) -> tuple[int, Sampler, Any]:
+    """A lane's row, sampler and mask, which is used up by that."""
+    assert lane.sampler is not None
+    mask, lane.mask = lane.mask, None
+    return lane.rows.lanes.index(lane), lane.sampler, mask
 
 
 def _alone(context: Context, lane: MlxLane) -> int | EngineFailed:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from localagent.errors import EngineFailed, InvalidWeights
-from localagent.hosts.engine import Vocabulary
+from localagent.hosts.engine import Cancelled, Vocabulary
 from localagent.hosts.host import choose_context
 from localagent.hosts.memory import Lanes, admit, estimate_mlx
 from localagent.hosts.mlx.batch import advance
@@ -67,6 +67,14 @@ class MlxEngine:
         context = choose_context(context, folder.context_length)
         estimate = estimate_mlx(folder.path, folder.config, context)
         return cls(folder, context, lambda alone: admit(path.name, estimate, lanes, None, alone))
+
+    def together(self, size: int) -> int:
+        """One: a chunk is computed in the caches of its lane."""
+        return 1
+
+    def evaluate(self, lanes: Sequence[Any], chunks: Sequence[Sequence[int]], cancelled: Cancelled) -> bool:
+        """Not to be called: see `together`."""
+        raise NotImplementedError
 
     def advance(self, lanes: Sequence[Any]) -> Sequence[int | EngineFailed]:
         """See `engine.Engine`."""

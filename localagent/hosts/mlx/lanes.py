@@ -95,6 +95,8 @@ class MlxLane:
         self.sampler: Sampler | None = None
         self.source: tuple[Any, int] | None = None
         """The logits from which the last token was drawn, and the row."""
+        self.mask: Any = None
+        """What bounds the next token; None if nothing does."""
         self._context = context
         self._logits: Any = None
         """[1, size], not computed: what follows the chunk evaluated last."""
@@ -133,9 +135,30 @@ class MlxLane:
 
     def end(self) -> None:
         """Forget what was drawn ahead. A batch that it is in goes on without it from the next step on."""
-        self.sampler = self.source = self._logits = None
+        self.sampler = self.source = self.mask = self._logits = None
         if not self.rows.joined:
             self.rows.drawn = None
+
+    def bound(self, mask: Any) -> None:
+        """The token drawn ahead will be drawn once more, from the same logits."""
+        self.mask = mask
+
+    def force(self, tokens: Sequence[int]) -> None:
+        """Evaluate them all and draw ahead. A lane in a batch leaves it for that."""
+        assert self.sampler is not None
+        lib, context = self._context.lib, self._context
+        try:
+            with lib.mx.stream(lib.generation_stream):
+                self.leave()
+                self.sampler.replace(tokens)
+                logits = context.forward(lib.mx.array([list(tokens)], dtype=lib.mx.uint32), self.rows.caches)
+                drawn = self.rows.drawn = draw(lib, [self.sampler], logits)
+                lib.mx.async_eval(drawn.tokens, drawn.finite)
+        except Exception as error:
+            self.clear()
+            raise failed(error) from error
+        self.source = None
+        self.ids += tokens
 
     @property
     def can_verify(self) -> bool:

@@ -54,6 +54,9 @@ class Sampler:
         self._recent: Any = self._mx.array([recent], dtype=self._mx.uint32) if recent else None
         seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
         self._keys = random.Random(seed % _SEEDS) if sampling.temperature else None
+        self._key: Any = None
+        self._before = self._recent
+        """What the penalty saw before the last draw."""
 
     @property
     def plain(self) -> bool:
@@ -62,6 +65,24 @@ class Sampler:
 
     def draw(self, logits: Any) -> Any:
         """The next token, uint32 of shape [1]."""
+        self._before = self._recent
+        if self._keys is not None:
+            # A separate key for every token: MLX's global generator is shared by the whole process.
+            self._key = self._mx.random.key(self._keys.getrandbits(64))
+        return self._draw(logits)
+
+    def redraw(self, logits: Any) -> Any:
+        """The same token again, as it is drawn from other logits."""
+        self._recent = self._before
+        return self._draw(logits)
+
+    def replace(self, tokens: Sequence[int]) -> None:
+        """The token drawn last did not come, but `tokens` did."""
+        self._recent = self._before
+        for token in tokens[-PENALTY_WINDOW:] if self._penalty is not None else ():
+            self._remember(self._mx.array([[token]], dtype=self._mx.uint32))
+
+    def _draw(self, logits: Any) -> Any:
         if self._penalty is not None:
             logits = self._penalise(logits.astype(self._mx.float32))
         token = self._mx.argmax(logits, axis=-1) if self._keys is None else self._random(logits)
@@ -95,10 +116,7 @@ class Sampler:
         heat = min(max(self._sampling.temperature, _COLDEST), _HOTTEST)
         if heat < _COLD:
             logits = logits - mx.max(logits, axis=-1, keepdims=True)
-        assert self._keys is not None
-        # A separate key for every token: MLX's global generator is shared by the whole process.
-        key = mx.random.key(self._keys.getrandbits(64))
-        token = mx.random.categorical(logits / heat, key=key)
+        token = mx.random.categorical(logits / heat, key=self._key)
         return token if ids is None else mx.take_along_axis(ids, token[None], axis=-1)[0]
 
     def _penalise(self, logits: Any) -> Any:
@@ -133,6 +151,21 @@ def draw(lib: Library, samplers: Sequence[Sampler], logits: Any) -> Drawn:
             )
     # The largest logit is NaN if any is.
     return Drawn(tokens, mx.isfinite(mx.max(logits, axis=-1)), logits)
+
+
+def redraw(lib: Library, drawn: Drawn, bounded: Sequence[tuple[int, Sampler, Any]]) -> Drawn:
+    """The same with other tokens in some rows: drawn by that sampler, among those in that mask only.
+
+    The logits stay as they were: log-probabilities are those before a mask.
+    """
+    mx, numpy = lib.mx, lib.numpy
+    tokens = [drawn.tokens[row : row + 1] for row in range(drawn.tokens.shape[0])]
+    size = drawn.logits.shape[-1]
+    for row, sampler, mask in bounded:
+        allowed = numpy.unpackbits(mask.view(numpy.uint8), count=size, bitorder="little")
+        logits = mx.where(mx.array(allowed.view(numpy.bool_)), drawn.logits[row : row + 1], -math.inf)
+        tokens[row] = sampler.redraw(logits)
+    return Drawn(mx.concatenate(tokens), drawn.finite, drawn.logits)
 
 
 def join(lib: Library, several: Sequence[Drawn]) -> Drawn:

@@ -87,17 +87,17 @@ class _Saved:
 class Loading:
     """A snapshot that is read in a thread of its own: that takes longer than a step may."""
 
-    def __init__(self, path: Path, read: Callable[[], Snapshot]) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._read = read
+        """None where nothing has to be read, or no longer."""
         self._outcome: Snapshot | Exception | None = None
 
-    def start(self, then: Callable[[], None]) -> None:
+    def start(self, read: Callable[[], Snapshot], then: Callable[[], None]) -> None:
         """Begin; `then` is called in that thread at the end."""
 
         def run() -> None:
             try:
-                self._outcome = self._read()
+                self._outcome = read()
             except Exception as error:
                 self._outcome = error
             then()
@@ -106,8 +106,8 @@ class Loading:
 
     @property
     def done(self) -> bool:
-        """Whether it has been read, or could not be."""
-        return self._outcome is not None
+        """Whether it has been read, or could not be, or need not be."""
+        return self._outcome is not None or self.path is None
 
     def result(self) -> Snapshot:
         """What was read. Raises OSError and ValueError."""
@@ -154,9 +154,7 @@ class PrefixCache:
         `need`: the tokens that it may come to hold. None if no lane is free, or if so many tokens do not fit
         beside what the others need.
         """
-        need = max(need, len(ids))
-        taken = sum(seat.need for seat in self._seats if seat.need is not None)
-        room = self._capacity - taken
+        need, room = max(need, len(ids)), self._room
         if not any(seat.need is None for seat in self._seats) or need > room:
             return None
         try:
@@ -175,19 +173,33 @@ class PrefixCache:
         self._shrink()
         return seat
 
-    def stored(self, ids: Sequence[int], scope: str = "") -> Loading | None:
-        """What has to be read from disk for `open` to lead as far into `ids` as it can, if anything."""
-        if not self._snapshots or scope:
-            return None
+    def reach(self, ids: Sequence[int], scope: str = "") -> int:
+        """How many tokens of `ids` a lane or a saved state of this scope holds, for `open` to go on from."""
+        if not self._budget:
+            return 0
         wanted = list(ids)
-        known = [seat.reach(wanted) for seat in self._seats] + [saved.reach(wanted) for saved in self._saved]
-        least = max(known) + _WORTH_LOADING
-        path = self._snapshots.find(wanted, least, self._context)
-        return Loading(path, self._snapshots.reader(path)) if path else None
+        saved = [state.reach(wanted, scope) for state in self._saved]
+        return max([*(seat.reach(wanted, scope) for seat in self._seats), *saved])
 
-    def loaded(self, loading: Loading) -> None:
-        """It has been read: `open` will find it in memory."""
-        self._adopt(loading.path, loading.result)
+    def load(self, ids: Sequence[int], then: Callable[[], None], scope: str = "") -> Loading:
+        """Begin to read from disk what leads further into `ids`, if anything does.
+
+        `then` is called in another thread at the end.
+        """
+        if not self._snapshots or scope:
+            return Loading(None)
+        least = self.reach(ids) + _WORTH_LOADING
+        loading = Loading(self._snapshots.find(list(ids), least, min(self._context, self._room)))
+        if loading.path is not None:
+            loading.start(self._snapshots.reader(loading.path), then)
+        return loading
+
+    def loaded(self, loading: Loading) -> bool:
+        """Whether it has been read. If so, `open` will find it in memory."""
+        if loading.done and loading.path is not None:
+            self._adopt(loading.path, loading.result)
+            loading.path = None
+        return loading.done
 
     def release(self, seat: Seat) -> None:
         """The generation is over; what the lane holds is kept for the next one, if anything is."""
@@ -232,6 +244,11 @@ class PrefixCache:
         self._saved = []
         for seat in self._seats:
             seat.checkpoints = []
+
+    @property
+    def _room(self) -> int:
+        """The tokens that there is room for beside what is in use."""
+        return self._capacity - sum(seat.need for seat in self._seats if seat.need is not None)
 
     # -- choosing a lane --------------------------------------------------------------------------------
 

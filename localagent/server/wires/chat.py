@@ -44,9 +44,9 @@ from localagent.server.wires.openai import (
     error_body,
     logprobs_of,
     malformed_entry,
+    own_fields,
     read_effort,
     read_sampling,
-    timings_of,
     worth_telling,
 )
 from localagent.turn import Done, TurnEvent
@@ -85,7 +85,7 @@ OPTIONS: Mapping[str, Option] = {
 }
 """Every field of the API, and those of other servers that change the answer. All else is a hint."""
 
-FINISH = {"stop": "stop", "length": "length", "content_filter": "content_filter"}
+_FINISH = {"stop": "stop", "length": "length", "content_filter": "content_filter"}
 
 
 class ChatCompletions:
@@ -208,6 +208,8 @@ class ChatWriter:
         self._malformed: list[dict[str, Any]] = []
         self._text_spans, self._reasoning_spans = Spans(), Spans()
         self._end: dict[str, Any] = {}
+        created = int(answer.created)
+        self._head = {"id": f"chatcmpl-{answer.key}", "object": "", "created": created, "model": answer.model}
 
     def begin(self) -> list[Frame]:
         """As `Writer.begin`."""
@@ -292,7 +294,7 @@ class ChatWriter:
 
     def _finish(self, done: Done) -> list[Frame]:
         called = any(call.good for call in self._calls.values())
-        reason = "tool_calls" if called else FINISH.get(done.message.stop_reason, "stop")
+        reason = "tool_calls" if called else _FINISH.get(done.message.stop_reason, "stop")
         frames = [] if self._text or called else [self._chunk({"content": ""})]
         scores = None
         if self._with_logprobs:
@@ -300,13 +302,13 @@ class ChatWriter:
             scores = {"content": scored, "refusal": None}
             frames.append(self._chunk({}, logprobs=scores))
         usage = {"usage": chat_usage(done, self._reasoning_spans)}
-        timings = {"timings": timings_of(done)}
-        self._end = {"choice": {"logprobs": scores, "finish_reason": reason}, "numbers": usage | timings}
+        own = own_fields(done)
+        self._end = {"choice": {"logprobs": scores, "finish_reason": reason}, "numbers": usage | own}
         if self._with_usage:
-            counted = self._envelope("chat.completion.chunk", []) | usage | timings
+            counted = self._envelope("chat.completion.chunk", []) | usage | own
             frames += [self._chunk({}, finish_reason=reason), Frame(counted)]
         else:
-            frames.append(Frame(self._body({}, finish_reason=reason) | timings))
+            frames.append(Frame(self._body({}, finish_reason=reason) | own))
         return [*frames, Frame("[DONE]")]
 
     def _chunk(self, delta: Mapping[str, Any], **fields: Any) -> Frame:
@@ -317,13 +319,7 @@ class ChatWriter:
         return self._envelope("chat.completion.chunk", [choice])
 
     def _envelope(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        return {
-            "id": f"chatcmpl-{self._answer.key}",
-            "object": kind,
-            "created": int(self._answer.created),
-            "model": self._answer.model,
-            "choices": choices,
-        }
+        return {**self._head, "object": kind, "choices": choices}
 
 
 @dataclass(slots=True)

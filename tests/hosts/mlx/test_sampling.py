@@ -171,3 +171,14 @@ def test_ties_in_half_precision_do_not_add_candidates():
         100,
         101,
     )
+
+
+def test_a_redraw_leaves_no_trace_of_what_was_drawn_before():
+    sampler = Sampler(lib, Sampling(repetition_penalty=9.0), [])
+    logits = mx.array([[5.0, 4.0, 3.0]])
+    assert sampler.draw(logits).item() == 0
+    assert sampler.redraw(mx.where(mx.array([False, True, True]), logits, -numpy.inf)).item() == 1
+    assert sampler.draw(logits).item() == 0, "0 did not come, so it is not penalised"
+    sampler.replace([2])
+    assert sampler.draw(logits).item() == 0, "nor now"
+    assert sampler.draw(logits).item() == 0, "and 1 and 2 did"

@@ -57,6 +57,13 @@ def test_any_text_in_any_pieces_comes_through(output, cuts, limit, logprobs):
         assert [0, *ends][:-1] == scores["text_offset"] if ends else scores["text_offset"] == []
 
 
+@pytest.mark.parametrize(("limit", "text", "reason"), [(1, "abcd", "length"), (2, "abcdefgh", "stop")])
+def test_a_limit_that_cuts_the_text_is_the_reason_for_its_end(limit, text, reason):
+    data, whole = complete(turn_of("abcdefgh", "text", max_tokens=limit))
+    check_completion(data, whole)
+    assert (whole["choices"][0]["text"], whole["choices"][0]["finish_reason"]) == (text, reason)
+
+
 def test_logprobs_have_the_shape_of_the_older_api():
     tokens = tokens_of("abcdefgh", "text")
     _, whole = complete(scored(turn_of(tokens, "text"), 2), ASK | {"logprobs": 2}, spell=spell(tokens))

@@ -1,0 +1,325 @@
+"""What bounds the tokens of one turn: a `protocol.Constraint` that follows the output with its own parser.
+
+    free        text, where a call may be made, and reasoning: nothing is masked
+    barred      text in which no call may be made (tool_choice="none"): see `bars`
+    bounded     a matcher says what may come: calls, or an answer in a given format
+    over        what was asked for has been written: only the end of the turn may come
+
+Where calls are left to the model, the parser is the trigger: when it says that a block of them has been
+opened, a matcher is started at the opener, and let go of at the block's end. Where they are required, the
+matcher is there from the beginning, or from the end of the reasoning on. What ends the reasoning early comes
+before all of that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from localagent.constraint.schema import Relaxed
+from localagent.errors import ConstraintFailed
+from localagent.hosts.utf8 import TokenText
+from localagent.prompt.segments import Segment
+from parsers import CallStart, StreamParser
+
+if TYPE_CHECKING:
+    from localagent.constraint.bars import Bars
+    from localagent.constraint.ending import Ending
+    from localagent.hosts.engine import Vocabulary
+
+_REMEMBERED = 256
+"""Tokens and characters before the point at which the parser says that a block has begun."""
+UNFORESEEN = "the model began its calls in a way that its own template does not"
+
+
+class Matching(Protocol):
+    """What may come next, as `matching.Matcher` says it."""
+
+    @property
+    def accepting(self) -> bool:
+        """Whether what came so far is whole."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing more may come."""
+
+    def mask(self) -> Any:
+        """As `protocol.Constraint`."""
+
+    def forced(self) -> Sequence[int]:
+        """As `protocol.Constraint`."""
+
+    def accept(self, token: int) -> None:
+        """This token came. Raises ConstraintFailed for one that may not."""
+
+    def copy(self) -> Matching:
+        """Another one in the same state."""
+
+
+@dataclass(slots=True)
+class Way:
+    """One of the ways in which a turn that is bounded may go on, and what comes after it."""
+
+    matcher: Matching
+    then: Literal["free", "over", "reasoning"]
+
+
+class Literal_:  # noqa: N801  (`Literal` is taken)
+    """Matches these tokens and nothing else."""
+
+    def __init__(self, tokens: Sequence[int], size: int) -> None:
+        self._due = tuple(tokens)
+        self._size = size
+
+    @property
+    def accepting(self) -> bool:
+        """See `Matching`."""
+        return not self._due
+
+    stopped = accepting
+
+    def mask(self) -> Any:
+        """See `Matching`."""
+        return only(self._due[:1], self._size)
+
+    def forced(self) -> Sequence[int]:
+        """See `Matching`."""
+        return self._due
+
+    def accept(self, token: int) -> None:
+        """See `Matching`."""
+        if self._due[:1] != (token,):
+            raise ConstraintFailed(f"token {token} may not come here")
+        self._due = self._due[1:]
+
+    def copy(self) -> Literal_:
+        """See `Matching`."""
+        return Literal_(self._due, self._size)
+
+
+class Guide:
+    """The constraint of one turn. All of it runs on the host's owner thread, but for making it."""
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        parser: StreamParser,
+        *,
+        ends: Sequence[int],
+        ways: Sequence[Way] = (),
+        block: Matching | None = None,
+        bars: Bars | None = None,
+        parallel: Bars | None = None,
+        ending: Ending | None = None,
+        relaxed: Sequence[Relaxed] = (),
+        inside: bool = False,
+        strict: bool = False,
+    ) -> None:
+        """`ends`: the tokens that end a turn. `ways`: how it must go on, once the reasoning that the prompt
+        left open (`inside`) is closed. `block`: for calls that the model may make. `bars`: hold everywhere;
+        `parallel`: after the first call. `strict`: a call that the model may make and that cannot be bounded
+        is an error.
+        """
+        self.relaxed = tuple(relaxed)
+        """What is not enforced; complete when the turn is over."""
+        self._parser = parser
+        self._piece = vocabulary.piece
+        self._text = TokenText(vocabulary.piece)
+        self._size = vocabulary.size
+        self._tokenize = vocabulary.tokenize_segments
+        self._ends = ends
+        self._must = tuple(ways)
+        self._ways: list[Way] = []
+        self._waiting = inside and bool(ways)
+        if not inside:
+            self._start()
+        self._over = False
+        self._named: list[str] = []
+        """The calls that have begun with the present token."""
+        self._rest: Matching | None = None
+        """The matcher of a block that is whole, and in which more may come."""
+        self._block = block
+        self._bars = bars
+        self._parallel = parallel
+        self._ending = ending
+        self._strict = strict
+        self._recent: deque[int] = deque(maxlen=_REMEMBERED)
+        self._said = ""
+        """The text of these, or the end of it, up to `_offset`."""
+        self._offset = 0
+        self._pending = 0
+        """Bytes at the end that are no text yet."""
+        self._seen = -1
+        """The offset of the block of calls that was seen last."""
+
+    # -- what may come --------------------------------------------------------------------------------
+
+    def forced(self) -> Sequence[int]:
+        """See `protocol.Constraint`."""
+        if self._ending is not None and (due := self._ending.forced()):
+            return due
+        if len(self._ways) == 1:
+            return self._ways[0].matcher.forced()
+        return self._ends if self._over and len(self._ends) == 1 else ()
+
+    def mask(self) -> Any | None:
+        """See `protocol.Constraint`."""
+        if self._ending is not None and (due := self._ending.forced()):
+            return only(due[:1], self._size)
+        if self._ways:
+            mask = self._ways[0].matcher.mask()
+            for way in self._ways[1:]:
+                mask = mask | way.matcher.mask()
+            return mask
+        if self._over:
+            return only(self._ends, self._size)
+        if self._waiting:
+            return ~only(self._ends, self._size)  # the turn must not end before it has come to the calls
+        return None if self._bars is None else self._bars.mask()
+
+    # -- what came ------------------------------------------------------------------------------------
+
+    def accept(self, token: int) -> None:
+        """See `protocol.Constraint`."""
+        bounded = bool(self._ways)
+        text = self._read(token)
+        place = self._parser.place
+        if self._bars is not None:
+            self._bars.accept(token)
+        closing = False  # the reasoning, which no matcher is told of
+        if self._ending is not None:
+            closing = self._ending.forced()[:1] == (token,)
+            self._ending.accept(token, text, place == "reasoning")
+        if self._ways and not closing:
+            self._follow(token)
+        elif self._waiting:
+            if place != "reasoning" and not (self._ending is not None and self._ending.forced()):
+                self._waiting = False
+                self._start()
+        elif place == "calls" and self._parser.since != self._seen and self._block is not None:
+            self._seen = self._parser.since
+            self._enter()
+        elif self._rest is not None:
+            self._look_on(token)
+        for name in self._named if not self._ways and not bounded else ():
+            self._let_through(name)
+        self._named.clear()
+
+    def _read(self, token: int) -> str:
+        """Have the parser read it; returns the text that it completes."""
+        found = ""
+        self._recent.append(token)
+        self._pending += len(self._piece(token).data)
+        for each in self._text.feed(token):
+            found += each.text
+            events = self._parser.feed(each.text, each.special)
+            if events:
+                self._named += [event.name for event in events if isinstance(event, CallStart)]
+        self._pending -= len(found.encode())
+        self._offset += len(found)
+        self._said = (self._said + found)[-_REMEMBERED:]
+        return found
+
+    def _start(self) -> None:
+        """Begin with what must come."""
+        self._ways = [Way(way.matcher.copy(), way.then) for way in self._must]
+
+    def _follow(self, token: int) -> None:
+        """Go on with the ways that are left."""
+        if len(self._ways) == 1:
+            self._ways[0].matcher.accept(token)
+        else:
+            self._ways = [way for way in self._ways if _goes_on(way.matcher, token)]
+        if not self._ways:
+            raise ConstraintFailed(f"token {token} may not come here")
+        way = self._ways[0]
+        # Where calls are left to the model, what comes after a whole block is, too.
+        if len(self._ways) > 1 or not (way.matcher.accepting if way.then == "free" else way.matcher.stopped):
+            return
+        self._ways = []
+        self._rest = None if way.matcher.stopped else way.matcher
+        self._over = way.then == "over"
+        if way.then == "reasoning":
+            self._waiting = True
+            self._must = tuple(each for each in self._must if each.then != "reasoning")
+        self._seen = self._parser.since if self._parser.place == "calls" else self._seen
+        if way.then == "free" and self._parallel is not None:
+            self._bars, self._parallel = self._parallel, None
+
+    def _enter(self) -> None:
+        """A block of calls has been opened: bound the rest of it."""
+        assert self._block is not None
+        matcher = self._block.copy()
+        try:
+            for token in self._held():
+                matcher.accept(token)
+        except ConstraintFailed:
+            self._let_through("")
+            return
+        if not matcher.accepting:
+            self._ways = [Way(matcher, "free")]
+
+    def _held(self) -> Sequence[int]:
+        """The tokens of the block so far. One that began before it is cut, and the rest tokenized anew."""
+        behind = self._offset - self._parser.since
+        text = self._said[-behind:] if behind else ""
+        size = len(text.encode()) + self._pending
+        held: deque[int] = deque()
+        for token in reversed(self._recent):
+            if size <= 0:
+                break
+            held.appendleft(token)
+            size -= len(self._piece(token).data)
+        if size == 0:
+            return held
+        rest = self._piece(held.popleft()).data[-size:]
+        while held and not self._piece(held[0]).special and not _is_text(rest):
+            rest += self._piece(held.popleft()).data
+        again = Segment(rest.decode(errors="replace"), special=False)
+        return [*self._tokenize([again], continued=True), *held]
+
+    def _look_on(self, token: int) -> None:
+        """The block could have ended, and more came: another call in it, or what follows it."""
+        rest = self._rest
+        if rest is None or not _goes_on(rest, token):
+            self._rest = None
+        elif self._named or (self._piece(token).special and self._parser.place == "calls"):
+            self._rest, self._ways = None, [Way(rest, "free")]
+
+    def _let_through(self, tool: str) -> None:
+        """There are calls that are not bounded. Raises ConstraintFailed if they must be."""
+        if self._block is None:
+            return
+        if self._strict:
+            raise ConstraintFailed(f"calls cannot be bounded: {UNFORESEEN}")
+        relaxed = Relaxed(tool, "", "", UNFORESEEN)
+        if relaxed not in self.relaxed:
+            self.relaxed += (relaxed,)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _goes_on(matcher: Matching, token: int) -> bool:
+    try:
+        matcher.accept(token)
+    except ConstraintFailed:
+        return False
+    return True
+
+
+def only(tokens: Sequence[int], size: int) -> Any:
+    """The mask of these tokens: see `protocol.Constraint`."""
+    import numpy
+
+    mask = numpy.zeros(-(-size // 32), numpy.uint32)
+    for token in tokens:
+        mask[token // 32] |= numpy.uint32(1 << (token % 32))
+    return mask

@@ -1,0 +1,110 @@
+"""Every keyword of JSON Schema (drafts 7 and 2020-12), and what becomes of it here.
+
+    enforced    nothing else can be written
+    checked     nothing holds it while the model writes: it is reported, and the finished call is validated
+    refused     the schema it stands in becomes "any value of its type", is reported, and the call is validated
+    annotation  says nothing about which values are valid
+
+In strict mode `checked` and `refused` are both an error, SchemaRefused. The README's table and a test are made
+from this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+Treatment = Literal["enforced", "checked", "refused", "annotation"]
+
+KEYWORDS: Final[Mapping[str, tuple[Treatment, str]]] = {
+    "type": ("enforced", "also as a list; unknown names are refused"),
+    "enum": ("enforced", "in the dialect's own spelling"),
+    "const": ("enforced", "in the dialect's own spelling"),
+    "nullable": ("enforced", "of OpenAPI: null is one more type"),
+    "properties": (
+        "enforced",
+        "in the schema's order; undeclared ones are only written if the schema says so",
+    ),
+    "required": ("enforced", ""),
+    "additionalProperties": ("enforced", "left out, it is false where properties are declared"),
+    "patternProperties": ("enforced", "a name that fits several patterns is not written"),
+    "propertyNames": ("enforced", "patterns and lengths; names that are declared are not looked at"),
+    "minProperties": ("checked", "enforced if no property is optional"),
+    "maxProperties": ("checked", "enforced if no property is optional"),
+    "items": ("enforced", "as a list it is the draft-7 spelling of prefixItems"),
+    "prefixItems": ("enforced", ""),
+    "additionalItems": ("enforced", "draft 7"),
+    "minItems": ("enforced", "up to 1,000"),
+    "maxItems": ("enforced", "up to 1,000; a larger one is checked"),
+    "minLength": ("enforced", "up to 10,000"),
+    "maxLength": ("enforced", "up to 100,000; a larger one is checked"),
+    "pattern": ("enforced", "but look-around, references to groups and inner anchors are checked"),
+    "format": ("enforced", "the formats named below; any other is an annotation, as the standard has it"),
+    "minimum": ("enforced", ""),
+    "maximum": ("enforced", ""),
+    "exclusiveMinimum": ("enforced", "also draft 4's, a boolean"),
+    "exclusiveMaximum": ("enforced", "also draft 4's, a boolean"),
+    "multipleOf": ("enforced", "but several on one number are checked"),
+    "anyOf": ("enforced", ""),
+    "oneOf": ("enforced", "checked where one value may fit two of the schemas"),
+    "allOf": ("enforced", "the schemas are merged"),
+    "$ref": ("enforced", "within the schema, also recursive; any other is refused"),
+    "$defs": ("enforced", "where a $ref names them"),
+    "definitions": ("enforced", "where a $ref names them"),
+    "unevaluatedProperties": ("checked", "enforced if false, and nothing else adds properties"),
+    "unevaluatedItems": ("checked", ""),
+    "uniqueItems": ("checked", ""),
+    "contains": ("checked", ""),
+    "minContains": ("checked", ""),
+    "maxContains": ("checked", ""),
+    "not": ("checked", ""),
+    "if": ("checked", ""),
+    "then": ("checked", "with if"),
+    "else": ("checked", "with if"),
+    "dependentRequired": ("checked", ""),
+    "dependentSchemas": ("checked", ""),
+    "dependencies": ("checked", "draft 7"),
+    "$dynamicRef": ("refused", ""),
+    "$recursiveRef": ("refused", ""),
+    "$anchor": ("annotation", "a $ref to it is refused"),
+    "$dynamicAnchor": ("annotation", ""),
+    "$recursiveAnchor": ("annotation", ""),
+    "$id": ("annotation", "references are looked up in this schema alone"),
+    "$schema": ("annotation", ""),
+    "$vocabulary": ("annotation", ""),
+    "$comment": ("annotation", ""),
+    "title": ("annotation", ""),
+    "description": ("annotation", ""),
+    "default": ("annotation", ""),
+    "examples": ("annotation", ""),
+    "deprecated": ("annotation", ""),
+    "readOnly": ("annotation", ""),
+    "writeOnly": ("annotation", ""),
+    "contentEncoding": ("annotation", ""),
+    "contentMediaType": ("annotation", ""),
+    "contentSchema": ("annotation", ""),
+}
+"""Keyword: what becomes of it, and a remark. Words that are not listed are annotations, as the standard has it."""
+
+_BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_DATE = "[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+_TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+_LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HEX = "[0-9a-fA-F]"
+
+FORMATS: Final[Mapping[str, str]] = {
+    "date": _DATE,
+    "time": _TIME,
+    "date-time": f"{_DATE}T{_TIME}",
+    "duration": (
+        "P([0-9]{1,9}W|([0-9]{1,9}Y)?([0-9]{1,9}M)?[0-9]{1,9}D|([0-9]{1,9}Y)?[0-9]{1,9}M|[0-9]{1,9}Y"
+        "|T([0-9]{1,9}H)?([0-9]{1,9}M)?[0-9]{1,9}S|T([0-9]{1,9}H)?[0-9]{1,9}M|T[0-9]{1,9}H)"
+    ),
+    "email": rf"[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*@{_LABEL}(\.{_LABEL})+",
+    "hostname": rf"{_LABEL}(\.{_LABEL}){{0,8}}",
+    "ipv4": rf"{_BYTE}(\.{_BYTE}){{3}}",
+    "ipv6": f"({_HEX}{{1,4}}:){{7}}{_HEX}{{1,4}}|({_HEX}{{1,4}}:){{1,6}}:{_HEX}{{1,4}}|::({_HEX}{{1,4}}:){{0,5}}{_HEX}{{1,4}}|::",
+    "uuid": f"{_HEX}{{8}}(-{_HEX}{{4}}){{3}}-{_HEX}{{12}}",
+    "uri": r"[A-Za-z][A-Za-z0-9+.-]{0,30}:(//)?[A-Za-z0-9_.~:/?#@!$&()*+,;=%-]+",
+}
+"""The formats that are enforced, each as a regular expression for a part of its values: February has 28 days."""

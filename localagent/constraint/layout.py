@@ -1,0 +1,347 @@
+"""How a dialect lays out a call, read off its own renderer.
+
+The renderer writes a few probe calls, and their text is cut at the names, keys and values that were put in:
+
+    head NAME ( gap NAME )* ( empty | first VALUE post ( next VALUE post )* close ) ( between … )* tail
+
+So the reader, the writer and the grammar of a dialect cannot disagree, and a new dialect is constrained as soon as
+it has a renderer. What the cuts do not explain is refused (`Unsupported`), never guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+from localagent.errors import Unsupported
+from parsers import Dialect
+
+Kind = Literal["string", "integer", "number", "boolean", "null", "array", "object"]
+
+# None of these is escaped in any notation, and none is part of another.
+_NAMES: Final = ("probeNameA", "probeNameB", "probeNameC")
+_KEYS: Final = ("probeKeyA", "probeKeyB", "probeKeyC")
+PROBE_KEY: Final = _KEYS[1]
+_NUMBER: Final = 7654321
+_OTHER: Final = 1234567
+_PROBES: Final[Mapping[Kind, tuple[Any, str]]] = {
+    "string": ("probeValue", "probeValue"),
+    "integer": (_NUMBER, str(_NUMBER)),
+    "number": (7654.25, r"7654\.25"),
+    "boolean": (True, "[Tt]rue"),
+    "null": (None, "null|None"),
+    "array": ([_NUMBER], rf"\[{_NUMBER}\]"),
+    "object": ({"probe inner": _NUMBER}, rf"\{{[^{{}}]*{_NUMBER}\}}"),
+}
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""Keys that every notation writes as they are."""
+_TAG: Final = re.compile(r"</?[^<>=\"]+[=>]")
+INDEX: Final = "\x00"
+"""Stands in texts of a layout for the number of a call, which some formats write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strings:
+    """How a string is written.
+
+    quoted: between quotes, with JSON's escapes; `python` if either quote may be used. verbatim: between two
+    tokens, without escapes. raw: as it is, up to what follows the value.
+    """
+
+    style: Literal["quoted", "verbatim", "raw"]
+    open: str = ""
+    close: str = ""
+    python: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """How values are written within lists and objects. `has_bare`: names stand without quotes as keys."""
+
+    strings: Strings
+    constants: Mapping[bool | None, str]
+    comma: str
+    colon: str
+    has_bare: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """The texts around one argument's value: in front of it where it is the `first` one or the `next`, and after."""
+
+    first: str
+    next: str
+    post: str
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """One notation of a dialect; see the module. Texts hold `INDEX` for the number of the call.
+
+    `strings`: how a string is written as an argument; `constants` the same of true, false and
+    null; within lists and objects `values` says it. `is_typed`:
+    the text in front of a value says of what type it is, so that no string is taken for a number. `is_sorted`:
+    arguments stand in the order of their names, not in that of the schema. `between` is None where the dialect
+    writes several calls in another way than one. `reserved`: what no raw text may
+    hold, `near` the tags of which it may not even hold something similar, `edges` the white space that it may not begin or end with, which would be taken for markup.
+    """
+
+    dialect: Dialect
+    renderer: str | None
+    opener: str
+    head: str
+    gaps: tuple[str, ...]
+    between: str | None
+    tail: str
+    empty: str
+    close: str
+    strings: Strings
+    constants: Mapping[bool | None, str]
+    values: Notation
+    is_typed: bool
+    is_sorted: bool
+    reserved: tuple[str, ...]
+    near: tuple[str, ...]
+    edges: str
+    join: str
+
+    def argument(self, key: str, kind: Kind) -> Argument:
+        """The texts around an argument. Raises Unsupported for a key that the dialect cannot write."""
+        if _PLAIN.fullmatch(key):
+            found = _argument(self.dialect, self.renderer, _KEYS[1], kind)
+            texts = [text.replace(_KEYS[1], key) for text in (found.first, found.next, found.post)]
+        else:
+            found = _argument(self.dialect, self.renderer, key, kind)
+            texts = [found.first, found.next, found.post]
+        return Argument(_numbered(texts[0], self.join), *texts[1:])
+
+    def member(self, key: str) -> str:
+        """A key of an object within a value, with what stands between it and its value."""
+        if _PLAIN.fullmatch(key):
+            return _member(self.dialect, self.renderer, _KEYS[1]).replace(_KEYS[1], key)
+        return _member(self.dialect, self.renderer, key)
+
+
+@lru_cache(maxsize=128)
+def layout(dialect: Dialect, renderer: str | None = None) -> Layout:
+    """How `dialect` writes calls, in its own notation or the one named. Raises Unsupported."""
+    one, two, three = (_rendered(dialect, renderer, [(name, {}) for name in _NAMES[:n]]) for n in (1, 2, 3))
+    opener = dialect.calls.open if dialect.calls and dialect.calls.open in one else ""
+    head, *gaps, last = one[one.index(opener) + len(opener) :].split(_NAMES[0])
+    join = _with_index(_between(two, _NAMES[0], _NAMES[1]), _between(three, _NAMES[1], _NAMES[2]))
+    head, last = _numbered_at_end(head, join), _numbered(last, join)
+    empty = _common(last, join)
+    between: str | None = join[len(empty) :]
+    tail = last[len(empty) :]
+    two_head = _numbered_at_end(two[two.index(opener) + len(opener) : two.index(_NAMES[0])], join)
+    two_tail = _numbered(two[two.rindex(_NAMES[1]) + len(_NAMES[1]) :], join)
+    if (two_head, two_tail) != (head, last):
+        between = None  # two calls are a list, and one alone is none
+    number, text = (_argument(dialect, renderer, _KEYS[1], kind) for kind in ("integer", "string"))
+    after = _cut(_after_name(dialect, renderer, {_KEYS[1]: _NUMBER}), "integer")
+    if after is None or not after[1].startswith(number.post) or not after[1].endswith(tail):
+        raise _unsupported(dialect, "its calls end in several ways")
+    values = _notation(dialect, renderer)
+    is_typed = not text.first.startswith(number.first)
+    quote = "" if is_typed else text.first[len(number.first) :]
+    if quote in ("'", '"'):
+        strings = values.strings
+    elif quote:
+        strings = Strings("verbatim", quote, text.post[: len(text.post) - len(number.post)])
+    else:
+        strings = Strings("raw")
+    reserved = () if strings.style == "quoted" else _reserved(dialect, renderer)
+    return Layout(
+        dialect=dialect,
+        renderer=renderer,
+        opener=opener,
+        head=head,
+        gaps=tuple(gaps),
+        between=between,
+        tail=tail,
+        empty=empty,
+        close=after[1][len(number.post) : len(after[1]) - len(tail)],
+        strings=strings,
+        constants=_constants(dialect, renderer),
+        values=values,
+        is_typed=is_typed,
+        is_sorted=_is_sorted(dialect, renderer),
+        reserved=reserved,
+        near=tuple(tag for tag in reserved if _is_guarded(dialect, renderer, tag, reserved)),
+        edges="".join(
+            char
+            for char in " \t\r\n"
+            if strings.style == "raw"
+            and not (
+                _is_verbatim(dialect, renderer, char + "x") and _is_verbatim(dialect, renderer, "x" + char)
+            )
+        ),
+        join=join,
+    )
+
+
+def _unsupported(dialect: Dialect, why: str) -> Unsupported:
+    return Unsupported(f"calls of the dialect {dialect.name} cannot be constrained: {why}")
+
+
+def _rendered(dialect: Dialect, renderer: str | None, calls: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
+    try:
+        written = dialect.render(calls, renderer)
+    except ValueError as error:
+        raise _unsupported(dialect, str(error)) from None
+    return written
+
+
+def _after_name(dialect: Dialect, renderer: str | None, arguments: Mapping[str, Any]) -> str:
+    written = _rendered(dialect, renderer, [(_NAMES[0], arguments)])
+    return written[written.rindex(_NAMES[0]) + len(_NAMES[0]) :]
+
+
+# -- arguments and values -----------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def _argument(dialect: Dialect, renderer: str | None, key: str, kind: Kind) -> Argument:
+    """How the argument `key` is written with a value of this kind."""
+    value = _PROBES[kind][0]
+    alone = _cut(_after_name(dialect, renderer, {key: value}), kind)
+    if alone is None:
+        if kind in ("array", "object"):  # written as elements of their own, and read as JSON as well
+            return _argument(dialect, renderer, key, "integer")
+        raise _unsupported(dialect, f"the {kind} is not found in what it writes")
+    for before, behind in ((_KEYS[0], _KEYS[2]), ("!", "~")):  # where arguments are sorted, `key` is between
+        leading = _cut(_after_name(dialect, renderer, {before: _OTHER, key: value}), kind)
+        following = _cut(_after_name(dialect, renderer, {key: value, behind: _OTHER}), kind)
+        if leading is None or following is None or str(_OTHER) not in leading[0]:
+            continue
+        single = _after_name(dialect, renderer, {before: _OTHER}).split(str(_OTHER))[1]
+        lead = leading[0].split(str(_OTHER))[1]
+        if str(_OTHER) in following[1]:
+            return Argument(alone[0], lead[len(_common(single, lead)) :], _common(alone[1], following[1]))
+    raise _unsupported(dialect, f"the argument {key!r:.40} is not where it is expected")
+
+
+@lru_cache(maxsize=4096)
+def _member(dialect: Dialect, renderer: str | None, key: str) -> str:
+    single = _after_name(dialect, renderer, {_KEYS[0]: {"! !": _NUMBER}})  # no element can be named so
+    before = single[: single.index("! !")]
+    before = before[: before.rindex("{") + 1]
+    written = _after_name(dialect, renderer, {_KEYS[0]: {key: _NUMBER, "~ ~": _OTHER}})
+    if not written.startswith(before) or str(_NUMBER) not in written:
+        raise _unsupported(dialect, f"the key {key!r:.40} is not where it is expected")
+    found = written[len(before) : written.index(str(_NUMBER))]
+    if str(_OTHER) in found:  # members are sorted, and this key comes after the other one
+        found = found.split(str(_OTHER), 1)[1].partition(",")[2].lstrip(" ")
+    return found
+
+
+def _notation(dialect: Dialect, renderer: str | None) -> Notation:
+    inner = {"probe inner": _NUMBER, "probe other": _OTHER}
+    written = _after_name(
+        dialect, renderer, {_KEYS[0]: ["probeValue", "probeText", True, False, None, inner]}
+    )
+    found = re.search(
+        r"\[([^\[\]]*?)probeValue(.*?)probeText(.*?)([Tt]rue)(.*?)([Ff]alse).*?(null|None).*?"
+        rf"\{{(.*?)probe inner(.*?){_NUMBER}(.*?){re.escape(str(_OTHER))}",
+        written,
+    )
+    if found is None:
+        raise _unsupported(dialect, "its lists and objects are not written in brackets")
+    quote, comma = found[1], found[5]
+    close = found[2][: len(found[2]) - len(comma) - len(quote)]
+    constants = {True: found[4], False: found[6], None: found[7]}
+    if quote in ("'", '"'):
+        strings = Strings("quoted", '"', '"', python=quote == "'" or found[4] == "True")
+    else:
+        strings = Strings("verbatim", quote, close)
+    colon = found[9][len(close) :]
+    has_bare = _member(dialect, renderer, _KEYS[1]).startswith(_KEYS[1])
+    return Notation(strings, constants, comma, colon, has_bare)
+
+
+def _constants(dialect: Dialect, renderer: str | None) -> dict[bool | None, str]:
+    """How an argument is written that is a constant."""
+    words = {True: "[Tt]rue", False: "[Ff]alse", None: "null|None"}
+    found = {}
+    for value, pattern in words.items():
+        written = re.findall(pattern, _after_name(dialect, renderer, {_KEYS[0]: value}))
+        if not written:
+            raise _unsupported(dialect, f"{value} is not found in what it writes")
+        found[value] = written[-1]
+    return found
+
+
+def _is_sorted(dialect: Dialect, renderer: str | None) -> bool:
+    written = _after_name(dialect, renderer, {_KEYS[1]: 1, _KEYS[0]: 1})
+    return written.index(_KEYS[0]) < written.index(_KEYS[1])
+
+
+def _reserved(dialect: Dialect, renderer: str | None) -> tuple[str, ...]:
+    """The markers and tags that the renderer refuses to write in a raw string."""
+    example = _rendered(dialect, renderer, [(_NAMES[0], {_KEYS[0]: "x", _KEYS[1]: 1})])
+    known = dict.fromkeys((*dialect.markers, *dialect.tags, *_TAG.findall(example)))
+    return tuple(text for text in known if not _is_verbatim(dialect, renderer, f"x{text}x"))
+
+
+def _is_guarded(dialect: Dialect, renderer: str | None, tag: str, reserved: tuple[str, ...]) -> bool:
+    """Whether a tag that lacks a character is not written either, since it would be taken for that tag."""
+    shorter = tag[: len(tag) // 2] + tag[len(tag) // 2 + 1 :]
+    if not tag.startswith("<") or len(tag) < 6 or any(other in shorter for other in reserved):
+        return False
+    return not _is_verbatim(dialect, renderer, f"x{shorter}x")
+
+
+def _is_verbatim(dialect: Dialect, renderer: str | None, text: str) -> bool:
+    """Whether the renderer writes `text` as it is, where it writes any other."""
+    expected = _rendered(dialect, renderer, [(_NAMES[0], {_KEYS[0]: "probeValue"})])
+    try:
+        return dialect.render([(_NAMES[0], {_KEYS[0]: text})], renderer) == expected.replace(
+            "probeValue", text
+        )
+    except ValueError:
+        return False
+
+
+# -- cutting ------------------------------------------------------------------------------------------
+
+
+def _cut(text: str, kind: Kind) -> tuple[str, str] | None:
+    """What stands before and after the probe's value: its last occurrence, since a type may be named before."""
+    found = list(re.finditer(_PROBES[kind][1], text))
+    return (text[: found[-1].start()], text[found[-1].end() :]) if found else None
+
+
+def _between(text: str, left: str, right: str) -> str:
+    """What stands between the last `left` and the first `right`."""
+    return text[text.rindex(left) + len(left) : text.index(right)]
+
+
+def _common(left: str, right: str) -> str:
+    """What both begin with, not cut within a tag: half a special token would be none."""
+    pairs = zip(left, right, strict=False)
+    length = next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right)))
+    found = left[:length]
+    start = found.rfind("<")
+    return found[:start] if length < len(left) and start > found.rfind(">") else found
+
+
+def _with_index(first: str, second: str) -> str:
+    """What stands between two calls, with INDEX where that is another number between the next two."""
+    parts, others = (re.split(r"(\d+)", text) for text in (first, second))
+    if len(parts) != len(others) or parts[::2] != others[::2]:
+        return first
+    return "".join(part if part == other else INDEX for part, other in zip(parts, others, strict=True))
+
+
+def _numbered(text: str, join: str) -> str:
+    """`text` with INDEX for a number at its beginning that `join` has there, too."""
+    lead = join.split(INDEX, maxsplit=1)[0]
+    return re.sub(rf"\A({re.escape(lead)})\d+", rf"\g<1>{INDEX}", text) if INDEX in join else text
+
+
+def _numbered_at_end(text: str, join: str) -> str:
+    trail = join.rsplit(INDEX, maxsplit=1)[-1]
+    return re.sub(rf"\d+({re.escape(trail)})\Z", rf"{INDEX}\1", text) if INDEX in join else text

@@ -1,0 +1,216 @@
+"""What a turn asks for, as the guide that sees to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from localagent.constraint.bars import Bars
+from localagent.constraint.ending import Ending
+from localagent.constraint.grammar import Grammar, block_grammar, schema_grammar
+from localagent.constraint.guide import Guide, Literal_, Way
+from localagent.constraint.layout import layout
+from localagent.constraint.matching import Factory, matcher_factory
+from localagent.constraint.schema import Relaxed
+from localagent.control import Control
+from localagent.errors import GrammarMissing, GrammarTooLarge, Unsupported
+from localagent.hosts.protocol import Host
+from localagent.prompt import RequestWarning
+from localagent.prompt.rendering import thinking_support
+from localagent.prompt.segments import Prompt
+from parsers import CallEnd, Dialect, StreamParser
+
+if TYPE_CHECKING:
+    from localagent.hosts.engine import Vocabulary
+
+_UNBOUNDED = "the arguments of calls are not bounded: {}"
+
+
+@dataclass(frozen=True, slots=True)
+class Guided:
+    """A turn's guide, if it needs one, and what a person should hear of it."""
+
+    guide: Guide | None = None
+    warnings: tuple[RequestWarning, ...] = ()
+
+
+def guided(
+    host: Host,
+    dialect: Dialect,
+    tools: Sequence[Mapping[str, Any]] | None,
+    control: Control,
+    prompt: Prompt,
+    ending: Ending | None = None,
+) -> Guided:
+    """The guide of a turn. It compiles grammars, which takes a while the first time.
+
+    Raises UsageError, of which Unsupported, SchemaRefused and GrammarTooLarge are kinds, and GrammarMissing.
+    """
+    control.check_tools(tools)
+    vocabulary = host.vocabulary
+    if vocabulary is None:  # it plays back a recording
+        return Guided()
+    return _Request(host, vocabulary, dialect, tools or (), control, prompt, ending).answer()
+
+
+class _Request:
+    """One turn's wishes, and what is known of its model."""
+
+    def __init__(
+        self,
+        host: Host,
+        vocabulary: Vocabulary,
+        dialect: Dialect,
+        tools: Sequence[Mapping[str, Any]],
+        control: Control,
+        prompt: Prompt,
+        ending: Ending | None,
+    ) -> None:
+        self._host = host
+        self._vocabulary = vocabulary
+        self._dialect = dialect
+        self._tools = tools
+        self._control = control
+        self._prompt = prompt
+        self._ending = ending
+        self._special = {text: token for token, text in vocabulary.special.items() if text}
+
+    def answer(self) -> Guided:
+        """See `guided`."""
+        control = self._control
+        required = control.choice == "required" or control.named is not None
+        called = bool(self._tools) and control.choice != "none"
+        if not called and not control.answers:
+            bars = self._bars() if self._tools and self._dialect.renderers else None
+            return Guided(self._guide(bars=bars) if bars or self._ending else None)
+        try:
+            factory = matcher_factory(self._vocabulary)
+        except GrammarMissing as missing:
+            return self._without(missing, required)
+        ways: list[Way] = []
+        relaxed: tuple[Relaxed, ...] = ()
+        block = None
+        if called:
+            try:
+                grammar = self._block_grammar()
+                relaxed, block = grammar.relaxed, factory.compile(grammar)
+                if required or control.answers:
+                    ways.append(Way(block, "over"))
+                elif not layout(self._dialect).opener:
+                    raise Unsupported("they begin without a marker")
+            except (Unsupported, GrammarTooLarge) as error:
+                if required or control.strict or control.answers:
+                    raise
+                names = (tool.get("function", tool)["name"] for tool in self._tools)
+                relaxed, block = tuple(Relaxed(name, "", "", str(error)) for name in names), None
+        if control.answers:
+            grammar = self._answer_grammar(factory)
+            relaxed += grammar.relaxed
+            ways.append(Way(factory.compile(grammar), "over"))
+        if ways:
+            ways += self._reasoning()
+        spare = None if control.parallel_tool_calls or ways else self._bars()
+        guide = self._guide(ways=ways, block=block, parallel=spare, relaxed=relaxed)
+        return Guided(guide)
+
+    def _without(self, missing: GrammarMissing, required: bool) -> Guided:
+        """What can be done without the package."""
+        control = self._control
+        if control.strict or control.answers or not control.parallel_tool_calls:
+            raise missing
+        if not required:
+            return Guided(self._guide() if self._ending else None)
+        shape = layout(self._dialect)
+        lead = shape.opener + (shape.head + control.named if control.named else "")
+        if not lead:
+            raise missing
+        tokens = self._host.tokenize(lead, special=True)
+        ways = [Way(Literal_(tokens, self._vocabulary.size), "free"), *self._reasoning()]
+        warning = RequestWarning("tool_choice", _UNBOUNDED.format(missing))
+        return Guided(self._guide(ways=ways), (warning,))
+
+    def _guide(self, **how: Any) -> Guide:
+        dialect = self._dialect
+        atomic = self._host.special_tokens.intersection((*dialect.markers, *dialect.cores.values()))
+        inside = self._prompt.inside
+        parser = StreamParser(dialect, tools=self._tools, inside=inside, atomic=atomic)
+        return Guide(
+            self._vocabulary,
+            parser,
+            ends=_ends_of(self._vocabulary),
+            ending=self._ending,
+            inside=inside == "reasoning",
+            strict=self._control.strict,
+            **how,
+        )
+
+    def _block_grammar(self) -> Grammar:
+        control = self._control
+        one = [control.named] if control.named else None
+        parallel = control.parallel_tool_calls and not one
+        return block_grammar(self._dialect, self._tools, one, parallel, control.strict, self._special)
+
+    def _answer_grammar(self, factory: Factory) -> Grammar:
+        if self._dialect.frames_content:
+            raise Unsupported(
+                f"response_format: answers in the dialect {self._dialect.name} stand between markers, and "
+                "cannot be bounded"
+            )
+        return schema_grammar(self._control.answer_schema)
+
+    def _reasoning(self) -> list[Way]:
+        """That the model opens its reasoning first, if its template shows that it does such a thing."""
+        span = self._dialect.reasoning
+        if span is None or self._prompt.inside == "reasoning" or span.open not in self._special:
+            return []
+        if not thinking_support(self._host, self._dialect, tools=bool(self._tools)).closing:
+            return []
+        return [Way(Literal_((self._special[span.open],), self._vocabulary.size), "reasoning")]
+
+    def _bars(self) -> Bars:
+        """Against every call. Raises Unsupported for a dialect whose calls begin like other text."""
+        dialect, texts, within, leading = self._dialect, list[str](), set[str](), ""
+        if dialect.header:
+            head = layout(dialect).opener + layout(dialect).head
+            word = head.split()[-1]
+            if not word.endswith("."):
+                raise Unsupported(
+                    f"calls in the dialect {dialect.name} begin like other messages: they cannot be barred"
+                )
+            texts.append(word)
+        else:
+            texts += dialect.openers
+            for renderer in dialect.renderers:
+                # Calls without the marker that are read as such even where no tools are known.
+                if not layout(dialect, renderer).opener and _is_read(dialect, renderer):
+                    lead = re.split(r"[{\[]", layout(dialect, renderer).head)[0]
+                    texts += [lead] if lead else []
+                    leading = leading if lead else "{["
+        if not dialect.header:  # nor what would be a stray part of one
+            within = {*dialect.inner, *((dialect.calls.close,) if dialect.calls else ())}
+            frames = {marker for span in dialect.answers for marker in (span.open, span.close)}
+            within -= {*dialect.ends, *frames, dialect.reasoning.close if dialect.reasoning else ""}
+        # What is a token of its own cannot be spelled in others.
+        tokens = [self._special[text] for text in (*texts, *within) if text in self._special]
+        return Bars(self._vocabulary, tokens, [text for text in texts if text not in self._special], leading)
+
+
+def _is_read(dialect: Dialect, renderer: str) -> bool:
+    """Whether a call in this notation is one, where no tools are declared."""
+    parser = StreamParser(dialect)
+    events = parser.feed(dialect.render([("f", {})], renderer)) + parser.close()
+    return any(isinstance(event, CallEnd) for event in events)
+
+
+def _ends_of(vocabulary: Vocabulary) -> Sequence[int]:
+    """The tokens that end a turn, looked for once."""
+    found = _ends.get(vocabulary)
+    if found is None:
+        found = _ends[vocabulary] = [token for token in range(vocabulary.size) if vocabulary.piece(token).end]
+    return found
+
+
+_ends: WeakKeyDictionary[Any, Sequence[int]] = WeakKeyDictionary()

@@ -1,0 +1,633 @@
+"""What a turn asks for is what the model writes: phases of a guide, on made-up output and on real models."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import random
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from localagent.constraint import request
+from localagent.constraint.bars import Bars
+from localagent.constraint.guide import Guide
+from localagent.constraint.request import guided
+from localagent.control import Control
+from localagent.errors import GrammarMissing, SchemaRefused, Unsupported, UsageError
+from localagent.hosts.utf8 import Piece, make_piece
+from localagent.model import Model, load
+from localagent.nano import GGUF
+from localagent.prompt import RequestWarning
+from localagent.prompt.segments import Prompt
+from localagent.turn import Done
+from parsers import DIALECTS, CallEnd, StreamParser
+from tests.conftest import LONG
+from tests.constraint.twelve import QUESTIONS, TWELVE, fits
+
+CALLING = [name for name, dialect in DIALECTS.items() if dialect.renderers]
+CALL = [("f", {"a": 1})]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+NUMBERS = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+def json_schema(schema: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+
+
+# -- no calls -----------------------------------------------------------------------------------------
+
+
+class Pieces:
+    """A vocabulary of every byte, some longer pieces of a text, and special tokens."""
+
+    def __init__(self, text: str, special: Sequence[str], seed: int) -> None:
+        draw = random.Random(seed)
+        between = re.split("|".join(map(re.escape, special)), text) if special else [text]
+        found: dict[bytes, None] = {}
+        for data in (each.encode() for each in between):
+            cuts = [(at, at + draw.randrange(2, 9)) for at in range(len(data))]
+            found |= dict.fromkeys(data[begin:end] for begin, end in cuts if draw.random() < 0.5)
+        spelled = [bytes([byte]) for byte in range(256)] + list(found)
+        self.data = [*spelled, *(each.encode() for each in special), b"<end>"]
+        self.special = {len(spelled) + at: text for at, text in enumerate([*special, "<end>"])}
+        self.size = len(self.data)
+
+    def piece(self, token: int) -> Piece:
+        return make_piece(token, self.data[token], token in self.special, token == self.size - 1)
+
+    def tokenize_segments(self, segments: Any, continued: bool = False) -> Any:
+        assert continued
+        return tuple(byte for text, _ in segments for byte in text.encode())
+
+
+class Host:
+    """As much of a host as a guide asks for."""
+
+    def __init__(self, vocabulary: Any) -> None:
+        self.vocabulary = vocabulary
+        self.special_tokens = frozenset(vocabulary.special.values())
+
+
+def allows(mask: Any, token: int) -> bool:
+    return mask is None or bool(mask[token // 32] >> numpy.uint32(token % 32) & 1)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["tokens", "spelled"])
+@pytest.mark.parametrize("name", CALLING)
+def test_none_lets_no_call_be_written_however_it_is_cut(name: str, known: bool) -> None:
+    """Markers may be tokens of their own or ordinary text; what is not part of a call can be written."""
+    dialect = DIALECTS[name]
+    special = [marker for marker in dialect.markers if marker not in dialect.cores] if known else []
+    for seed in range(16 if LONG else 3):
+        for renderer in dialect.renderers:
+            wanted = dialect.render(CALL, renderer)
+            vocabulary = Pieces(wanted, special, seed)
+            try:
+                guide = guided(
+                    Host(vocabulary), dialect, [TOOL], Control(tool_choice="none"), Prompt((0,), "")
+                ).guide  # type: ignore[arg-type]
+            except Unsupported:
+                assert name in ("muse", "inkling")
+                return
+            assert guide is not None
+            parser = StreamParser(dialect, atomic=dialect.markers if known else ())
+            events = []
+            decode = codecs.getincrementaldecoder("utf-8")().decode
+            left = wanted.encode()
+            while left:
+                fitting = [t for t, data in enumerate(vocabulary.data) if left.startswith(data)]
+                fitting = [t for t in fitting if allows(guide.mask(), t)]
+                if not fitting:
+                    break
+                token = random.Random(seed).choice(fitting)
+                guide.accept(token)
+                events += parser.feed(decode(vocabulary.data[token]), token in vocabulary.special)
+                left = left[len(vocabulary.data[token]) :]
+            events += parser.close()
+            assert not [event for event in events if isinstance(event, CallEnd)]
+            # Where markers are tokens, ordinary ones cannot spell them; `json` reads no calls without tools.
+            assert left or known or name == "json"
+
+
+def test_only_what_would_complete_a_marker_is_barred() -> None:
+    vocabulary = Pieces("a<tool", ["<start>"], 0)
+    start = vocabulary.data.index(b"<start>")
+    bars = Bars(vocabulary, [start], ["<tool>"])  # type: ignore[arg-type]
+
+    def barred() -> set[bytes]:
+        mask = bars.mask()
+        return {data for token, data in enumerate(vocabulary.data) if not allows(mask, token)}
+
+    assert barred() == {b"<start>"}
+    for letter in b"a <<tool":
+        bars.accept(letter)
+    assert barred() == {b"<start>", b">"}
+    bars.accept(ord("s"))
+    assert barred() == {b"<start>"}
+
+
+# -- calls that the model may make --------------------------------------------------------------------
+
+TWO = [("f", {"a": 1, "text": "x y"}), ("g", {}), ("f", {"a": 2, "text": ""})]
+PROPERTIES = {"a": {"type": "integer"}, "text": {"type": "string"}}
+OFFERED = [
+    {
+        "type": "function",
+        "function": {"name": "f", "parameters": {"type": "object", "properties": PROPERTIES}},
+    },
+    {"type": "function", "function": {"name": "g", "parameters": {"type": "object", "properties": {}}}},
+]
+# Their calls have no marker of their own, or are messages that begin in more than one way.
+UNBOUNDED = {"llama-pythonic", "llama3-json", "json"}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["tokens", "spelled"])
+@pytest.mark.parametrize("name", CALLING)
+def test_a_block_that_is_opened_is_bounded_from_there_on(name: str, known: bool) -> None:
+    """What the dialect itself would write can be written, also behind text, and all of it is bounded."""
+    dialect = DIALECTS[name]
+    special = [marker for marker in (*dialect.markers, *dialect.tags) if marker not in dialect.cores]
+    special += [core for core in set(dialect.cores.values()) if core and core not in special]
+    wanted = "So. " + dialect.render(TWO)
+    for seed in range(8 if LONG else 2):
+        vocabulary = Pieces(wanted, special if known else [], seed)
+        host = Host(vocabulary)
+        guide = guided(host, dialect, OFFERED, Control(), Prompt((0,), "")).guide  # type: ignore[arg-type]
+        assert guide is not None
+        if name in UNBOUNDED:
+            assert {each.tool for each in guide.relaxed} == {"f", "g"}
+            return
+        assert not guide.relaxed
+        parser = StreamParser(dialect, OFFERED, atomic=special if known else ())
+        decode = codecs.getincrementaldecoder("utf-8")().decode
+        draw, events, bounded = random.Random(seed), list[Any](), 0
+        left = wanted.encode()
+        while left:
+            mask = guide.mask()
+            fitting = [t for t, data in enumerate(vocabulary.data) if data and left.startswith(data)]
+            # A tokenizer never writes a part of what is a token of its own.
+            ahead = min(
+                [left.find(each.encode()) for each in special if known and each.encode() in left], default=99
+            )
+            fitting = [t for t in fitting if len(vocabulary.data[t]) <= (ahead or 99)]
+            whole = [t for t in fitting if t in vocabulary.special]
+            fitting = [t for t in whole or fitting if allows(mask, t)]
+            assert fitting, (left, guide.relaxed)
+            token = draw.choice(fitting)
+            bounded += mask is not None
+            guide.accept(token)
+            events += parser.feed(decode(vocabulary.data[token]), token in vocabulary.special)
+            left = left[len(vocabulary.data[token]) :]
+        events += parser.close()
+        assert bounded > 10
+        assert not guide.relaxed
+        assert [call.arguments for call in calls_in(events)] == [arguments for _, arguments in TWO]
+
+
+# -- made-up output -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def nano_model() -> Iterator[Model]:
+    with load(GGUF, backend="llamacpp", threads=1, context=2048, lanes=4) as loaded:
+        yield loaded
+
+
+def guide_of(
+    model: Model, tools: Any = TWELVE, inside: Any = None, ending: Any = None, **options: Any
+) -> Guide:
+    found = guided(
+        model.host, model.dialect, tools, Control(**options), Prompt((0,), "", inside=inside), ending
+    )
+    assert found.guide is not None
+    return found.guide
+
+
+def written(
+    model: Model, guide: Guide, draw: random.Random, first: str = "", most: int = 400
+) -> tuple[str, bool]:
+    """What comes of drawing at random whatever is allowed, after `first`; and whether it came to an end."""
+    vocabulary = model.host.vocabulary
+    ids = list(model.host.tokenize(first, special=True))
+    [close] = model.host.tokenize("</think>", special=True)
+    text = b""
+    for number in range(most):
+        forced = list(guide.forced())
+        mask = guide.mask()
+        if number < len(ids):
+            token = ids[number]
+            assert allows(mask, token)
+        elif mask is None:
+            return text.decode("utf-8", "replace"), False
+        else:
+            allowed = numpy.flatnonzero(numpy.unpackbits(mask.view(numpy.uint8), bitorder="little"))
+            short = [
+                t for t in allowed.tolist() if vocabulary.piece(t).data in (b'"', b"]", b"}", b")", b"'")
+            ]
+            token = draw.choice(short if short and draw.random() < 0.5 else allowed.tolist())
+            if len(allowed) > vocabulary.size - 5:  # reasoning
+                token = close
+        if forced:
+            assert allows(mask, forced[0])
+            assert number < len(ids) or token == forced[0], "a mask leaves no choice where a token is forced"
+        if vocabulary.piece(token).end:
+            return text.decode("utf-8", "replace"), True
+        guide.accept(token)
+        text += vocabulary.piece(token).data
+    return text.decode("utf-8", "replace"), False
+
+
+def parsed(model: Model, text: str, tools: Any = TWELVE, inside: Any = None) -> list[Any]:
+    parser = StreamParser(model.dialect, tools=tools, inside=inside, atomic=model.dialect.markers)
+    events = []
+    for piece in _pieces(model, text):
+        events += parser.feed(piece, piece in model.dialect.markers)
+    return [*events, *parser.close()]
+
+
+def _pieces(model: Model, text: str) -> list[str]:
+    import re
+
+    return [
+        piece for piece in re.split(f"({'|'.join(map(re.escape, model.dialect.markers))})", text) if piece
+    ]
+
+
+def calls_in(events: Sequence[Any]) -> list[CallEnd]:
+    assert not [event for event in events if type(event).__name__ == "Malformed"], events
+    return [event for event in events if isinstance(event, CallEnd)]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("seed", range(300 if LONG else 20))
+def test_what_is_drawn_at_random_where_a_call_is_required_is_calls_that_fit(
+    nano_model: Model, seed: int
+) -> None:
+    draw = random.Random(seed)
+    named = draw.choice(TWELVE)["function"]["name"]
+    options: dict[str, Any] = draw.choice(
+        [
+            {"tool_choice": "required"},
+            {"tool_choice": "required", "parallel_tool_calls": False},
+            {"tool_choice": named},
+            {"tool_choice": {"type": "function", "function": {"name": named}}},
+        ]
+    )
+    guide = guide_of(nano_model, **options)
+    text, ended = written(nano_model, guide, draw)
+    if not ended:  # a string or a list that went on and on
+        return
+    found = calls_in(parsed(nano_model, text))
+    assert found
+    assert not any(call.repaired for call in found)
+    assert all(fits(call.name, call.arguments) for call in found), text
+    if options != {"tool_choice": "required"}:
+        assert len(found) == 1
+    if options["tool_choice"] != "required":
+        assert found[0].name == named
+
+
+@pytest.mark.engine
+def test_a_block_that_the_model_opens_is_bounded_and_what_follows_it_is_free(nano_model: Model) -> None:
+    start = nano_model.dialect.calls.open  # type: ignore[union-attr]
+    for seed in range(20):
+        guide = guide_of(nano_model)
+        assert guide.mask() is None
+        assert not guide.forced()
+        text, _ = written(nano_model, guide, random.Random(seed), f"Let me see.{start}")
+        assert guide.mask() is None, "the block has ended"
+        found = calls_in(parsed(nano_model, text))
+        assert all(fits(call.name, call.arguments) for call in found)
+        assert text.startswith(f"Let me see.{start}[")
+        again, _ = written(nano_model, guide, random.Random(seed), f" And{start}")
+        assert again.startswith(f" And{start}[")
+
+
+@pytest.mark.engine
+def test_one_call_is_all_where_calls_are_not_to_be_parallel(nano_model: Model) -> None:
+    start = nano_model.dialect.calls.open  # type: ignore[union-attr]
+    guide = guide_of(nano_model, parallel_tool_calls=False)
+    text, _ = written(nano_model, guide, random.Random(1), start, most=200)
+    assert len(calls_in(parsed(nano_model, text[: text.index("<|tool_call_end|>") + 17]))) == 1
+    [opener] = nano_model.host.tokenize(start, special=True)
+    assert not allows(guide.mask(), opener)
+
+
+@pytest.mark.engine
+def test_a_draft_in_the_reasoning_is_free(nano_model: Model) -> None:
+    guide = guide_of(nano_model)
+    ids = nano_model.host.tokenize("<think>I could <|tool_call_start|>[", special=True)
+    for token in ids:
+        guide.accept(token)
+        assert guide.mask() is None
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("inside", [None, "reasoning"])
+def test_reasoning_is_free_but_cannot_end_the_turn_before_a_required_call(
+    nano_model: Model, inside: Any
+) -> None:
+    guide = guide_of(nano_model, inside=inside, tool_choice="required")
+    vocabulary = nano_model.host.vocabulary
+    ends = [token for token in range(vocabulary.size) if vocabulary.piece(token).end]
+    opener, think, close = (
+        nano_model.host.tokenize(text, special=True)[0]
+        for text in ("<|tool_call_start|>", "<think>", "</think>")
+    )
+    if inside is None:
+        mask = guide.mask()
+        assert [token for token in range(vocabulary.size) if allows(mask, token)] == sorted([opener, think])
+        assert not guide.forced()
+        guide.accept(think)
+    for token in nano_model.host.tokenize("The user wants", special=False):
+        mask = guide.mask()
+        assert not any(allows(mask, end) for end in ends)
+        assert allows(mask, token)
+        assert not guide.forced()
+        guide.accept(token)
+    guide.accept(close)
+    assert guide.forced()[0] == opener
+    mask = guide.mask()
+    assert [token for token in range(vocabulary.size) if allows(mask, token)] == [opener]
+
+
+class Closing:
+    """Ends the reasoning after some tokens, with these."""
+
+    def __init__(self, tokens: Sequence[int], after: int) -> None:
+        self._tokens = list(tokens)
+        self._left = after
+        self._inside = False
+
+    def forced(self) -> Sequence[int]:
+        return self._tokens if self._left <= 0 and self._tokens else ()
+
+    def accept(self, token: int, text: str, inside: bool) -> None:
+        self._left -= inside
+        if self._left < 0 or (self._left == 0 and not inside):
+            self._tokens = self._tokens[1:]
+
+
+@pytest.mark.engine
+def test_reasoning_that_is_ended_early_is_followed_by_what_is_required(nano_model: Model) -> None:
+    closing = nano_model.host.tokenize("</think>\n\n", special=True)
+    assert len(closing) > 1
+    guide = guide_of(nano_model, inside="reasoning", ending=Closing(closing, 3), tool_choice="required")
+    for token in nano_model.host.tokenize("one two three", special=False)[:3]:
+        assert not guide.forced()
+        guide.accept(token)
+    for at, token in enumerate(closing):
+        assert list(guide.forced()) == list(closing[at:])
+        assert allows(guide.mask(), token)
+        guide.accept(token)
+    assert nano_model.host.detokenize(guide.forced()).startswith(b"<|tool_call_start|>")
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("seed", range(10))
+def test_an_answer_drawn_at_random_fits_its_schema(nano_model: Model, seed: int) -> None:
+    asked = [{"type": "json_object"}, json_schema(NUMBERS)][seed % 2]
+    guide = guide_of(nano_model, tools=None, response_format=asked)
+    text, ended = written(nano_model, guide, random.Random(seed))
+    text = text.split("</think>")[-1]
+    if ended:
+        assert isinstance(json.loads(text), dict)
+        assert seed % 2 == 0 or [*json.loads(text)] == ["n"]
+
+
+@pytest.mark.engine
+def test_with_tools_and_a_format_the_model_either_calls_or_answers(nano_model: Model) -> None:
+    for first in ("<|tool_call_start|>", '{"'):
+        guide = guide_of(nano_model, response_format=json_schema(NUMBERS))
+        text, ended = written(nano_model, guide, random.Random(2), first)
+        assert ended
+        assert calls_in(parsed(nano_model, text)) or json.loads(text)["n"] is not None
+    [letter] = nano_model.host.tokenize("So", special=False)[:1]
+    assert not allows(guide_of(nano_model, response_format=json_schema(NUMBERS)).mask(), letter)
+
+
+# -- real models --------------------------------------------------------------------------------------
+
+
+def last(model: Model, question: Any, tools: Any = TWELVE, **options: Any) -> Done:
+    *_, done = model.stream(question, tools=tools, **options)
+    assert isinstance(done, Done)
+    return done
+
+
+def is_right(model: Model, seed: int, **options: Any) -> bool:
+    """Ask at temperature 1: whether every call is whole, as the model wrote it, and fits. Too long a turn counts."""
+    question = QUESTIONS[seed % len(QUESTIONS)]
+    done = last(model, question, temperature=1.0, seed=seed, max_tokens=300, **options)
+    message = done.message
+    if message.stop_reason == "length":
+        assert all(block.reason == "truncated" for block in message.malformed_tool_call_blocks)
+    else:
+        assert message.stop_reason == "tool_calls"
+        assert not message.malformed_tool_call_blocks, message.raw
+        assert message.tool_calls
+    assert not any(call.repaired for call in message.tool_calls), message.raw
+    return all(fits(call.name, call.arguments) for call in message.tool_calls)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("seed", range(200 if LONG else 6))
+def test_every_required_turn_of_nano_calls_and_fits(nano_model: Model, seed: int) -> None:
+    assert is_right(nano_model, seed, tool_choice="required")
+    name = TWELVE[seed % 12]["function"]["name"]
+    done = last(nano_model, QUESTIONS[seed % 8], temperature=1.0, seed=seed, max_tokens=300, tool_choice=name)
+    assert {call.name for call in done.message.tool_calls} <= {name}
+    done = last(
+        nano_model, QUESTIONS[seed % 8], temperature=1.0, seed=seed, max_tokens=60, tool_choice="none"
+    )
+    assert not done.message.tool_calls
+    assert not done.message.malformed_tool_call_blocks
+
+
+@pytest.fixture(scope="module")
+def untrained(gguf: Path) -> Iterator[Model]:
+    """A model that has never seen a tool, told to write calls as Hermes does."""
+    with load(gguf, dialect="hermes", threads=1, context=2048) as loaded:
+        yield loaded
+
+
+@pytest.mark.parametrize("seed", range(200 if LONG else 2))
+def test_every_required_turn_of_an_untrained_model_calls_and_fits(untrained: Model, seed: int) -> None:
+    assert is_right(untrained, seed, tool_choice="required", parallel_tool_calls=False)
+
+
+def free(model: Model, monkeypatch: pytest.MonkeyPatch, *question: Any, **options: Any) -> Done:
+    """The same turn without a guide."""
+    with monkeypatch.context() as patch:
+        patch.setattr("localagent.turn.guided", lambda *_: request.Guided())
+        return last(model, *question, **options)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("backend", ["llamacpp", "mlx"])
+@pytest.mark.parametrize(
+    "sampling", [{}, {"temperature": 1.0, "seed": 5}, {"repetition_penalty": 1.2}], ids=str
+)
+def test_auto_without_a_call_is_as_without_a_guide(
+    backend: Any, sampling: dict[str, Any], nano: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if backend == "mlx":
+        pytest.importorskip("mlx_lm")
+    with load(nano[backend], backend=backend, context=1024) as model:
+        compared = 0
+        for question in ("Hello!", "Thank you.", *QUESTIONS[2:6]):
+            guided_turn = last(model, question, TWELVE[:2], max_tokens=40, **sampling)
+            plain = free(model, monkeypatch, question, TWELVE[:2], max_tokens=40, **sampling)
+            if not plain.message.tool_calls and not plain.message.malformed_tool_call_blocks:
+                compared += 1
+                assert guided_turn.token_ids == plain.token_ids
+                assert guided_turn.message.raw == plain.message.raw
+        assert compared > 1
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 8])
+def test_a_limit_within_a_block_cuts_it(nano_model: Model, most: int) -> None:
+    done = last(nano_model, QUESTIONS[0], max_tokens=most, tool_choice="required")
+    assert (len(done.token_ids), done.message.stop_reason) == (most, "length")
+
+
+@pytest.mark.engine
+def test_a_stop_string_within_a_block_ends_it(nano_model: Model) -> None:
+    whole = last(nano_model, QUESTIONS[0], max_tokens=60, tool_choice="get_weather").message.raw
+    done = last(nano_model, QUESTIONS[0], max_tokens=60, tool_choice="get_weather", stop=("city",))
+    assert done.message.raw == whole[: whole.index("city")]
+
+
+@pytest.mark.engine
+def test_probabilities_come_with_every_token_of_a_bounded_turn(nano_model: Model) -> None:
+    plain = last(nano_model, QUESTIONS[0], max_tokens=60, tool_choice="required")
+    done = last(nano_model, QUESTIONS[0], max_tokens=60, tool_choice="required", logprobs=2)
+    assert done.token_ids == plain.token_ids
+    assert len(done.logprobs) == len(done.token_ids)
+
+
+@pytest.mark.engine
+def test_a_bounded_answer_is_reused_by_the_next_turn(nano_model: Model) -> None:
+    question = "Plot a few points, and then some more."
+    turns = (
+        last(nano_model, question, max_tokens=200, tool_choice="plot", temperature=1.0, seed=seed)
+        for seed in range(9)
+    )
+    first = next(turn.message for turn in turns if turn.message.stop_reason == "tool_calls")
+    history = [{"role": "user", "content": question}, first]
+    done = last(nano_model, [*history, {"role": "tool", "tool_call_id": first.tool_calls[0].id, "content": "ok"}],
+                max_tokens=30)  # fmt: skip
+    assert done.message.usage.cache_read > first.usage.input + first.usage.output - 3
+
+
+# -- what cannot be had -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package that reads grammars is not installed."""
+
+    def missing(_: object) -> None:
+        raise GrammarMissing("bounding what a model writes needs llguidance: pip install it")
+
+    monkeypatch.setattr(request, "matcher_factory", missing)
+
+
+@pytest.mark.engine
+@pytest.mark.usefixtures("without")
+def test_without_the_package_markers_and_names_are_forced_and_it_is_said(nano_model: Model) -> None:
+    for choice, lead in (("required", "<|tool_call_start|>"), ("route", "<|tool_call_start|>[route")):
+        events = list(nano_model.stream("Hello.", tools=TWELVE, max_tokens=40, tool_choice=choice))
+        assert isinstance(events[-1], Done)
+        assert events[-1].message.raw.split("</think>")[-1].startswith(lead)
+        [warning] = [event for event in events if isinstance(event, RequestWarning)]
+        assert "pip install" in warning.text
+    done = last(nano_model, QUESTIONS[0], max_tokens=40, tool_choice="none")
+    assert not done.message.tool_calls
+
+
+@pytest.mark.engine
+@pytest.mark.usefixtures("without")
+def test_without_the_package_auto_is_as_before(nano_model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = last(nano_model, QUESTIONS[0], max_tokens=40)
+    assert done.token_ids == free(nano_model, monkeypatch, QUESTIONS[0], max_tokens=40).token_ids
+
+
+@pytest.mark.engine
+@pytest.mark.usefixtures("without")
+@pytest.mark.parametrize(
+    "options",
+    [{"strict": True}, {"response_format": {"type": "json_object"}}, {"parallel_tool_calls": False}],
+    ids=str,
+)
+def test_what_needs_the_package_says_so(nano_model: Model, options: dict[str, Any]) -> None:
+    with pytest.raises(GrammarMissing, match="pip install"):
+        last(nano_model, "Hello.", **options)
+
+
+WRONG = [
+    ({"tool_choice": "fly"}, "no tool has that name: there are get_weather, set_alarm"),
+    ({"tool_choice": "fly", "tools": None}, "there are none"),
+    ({"tool_choice": "required", "tools": None}, "there are no tools"),
+    ({"tool_choice": ""}, "it must be 'auto', 'none', 'required' or the name of a tool"),
+    ({"tool_choice": {"type": "any"}}, "it must be 'auto'"),
+    ({"tool_choice": {"type": "function", "function": {}}}, "it must be 'auto'"),
+    ({"tool_choice": 3}, "it must be 'auto'"),
+    ({"parallel_tool_calls": "no"}, "it must be True or False"),
+    ({"strict": 1}, "it must be True or False"),
+    ({"response_format": "json"}, "response_format is 'json'"),
+    ({"response_format": {"type": "xml"}}, '"json_object"'),
+    ({"response_format": {"type": "json_schema"}}, 'needs "json_schema"'),
+    ({"response_format": {"type": "json_schema", "json_schema": {"schema": 3}}}, 'needs "json_schema"'),
+    ({"response_format": {"type": "json_object"}, "tool_choice": "required"}, "in a call or in an answer"),
+    ({"response_format": {"type": "json_object"}, "tool_choice": "now"}, "in a call or in an answer"),
+]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(("options", "said"), WRONG, ids=str)
+def test_what_makes_no_sense_is_refused_before_anything_is_computed(
+    nano_model: Model, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        nano_model.stream("Hello.", **{"tools": TWELVE, **options})
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+LOOSE = {
+    "type": "function",
+    "function": {
+        "name": "f",
+        "parameters": {
+            "type": "object",
+            "properties": {"code": {"type": "string", "pattern": "^(?=.*[0-9])x$"}, "n": {"type": "integer"}},
+            "required": ["code", "n"],
+        },
+    },
+}
+
+
+@pytest.mark.engine
+def test_what_cannot_be_enforced_is_reported_and_touches_nothing_else(nano_model: Model) -> None:
+    done = last(nano_model, QUESTIONS[0], [LOOSE, *TWELVE], max_tokens=60, tool_choice="required")
+    [relaxed] = done.relaxed
+    assert (relaxed.tool, relaxed.path, relaxed.keyword) == ("f", "/properties/code", "pattern")
+    assert all(fits(call.name, call.arguments) for call in done.message.tool_calls if call.name != "f")
+    with pytest.raises(SchemaRefused, match="/properties/code"):
+        last(nano_model, QUESTIONS[0], [LOOSE], strict=True)
+    with pytest.raises(SchemaRefused, match="pattern"):
+        last(nano_model, QUESTIONS[0], None, response_format=json_schema(LOOSE["function"]["parameters"]))
+
+
+@pytest.mark.engine
+def test_a_dialect_that_frames_its_answers_says_that_they_cannot_be_bounded(nano_model: Model) -> None:
+    framed = Model(nano_model.host, DIALECTS["command-r7b"])
+    with pytest.raises(Unsupported, match="command-r7b"):
+        last(framed, "Hello.", None, response_format={"type": "json_object"})

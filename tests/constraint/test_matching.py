@@ -1,0 +1,137 @@
+"""Matchers: their masks, what they take, their limits, and what is said when llguidance is not there."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from typing import Any
+from weakref import ref
+
+import pytest
+
+from localagent.constraint import matching
+from localagent.constraint.grammar import block_grammar
+from localagent.constraint.matching import Factory, matcher_factory
+from localagent.errors import ConstraintFailed, GrammarMissing, GrammarTooLarge
+from localagent.hosts.utf8 import make_piece
+from parsers import DIALECTS
+from tests.constraint.drawing import special_of, tool_of
+
+
+class Bytes:
+    """A vocabulary of the 256 bytes, an end token, a marker, and some that pad."""
+
+    size = 300
+    special = {256: "<end>", 257: "<mark>"}  # noqa: RUF012
+
+    def piece(self, token: int) -> Any:
+        data = bytes([token]) if token < 256 else self.special.get(token, "").encode()
+        return make_piece(token, data, token in self.special, token == 256)
+
+    def tokenize_segments(self, segments: Any, continued: bool = False) -> tuple[int, ...]:
+        return tuple(byte for segment in segments for byte in segment.text.encode())
+
+
+def allowed(matcher: Any) -> set[int]:
+    import numpy as np
+
+    return set(np.flatnonzero(np.unpackbits(matcher.mask().view(np.uint8), bitorder="little")).tolist())
+
+
+@pytest.mark.engine
+def test_masks_and_tokens() -> None:
+    matcher = Factory(Bytes()).compile('start: <[257]> "a" /[b-c]/')  # type: ignore[arg-type]
+    mask = matcher.mask()
+    assert (str(mask.dtype), mask.shape) == ("uint32", (10,))
+    assert allowed(matcher) == {257}
+    assert list(matcher.forced()) == [257]
+    for token in (257, ord("a")):
+        assert allowed(matcher) == {token}
+        matcher.accept(token)
+        matcher.accept(token)
+    assert allowed(matcher) == {ord("b"), ord("c")}
+    assert not matcher.accepting
+    other = matcher.copy()
+    matcher.accept(ord("b"))
+    assert (matcher.accepting, matcher.stopped, other.accepting) == (True, True, False)
+    assert allowed(other) == {ord("b"), ord("c")}
+
+
+@pytest.mark.engine
+def test_the_end_is_allowed_where_the_grammar_may_end() -> None:
+    matcher = Factory(Bytes()).compile("start: /a+/")  # type: ignore[arg-type]
+    assert allowed(matcher) == {ord("a")}
+    matcher.accept(ord("a"))
+    assert allowed(matcher) == {ord("a"), 256}
+
+
+@pytest.mark.engine
+def test_what_may_not_come_is_an_error() -> None:
+    matcher = Factory(Bytes()).compile('start: "ab"')  # type: ignore[arg-type]
+    with pytest.raises(ConstraintFailed, match="the grammar cannot go on"):
+        matcher.accept(ord("b"))
+    with pytest.raises(ConstraintFailed):
+        matcher.mask()
+
+
+@pytest.mark.engine
+def test_grammars_are_compiled_once_and_forgotten_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "KEPT", 2)
+    factory, compiled = Factory(Bytes()), []  # type: ignore[arg-type]
+    original = factory._compiled
+    monkeypatch.setattr(factory, "_compiled", lambda text: compiled.append(text) or original(text))
+    for text in ("a", "b", "a", "c", "a", "b"):
+        factory.compile(f'start: "{text}"').accept(ord(text))
+    assert [text[-2] for text in compiled] == ["a", "b", "c", "b"]
+
+
+@pytest.mark.engine
+def test_a_factory_goes_with_its_vocabulary() -> None:
+    vocabulary = Bytes()
+    factory = ref(matcher_factory(vocabulary))  # type: ignore[arg-type]
+    assert matcher_factory(vocabulary) is factory()  # type: ignore[arg-type]
+    del vocabulary
+    gc.collect()
+    assert factory() is None
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    "text",
+    [
+        "start: " + " | ".join(f'"{n}"' for n in range(700_000)),
+        'start: a\na: "x"{1,1000000} "y"{1,1000000} a{3,100000}',
+        "start: /" + "|".join(f"(a{{1,{n}}}b){{1,{n}}}" for n in range(1, 400)) + "/",
+        "start: nothing",
+    ],
+    ids=["long", "repeated", "regular expression", "wrong"],
+)
+def test_too_much_is_a_typed_error_and_no_hang(text: str) -> None:
+    start = time.monotonic()
+    try:
+        Factory(Bytes()).compile(text).mask()  # type: ignore[arg-type]
+    except (GrammarTooLarge, ConstraintFailed) as error:
+        assert "\n" not in str(error)
+    assert time.monotonic() - start < 20
+
+
+def test_without_llguidance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(GrammarMissing, match=r"needs llguidance: .*install"):
+        matcher_factory(Bytes())  # type: ignore[arg-type]
+    pattern = {"properties": {"a": {"type": "string", "pattern": "^[x-z]{77}$"}}}
+    with pytest.raises(GrammarMissing):
+        block_grammar(DIALECTS["lfm2"], [tool_of("f", pattern)])
+
+
+def test_both_vocabularies_write_the_same_call(vocabularies: dict[str, Any]) -> None:
+    tools = [tool_of("f", {"properties": {"a": {"type": "string"}}, "required": ["a"]})]
+    text = DIALECTS["lfm2"].render([("f", {"a": "it's"})])
+    for vocabulary in vocabularies.values():
+        grammar = block_grammar(DIALECTS["lfm2"], tools, special=special_of(vocabulary))
+        matcher = matcher_factory(vocabulary).compile(grammar)
+        for token in vocabulary.tokenize(text, special=True):
+            matcher.accept(token)
+        assert matcher.accepting
+        assert ("<[" in grammar.text) == ("<|tool_call_start|>" in special_of(vocabulary))
