@@ -165,6 +165,7 @@ def _welcome(options: ServeOptions, access: Access, pool: ModelPool, port: int) 
     say(f"  OpenAI     base URL {url}/v1")
     say(f"  Anthropic  ANTHROPIC_BASE_URL={url}")
     say(f"  Ollama     OLLAMA_HOST={url}")
+    say(f"  programs   localagent connect NAME --url {url}")
     say(f"  API key    {'one of yours' if access.keys else 'any: none is checked'}")
     if options.log_prompts:
         say("  what is asked and answered is logged here")

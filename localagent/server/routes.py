@@ -64,7 +64,7 @@ class OwnRoutes:
         if self._service.access.page and Head.of(request.scope).wants_page:
             html, headers = page()
             return Response(html, headers=headers)
-        return PlainTextResponse(RUNNING)
+        return PlainTextResponse(RUNNING, headers={"vary": "accept"})
 
     async def state(self, _: Request) -> Response:
         """What the page shows."""
