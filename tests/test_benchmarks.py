@@ -52,12 +52,16 @@ def test_many_at_once_are_measured_on_every_side_that_is_here():
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert ("llama-server" in found["builds"]) != ("llama-server" in found["skipped"])
-    assert list(found["scenarios"]) == ["1 stream", "2 streams", "long prompt", "shared"]
+    assert list(found["scenarios"]) == ["1 stream", "2 streams", "long prompt", "shared", "churn"]
     for by_side in found["scenarios"].values():
         assert list(by_side) == list(found["builds"])
         assert by_side["localagent"]["other tokens"] == 0
     shared = found["scenarios"]["shared"]["localagent"]
     assert shared["evaluated"] < 0.7 * shared["of"]
+    drafts = found["tool turns"]
+    assert drafts["turns"] > 5
+    assert drafts["turns that differ"] == 0
+    assert 0 < drafts["of these came"] <= 1
 
 
 @pytest.mark.engine
