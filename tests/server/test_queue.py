@@ -71,21 +71,8 @@ async def full() -> None:
     assert (queue.running, queue.waiting) == (0, 0)
 
 
-async def failed() -> None:
-    queue = FairQueue(1, 3)
-    clients = Clients(queue)
-    for name in ("a1", "a2", "b1"):
-        await clients.come(name, name[0])
-    queue.fail(ValueError("gone"))
-    for name in ("a2", "b1"):
-        with pytest.raises(ValueError, match="gone"):
-            await clients.tasks[name]
-    await clients.leave("a1")
-    assert (queue.running, queue.waiting) == (0, 0)
-
-
 async def at_random(seed: int) -> None:
-    """Who leaves, is cancelled or fails at any moment leaves no place behind, and no more run than may."""
+    """Who leaves or is cancelled at any moment leaves no place behind, and no more run than may."""
     draw = random.Random(seed)
     queue = FairQueue(draw.randint(1, 3), draw.randint(0, 6))
     clients = Clients(queue)
@@ -120,10 +107,6 @@ def test_clients_take_turns() -> None:
 
 def test_a_full_queue_sends_away_who_has_most_in_it() -> None:
     asyncio.run(full())
-
-
-def test_who_waits_hears_that_nobody_will_be_served() -> None:
-    asyncio.run(failed())
 
 
 @pytest.mark.parametrize("seed", range(30))
