@@ -38,6 +38,7 @@ from localagent.server.service import Service
 from localagent.server.wires.messages import counted
 from localagent.turn import Done
 
+_STOPPING = "the server is stopping: ask again when it is back"
 _MOST_NAMES = 30  # in a header
 _PROMPTING = ("system", "tools", "thinking", "thinking_budget")
 """The options of a turn that its prompt depends on."""
@@ -63,6 +64,8 @@ class Endpoint:
             unread = False
             request = await self._read(body)
             del body  # the messages are made of it, and the answer may take long
+            if self._service.stopping:
+                raise Overloaded(_STOPPING)
         except BadRequest as refusal:
             scope["state"]["outcome"] = "refused"
             await refuse(self.wire, refusal, head if unread else None, bounds, receive, send)
@@ -107,7 +110,7 @@ class Endpoint:
             if not self._service.stopping:
                 note["outcome"] = "cancelled"
                 raise
-            failure = Overloaded("the server is stopping: ask again when it is back")
+            failure = Overloaded(_STOPPING)
         except Exception as error:
             failure = error
         with suppress(Gone):

@@ -161,9 +161,8 @@ class ModelPool:
             raise _dead(served)
         if served.loading is None:
             served.loading = asyncio.create_task(self._load(served))
-            served.loading.add_done_callback(
-                lambda task: task.cancelled() or task.exception()
-            )  # all may have left
+            # Looked at here, since all who waited for it may have left.
+            served.loading.add_done_callback(lambda task: task.cancelled() or task.exception())
         # The load goes on for those who ask next, if this client leaves.
         return await asyncio.shield(served.loading)
 
