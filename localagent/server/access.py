@@ -205,7 +205,8 @@ def read_keys(text: str) -> tuple[str, ...]:
 
 def _without_port(host: str) -> str:
     if host.startswith("["):
-        return host[1:].partition("]")[0]
+        address, _, port = host[1:].partition("]")
+        return "" if port.removeprefix(":").strip("0123456789") else address
     return host.rpartition(":")[0] if host.count(":") == 1 else host
 
 

@@ -72,6 +72,11 @@ class Guard:
                 more += access.cors(head)
             except BadRequest as refusal:
                 note["outcome"] = "refused"
+                with suppress(
+                    BadRequest
+                ):  # a page that may ask is to see why it was refused, as without a key
+                    access.check_origin(head)
+                    more += access.cors(head)
                 wire = self._shape(head.path)
                 await refuse(wire, refusal, head, self._service.bounds, receive, answer)
                 return

@@ -39,7 +39,10 @@ class TimedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Parse; stop waiting once the head of a request is whole."""
         super().data_received(data)
-        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+        # What is left of a request that was answered already has the same time: nobody reads that body, and
+        # the first byte of it stops uvicorn's own timer.
+        awaited = self.conn.their_state is h11.IDLE or self.conn.our_state is h11.DONE
+        if awaited and not self.transport.is_closing():
             self._expect()
         else:
             self._expect_nothing()

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from localagent.errors import LocalAgentError, UnknownModel, UsageError
 from localagent.server.access import Head
-from localagent.server.bounds import Receive, parse_json, read_body
+from localagent.server.bounds import Gone, Receive, parse_json, read_body
 from localagent.server.exchange import BadRequest, Wire, dump
 from localagent.server.models import Served
 from localagent.server.openapi import openapi
@@ -142,7 +142,7 @@ class OwnRoutes:
         try:
             name = ollama_models.asked_model(await self._body(request))
             return JsonAnswer(ollama_models.show(_for_ollama(self._service.pool.find(name, exactly=True))))
-        except UsageError as error:
+        except (UsageError, Gone) as error:
             return self._refused(request, error)
 
     async def version(self, _: Request) -> Response:
@@ -150,6 +150,8 @@ class OwnRoutes:
         return JsonAnswer(ollama_models.version())
 
     def _refused(self, request: Request, error: Exception) -> Response:
+        if isinstance(error, Gone):
+            return Response(status_code=400)  # nobody is there to read it
         if not isinstance(error, LocalAgentError):
             log.error("%s failed", request.url.path, exc_info=error)
         return Refused(self._shape(request.url.path), error, self._service)

@@ -57,6 +57,9 @@ def code(answer) -> str | None:
     ("host", "status"),
     [
         ("127.0.0.1:{port}", 200),
+        ("[::1]evil.example", 403),
+        ("[::1]:evil.example", 403),
+        ("[::1]:80", 200),
         ("localhost", 200),
         ("LOCALHOST:{port}", 200),
         ("localhost.:{port}", 200),
@@ -118,6 +121,9 @@ def test_listed_origins_are_told_that_they_may_ask():
         answer = server.ask(GOOD, origin="http://localhost:3000")
         assert answer.status == 200
         assert "access-control-allow-origin: http://localhost:3000" in answer.head
+        refused = server.ask(b"", origin="http://localhost:3000", content_type="text/plain")
+        assert refused.status == 415
+        assert "access-control-allow-origin: http://localhost:3000" in refused.head
         assert server.ask(GOOD, origin="http://localhost:3001").status == 403
         assert server.ask(GOOD, origin="http://LOCALHOST:3000").status == 403
         assert server.ask(method="OPTIONS", origin="https://evil.example", **asked).status == 403
@@ -483,6 +489,27 @@ def test_a_body_that_trickles_is_not_waited_for(server):
 def test_who_leaves_in_the_middle_of_a_body_is_forgotten(server):
     with server.connect() as connection:
         connection.sendall(server.request(b'{"prompt', content_length="500"))
+
+
+@pytest.mark.parametrize("path", ["/api/show", "/v1/models/load", "/v1/models/unload"])
+def test_who_leaves_in_the_middle_of_a_body_is_no_failure(server, path, caplog):
+    with server.connect() as connection:
+        connection.sendall(server.request(b'{"model', path=path, content_length="500"))
+    assert server.ask(GOOD).status == 200
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
+
+
+def test_the_rest_of_a_request_that_was_answered_is_not_waited_for(server):
+    """Nobody read its body, so that nothing else counts the time that it takes."""
+    with server.connect() as connection:
+        head = server.request(path="/health", method="GET", connection="keep-alive", content_length="500")
+        connection.sendall(head)
+        while b'"status"' not in connection.recv(10_000):
+            pass
+        connection.sendall(b" ")
+        answer = read(connection, 5, time.monotonic())
+        assert answer.closed
+        assert answer.seconds < 4
 
 
 def test_many_idle_connections_hinder_nobody(server):

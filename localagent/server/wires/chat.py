@@ -23,6 +23,7 @@ from localagent.server.exchange import (
     Refused,
     TurnRequest,
     dump,
+    header_word,
     open_body,
     refusing,
     sort_options,
@@ -37,6 +38,7 @@ from localagent.server.wires.offer import (
 from localagent.server.wires.openai import (
     NO_BIAS,
     NO_PENALTY,
+    OF_OTHER_SERVERS,
     ONE,
     SAMPLING,
     Spans,
@@ -74,14 +76,8 @@ OPTIONS: Mapping[str, Option] = {
     "audio": Refused("the server answers in text alone"),
     "functions": Refused("gone from the API: use tools", ([],)),
     "function_call": Refused("gone from the API: use tool_choice", ("none", "auto")),
-    **dict.fromkeys(
-        ("grammar", "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
-        Refused("the server takes response_format instead"),
-    ),
     "continue_final_message": Refused("the server begins a new turn", (False,)),
-    "echo": Refused("the server returns what the model wrote", (False,)),
-    "ignore_eos": Refused("the server ends where the model does", (False,)),
-    "min_tokens": Refused("the server ends where the model does", (0,)),
+    **OF_OTHER_SERVERS,
 }
 """Every field of the API, and those of other servers that change the answer. All else is a hint."""
 
@@ -112,7 +108,7 @@ class ChatCompletions:
             options = read_sampling(fields, "max_completion_tokens", "max_tokens")
             if (most := _logprobs(fields)) is not None:
                 options["logprobs"] = most
-            thinking, budget = _thinking(fields)
+            thinking, budget, unread = _thinking(fields)
             stream_options = fields.maybe_object("stream_options") or Fields({}, "stream_options")
             return TurnRequest(
                 model=fields.maybe_text("model") or "",
@@ -126,7 +122,7 @@ class ChatCompletions:
                 thinking=thinking,
                 thinking_budget=budget,
                 stream=fields.flag("stream"),
-                ignored=(*ignored, *offer.ignored),
+                ignored=(*ignored, *offer.ignored, *unread),
                 details={
                     "offer": offer,
                     "include_usage": stream_options.flag("include_usage"),
@@ -177,20 +173,27 @@ def _logprobs(body: Fields) -> int | None:
     return top if wanted else None
 
 
-def _thinking(body: Fields) -> tuple[bool | str | None, int | None]:
-    """The level of reasoning and the most tokens for it, in any of the forms that clients use."""
+def _thinking(body: Fields) -> tuple[bool | str | None, int | None, list[str]]:
+    """The level of reasoning and the most tokens for it, in any of the forms that clients use; and the fields
+    beside these that are not read.
+    """
+    unread: list[str] = []
     level = read_effort(body, "reasoning_effort")
     budget = body.count("thinking_budget_tokens") or None
     if (reasoning := body.maybe_object("reasoning")) is not None:  # as OpenRouter has it
-        level = read_effort(reasoning, "effort") if level is None else level
+        effort = read_effort(reasoning, "effort")
+        level = effort if level is None else level
         budget = reasoning.count("max_tokens") or budget
-        if level is None and (enabled := reasoning.take("enabled")) is not None:
+        if (enabled := reasoning.take("enabled")) is not None and level is None:
             level = Fields({"enabled": enabled}, "reasoning").flag("enabled")
-    if (variables := body.maybe_object("chat_template_kwargs")) is not None and level is None:
+        unread += map(reasoning.path, reasoning.rest())
+    if (variables := body.maybe_object("chat_template_kwargs")) is not None:
         for name in ("enable_thinking", "thinking"):
-            if isinstance(value := variables.take(name), bool):
-                level = value
-    return level, budget
+            if isinstance(value := variables.rest().get(name), bool):
+                variables.take(name)
+                level = value if level is None else level
+        unread += map(variables.path, variables.rest())
+    return level, budget, [header_word(name) for name in unread]
 
 
 class ChatWriter:

@@ -25,6 +25,7 @@ from localagent.server.exchange import (
 from localagent.server.wires.openai import (
     NO_BIAS,
     NO_PENALTY,
+    OF_OTHER_SERVERS,
     ONE,
     SAMPLING,
     Spans,
@@ -44,13 +45,14 @@ OPTIONS: Mapping[str, Option] = {
     "user": "hint",
     "n": ONE,
     "best_of": ONE,
-    "echo": Refused("the server returns what the model wrote, without the prompt", (False,)),
+    "response_format": Refused("a format needs /v1/chat/completions", ({"type": "text"},)),
     "suffix": Refused("the server continues text; it cannot fill a gap", ("",)),
     "logit_bias": NO_BIAS,
     "frequency_penalty": NO_PENALTY,
     "presence_penalty": NO_PENALTY,
+    **OF_OTHER_SERVERS,
 }
-"""Every field of the API. All else is a hint."""
+"""Every field of the API, and those of other servers that change the answer. All else is a hint."""
 
 
 class Completions:

@@ -132,7 +132,11 @@ def _choose(offer: Offer, body: Fields, limits: Limits, dropped: bool) -> None:
             inner = choice.maybe_object(kind) or choice
             mode = inner.word("mode", ("auto", "required")) or "auto"
             entries = _listed(inner.take("tools"), inner.path("tools"), limits.tools)
-            allowed = {_named(entry, entry.text("type")) for entry in entries}
+            kinds = {_named(entry, kind): kind for entry in entries if (kind := entry.text("type"))}
+            allowed = kinds.keys()
+            for name, kind in kinds.items():  # those of other kinds are left out, as the tools are
+                if kind in ("function", "custom") and name not in offer.names:
+                    raise BadRequest(f"tool_choice: there is no tool {name!r:.60}", "tool_choice")
             offer.tools = [tool for tool in offer.tools if tool["function"]["name"] in allowed]
         else:
             offer.ignored.append("tool_choice")

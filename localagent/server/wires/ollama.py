@@ -128,6 +128,7 @@ class OllamaGenerate(OllamaChat):
             prompt, system = fields.maybe_text("prompt") or "", fields.maybe_text("system")
             turn = {"role": "user", "content": prompt, "images": fields.take("images")}
             if fields.flag("raw"):
+                ignored += ("system",) if system else ()
                 _as_openai(turn, "", DEFAULT_LIMITS)  # refuses images, for which there is no place in text
                 return _request(fields, limits, ignored, raw_prompt=prompt or None)
             if not prompt and not turn["images"]:

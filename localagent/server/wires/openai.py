@@ -41,6 +41,16 @@ def error_body(problem: Exception) -> tuple[int, dict[str, Any]]:
 ONE = Refused("the server gives one answer to a request", (1,))
 NO_PENALTY = Refused("the server has no such penalty; repetition_penalty is one that it has", (0, 0.0))
 NO_BIAS = Refused("the server cannot favour single tokens", ({},))
+OF_OTHER_SERVERS: Mapping[str, Refused] = {
+    **dict.fromkeys(
+        ("grammar", "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
+        Refused("the server takes response_format of /v1/chat/completions instead"),
+    ),
+    "echo": Refused("the server returns what the model wrote, without the prompt", (False,)),
+    "ignore_eos": Refused("the server ends where the model does", (False,)),
+    "min_tokens": Refused("the server ends where the model does", (0,)),
+}
+"""Fields of other servers that change what the model writes."""
 _NUMBERS: Mapping[str, Numbers] = {
     each.name: each.metadata["numbers"] for each in dataclasses.fields(Sampling) if each.metadata
 }

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localagent.errors import EngineFailed, Unsupported
+from localagent.server.exchange import BadRequest
 from localagent.server.raw import continuing
 from localagent.server.wires.completions import Completions
 from localagent.turn import Done
@@ -110,3 +111,21 @@ def test_a_model_continues_a_text_without_its_template(nano):
 def test_a_host_that_takes_no_text_says_so():
     with pytest.raises(Unsupported, match="replay takes conversations"):
         continuing(scripted("x"), "Once")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"response_format": {"type": "json_object"}},
+        {"guided_json": {"type": "object"}},
+        {"grammar": "root ::= [0-9]"},
+        {"ignore_eos": True},
+        {"min_tokens": 5},
+    ],
+)
+def test_what_would_change_the_text_is_refused(asked):
+    (name,) = asked
+    with pytest.raises(BadRequest) as caught:
+        WIRE.read(ASK | asked)
+    assert caught.value.param == name
+    assert WIRE.read(ASK | {"response_format": {"type": "text"}, "ignore_eos": False}).ignored == ()

@@ -719,3 +719,8 @@ def test_which_model_is_not_said(body):
 def test_the_version_is_new_enough_for_clients():
     assert tuple(map(int, version()["version"].split("."))) >= (0, 6, 4)  # which editors ask for
     assert RUNNING == "Ollama is running"
+
+
+def test_raw_text_has_no_place_for_a_system_message():
+    assert GENERATE.read(generate(raw=True, system="Be brief.")).ignored == ("system",)
+    assert GENERATE.read(generate(raw=True, system="")).ignored == ()

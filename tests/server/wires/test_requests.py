@@ -407,6 +407,21 @@ def test_only_the_tools_that_are_allowed_are_offered():
     assert ([tool["function"]["name"] for tool in request.tools], request.tool_choice) == (["g"], "auto")
 
 
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_a_tool_that_is_allowed_must_be_there(mode):
+    entry = {"type": "function", "function": {"name": "nobody"}}
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [entry]}}
+    with pytest.raises(BadRequest, match="there is no tool 'nobody'"):
+        ChatCompletions().read(CHAT | {"tool_choice": allowed})
+
+
+def test_variables_of_a_template_and_wishes_for_thinking_that_are_not_read_are_named():
+    asked = {"chat_template_kwargs": {"enable_thinking": False, "mood": 1}, "reasoning": {"exclude": True}}
+    request = ChatCompletions().read({"messages": CHAT["messages"]} | asked)
+    assert request.thinking is False
+    assert request.ignored == ("reasoning.exclude", "chat_template_kwargs.mood")
+
+
 def test_a_tool_may_be_named_like_a_choice():
     tools = [{"type": "function", "function": {"name": "none"}}]
     choice = {"type": "function", "function": {"name": "none"}}
