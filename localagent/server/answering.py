@@ -194,12 +194,18 @@ class Endpoint:
 class CountEndpoint(Endpoint):
     """An ASGI application that counts the tokens of a prompt."""
 
+    def __init__(self, wire: Wire, service: Service) -> None:
+        super().__init__(wire, service)
+        # A count of a long prompt keeps the engine's thread from streams: they go on between two of them.
+        self._one_at_a_time = asyncio.Lock()
+
     async def _turn(self, request: TurnRequest, note: dict[str, Any], reply: Reply, watched: Watched) -> None:
         async with self._service.pool.use(request.model) as lease:
             note["model"] = lease.served.name
             asked = turn_options(request)
             told = {name: asked[name] for name in _PROMPTING if name in asked}
-            tokens = await asyncio.to_thread(lease.model.count_tokens, request.messages, **told)
+            async with self._one_at_a_time:
+                tokens = await asyncio.to_thread(lease.model.count_tokens, request.messages, **told)
             await reply.json(200, counted(tokens))
 
 

@@ -24,6 +24,7 @@ from localagent.server.access import Access
 from localagent.server.app import all_wires
 from localagent.server.bounds import Bounds
 from localagent.server.models import ModelPool
+from localagent.server.wires.messages import CountTokensWire
 from parsers import DIALECTS
 from tests.agent.replaying import scripted
 from tests.conftest import LONG
@@ -257,6 +258,26 @@ def test_an_engine_that_fails_once_goes_on() -> None:
 
 
 # -- too much at once --------------------------------------------------------------------------------------
+
+
+def test_prompts_are_counted_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes the engine's thread for as long as it takes, and streams wait for that."""
+    now = most = 0
+
+    def count(*_: object, **__: object) -> int:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        time.sleep(0.05)
+        now -= 1
+        return 7
+
+    monkeypatch.setattr(Model, "count_tokens", count)
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hello."}]}
+    with serving(speaking(), wires=[CountTokensWire()]) as server:
+        answers = at_once(5, lambda _: server.ask(body, path=CountTokensWire.path))
+    assert [answer.json for answer in answers] == [{"input_tokens": 7}] * 5
+    assert most == 1
 
 
 def test_two_hundred_at_once_get_an_answer_or_are_told_to_come_back() -> None:
