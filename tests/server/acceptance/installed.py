@@ -58,7 +58,8 @@ def install() -> None:
     folder().mkdir(parents=True, exist_ok=True)
     python = folder() / "litellm" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", folder() / "litellm"], check=True)
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--upgrade", "litellm"], check=True)
+    # Without mcp, which it does not require, litellm fails at the first request with tools.
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--upgrade", "litellm", "mcp"], check=True)
     npm = shutil.which("npm")
     if npm is None:
         raise SystemExit("npm is not here, so neither are the command lines")

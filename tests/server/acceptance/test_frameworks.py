@@ -215,9 +215,7 @@ async def streamed_loop(agent: Any) -> Any:
 
 @client("pydantic-ai-slim", "openai", "anthropic")
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
-def test_errors_reach_pydantic_ai(
-    client: str, api: str, two_models: Running, nano_server: Running
-) -> None:
+def test_errors_reach_pydantic_ai(client: str, api: str, two_models: Running, nano_server: Running) -> None:
     from pydantic_ai.exceptions import ModelHTTPError
 
     with pytest.raises(ModelHTTPError, match="model-2"):
