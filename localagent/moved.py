@@ -24,6 +24,7 @@ MOVED = {
     "localagent.dialects": "localagent.detection",
     "localagent.hosts.running": "localagent.hosts.generation",
     "localagent.jsonl": "localagent.files.jsonl",
+    "localagent.mcp.arguments": "localagent.constraint.validation",
     "localagent.mcp.offered": "localagent.mcp.tools",
     "localagent.mcp.results": "localagent.mcp.tools",
     "localagent.nano.schemas": "localagent.nano.skills",

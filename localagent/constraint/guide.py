@@ -188,13 +188,12 @@ class Guide:
         place = self._parser.place
         if self._bars is not None:
             self._bars.accept(token)
-        closing = False  # the reasoning, which no matcher is told of
         if self._ending is not None:
-            closing = self._ending.forced()[:1] == (token,)
             self._ending.accept(token, text, place == "reasoning")
-        if self._ways and not closing:
+        if self._ways:
             self._follow(token)
         elif self._waiting:
+            # What closes the reasoning early may be more than its marker, and comes first.
             if place != "reasoning" and not (self._ending is not None and self._ending.forced()):
                 self._waiting = False
                 self._start()

@@ -2,11 +2,11 @@
 
     enforced    nothing else can be written
     checked     nothing holds it while the model writes: it is reported, and the finished call is validated
-    refused     the schema it stands in becomes "any value of its type", is reported, and the call is validated
+    refused     the schema it stands in becomes "any value of its type"; reported and validated likewise
     annotation  says nothing about which values are valid
 
-In strict mode `checked` and `refused` are both an error, SchemaRefused. The README's table and a test are made
-from this one.
+In strict mode `checked` and `refused` are both an error, SchemaRefused. A test holds the README's table to
+this one.
 """
 
 from __future__ import annotations
@@ -84,13 +84,17 @@ KEYWORDS: Final[Mapping[str, tuple[Treatment, str]]] = {
     "contentMediaType": ("annotation", ""),
     "contentSchema": ("annotation", ""),
 }
-"""Keyword: what becomes of it, and a remark. Words that are not listed are annotations, as the standard has it."""
+"""Keyword: what becomes of it, and a remark. What is not listed is an annotation, as the standard has it."""
 
 _BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_DATE = "[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+_DAY = (
+    "((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+)
+_DATE = f"(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{{2}}|[1-9][0-9]{{3}})-{_DAY}"
 _TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 _LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HEX = "[0-9a-fA-F]"
+_GROUP = f"{_HEX}{{1,4}}"
 
 FORMATS: Final[Mapping[str, str]] = {
     "date": _DATE,
@@ -103,8 +107,8 @@ FORMATS: Final[Mapping[str, str]] = {
     "email": rf"[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*@{_LABEL}(\.{_LABEL})+",
     "hostname": rf"{_LABEL}(\.{_LABEL}){{0,8}}",
     "ipv4": rf"{_BYTE}(\.{_BYTE}){{3}}",
-    "ipv6": f"({_HEX}{{1,4}}:){{7}}{_HEX}{{1,4}}|({_HEX}{{1,4}}:){{1,6}}:{_HEX}{{1,4}}|::({_HEX}{{1,4}}:){{0,5}}{_HEX}{{1,4}}|::",
+    "ipv6": f"({_GROUP}:){{7}}{_GROUP}|({_GROUP}:){{1,6}}:{_GROUP}|::({_GROUP}:){{0,5}}{_GROUP}|::",
     "uuid": f"{_HEX}{{8}}(-{_HEX}{{4}}){{3}}-{_HEX}{{12}}",
     "uri": r"[A-Za-z][A-Za-z0-9+.-]{0,30}:(//)?[A-Za-z0-9_.~:/?#@!$&()*+,;=%-]+",
 }
-"""The formats that are enforced, each as a regular expression for a part of its values: February has 28 days."""
+"""The formats that are enforced, each a regular expression for part of its values: February has 28 days."""

@@ -4,8 +4,8 @@ The renderer writes a few probe calls, and their text is cut at the names, keys 
 
     head NAME ( gap NAME )* ( empty | first VALUE post ( next VALUE post )* close ) ( between … )* tail
 
-So the reader, the writer and the grammar of a dialect cannot disagree, and a new dialect is constrained as soon as
-it has a renderer. What the cuts do not explain is refused (`Unsupported`), never guessed.
+So the reader, the writer and the grammar of a dialect cannot disagree, and a new dialect is constrained as
+soon as it has a renderer. What the cuts do not explain is refused (`Unsupported`), never guessed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Notation:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """The texts around one argument's value: in front of it where it is the `first` one or the `next`, and after."""
+    """The texts around an argument's value: in front of the `first` one and of a `next` one, and after it."""
 
     first: str
     next: str
@@ -81,12 +81,14 @@ class Argument:
 class Layout:
     """One notation of a dialect; see the module. Texts hold `INDEX` for the number of the call.
 
-    `strings`: how a string is written as an argument; `constants` the same of true, false and
-    null; within lists and objects `values` says it. `is_typed`:
-    the text in front of a value says of what type it is, so that no string is taken for a number. `is_sorted`:
-    arguments stand in the order of their names, not in that of the schema. `between` is None where the dialect
-    writes several calls in another way than one. `reserved`: what no raw text may
-    hold, `near` the tags of which it may not even hold something similar, `edges` the white space that it may not begin or end with, which would be taken for markup.
+    `between` is None where the dialect writes several calls in another way than one. `strings`: how a
+    string is written as an argument, and `constants`: true, false and null; within lists and objects
+    `values` says it. `is_typed`: the text in front of a value says of what type it is, so that no string
+    is taken for a number. `is_sorted`: arguments stand in the order of their names, not in that of the
+    schema.
+
+    Of raw text: `reserved` is what it may not hold, `near` the tags of which it may not even hold something
+    similar, `edges` the white space that it may not begin or end with, which would be taken for markup.
     """
 
     dialect: Dialect
@@ -309,7 +311,7 @@ def _is_verbatim(dialect: Dialect, renderer: str | None, text: str) -> bool:
 
 
 def _cut(text: str, kind: Kind) -> tuple[str, str] | None:
-    """What stands before and after the probe's value: its last occurrence, since a type may be named before."""
+    """What stands before and after the probe's value, found last: the name of a type may stand before it."""
     found = list(re.finditer(_PROBES[kind][1], text))
     return (text[: found[-1].start()], text[found[-1].end() :]) if found else None
 

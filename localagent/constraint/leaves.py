@@ -1,7 +1,7 @@
 """Regular expressions and bounded numbers, as llguidance takes them, and whether it does.
 
-A pattern of JSON Schema is an ECMA regular expression that matches anywhere in a text. Terminals of a grammar match
-a whole text, in the syntax of Rust's `regex`, without look-around.
+A pattern of JSON Schema is an ECMA regular expression that matches anywhere in a text. Terminals of a grammar
+match a whole text, in the syntax of Rust's `regex`, without look-around.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def refusal(body: str) -> str:
 
 @lru_cache(maxsize=4096)
 def unusable(pattern: Any, inlined: bool) -> str:
-    """Why a pattern cannot be enforced, "" if it can. `inlined`: by llguidance's own JSON, not as a terminal."""
+    """Why a pattern cannot be enforced, "" if it can. `inlined`: within `%json`, not as a terminal."""
     if not isinstance(pattern, str):
         return f"{pattern!r:.40} is no regular expression"
     if len(pattern) > LONGEST_PATTERN:

@@ -1,7 +1,7 @@
 """Grammars compiled for one vocabulary, and the matchers that say which token may come next.
 
-llguidance does the matching: an Earley parser over a lexer of regular expressions, 5 to 50 us a mask. It is an
-optional package, imported here when the first grammar is compiled.
+llguidance does the matching: an Earley parser over a lexer of regular expressions, 5 to 50 us a mask. It is
+an optional package, imported here when the first grammar is compiled.
 
 Threads: `matcher_factory` reads the whole vocabulary, and a `Matcher` may tokenize with it, so both belong on
 the thread that the vocabulary belongs to. `Factory.compile` may run on any thread.
@@ -12,13 +12,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary, ref
 
 from localagent.errors import ConstraintFailed, GrammarMissing, GrammarTooLarge
 
 if TYPE_CHECKING:
-    from localagent.constraint.grammar import Grammar
     from localagent.hosts.engine import Vocabulary
 
 KEPT: Final = 32
@@ -60,18 +59,26 @@ def llguidance() -> Any:
     return package
 
 
+class Written(Protocol):
+    """A `grammar.Grammar`."""
+
+    @property
+    def text(self) -> str:
+        """It, in llguidance's Lark."""
+
+
 class Matcher:
     """What may come next in one generation. Not to be shared."""
 
-    __slots__ = ("_matcher", "_words", "forgotten")
+    __slots__ = ("_matcher", "_words")
 
     def __init__(self, matcher: Any, size: int) -> None:
         self._matcher = matcher
         self._words = (size + 31) // 32
 
     def mask(self) -> Any:
-        """numpy uint32 [ceil(vocabulary size / 32)]: bit `id % 32` of word `id // 32` is set for each token that
-        may come next. Where the grammar may end, the tokens that end a turn are among them.
+        """numpy uint32 [ceil(vocabulary size / 32)]: bit `id % 32` of word `id // 32` is set for each token
+        that may come next. Where the grammar may end, the tokens that end a turn are among them.
 
         Raises ConstraintFailed when no token can come, or a limit was hit.
         """
@@ -79,7 +86,9 @@ class Matcher:
 
         mask = np.zeros(self._words, dtype=np.uint32)
         self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
-        self._check("no token may come next")
+        self._check("a limit was hit")
+        if not mask.any():  # the vocabulary has no token for what must come
+            raise ConstraintFailed("the grammar cannot go on: no token of the vocabulary may come next")
         return mask
 
     def accept(self, token: int) -> None:
@@ -123,7 +132,7 @@ class Factory:
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, Any] = OrderedDict()
 
-    def compile(self, grammar: Grammar | str) -> Matcher:
+    def compile(self, grammar: Written | str) -> Matcher:
         """A matcher at the start of `grammar`, for one generation. Raises GrammarTooLarge."""
         text = grammar if isinstance(grammar, str) else grammar.text
         with self._lock:
@@ -180,7 +189,7 @@ def _tokenizer(package: Any, vocabulary: Vocabulary) -> Any:
         def __call__(self, text: str | bytes) -> list[int]:
             alive = known()
             written = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-            return list(alive.tokenize_segments([_segment(written)], continued=True)) if alive else []
+            return _written(alive, written) if alive else []
 
     ends = [token for token, piece in enumerate(pieces) if piece.end]
     return package.LLTokenizer(
@@ -188,10 +197,18 @@ def _tokenizer(package: Any, vocabulary: Vocabulary) -> Any:
     )
 
 
-def _segment(text: str) -> Any:
+def _written(vocabulary: Vocabulary, text: str) -> list[int]:
+    """The tokens of a text, as far as they are that text: not every vocabulary has a token for every byte."""
     from localagent.prompt.segments import Segment
 
-    return Segment(text, special=False)
+    data, found = text.encode("utf-8", "replace"), []
+    for token in vocabulary.tokenize_segments([Segment(text, special=False)], continued=True):
+        piece = vocabulary.piece(token).data
+        if not data.startswith(piece):
+            break
+        data = data[len(piece) :]
+        found.append(token)
+    return found
 
 
 def _first_line(matcher: Any) -> str:

@@ -1,8 +1,9 @@
 """Options of a schema as rules of a grammar, in a dialect's notation.
 
-The language is llguidance's dialect of Lark: rules in lower case, terminals, which are regular expressions with
-`&` and `~`, in upper case, special tokens as `<[id]>`, JSON Schemas inline as `%json {...}`. A rule is named by a
-hash of its text, so that what is written twice exists once, whichever tool it comes from.
+The language is llguidance's dialect of Lark: rules in lower case; in upper case terminals, which are
+regular expressions with `&` and `~`; special tokens as `<[id]>`; JSON Schemas inline as `%json {...}`. A
+rule is named by a hash of its text, so that what is written twice exists once, whichever tool it comes
+from.
 """
 
 from __future__ import annotations
@@ -18,25 +19,28 @@ from typing import Any, Final
 
 from localagent.constraint.layout import Notation
 from localagent.constraint.leaves import ANY_TEXT, escaped, inline, searched
-from localagent.constraint.schema import (
+from localagent.constraint.options import (
     ANYTHING,
     Any_,
     Constant,
     List,
     Number,
     Options,
-    Reader,
     Record,
     Reference,
     Text,
     expanded,
     number_schema,
 )
+from localagent.constraint.schema import Reader
 
-# No lone surrogates: they have no JSON form. A float must be finite, and Python reads integers of 4,300 digits.
+# No lone surrogates: they have no JSON form. A float must be finite, an integer of at most 4,300 digits.
 _UNICODE: Final = r"u([0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})"
 INTEGER: Final = r"/-?(0|[1-9][0-9]{0,300})/"
-NUMBER: Final = r"/-?((0|[1-9][0-9]{0,200})(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,2})?|[0-9](\.[0-9]{1,300})?[eE](\+?[12][0-9]{2}|-[0-9]{3}))/"
+NUMBER: Final = (
+    r"/-?((0|[1-9][0-9]{0,200})(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,2})?"
+    r"|[0-9](\.[0-9]{1,300})?[eE](\+?[12][0-9]{2}|-[0-9]{3}))/"
+)
 _ANYWHERE: Final = f"/{ANY_TEXT}/"
 _NAME: Final = re.compile("r[0-9a-f]{16}|T[0-9A-F]{16}")
 
@@ -129,8 +133,8 @@ def choice(parts: Iterable[str]) -> str:
 def near(tag: str) -> str:
     """A regular expression for a tag but for one edit, which a parser takes for that tag.
 
-    Two edits, with which some parsers put up in long tags, are let pass: a lexer that counts them has so many states
-    that a mask takes half a second.
+    Two edits, with which some parsers put up in long tags, are let pass: a lexer that counts them has so many
+    states that a mask takes half a second.
     """
     other = r"[^<\n]" if re.search(r"\s", tag) else r"[^<\s]"
     exact = edited = ""
@@ -144,7 +148,10 @@ def near(tag: str) -> str:
 
 
 class Values:
-    """Writes rules for values in one notation. `unwritable`: a terminal for what no string may hold, even between quotes."""
+    """Writes rules for values in one notation.
+
+    `unwritable`: a terminal for what no string may hold, even between quotes.
+    """
 
     def __init__(
         self,
@@ -169,7 +176,7 @@ class Values:
     # -- what can be written at all -------------------------------------------------------------------
 
     def finite(self, options: Options) -> Options:
-        """The options that have a value of finite length: a schema may ask for itself within itself, for ever."""
+        """The options that have a value of finite length: a schema may ask for itself within itself."""
         self._explore(options, set())
         return tuple(option for option in options if self._ends(option))
 
@@ -272,7 +279,7 @@ class Values:
         return f"{quoted(quote)} ({body}) {quoted(quote)}"
 
     def verbatim(self, text: Text, opening: str, closing: str, unlike: str = "") -> str:
-        """A string without escapes, up to `closing`, which is written. `unlike`: what it may not be as a whole."""
+        """A string without escapes, and what closes it. `unlike`: what it may not be as a whole."""
         body = f"/(?s:.){_times(text)}/" + "".join(f" & /{searched(p)}/" for p in text.patterns)
         body += self._excluding() + unlike
         return f"{self._literals.write(opening)} {self.ending(body, closing)}".strip()
@@ -390,31 +397,22 @@ class Values:
             if kept:
                 value = self.rules.rule(self.any_of(kept))
                 members.append((self._literals.write(key_text(key)) + " " + value, key in option.required))
-        extra = self._extra(option)
-        tail_first = (
-            f"({extra} {_repeated(f'{quoted(comma)} {extra}', max(0, option.least - len(members) - 1), None if option.most is None else max(0, option.most - len(members) - 1))})"
-            if extra
-            else ""
-        )
-        if extra and option.least - len(members) <= 0:
-            tail_first += "?"
-        tail_next = (
-            _repeated(
-                f"{quoted(comma)} {extra}",
-                max(0, option.least - len(members)),
-                None if option.most is None else max(0, option.most - len(members)),
-            )
-            if extra
-            else ""
-        )
+        fewest = max(0, option.least - len(members))
+        most = None if option.most is None else max(0, option.most - len(members))
+        first = more = ""
+        if most != 0 and (extra := self._extra(option)):
+            another = f"{quoted(comma)} {extra}"
+            rest = _repeated(another, max(0, fewest - 1), None if most is None else most - 1)
+            first = f"({extra} {rest})" + ("" if fewest else "?")
+            more = _repeated(another, fewest, most)
         return self.chain(
             [(f'"{{" {text}', f"{quoted(comma)} {text}", needed) for text, needed in members],
-            f'"{{" {tail_first} "}}"',
-            f'{tail_next} "}}"',
+            f'"{{" {first} "}}"',
+            f'{more} "}}"',
         )
 
     def chain(self, members: list[tuple[str, str, bool]], empty: str, close: str) -> str:
-        """Members in order, optional ones left out at will: (as the first, as a later one, whether it is needed).
+        """Members in order, optional ones left out at will: (as the first, as a later one, if it is needed).
 
         Two rules for each, so that their number is no matter; any order would need a rule for each subset.
         """

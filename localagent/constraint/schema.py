@@ -1,9 +1,6 @@
-"""A JSON Schema as the choices that a model has: what is merged, referred to and contradicted is settled here.
+"""A JSON Schema read as the choices that a model has.
 
-`Reader.read` turns a schema into options, each of one JSON type; a value is valid if one of them holds it. Options
-can be intersected, which is what `allOf`, `$ref` beside other keywords, `enum` and `type` all come to. What cannot
-be held while the model writes is left out and reported (`Relaxed`), or in strict mode refused. How options are
-written in the notation of a dialect is in `rules`.
+What cannot be held while the model writes is left out and reported (`Relaxed`), or in strict mode refused.
 """
 
 from __future__ import annotations
@@ -11,26 +8,44 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
 from typing import Any, Final
 
 from localagent.constraint.keywords import FORMATS, KEYWORDS
 from localagent.constraint.leaves import inline, refusal, unusable
+from localagent.constraint.merging import DEEPEST, Merging, Unreadable
+from localagent.constraint.options import (
+    ANYTHING,
+    KINDS,
+    Constant,
+    List,
+    Number,
+    Option,
+    Options,
+    Record,
+    Reference,
+    Text,
+    fallback,
+    matches,
+    number_schema,
+    sound,
+    unique,
+)
 from localagent.errors import SchemaRefused
 
-DEEPEST: Final = 64
-"""How deep schemas may nest; beyond that anything is allowed, and reported."""
-LARGEST: Final = 20_000
-"""How many options one tool may have, after merging."""
-WIDEST: Final = 256
-"""How many alternatives may come of merging."""
 MOST_ITEMS: Final = 1_000
 LONGEST_ENUM: Final = 20_000
 LONGEST_MINIMUM: Final = 10_000
 LONGEST_TEXT: Final = 100_000
+_HINTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "object": ("properties", "required", "additionalProperties", "patternProperties", "propertyNames"),
+    "array": ("items", "prefixItems", "minItems", "maxItems"),
+    "string": ("pattern", "minLength", "maxLength", "format"),
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+}
+"""What a schema without a type can only mean: narrower than the standard, which lets any other type pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,105 +56,6 @@ class Relaxed:
     path: str
     keyword: str
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """One value."""
-
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A number within bounds. `multiple`: of which it is a multiple."""
-
-    integer: bool
-    low: float | None = None
-    high: float | None = None
-    above: float | None = None
-    below: float | None = None
-    multiple: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A string. `patterns` are ECMA regular expressions that it must match somewhere."""
-
-    least: int = 0
-    most: int | None = None
-    patterns: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class List:
-    """An array: the items of `lead`, then any number of `items`."""
-
-    lead: tuple[Options, ...] = ()
-    items: Options | None = None
-    least: int = 0
-    most: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """An object. `extra`: the values of other properties, None if the schema does not say."""
-
-    properties: Mapping[str, Options] = field(default_factory=dict)
-    required: frozenset[str] = frozenset()
-    extra: Options | None = None
-    patterns: tuple[tuple[str, Options], ...] = ()
-    names: Text | None = None
-    least: int = 0
-    most: int | None = None
-
-    def of(self, key: str) -> Options:
-        """The values of a property that is not declared."""
-        fitting = [options for pattern, options in self.patterns if _matches(pattern, key)]
-        return fitting[0] if len(fitting) == 1 else ANYTHING if self.extra is None else self.extra
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """What the schema at a JSON pointer allows, so that schemas may be recursive."""
-
-    pointer: str
-
-
-@dataclass(frozen=True, slots=True)
-class Any_:  # noqa: N801  (`Any` is taken)
-    """Any JSON value."""
-
-
-Option = Constant | Number | Text | List | Record | Reference | Any_
-Options = tuple[Option, ...]
-"""A value is valid if one of these holds it; none: no value is."""
-
-ANYTHING: Final[Options] = (Any_(),)
-KINDS: Final[Mapping[str, Options]] = {
-    "string": (Text(),),
-    "integer": (Number(True),),
-    "number": (Number(False),),
-    "boolean": (Constant(True), Constant(False)),
-    "null": (Constant(None),),
-    "array": (List(),),
-    "object": (Record(extra=ANYTHING),),
-}
-"""What is left of a schema of which only the type is known."""
-_ANY_KIND: Final[Options] = tuple(
-    option for kind in ("string", "number", "boolean", "null", "array", "object") for option in KINDS[kind]
-)
-_HINTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "object": ("properties", "required", "additionalProperties", "patternProperties", "propertyNames"),
-    "array": ("items", "prefixItems", "minItems", "maxItems"),
-    "string": ("pattern", "minLength", "maxLength", "format"),
-    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-}
-"""What a schema without a type can only mean: narrower than the standard, which lets any other type pass."""
-
-
-class _Unreadable(Exception):
-    """A schema that becomes "any value of its type". Its arguments: keyword and reason."""
 
 
 class Reader:
@@ -155,7 +71,7 @@ class Reader:
         self._inlines = inlines
         self.relaxed: dict[tuple[str, str], Relaxed] = {}
         self._references: dict[str, Options] = {}
-        self._budget = LARGEST
+        self._choices = Merging(self.resolve)
 
     @cached_property
     def identity(self) -> str:
@@ -173,7 +89,7 @@ class Reader:
         """The options of the schema at `path`. What cannot be read becomes any value of its type."""
         try:
             options = self._read(schema, path, depth)
-        except _Unreadable as unreadable:
+        except Unreadable as unreadable:
             self.relax(path, *unreadable.args)
             return fallback(schema)
         if not options and schema is not False and schema != {"not": {}}:
@@ -190,44 +106,49 @@ class Reader:
         return found
 
     def _read(self, schema: Any, path: str, depth: int) -> Options:
-        self._spend(1)
+        self._choices.spend(1)
         if schema is True or schema == {}:
             return ANYTHING
         if schema is False or schema == {"not": {}}:
             return ()
         if not isinstance(schema, Mapping):
-            raise _Unreadable("type", f"{schema!r:.40} is no schema")
+            raise Unreadable("type", f"{schema!r:.40} is no schema")
         if depth > DEEPEST:
-            raise _Unreadable("properties", f"schemas may nest {DEEPEST} deep")
-        for keyword in schema:
-            if KEYWORDS.get(keyword, ("", ""))[0] == "refused":
-                raise _Unreadable(keyword, "it cannot be enforced")
+            raise Unreadable("properties", f"schemas may nest {DEEPEST} deep")
+        refused = [keyword for keyword in schema if keyword in KEYWORDS and KEYWORDS[keyword][0] == "refused"]
+        if refused:
+            raise Unreadable(refused[0], "it cannot be enforced")
         options = self._typed(schema, path, depth)
         if "const" in schema:
-            options = self._both(options, (Constant(schema["const"]),), "const")
+            options = self._choices.both(options, (Constant(schema["const"]),), "const")
         if isinstance(schema.get("enum"), list):
             values = {json.dumps(value, sort_keys=True): Constant(value) for value in schema["enum"]}
             if len(values) > LONGEST_ENUM:
-                raise _Unreadable("enum", f"it has more than {LONGEST_ENUM:,} values")
-            options = self._both(options, tuple(values.values()), "enum")
+                raise Unreadable("enum", f"it has more than {LONGEST_ENUM:,} values")
+            options = self._choices.both(options, tuple(values.values()), "enum")
         if "$ref" in schema:
-            options = self._both(options, self._referred(schema["$ref"]), "$ref")
-        for number, part in enumerate(_listed(schema, "allOf")):
-            options = self._both(options, self._read(part, f"{path}/allOf/{number}", depth + 1), "allOf")
-        for keyword in ("anyOf", "oneOf"):
-            parts = _listed(schema, keyword)
-            if parts:
-                choices = [
-                    self._read(part, f"{path}/{keyword}/{n}", depth + 1) for n, part in enumerate(parts)
-                ]
-                if keyword == "oneOf" and not self._are_apart(choices):
-                    self.relax(path, "oneOf", "a value may fit more than one of its schemas")
-                options = self._both(
-                    options, _unique(option for choice in choices for option in choice), keyword
-                )
+            options = self._choices.both(options, self._referred(schema["$ref"]), "$ref")
+        options = self._combined(options, schema, path, depth)
         if schema.get("nullable") is True:
-            options = _unique((*options, Constant(None)))
+            options = unique((*options, Constant(None)))
         self._check(schema, path)
+        return options
+
+    def _combined(self, options: Options, schema: Mapping[str, Any], path: str, depth: int) -> Options:
+        """The options that `allOf`, `anyOf` and `oneOf` leave."""
+        for number, part in enumerate(_listed(schema, "allOf")):
+            others = self._read(part, f"{path}/allOf/{number}", depth + 1)
+            options = self._choices.both(options, others, "allOf")
+        for keyword in ("anyOf", "oneOf"):
+            choices = [
+                self._read(part, f"{path}/{keyword}/{number}", depth + 1)
+                for number, part in enumerate(_listed(schema, keyword))
+            ]
+            if keyword == "oneOf" and not self._choices.are_apart(choices):
+                self.relax(path, "oneOf", "a value may fit more than one of its schemas")
+            if choices:
+                others = unique(option for choice in choices for option in choice)
+                options = self._choices.both(options, others, keyword)
         return options
 
     def _typed(self, schema: Mapping[str, Any], path: str, depth: int) -> Options:
@@ -238,7 +159,7 @@ class Reader:
                 return ANYTHING
         kinds = [said] if isinstance(said, str) else said
         if not isinstance(kinds, list) or not all(isinstance(kind, str) and kind in KINDS for kind in kinds):
-            raise _Unreadable("type", f"{said!r:.40} is no type")
+            raise Unreadable("type", f"{said!r:.40} is no type")
         found: list[Option] = []
         for kind in kinds:
             match kind:
@@ -252,7 +173,7 @@ class Reader:
                     found += self._record(schema, path, depth)
                 case _:
                     found += KINDS[kind]
-        return _unique(found)
+        return unique(found)
 
     def _text(self, schema: Mapping[str, Any], path: str) -> Options:
         least, most = self._bounds(schema, path, "minLength", LONGEST_MINIMUM, "maxLength", LONGEST_TEXT)
@@ -279,7 +200,7 @@ class Reader:
             self.relax(path, "multipleOf", f"{multiple} is not positive")
             multiple = None
         number = Number(integer, low, high, above, below, multiple)
-        found = _sound(number)
+        found = sound(number)
         bounds = number_schema(number)
         if found and len(bounds) > 1 and (said := refusal(inline(bounds))):
             self.relax(path, next(name for name in bounds if name != "type"), said)
@@ -348,9 +269,9 @@ class Reader:
         properties = {}
         for key, part in declared.items():
             options = self.read(part, f"{path}/properties/{escaped_step(key)}", depth + 1)
-            fitting = [values for pattern, values in patterns if _matches(pattern, key)]
+            fitting = [values for pattern, values in patterns if matches(pattern, key)]
             for values in fitting:
-                options = self._both(options, values, "patternProperties")
+                options = self._choices.both(options, values, "patternProperties")
             properties[key] = options
         for key in sorted(required - properties.keys()):  # required and not declared
             properties[key] = record.of(key)
@@ -384,11 +305,16 @@ class Reader:
     def _check(self, schema: Mapping[str, Any], path: str) -> None:
         """Report what nothing holds while the model writes."""
         for keyword, said in schema.items():
-            if KEYWORDS.get(keyword, ("", ""))[0] != "checked" or keyword in (
-                "minProperties",
-                "maxProperties",
-                "then",
-                "else",
+            if (
+                keyword not in KEYWORDS
+                or KEYWORDS[keyword][0] != "checked"
+                or keyword
+                in (
+                    "minProperties",
+                    "maxProperties",
+                    "then",
+                    "else",
+                )
             ):
                 continue
             if said is False and keyword in ("uniqueItems", "unevaluatedProperties"):
@@ -401,7 +327,7 @@ class Reader:
 
     def _referred(self, pointer: Any) -> Options:
         if not isinstance(pointer, str) or not (pointer == "#" or pointer.startswith("#/")):
-            raise _Unreadable("$ref", f"{pointer!r:.60} is not within the schema")
+            raise Unreadable("$ref", f"{pointer!r:.60} is not within the schema")
         self._at(pointer)
         return (Reference(pointer),)
 
@@ -412,301 +338,8 @@ class Reader:
             try:
                 found = found[int(name)] if isinstance(found, list) else found[name]
             except (KeyError, IndexError, ValueError, TypeError):
-                raise _Unreadable("$ref", f"{pointer!r:.60} names nothing") from None
+                raise Unreadable("$ref", f"{pointer!r:.60} names nothing") from None
         return found
-
-    # -- merging --------------------------------------------------------------------------------------
-
-    def _spend(self, count: int) -> None:
-        self._budget -= count
-        if self._budget < 0:
-            raise _Unreadable("allOf", f"it has more than {LARGEST:,} parts")
-
-    def _both(self, left: Options, right: Options, keyword: str, depth: int = 0) -> Options:
-        """What both allow."""
-        if left == ANYTHING:
-            return right
-        if right == ANYTHING:
-            return left
-        if depth > DEEPEST:
-            raise _Unreadable(keyword, "it refers to itself")
-        if all(isinstance(option, Constant) for option in right):
-            # An enumeration may be long: it is filtered, not multiplied.
-            kept = [
-                option
-                for option in right
-                if isinstance(option, Constant) and self._admits(left, option.value, depth)
-            ]
-            return tuple(kept)
-        if all(isinstance(option, Constant) for option in left):
-            return self._both(right, left, keyword, depth)
-        self._spend(len(left) * len(right))
-        if len(left) * len(right) > WIDEST * 16:
-            raise _Unreadable(keyword, f"merging gives more than {WIDEST} alternatives")
-        found: list[Option] = []
-        for one, other in product(left, right):
-            found += self._merged(one, other, keyword, depth)
-        if len(found) > WIDEST:
-            raise _Unreadable(keyword, f"merging gives more than {WIDEST} alternatives")
-        return _unique(found)
-
-    def _merged(self, one: Option, other: Option, keyword: str, depth: int) -> Options:
-        match one, other:
-            case (Any_(), _):
-                return (other,)
-            case (_, Any_()):
-                return (one,)
-            case (Reference(left), Reference(right)) if left == right:
-                return (one,)
-            case (Reference(pointer), _):
-                return self._both(self._once(pointer, keyword), (other,), keyword, depth + 1)
-            case (_, Reference()):
-                return self._merged(other, one, keyword, depth)
-            case (Constant(value), _):
-                return (one,) if self._admits((other,), value, depth) else ()
-            case (_, Constant(value)):
-                return (other,) if self._admits((one,), value, depth) else ()
-            case (Number(), Number()):
-                return self._merged_numbers(one, other)
-            case (Text(), Text()):
-                least, most = max(one.least, other.least), _least(one.most, other.most)
-                patterns = tuple(dict.fromkeys((*one.patterns, *other.patterns)))
-                return () if most is not None and most < least else (Text(least, most, patterns),)
-            case (List(), List()):
-                return self._merged_lists(one, other, keyword, depth)
-            case (Record(), Record()):
-                return self._merged_records(one, other, keyword, depth)
-        return ()
-
-    def _once(self, pointer: str, keyword: str) -> Options:
-        if pointer in self._references or not self._is_open(pointer):
-            return self.resolve(pointer)
-        raise _Unreadable(keyword, f"{pointer!r:.60} refers to itself")
-
-    def _is_open(self, pointer: str) -> bool:
-        return False
-
-    def _merged_numbers(self, one: Number, other: Number) -> Options:
-        multiple = one.multiple
-        if other.multiple is not None and multiple not in (None, other.multiple):
-            raise _Unreadable("multipleOf", "several at once cannot be enforced")
-        return _sound(
-            Number(
-                one.integer or other.integer,
-                _most(one.low, other.low),
-                _least(one.high, other.high),
-                _most(one.above, other.above),
-                _least(one.below, other.below),
-                other.multiple if multiple is None else multiple,
-            )
-        )
-
-    def _merged_lists(self, one: List, other: List, keyword: str, depth: int) -> Options:
-        count = max(len(one.lead), len(other.lead))
-        lead = tuple(
-            self._both(_item(one, number), _item(other, number), keyword, depth + 1)
-            for number in range(count)
-        )
-        items = self._both(_item(one, count), _item(other, count), keyword, depth + 1)
-        least, most = max(one.least, other.least), _least(one.most, other.most)
-        impossible = next((number for number, options in enumerate((*lead, items)) if not options), None)
-        if impossible is not None:
-            most = impossible if most is None else min(most, impossible)
-        if most is not None and most < least:
-            return ()
-        return (List(lead, items if items else None, least, most),)
-
-    def _merged_records(self, one: Record, other: Record, keyword: str, depth: int) -> Options:
-        properties = {}
-        for key in (*one.properties, *(key for key in other.properties if key not in one.properties)):
-            left = one.properties[key] if key in one.properties else one.of(key)
-            right = other.properties[key] if key in other.properties else other.of(key)
-            properties[key] = self._both(left, right, keyword, depth + 1)
-        required = one.required | other.required
-        if any(not properties.get(key, ANYTHING) for key in required):
-            return ()
-        extra = one.extra if other.extra is None else other.extra
-        if one.extra is not None and other.extra is not None:
-            extra = self._both(one.extra, other.extra, keyword, depth + 1)
-        names = one.names or other.names
-        if one.names and other.names:
-            merged = self._merged(one.names, other.names, keyword, depth)
-            names = merged[0] if merged and isinstance(merged[0], Text) else None
-        return (
-            Record(
-                properties,
-                required,
-                extra,
-                tuple(dict((*one.patterns, *other.patterns)).items()),
-                names,
-                max(one.least, other.least),
-                _least(one.most, other.most),
-            ),
-        )
-
-    def _admits(self, options: Options, value: Any, depth: int = 0) -> bool:
-        """Whether one of the options holds `value`; a pattern that cannot be tried is taken to match."""
-        if depth > DEEPEST:
-            return False
-        return any(self._holds(option, value, depth) for option in options)
-
-    def _holds(self, option: Option, value: Any, depth: int) -> bool:
-        match option:
-            case Any_():
-                return True
-            case Constant(own):
-                return _same(own, value)
-            case Reference(pointer):
-                return self._admits(self.resolve(pointer), value, depth + 1)
-            case Number():
-                return (
-                    not isinstance(value, bool) and isinstance(value, (int, float)) and _fits(option, value)
-                )
-            case Text(least, most, patterns):
-                if not isinstance(value, str) or not least <= len(value) <= (
-                    math.inf if most is None else most
-                ):
-                    return False
-                return all(_matches(pattern, value) for pattern in patterns)
-            case List(_, _, least, most):
-                if not isinstance(value, list) or not least <= len(value) <= (
-                    math.inf if most is None else most
-                ):
-                    return False
-                return all(self._admits(_item(option, n), item, depth + 1) for n, item in enumerate(value))
-            case Record():
-                if not isinstance(value, dict) or not option.required <= value.keys():
-                    return False
-                return all(
-                    self._admits(
-                        option.properties[key] if key in option.properties else option.of(key),
-                        item,
-                        depth + 1,
-                    )
-                    for key, item in value.items()
-                )
-
-    def _are_apart(self, choices: Sequence[Options]) -> bool:
-        """Whether no value can fit two of the choices, as far as that is easily told."""
-        return all(
-            self._apart(one, other)
-            for number, left in enumerate(choices)
-            for right in choices[number + 1 :]
-            for one in left
-            for other in right
-        )
-
-    def _apart(self, one: Option, other: Option) -> bool:
-        match one, other:
-            case (Reference(pointer), _):
-                return all(
-                    self._apart(option, other)
-                    for option in self.resolve(pointer)
-                    if not isinstance(option, Reference)
-                ) and bool(self.resolve(pointer))
-            case (_, Reference()):
-                return self._apart(other, one)
-            case (Any_(), _) | (_, Any_()):
-                return False
-            case (Constant(value), _):
-                return not self._holds(other, value, 0)
-            case (_, Constant(value)):
-                return not self._holds(one, value, 0)
-            case (Record(), Record()):
-                shared = one.required & other.required
-                return any(self._are_apart([one.properties[key], other.properties[key]]) for key in shared)
-        return type(one) is not type(other)
-
-
-def number_schema(number: Number) -> dict[str, Any]:
-    """A number as JSON Schema again."""
-    bounds = {
-        "minimum": number.low,
-        "maximum": number.high,
-        "exclusiveMinimum": number.above,
-        "exclusiveMaximum": number.below,
-        "multipleOf": number.multiple,
-    }
-    kept = {keyword: value for keyword, value in bounds.items() if value is not None}
-    return {"type": "integer" if number.integer else "number", **kept}
-
-
-def fallback(schema: Any) -> Options:
-    """Any value of the type that a schema names, or any at all."""
-    said = schema.get("type") if isinstance(schema, Mapping) else None
-    kinds = [said] if isinstance(said, str) else said if isinstance(said, list) else []
-    return (
-        _unique(option for kind in kinds if isinstance(kind, str) for option in KINDS.get(kind, ()))
-        or ANYTHING
-    )
-
-
-def expanded(options: Options) -> Options:
-    """The options with "any value" as its types."""
-    return _unique(
-        each for option in options for each in (_ANY_KIND if isinstance(option, Any_) else (option,))
-    )
-
-
-def _matches(pattern: str, text: str) -> bool:
-    try:
-        return re.search(pattern, text) is not None
-    except (re.error, RecursionError):
-        return True
-
-
-def _item(option: List, number: int) -> Options:
-    if number < len(option.lead):
-        return option.lead[number]
-    return ANYTHING if option.items is None else option.items
-
-
-def _fits(number: Number, value: float) -> bool:
-    if number.integer and value != math.floor(value):
-        return False
-    if number.multiple is not None and abs(value / number.multiple - round(value / number.multiple)) > 1e-9:
-        return False
-    return (
-        (number.low is None or value >= number.low)
-        and (number.high is None or value <= number.high)
-        and (number.above is None or value > number.above)
-        and (number.below is None or value < number.below)
-    )
-
-
-def _sound(number: Number) -> Options:
-    """The number, unless its bounds leave none."""
-    low, high = _most(number.low, number.above), _least(number.high, number.below)
-    if low is None or high is None:
-        return (number,)
-    if low > high or (low == high and not _fits(number, low)):
-        return ()
-    step = number.multiple or (1 if number.integer else None)
-    if step is not None and high - low < step * 4:
-        first = math.ceil(low / step - 1e-9)
-        if not any(_fits(number, (first + n) * step) for n in range(6)):
-            return ()
-    return (number,)
-
-
-def _same(left: Any, right: Any) -> bool:
-    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
-
-
-def _least(left: Any, right: Any) -> Any:
-    return right if left is None else left if right is None else min(left, right)
-
-
-def _most(left: Any, right: Any) -> Any:
-    return right if left is None else left if right is None else max(left, right)
-
-
-def _unique(options: Any) -> Options:
-    """Without repetitions, in order. Constants are compared as JSON: True is not 1."""
-    found: dict[Any, Option] = {}
-    for option in options:
-        found.setdefault(repr(option), option)
-    return tuple(found.values())
 
 
 def _listed(schema: Mapping[str, Any], keyword: str) -> list[Any]:

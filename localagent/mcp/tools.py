@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import PydanticCustomError
 
+from localagent.constraint.validation import Arguments
 from localagent.errors import InvalidMedia
-from localagent.mcp.arguments import Arguments
 from localagent.mcp.config import ServerConfig
 from localagent.messages import AudioPart, ImagePart, ResultPart, TextPart
 from localagent.messages.values import check_json

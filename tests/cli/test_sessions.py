@@ -237,7 +237,9 @@ def test_on_a_terminal(command, session):
 
 def test_rm_asks_and_removes_only_what_is_named(command, session, store):
     others = [store.create() for _ in range(2)]
-    command.refuse("sessions", "rm", others[0].id, code=2, says="nobody can be asked here: say --yes to agree beforehand")
+    command.refuse(
+        "sessions", "rm", others[0].id, code=2, says="nobody can be asked here: say --yes to agree beforehand"
+    )
     assert others[0].file.exists()
     removed = out(command, "rm", others[0].id, others[1].id, "--yes")
     assert [line.split(":")[0] for line in removed.splitlines()] == [

@@ -18,7 +18,7 @@ from localagent.constraint.bars import Bars
 from localagent.constraint.guide import Guide
 from localagent.constraint.request import guided
 from localagent.control import Control
-from localagent.errors import GrammarMissing, SchemaRefused, Unsupported, UsageError
+from localagent.errors import ConstraintFailed, GrammarMissing, SchemaRefused, Unsupported, UsageError
 from localagent.hosts.utf8 import Piece, make_piece
 from localagent.model import Model, load
 from localagent.nano import GGUF
@@ -281,6 +281,7 @@ def test_what_is_drawn_at_random_where_a_call_is_required_is_calls_that_fit(
     guide = guide_of(nano_model, **options)
     text, ended = written(nano_model, guide, draw)
     if not ended:  # a string or a list that went on and on
+        assert guide.mask() is not None
         return
     found = calls_in(parsed(nano_model, text))
     assert found
@@ -631,3 +632,28 @@ def test_a_dialect_that_frames_its_answers_says_that_they_cannot_be_bounded(nano
     framed = Model(nano_model.host, DIALECTS["command-r7b"])
     with pytest.raises(Unsupported, match="command-r7b"):
         last(framed, "Hello.", None, response_format={"type": "json_object"})
+
+
+UNLIKE_ITS_TEMPLATE = [
+    ("lfm2", "Well. [f(a=1)] "),  # no marker
+    ("qwen3-coder", "<function=f>\n<parameter=a>\n1\n</parameter>\n</function>"),  # another marker
+]
+
+
+@pytest.mark.parametrize(("name", "said"), UNLIKE_ITS_TEMPLATE)
+def test_calls_that_begin_otherwise_are_reported_and_strictly_refused(name: str, said: str) -> None:
+    dialect = DIALECTS[name]
+    vocabulary = Pieces(said, [], 0)
+    for strict in (False, True):
+        guide = guided(Host(vocabulary), dialect, OFFERED, Control(strict=strict), Prompt((0,), "")).guide  # type: ignore[arg-type]
+        assert guide is not None
+        try:
+            for byte in said.encode():
+                assert guide.mask() is None
+                guide.accept(byte)
+        except ConstraintFailed:
+            assert strict
+        else:
+            assert not strict
+            assert guide.relaxed
+            assert "a way that its own template does not" in guide.relaxed[0].reason

@@ -33,6 +33,10 @@ class Bytes:
         return tuple(byte for segment in segments for byte in segment.text.encode())
 
 
+BYTES = Bytes()
+"""A factory does not keep its vocabulary."""
+
+
 def allowed(matcher: Any) -> set[int]:
     import numpy as np
 
@@ -41,14 +45,14 @@ def allowed(matcher: Any) -> set[int]:
 
 @pytest.mark.engine
 def test_masks_and_tokens() -> None:
-    matcher = Factory(Bytes()).compile('start: <[257]> "a" /[b-c]/')  # type: ignore[arg-type]
+    matcher = Factory(BYTES).compile('start: <[257]> "a" /[b-c]/')
     mask = matcher.mask()
     assert (str(mask.dtype), mask.shape) == ("uint32", (10,))
     assert allowed(matcher) == {257}
-    assert list(matcher.forced()) == [257]
+    assert list(matcher.forced()) == [257, ord("a")]
     for token in (257, ord("a")):
         assert allowed(matcher) == {token}
-        matcher.accept(token)
+        assert matcher.forced()[:1] == [token]
         matcher.accept(token)
     assert allowed(matcher) == {ord("b"), ord("c")}
     assert not matcher.accepting
@@ -60,7 +64,7 @@ def test_masks_and_tokens() -> None:
 
 @pytest.mark.engine
 def test_the_end_is_allowed_where_the_grammar_may_end() -> None:
-    matcher = Factory(Bytes()).compile("start: /a+/")  # type: ignore[arg-type]
+    matcher = Factory(BYTES).compile("start: /a+/")
     assert allowed(matcher) == {ord("a")}
     matcher.accept(ord("a"))
     assert allowed(matcher) == {ord("a"), 256}
@@ -68,7 +72,7 @@ def test_the_end_is_allowed_where_the_grammar_may_end() -> None:
 
 @pytest.mark.engine
 def test_what_may_not_come_is_an_error() -> None:
-    matcher = Factory(Bytes()).compile('start: "ab"')  # type: ignore[arg-type]
+    matcher = Factory(BYTES).compile('start: "ab"')
     with pytest.raises(ConstraintFailed, match="the grammar cannot go on"):
         matcher.accept(ord("b"))
     with pytest.raises(ConstraintFailed):
@@ -78,7 +82,7 @@ def test_what_may_not_come_is_an_error() -> None:
 @pytest.mark.engine
 def test_grammars_are_compiled_once_and_forgotten_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matching, "KEPT", 2)
-    factory, compiled = Factory(Bytes()), []  # type: ignore[arg-type]
+    factory, compiled = Factory(BYTES), []
     original = factory._compiled
     monkeypatch.setattr(factory, "_compiled", lambda text: compiled.append(text) or original(text))
     for text in ("a", "b", "a", "c", "a", "b"):
@@ -89,8 +93,8 @@ def test_grammars_are_compiled_once_and_forgotten_in_turn(monkeypatch: pytest.Mo
 @pytest.mark.engine
 def test_a_factory_goes_with_its_vocabulary() -> None:
     vocabulary = Bytes()
-    factory = ref(matcher_factory(vocabulary))  # type: ignore[arg-type]
-    assert matcher_factory(vocabulary) is factory()  # type: ignore[arg-type]
+    factory = ref(matcher_factory(vocabulary))
+    assert matcher_factory(vocabulary) is factory()
     del vocabulary
     gc.collect()
     assert factory() is None
@@ -110,7 +114,7 @@ def test_a_factory_goes_with_its_vocabulary() -> None:
 def test_too_much_is_a_typed_error_and_no_hang(text: str) -> None:
     start = time.monotonic()
     try:
-        Factory(Bytes()).compile(text).mask()  # type: ignore[arg-type]
+        Factory(BYTES).compile(text).mask()
     except (GrammarTooLarge, ConstraintFailed) as error:
         assert "\n" not in str(error)
     assert time.monotonic() - start < 20
@@ -119,7 +123,7 @@ def test_too_much_is_a_typed_error_and_no_hang(text: str) -> None:
 def test_without_llguidance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(GrammarMissing, match=r"needs llguidance: .*install"):
-        matcher_factory(Bytes())  # type: ignore[arg-type]
+        matcher_factory(Bytes())
     pattern = {"properties": {"a": {"type": "string", "pattern": "^[x-z]{77}$"}}}
     with pytest.raises(GrammarMissing):
         block_grammar(DIALECTS["lfm2"], [tool_of("f", pattern)])

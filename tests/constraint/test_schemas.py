@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from localagent.constraint.grammar import block_grammar, schema_grammar
-from localagent.constraint.keywords import KEYWORDS
+from localagent.constraint.keywords import FORMATS, KEYWORDS
 from localagent.constraint.matching import matcher_factory
 from localagent.errors import SchemaRefused, Unsupported, UsageError
 from parsers import DIALECTS
@@ -239,3 +241,12 @@ def test_a_response_format(accepts: Any) -> None:
 def test_what_the_table_says_is_refused(keyword: str) -> None:
     (found,) = block_grammar(DIALECTS["lfm2"], [tool_with({"type": "string", keyword: "#x"})]).relaxed
     assert (found.path, found.keyword) == ("/properties/a", keyword)
+
+
+def test_the_readme_has_the_table() -> None:
+    import localagent.constraint
+
+    text = (Path(localagent.constraint.__file__).parent / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\S+)` \| (\w+) \| (.*) \|$", text, re.MULTILINE)
+    assert rows == [(keyword, treatment, remark) for keyword, (treatment, remark) in KEYWORDS.items()]
+    assert all(f"`{name}`" in text for name in FORMATS)

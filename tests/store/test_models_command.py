@@ -218,7 +218,10 @@ def test_rm_without_an_answer(home: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "localagent: nobody can be asked here: say --yes to agree beforehand\n"
     code, output = on_a_terminal(home, "rm", "smollm2-135m", answer="\4")
-    assert (code, output.splitlines()[-1]) == (2, "localagent: nobody can be asked here: say --yes to agree beforehand")
+    assert (code, output.splitlines()[-1]) == (
+        2,
+        "localagent: nobody can be asked here: say --yes to agree beforehand",
+    )
     assert on_a_terminal(home, "rm", "smollm2-135m", answer="\3")[0] == 130
     assert list(home.glob("models/*/*/*.gguf"))
     assert models(home, "rm", "smollm2-135m", "--yes").returncode == 0

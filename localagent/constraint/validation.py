@@ -1,9 +1,9 @@
-"""The arguments of a server's tool, checked against the JSON Schema that the server lists for it.
+"""The arguments of a finished call, checked against the tool's JSON Schema.
 
-The schema is not trusted and may make a check run for ever: by a pattern such as `^(a+)+$`, references that
+A schema is not trusted and may make a check run for ever: by a pattern such as `^(a+)+$`, references that
 double at every step, or a list that is compared pair by pair. So a check has a time limit, and `regex`
 matches the patterns, since it has timeouts and lets other threads run. If a check does not end in time, or
-the schema or a pattern cannot be used, nothing is refused here: the server makes its own check.
+the schema or a pattern cannot be used, nothing is refused here: the tool makes its own check.
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
+from importlib.util import find_spec
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from localagent.errors import InvalidArguments
+from localagent.distribution import install_command
+from localagent.errors import GrammarMissing, InvalidArguments
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -39,6 +43,33 @@ class Undecided(Exception):
     """The check cannot decide whether the arguments fit."""
 
 
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One mistake. `path`: a JSON pointer into the arguments; `keyword`: the one that they do not fit."""
+
+    path: str
+    keyword: str
+    message: str
+
+
+def violations(schema: Mapping[str, Any], arguments: Any) -> list[Violation]:
+    """What in `arguments` does not fit `schema`; nothing if that cannot be told.
+
+    Raises GrammarMissing without the packages of the extra.
+    """
+    if find_spec("jsonschema") is None or find_spec("regex") is None:
+        raise GrammarMissing(f"checking a call needs jsonschema: {install_command('grammar')}")
+    try:
+        return [
+            Violation(
+                "".join(f"/{step}" for step in error.absolute_path), str(error.validator), error.message
+            )
+            for error in Arguments("", schema).errors(arguments)
+        ]
+    except Exception:  # as in `Arguments.check`
+        return []
+
+
 class Arguments:
     """The arguments of a tool, by its JSON Schema."""
 
@@ -51,22 +82,21 @@ class Arguments:
         if not isinstance(given, Mapping):
             raise InvalidArguments(f"the arguments of {self._tool} are an object, not {type(given).__name__}")
         try:
-            found = self._mistakes(dict(given))
+            found = [_described(error) for error in self.errors(dict(given))]
         except Exception:  # Undecided, or whatever jsonschema raises for a reference to nowhere or to itself
             return
         if found:
             more = "; and more" if len(found) > TOLD else ""
             raise InvalidArguments(f"the arguments do not fit {self._tool}: {'; '.join(found[:TOLD])}{more}")
 
-    def _mistakes(self, given: dict[str, Any]) -> list[str]:
+    def errors(self, given: Any) -> list[ValidationError]:
+        """What does not fit, one more than is told at most. Raises whatever keeps it from being found."""
+        import jsonschema  # noqa: F401  (before the clock runs: the first import takes a while)
+        import regex  # noqa: F401
+
         running = _deadline.set(time.monotonic() + SECONDS)
         try:
-            found: list[str] = []
-            for error in self._validator.iter_errors(given) if self._validator else ():
-                found.append(_described(error))
-                if len(found) > TOLD:
-                    break
-            return found
+            return list(islice(self._validator.iter_errors(given), TOLD + 1)) if self._validator else []
         finally:
             _deadline.reset(running)
 

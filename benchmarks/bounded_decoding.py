@@ -1,11 +1,11 @@
 """What a constraint costs while the model writes: tokens per second without one and under it, side by side.
 
-    python benchmarks/constraint.py [nano|smollm2] [--tokens 200] [--rounds 5] [--lanes 1 4]
+    python benchmarks/bounded_decoding.py [nano|smollm2] [--tokens 200] [--rounds 5] [--lanes 1 4]
 
-`free` has no tools. `auto` may call tools and writes text: nothing is masked. `bounded` must write a list of
-records, and `drawn` the same with nothing forced, so that every token is drawn under its mask. They run in turn,
-round by round, in one process; the median of the rounds counts, also of the ratios to `free`. Tokens are those of
-all lanes, over the time from the first to the last of them.
+`free` has no tools. `auto` may call tools and writes text: nothing is masked. `bounded` must write a list
+of records, `drawn` the same with nothing forced, so that each token is drawn under its mask. They run in
+turn, round by round, in one process; the median of the rounds counts, also of the ratios to `free`. Tokens
+are those of all lanes, over the time from the first to the last of them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,243 @@
+"""What several schemas allow at once: `allOf`, `enum`, and `$ref` beside other keywords all come to that."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any, Final
+
+from localagent.constraint.options import (
+    ANYTHING,
+    Any_,
+    Constant,
+    List,
+    Number,
+    Option,
+    Options,
+    Record,
+    Reference,
+    Text,
+    fits,
+    highest,
+    item,
+    lowest,
+    matches,
+    sound,
+    unique,
+)
+
+DEEPEST: Final = 64
+"""How deep schemas may nest; beyond that anything is allowed, and reported."""
+LARGEST: Final = 20_000
+"""How many options one tool may have, after merging."""
+WIDEST: Final = 256
+"""How many alternatives may come of merging."""
+
+
+class Unreadable(Exception):
+    """A schema that becomes "any value of its type". Its arguments: keyword and reason."""
+
+
+class Merging:
+    """Intersects the options of one tool's schema. `resolve`: the options of a reference."""
+
+    def __init__(self, resolve: Callable[[str], Options]) -> None:
+        self._resolve = resolve
+        self._budget = LARGEST
+
+    def spend(self, count: int) -> None:
+        """Raise Unreadable where the schema comes to more than `LARGEST` options."""
+        self._budget -= count
+        if self._budget < 0:
+            raise Unreadable("allOf", f"it has more than {LARGEST:,} parts")
+
+    def both(self, left: Options, right: Options, keyword: str, depth: int = 0) -> Options:
+        """What both allow."""
+        if left == ANYTHING:
+            return right
+        if right == ANYTHING:
+            return left
+        if depth > DEEPEST:
+            raise Unreadable(keyword, "it refers to itself")
+        if all(isinstance(option, Constant) for option in right):
+            # An enumeration may be long: it is filtered, not multiplied.
+            kept = [
+                option
+                for option in right
+                if isinstance(option, Constant) and self._admits(left, option.value, depth)
+            ]
+            return tuple(kept)
+        if all(isinstance(option, Constant) for option in left):
+            return self.both(right, left, keyword, depth)
+        self.spend(len(left) * len(right))
+        if len(left) * len(right) > WIDEST * 16:
+            raise Unreadable(keyword, f"merging gives more than {WIDEST} alternatives")
+        found: list[Option] = []
+        for one, other in product(left, right):
+            found += self.merged(one, other, keyword, depth)
+        if len(found) > WIDEST:
+            raise Unreadable(keyword, f"merging gives more than {WIDEST} alternatives")
+        return unique(found)
+
+    def merged(self, one: Option, other: Option, keyword: str, depth: int) -> Options:
+        """What two options both allow."""
+        match one, other:
+            case (Any_(), _):
+                return (other,)
+            case (_, Any_()):
+                return (one,)
+            case (Reference(left), Reference(right)) if left == right:
+                return (one,)
+            case (Reference(pointer), _):
+                return self.both(self._resolve(pointer), (other,), keyword, depth + 1)
+            case (_, Reference()):
+                return self.merged(other, one, keyword, depth)
+            case (Constant(value), _):
+                return (one,) if self._admits((other,), value, depth) else ()
+            case (_, Constant(value)):
+                return (other,) if self._admits((one,), value, depth) else ()
+            case (Number(), Number()):
+                return self._merged_numbers(one, other)
+            case (Text(), Text()):
+                least, most = max(one.least, other.least), lowest(one.most, other.most)
+                patterns = tuple(dict.fromkeys((*one.patterns, *other.patterns)))
+                return () if most is not None and most < least else (Text(least, most, patterns),)
+            case (List(), List()):
+                return self._merged_lists(one, other, keyword, depth)
+            case (Record(), Record()):
+                return self._merged_records(one, other, keyword, depth)
+        return ()
+
+    def _merged_numbers(self, one: Number, other: Number) -> Options:
+        multiple = one.multiple
+        if other.multiple is not None and multiple not in (None, other.multiple):
+            raise Unreadable("multipleOf", "several at once cannot be enforced")
+        return sound(
+            Number(
+                one.integer or other.integer,
+                highest(one.low, other.low),
+                lowest(one.high, other.high),
+                highest(one.above, other.above),
+                lowest(one.below, other.below),
+                other.multiple if multiple is None else multiple,
+            )
+        )
+
+    def _merged_lists(self, one: List, other: List, keyword: str, depth: int) -> Options:
+        count = max(len(one.lead), len(other.lead))
+        lead = tuple(
+            self.both(item(one, number), item(other, number), keyword, depth + 1) for number in range(count)
+        )
+        items = self.both(item(one, count), item(other, count), keyword, depth + 1)
+        least, most = max(one.least, other.least), lowest(one.most, other.most)
+        impossible = next((number for number, options in enumerate((*lead, items)) if not options), None)
+        if impossible is not None:
+            most = impossible if most is None else min(most, impossible)
+        if most is not None and most < least:
+            return ()
+        return (List(lead, items if items else None, least, most),)
+
+    def _merged_records(self, one: Record, other: Record, keyword: str, depth: int) -> Options:
+        properties = {}
+        for key in (*one.properties, *(key for key in other.properties if key not in one.properties)):
+            left = one.properties[key] if key in one.properties else one.of(key)
+            right = other.properties[key] if key in other.properties else other.of(key)
+            properties[key] = self.both(left, right, keyword, depth + 1)
+        required = one.required | other.required
+        if any(not properties.get(key, ANYTHING) for key in required):
+            return ()
+        extra = one.extra if other.extra is None else other.extra
+        if one.extra is not None and other.extra is not None:
+            extra = self.both(one.extra, other.extra, keyword, depth + 1)
+        names = one.names or other.names
+        if one.names and other.names:
+            merged = self.merged(one.names, other.names, keyword, depth)
+            names = merged[0] if merged and isinstance(merged[0], Text) else None
+        return (
+            Record(
+                properties,
+                required,
+                extra,
+                tuple(dict((*one.patterns, *other.patterns)).items()),
+                names,
+                max(one.least, other.least),
+                lowest(one.most, other.most),
+            ),
+        )
+
+    def _admits(self, options: Options, value: Any, depth: int = 0) -> bool:
+        """Whether one of the options holds `value`; a pattern that cannot be tried is taken to match."""
+        if depth > DEEPEST:
+            return False
+        return any(self._holds(option, value, depth) for option in options)
+
+    def _holds(self, option: Option, value: Any, depth: int) -> bool:
+        match option:
+            case Any_():
+                return True
+            case Constant(own):
+                return _same(own, value)
+            case Reference(pointer):
+                return self._admits(self._resolve(pointer), value, depth + 1)
+            case Number():
+                return not isinstance(value, bool) and isinstance(value, (int, float)) and fits(option, value)
+            case Text(least, most, patterns):
+                if not isinstance(value, str) or not least <= len(value) <= (
+                    math.inf if most is None else most
+                ):
+                    return False
+                return all(matches(pattern, value) for pattern in patterns)
+            case List(_, _, least, most):
+                if not isinstance(value, list) or not least <= len(value) <= (
+                    math.inf if most is None else most
+                ):
+                    return False
+                return all(self._admits(item(option, n), item, depth + 1) for n, item in enumerate(value))
+            case Record():
+                if not isinstance(value, dict) or not option.required <= value.keys():
+                    return False
+                return all(
+                    self._admits(
+                        option.properties[key] if key in option.properties else option.of(key),
+                        item,
+                        depth + 1,
+                    )
+                    for key, item in value.items()
+                )
+
+    def are_apart(self, choices: Sequence[Options]) -> bool:
+        """Whether no value can fit two of the choices, as far as that is easily told."""
+        return all(
+            self._apart(one, other)
+            for number, left in enumerate(choices)
+            for right in choices[number + 1 :]
+            for one in left
+            for other in right
+        )
+
+    def _apart(self, one: Option, other: Option) -> bool:
+        match one, other:
+            case (Reference(pointer), _):
+                return all(
+                    self._apart(option, other)
+                    for option in self._resolve(pointer)
+                    if not isinstance(option, Reference)
+                ) and bool(self._resolve(pointer))
+            case (_, Reference()):
+                return self._apart(other, one)
+            case (Any_(), _) | (_, Any_()):
+                return False
+            case (Constant(value), _):
+                return not self._holds(other, value, 0)
+            case (_, Constant(value)):
+                return not self._holds(one, value, 0)
+            case (Record(), Record()):
+                shared = one.required & other.required
+                return any(self.are_apart([one.properties[key], other.properties[key]]) for key in shared)
+        return type(one) is not type(other)
+
+
+def _same(left: Any, right: Any) -> bool:
+    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
