@@ -7,10 +7,9 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.agent.replaying import block
 from tests.server.acceptance import installed
@@ -46,10 +45,8 @@ def run(program: Path, arguments: Sequence[str], work: Path, **settings: str) ->
         out, err = child.communicate(timeout=WITHIN)
     finally:
         # What it started goes with it; the group is gone already if there is nobody left.
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         child.wait()
     assert child.returncode == 0, f"{out}\n{err}"
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")]

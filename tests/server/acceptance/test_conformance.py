@@ -17,9 +17,9 @@ from tests.server.acceptance.scenes import ANSWER, client, playing
 from tests.server.serving import serving
 
 
-def run(module: str, *arguments: str | Path, within: float) -> subprocess.CompletedProcess[str]:
+def run(module: str, *arguments: str | Path, folder: Path, within: float) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", module, *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=within, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=within, check=False)
     print(ended.stdout, ended.stderr)
     return ended
 
@@ -37,7 +37,18 @@ def test_canitoolcall_finds_no_violation(client: str, nano: dict[str, Path], tmp
     model = load(nano["llamacpp"], context=1024, lanes=4)
     with serving(model, wires=all_wires(), buffer_tool_calls=True) as server:
         base = f"{server.url}/v1"
-        run("canitoolcall", "probe", "--base-url", base, "--model", "lfm2-nano", "--json", report, within=300)
+        run(
+            "canitoolcall",
+            "probe",
+            "--base-url",
+            base,
+            "--model",
+            "lfm2-nano",
+            "--json",
+            report,
+            folder=tmp_path,
+            within=300,
+        )
     outcomes = json.loads(report.read_text())["outcomes"]
     assert len(outcomes) == 27
     assert not [each for each in outcomes if violates(each)]
@@ -54,7 +65,7 @@ def violates(outcome: dict[str, Any]) -> bool:
 
 @client("schemathesis")
 @pytest.mark.parametrize("examples", [3])
-def test_schemathesis_causes_no_server_error(client: str, examples: int) -> None:
+def test_schemathesis_causes_no_server_error(client: str, examples: int, tmp_path: Path) -> None:
     with playing(ANSWER) as server:
         ended = run(
             "schemathesis.cli",
@@ -64,6 +75,7 @@ def test_schemathesis_causes_no_server_error(client: str, examples: int) -> None
             "not_a_server_error",
             "--max-examples",
             str(examples),
+            folder=tmp_path,
             within=300,
         )
     assert ended.returncode == 0, ended.stdout

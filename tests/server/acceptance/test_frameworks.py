@@ -137,7 +137,7 @@ def test_errors_reach_openai_agents(
         asyncio.run(run_agents(agents_of(two_models, api, "gpt-9"), QUESTION, stream))
     # The responses API tells of it in the stream, where Codex looks for it.
     kind: Any = Exception if (api, stream) == ("responses", True) else openai.BadRequestError
-    with pytest.raises(kind, match="4,096"):
+    with pytest.raises(kind, match="4096"):
         asyncio.run(run_agents(agents_of(nano_server, api), TOO_LONG, stream))
 
 
@@ -208,9 +208,8 @@ def test_pydantic_ai(client: str, api: str, stream: bool) -> None:
 
 async def streamed_loop(agent: Any) -> Any:
     async with agent.run_stream_events(QUESTION) as events:
-        async for event in events:
-            pass
-    return event.result.output
+        *_, last = [event async for event in events]
+    return last.result.output
 
 
 @client("pydantic-ai-slim", "openai", "anthropic")
@@ -220,7 +219,7 @@ def test_errors_reach_pydantic_ai(client: str, api: str, two_models: Running, na
 
     with pytest.raises(ModelHTTPError, match="model-2"):
         asyncio.run(run_pydantic(pydantic_agent(two_models, api, "gpt-9"), QUESTION, False))
-    with pytest.raises(ModelHTTPError, match="4,?096"):
+    with pytest.raises(ModelHTTPError, match="4096"):
         asyncio.run(run_pydantic(pydantic_agent(nano_server, api), TOO_LONG, False))
 
 
@@ -294,7 +293,7 @@ def test_errors_reach_langchain(
     with pytest.raises(openai.NotFoundError, match="model-2"):
         invoked(langchain_model(two_models, api, "gpt-9"), QUESTION, stream)
     kind: Any = Exception if (api, stream) == ("responses", True) else openai.BadRequestError
-    with pytest.raises(kind, match="4,096"):
+    with pytest.raises(kind, match="4096"):
         invoked(langchain_model(nano_server, api), TOO_LONG, stream)
 
 
