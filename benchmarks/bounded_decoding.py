@@ -4,8 +4,8 @@
 
 `free` has no tools. `auto` may call tools and writes text: nothing is masked. `bounded` must write a list
 of records, `drawn` the same with nothing forced, so that each token is drawn under its mask. They run in
-turn, round by round, in one process; the median of the rounds counts, also of the ratios to `free`. Tokens are
-those of all lanes, over the time from the first to the last of them.
+turn, round by round, in one process; the median of the rounds counts, also of the ratios to `free`. Tokens
+are those of all lanes, over the time from the first to the last of them.
 """
 
 from __future__ import annotations
