@@ -1,7 +1,7 @@
 """Many requests at once: how many tokens in all, how soon the first, and who has to wait for whom.
 
     python benchmarks/concurrency.py [smollm2|nano|nano-mlx|MODEL] [--rounds 3] [--only long,shared]
-        [--plot FILE.png]
+        [--plot [FILE.png]]     by default benchmarks/concurrency_MODEL.png
 
 N streams     N requests at once: tokens per second in all; the time to the first token, its median and its
               worst; the longest gap between two tokens of a stream
@@ -9,6 +9,10 @@ long prompt   three streams are being written when a long prompt arrives: the lo
               first token; the time to that, and how many tokens they got meanwhile
 shared        as many requests as there are lanes, all with one long system prompt: how many tokens of the
               prompts were evaluated, of how many; the time to the first token, its median and its worst
+churn         as many requests as there are lanes, of which every second one writes a quarter of the tokens:
+              those that go on are no neighbours in the batch
+tool turns    one after the other, on llama.cpp only: tokens per second of localagent with drafts from the
+              prompt (see `localagent.hosts.lookup`) and without, and how many of the drafted tokens came
 
 Each side takes its turn in every round, on the same weights, threads and token ids: localagent with its
 lanes, localagent with one lane (a queue), and llama-server from the package xllamacpp or, with nano-mlx,
@@ -29,13 +33,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
+from unittest.mock import patch
 
 from bare_loops import endless_weights
 from rich.box import SIMPLE_HEAD
@@ -45,6 +50,10 @@ from sides import Failed, Localagent, Request, Seen, Settings, Side, missing, se
 
 from localagent.errors import LocalAgentError
 from localagent.hosts.llamacpp.host import physical_cores
+from localagent.hosts.lookup import PromptLookup
+from localagent.hosts.sampling import Sampling
+from localagent.nano.requests import make_requests
+from localagent.prompt import Prompt
 
 WORDS = """
     a the one two three small old red green warm cold long short new good river house garden winter summer
@@ -52,8 +61,11 @@ WORDS = """
     horse fish writes reads finds takes gives makes sees walks opens asks and but with under over near after
 """
 QUESTION = "Write a long story that begins with these words: "
+ALL = ("stream", "long", "shared", "churn", "tool")
 RUNNING = 3
 """The streams that run when the long prompt arrives."""
+TOOL_TURNS = ("single", "parallel", "repeat", "answers", "third_turn", "mapping", "quoted")
+"""The kinds of lfm2-nano's requests whose answers repeat words of the prompt."""
 
 
 class Writer:
@@ -173,6 +185,62 @@ async def shared(side: Side, writer: Writer) -> Run:
     return Run(figures, seen)
 
 
+async def churn(side: Side, writer: Writer) -> Run:
+    """All arrive at once, and every second one ends early."""
+    requests = writer.questions(writer.options.lanes)
+    for number in range(1, len(requests), 2):
+        requests[number] = replace(requests[number], count=max(2, requests[number].count // 4))
+    seen = [Seen() for _ in requests]
+    await asyncio.gather(*map(partial(ask, side), requests, seen))
+    seconds = max(each.times[-1] for each in seen) - min(each.started for each in seen)
+    figures = {
+        "tokens/s": sum(request.count for request in requests) / seconds,
+        "gap, s": max(later - sooner for each in seen for sooner, later in pairwise(each.times)),
+    }
+    return Run(figures, seen)
+
+
+def tool_turns(side: Localagent) -> dict[str, Any]:
+    """Requests that have tools, one after the other, with drafts and without: each as long as its answer."""
+    drafted = came = 0
+    took = PromptLookup.took
+
+    def counted(lookup: PromptLookup, seconds: float, drafts: int = 0, tokens: int = 1) -> None:
+        nonlocal drafted, came
+        drafted, came = drafted + drafts, came + (tokens - 1 if drafts else 0)
+        took(lookup, seconds, drafts, tokens)
+
+    seconds, tokens, turns, parted = {True: 0.0, False: 0.0}, 0, 0, 0
+    for number, request in enumerate(each for kind in TOOL_TURNS for each in make_requests(kind, 2, 16)):
+        ids = side.host.render(list(request.messages), list(request.tools), limit=float("inf")).ids
+        sampling = Sampling(max_tokens=len(side.host.tokenize(request.output, True)))
+        if len(ids) + (sampling.max_tokens or 0) > side.host.context:
+            continue
+        written = {}
+        for drafts in (True, False) if number % 2 else (False, True):
+            with ExitStack() as patches:
+                patches.enter_context(patch.object(PromptLookup, "took", counted))
+                if not drafts:
+                    patches.enter_context(patch.object(PromptLookup, "draft", lambda *_: ()))
+                generation = side.host.generate(Prompt(ids, ""), sampling)
+                written[drafts] = [token.id for token in generation]
+            assert generation.finish is not None
+            seconds[drafts] += generation.finish.timings.decode
+        turns += 1
+        tokens += len(written[True]) - 1  # the first one belongs to the prompt
+        parted += written[True] != written[False]
+    return {
+        "tokens/s with drafts": tokens / seconds[True],
+        "without": tokens / seconds[False],
+        "ratio": seconds[False] / seconds[True],
+        "drafted": drafted,
+        "of these came": came / drafted if drafted else None,
+        "tokens": tokens,
+        "turns": turns,
+        "turns that differ": parted,
+    }
+
+
 def streams_title(count: int) -> str:
     """How the scenario of so many streams is called."""
     return f"{count} stream{'s' * (count > 1)}"
@@ -184,6 +252,7 @@ def scenarios(options: argparse.Namespace) -> dict[str, Scenario]:
         **{streams_title(count): partial(streams, count=count) for count in options.streams},
         "long prompt": long_prompt,
         "shared": shared,
+        "churn": churn,
     }
     return {title: run for title, run in every.items() if any(word in title for word in options.only)}
 
@@ -298,8 +367,8 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--context", type=int, default=4096, help="tokens that a lane holds")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=physical_cores(), help="llama.cpp only")
-    parser.add_argument("--only", type=lambda text: text.split(","), default=[""], help="stream,long,shared")
-    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[""], help="|".join(ALL))
+    parser.add_argument("--plot", type=Path, nargs="?", const=Path(), help="default: beside this file")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.words is None:  # nano's vocabulary is small: more words do not fit into its context
@@ -307,8 +376,11 @@ def read_options() -> argparse.Namespace:
     sizes = (*options.streams, options.tokens - 1, options.words, options.system, options.rounds)
     if min(sizes) < 1 or options.lanes <= RUNNING:
         parser.error(f"numbers must be 1 or more, --tokens 2 or more, --lanes more than {RUNNING}")
-    if not scenarios(options):
-        parser.error("--only fits no scenario: stream, long, shared")
+    options.tools = any(word in "tool turns" for word in options.only)
+    if not scenarios(options) and not options.tools:
+        parser.error(f"--only fits no scenario: {', '.join(ALL)}")
+    if options.plot == Path():
+        options.plot = Path(__file__).with_name(f"concurrency_{Path(options.model).stem}.png")
     return options
 
 
@@ -331,12 +403,14 @@ def main() -> None:
         runner = stack.enter_context(asyncio.Runner())
         names = [side.name for side in sides]
         rows = report(measure(sides, options, runner), names)
+        drafts = tool_turns(ours) if options.tools and not weights.is_dir() else None
         builds = {side.name: side.build for side in sides}
     if options.plot:
         plot(rows, options, options.plot)
         options.plot = str(options.plot)
     if options.json:
-        print(json.dumps({**vars(options), "builds": builds, "skipped": skipped, "scenarios": rows}))
+        found = {"builds": builds, "skipped": skipped, "scenarios": rows, "tool turns": drafts}
+        print(json.dumps({**vars(options), **found}))
         return
     console = Console()
     console.print(
@@ -346,6 +420,9 @@ def main() -> None:
     )
     for table in tables(rows):
         console.print(table)
+    if drafts:
+        shown = (f"{key} {value:,.4g}" for key, value in drafts.items() if value is not None)
+        console.print(f"tool turns: {', '.join(shown)}", highlight=False)
     for name, build in builds.items():
         console.print(f"{name}: {build}", highlight=False)
     for name, reason in skipped.items():

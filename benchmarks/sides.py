@@ -154,8 +154,7 @@ class Localagent:
 class OneAtATime:
     """A model of `Localagent` whose requests wait for each other.
 
-    A second copy of the model in this process would slow both down to a third: two threads that call OpenMP
-    have more workers than there are cores, and those sleep where they would wait.
+    A second copy of the model in this process would have half of the cores when both are at work.
     """
 
     def __init__(self, side: Localagent) -> None:

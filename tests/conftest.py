@@ -38,6 +38,12 @@ LONG = PROFILE == "long"
 """`make test-long`: more of all that is drawn at random, killed, or asked of a model."""
 
 
+def schedules(long: int, short: int) -> range:
+    """The numbers of the random schedules to run; by hand SCHEDULES=2000, or 500-1000 for a part of them."""
+    asked = os.environ.get("SCHEDULES", str(long if LONG else short)).split("-")
+    return range(int(asked[0]) if len(asked) > 1 else 0, int(asked[-1]))
+
+
 # Each worker of pytest-xdist notes what it loads, so that one that dies is named by more than its test.
 NOTES = Path(os.environ.setdefault("LOCALAGENT_TEST_NOTES", tempfile.mkdtemp(prefix="localagent-notes-")))
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):

@@ -52,12 +52,16 @@ def test_many_at_once_are_measured_on_every_side_that_is_here():
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert ("llama-server" in found["builds"]) != ("llama-server" in found["skipped"])
-    assert list(found["scenarios"]) == ["1 stream", "2 streams", "long prompt", "shared"]
+    assert list(found["scenarios"]) == ["1 stream", "2 streams", "long prompt", "shared", "churn"]
     for by_side in found["scenarios"].values():
         assert list(by_side) == list(found["builds"])
         assert by_side["localagent"]["other tokens"] == 0
     shared = found["scenarios"]["shared"]["localagent"]
     assert shared["evaluated"] < 0.7 * shared["of"]
+    drafts = found["tool turns"]
+    assert drafts["turns"] > 5
+    assert drafts["turns that differ"] == 0
+    assert 0 < drafts["of these came"] <= 1
 
 
 @pytest.mark.engine
@@ -100,3 +104,13 @@ def test_the_server_ends_however_the_benchmark_does(how, tmp_path):
         psutil.wait_procs([server], 60)
         assert not server.is_running()
     assert how == signal.SIGKILL or not any(tmp_path.iterdir())
+
+
+@pytest.mark.engine
+def test_masks_are_measured_in_every_dialect_asked_for():
+    done = run("masks.py", "nano", "--tools", "2", "--calls", "2", "--dialects", "lfm2,glm45", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["dialects"]
+    assert list(found) == ["lfm2", "glm45"]
+    assert all(row["mask_median_ms"] > 0 and 0 <= row["forced"] <= 1 for row in found.values())
+    assert run("masks.py", "nano", "--dialects", "nothing").returncode == 2

@@ -42,8 +42,18 @@ ENGINES = {
 }
 # Imported where they are used, and not before.
 LAZY = {
-    "filelock", "httpcore2", "huggingface_hub", "llguidance", "lxml", "numpy", "prompt_toolkit", "rich", "ruamel"
-}  # fmt: skip
+    *(
+        "filelock",
+        "httpcore2",
+        "huggingface_hub",
+        "llguidance",
+        "lxml",
+        "numpy",
+        "prompt_toolkit",
+        "rich",
+        "ruamel",
+    ),
+}
 # What the extra `mcp` brings, and only localagent.mcp may import; the extra `grammar` brings some of it, too.
 OF_MCP = {"mcp", "mcp_types", "anyio", "httpx2", "jsonschema", "referencing"}
 

@@ -58,7 +58,7 @@ def connect_client(
     if undo:
         _undo(client, yes=yes, only_print=only_print)
         return
-    target = _target(url, model, key_env)
+    target = _target(url, model, key_env, ask=client.document is not None)
     if client.document is not None:
         connection = Connection(client)
         _offer(client, connection, connection.connect(client.entries(target)), yes=yes, only_print=only_print)
@@ -145,8 +145,8 @@ def _start(client: Client, target: Target, arguments: Sequence[str]) -> None:
     os.execve(command, words, environment)
 
 
-def _target(url: str, model: str | None, key_env: str | None) -> Target:
-    """What the client is to use; the server is asked for what was not given."""
+def _target(url: str, model: str | None, key_env: str | None, *, ask: bool) -> Target:
+    """What the client is to use. `ask`: let the server say what was not given."""
     from localagent.connect.clients import Target
 
     if key_env is not None and not key_env.isidentifier():
@@ -155,6 +155,8 @@ def _target(url: str, model: str | None, key_env: str | None) -> Target:
     parts = urlsplit(base)
     if parts.scheme not in ("http", "https") or not parts.hostname or not base.isprintable() or " " in base:
         raise UsageError(f"--url is {quoted(url)}: it must be like http://127.0.0.1:8080")
+    if not ask:
+        return Target(base, model or "", None, key_env)
     try:
         served = _served(base, Target(base, "", key_env=key_env).key if key_env else None)
     except NoServer:

@@ -37,9 +37,10 @@ def serve(options: ServeOptions) -> None:
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise ServerMissing(f"the server is not installed: {install_command('server')} [{error}]") from error
-    from localagent.server.app import Service, all_wires, create_app
+    from localagent.server.app import all_wires, create_app
     from localagent.server.bounds import Bounds
     from localagent.server.listening import bind, listener
+    from localagent.server.service import Service
 
     access = _access(options)
     bounds = Bounds(queue=options.max_queue, deadline=options.deadline)
@@ -164,6 +165,7 @@ def _welcome(options: ServeOptions, access: Access, pool: ModelPool, port: int) 
     say(f"  OpenAI     base URL {url}/v1")
     say(f"  Anthropic  ANTHROPIC_BASE_URL={url}")
     say(f"  Ollama     OLLAMA_HOST={url}")
+    say(f"  programs   localagent connect NAME --url {url}")
     say(f"  API key    {'one of yours' if access.keys else 'any: none is checked'}")
     if options.log_prompts:
         say("  what is asked and answered is logged here")

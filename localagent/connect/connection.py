@@ -12,8 +12,8 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -94,9 +94,10 @@ class Connection:
         original = before if record is None else self._taken_back(path, before, record)[0]
         mark, document = self._open(path, original or b"")
         start = [each for each in entries if each.in_new_file]
-        for each in () if document.value else start:
-            document.set(each.keys, each.value)
-        done = [_set(document, each) for each in entries if each not in start]
+        with _about(path):
+            for each in () if document.value else start:
+                document.set(each.keys, each.value)
+            done = [_set(document, each) for each in entries if each not in start]
         after = (mark + document.text).encode()
         new: _Record = {
             "file": str(path),
@@ -160,15 +161,9 @@ class Connection:
         mark, document = self._open(path, now)
         ours = [each for each in record["entries"] if _is_ours(document, each, record["entries"])]
         kept = [each for each in record["entries"] if each not in ours]
-        for each in reversed(ours):
-            keys = tuple(each["keys"])
-            if each["before"] is not None:
-                document.restore(keys, each["before"])
-                continue
-            document.remove(keys)
-            for length in range(len(keys) - 1, each["depth"], -1):
-                if document.get(keys[:length]) == {}:
-                    document.remove(keys[:length])
+        with _about(path):
+            for each in reversed(ours):
+                _take_back(document, each)
         if record["new"] and document.value.keys() <= set(record["start"]):
             return None, ()
         left = [".".join(each["keys"]) for each in kept if document.get(tuple(each["keys"])) is not None]
@@ -180,10 +175,8 @@ class Connection:
         except UnicodeDecodeError as error:
             raise UsageError(f"{path} is not UTF-8 text (byte {error.start:,}): nothing is changed") from None
         mark = _BOM if text.startswith(_BOM) else ""
-        try:
+        with _about(path):
             return mark, self._document(text.removeprefix(_BOM))
-        except CannotEdit as error:
-            raise UsageError(f"{path} is {error}; nothing is changed") from None
 
     def _read_record(self) -> _Record | None:
         try:
@@ -196,6 +189,15 @@ class Connection:
                 f"change by hand, and remove that file; {self.backup} is what the configuration was"
             ) from None
         return record
+
+
+@contextmanager
+def _about(path: Path) -> Iterator[None]:
+    """Name the file in the error that it cannot be changed."""
+    try:
+        yield
+    except CannotEdit as error:
+        raise UsageError(f"{path}: {error}; nothing is changed") from None
 
 
 def _set(document: Document, entry: Entry) -> _Set:
@@ -211,13 +213,26 @@ def _set(document: Document, entry: Entry) -> _Set:
     }
 
 
+def _take_back(document: Document, entry: _Set) -> None:
+    """Remove an entry, with the tables that were made for it; or put back what it replaced."""
+    keys = tuple(entry["keys"])
+    if entry["before"] is not None:
+        document.restore(keys, entry["before"])
+        return
+    document.remove(keys)
+    for length in range(len(keys) - 1, entry["depth"], -1):
+        if document.get(keys[:length]) == {}:
+            document.remove(keys[:length])
+
+
 def _is_ours(document: Document, entry: _Set, entries: Sequence[_Set]) -> bool:
     """Whether a value is still the one that was set, or one that leads to our server all the same."""
     keys: Keys = tuple(entry["keys"])
     now = document.get(keys)
     if now is None:
         return False
-    if now == entry["value"] or NAME in keys or NAME in json.dumps(now, default=str):
+    provider = now.get("provider") if isinstance(now, dict) else str(now).partition("/")[0]
+    if now == entry["value"] or NAME in keys or provider == NAME:
         return True
     anchor = next((each for each in entries if each["keys"] == entry["goes_with"]), None)
     return anchor is not None and document.get(tuple(anchor["keys"])) == anchor["value"]

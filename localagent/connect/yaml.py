@@ -7,6 +7,8 @@ import re
 from typing import Any
 
 from localagent.connect.document import CannotEdit, Document, Keys, line_end, line_start, shown, without_lines
+from localagent.distribution import install_command
+from localagent.errors import ServerMissing
 
 
 class Yaml(Document):
@@ -16,9 +18,11 @@ class Yaml(Document):
 
     def parse(self) -> Any:
         """As `Document.parse`. A list of named entries is a mapping by their names."""
-        from ruamel.yaml import YAML
-        from ruamel.yaml.error import YAMLError
-
+        try:
+            from ruamel.yaml import YAML
+            from ruamel.yaml.error import YAMLError
+        except ImportError as error:
+            raise ServerMissing(f"YAML files need more: {install_command('server')} [{error}]") from error
         try:
             self._root = YAML(typ="rt", pure=True).compose(self.text)
             value = YAML(typ="safe", pure=True).load(self.text)

@@ -195,5 +195,8 @@ class Engine(Protocol):
         all of them are concerned.
         """
 
+    def rest(self) -> None:
+        """There is nothing to compute for a while. Cheap, and safe to call again."""
+
     def close(self) -> None:
         """Free everything. Safe to call twice."""

@@ -140,6 +140,7 @@ class Scheduler:
         for job in self._running:
             job.channel.flush()
         if not self._reading:
+            self._engine.rest()
             return False
         self._read()
         return True
@@ -213,28 +214,16 @@ class Scheduler:
         the engine has its logits.
         """
         jobs = self._turn()
-        chunks = [job.generation.chunk or () for job in jobs]
-        lanes = [job.seat.lane for job in jobs if job.seat is not None]
         for job in jobs:
             job.channel.put(job.generation.progress())
-
-        def cancelled() -> bool:  # as long as one of them is wanted, all are computed
-            return self._stopping() or all(job.cancelled for job in jobs)
-
-        started = perf_counter()
         try:
-            if len(jobs) == 1:
-                whole = lanes[0].evaluate(chunks[0], cancelled)
-            else:
-                whole = self._engine.evaluate(lanes, chunks, cancelled)
+            whole = self._evaluate(jobs)
         except Exception as error:  # whose fault it was is not known, nor what the lanes hold
             for job in jobs:
                 self._broke(job, error)
             return
-        seconds = perf_counter() - started
         begun = []
         for job in jobs:
-            job.generation.prefill += seconds
             try:
                 if whole and self._evaluated(job):
                     begun.append(job)
@@ -250,6 +239,27 @@ class Scheduler:
         for each in ([job for job in begun if job not in forced], forced):
             if each:
                 self._advance(each)
+
+    def _evaluate(self, jobs: Sequence[Job]) -> bool:
+        """Evaluate their chunks in one call. False if nobody wanted it any more on the way."""
+        chunks = [job.generation.chunk or () for job in jobs]
+        lanes = [job.seat.lane for job in jobs if job.seat is not None]
+
+        def cancelled() -> bool:  # as long as one of them is wanted, all are computed
+            return self._stopping() or all(job.cancelled for job in jobs)
+
+        started = perf_counter()
+        if len(jobs) == 1:
+            whole = lanes[0].evaluate(chunks[0], cancelled)
+        else:
+            whole = self._engine.evaluate(lanes, chunks, cancelled)
+        seconds = perf_counter() - started
+        for job in self._reading:
+            job.generation.prefill += seconds
+        for job in self._running:  # they have waited for it, too, unless they rest
+            if not job.channel.resting:
+                job.generation.decode += seconds
+        return whole
 
     def _turn(self) -> list[Job]:
         """Whose chunks are evaluated now: the next one's, and others of the same length as far as the engine

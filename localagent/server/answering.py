@@ -9,104 +9,42 @@ not), at the deadline, or when the server stops. Only then is its place free for
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import secrets
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncIterator, MutableMapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any, Unpack, get_args, get_origin, get_type_hints
+from typing import Any
 
+from localagent.control import CONTROLS
 from localagent.errors import EngineFailed, LocalAgentError
 from localagent.messages import UserMessage
-from localagent.model import Model
 from localagent.server.access import Head
-from localagent.server.bounds import Bounds, Gone, Receive, parse_json, read_body
+from localagent.server.bounds import Gone, Receive, parse_json, read_body
 from localagent.server.exchange import (
     Answer,
     BadRequest,
-    Frame,
-    Framing,
     TurnRequest,
     Wire,
     Writer,
-    dump,
     header_word,
 )
 from localagent.server.metrics import Watched
 from localagent.server.queue import Overloaded
 from localagent.server.raw import continuing
+from localagent.server.reply import Reply, Send, refuse, retry_after
+from localagent.server.service import Service
 from localagent.server.wires.messages import counted
 from localagent.turn import Done
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from localagent.server.app import Service
-
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Headers = Iterable[tuple[bytes, bytes]]
-
-_MEDIA = {"sse": b"text/event-stream; charset=utf-8", "ndjson": b"application/x-ndjson"}
 _MOST_NAMES = 30  # in a header
+_PROMPTING = ("system", "tools", "thinking", "thinking_budget")
+"""The options of a turn that its prompt depends on."""
 _WORTH_A_THREAD = 1 << 16
-_DRAINED = 4
-"""How many times the largest body is read and thrown away after a refusal."""
 
 log = logging.getLogger("localagent.server")
 prompts = logging.getLogger("localagent.prompts")
-
-
-class Reply:
-    """One HTTP answer. Its head goes out with the first bytes, so that an error before them has a status."""
-
-    def __init__(self, send: Send, bounds: Bounds, framing: Framing = "sse") -> None:
-        self._send = send
-        self._bounds = bounds
-        self.framing = framing
-        self.opening: list[Frame] = []
-        self._one_at_a_time = asyncio.Lock()
-        self.headers: list[tuple[bytes, bytes]] = []
-        self.started = False
-        self.touched = monotonic()
-        """When something was last sent."""
-
-    async def json(self, status: int, value: Any, more: Headers = (), last: bool = True) -> None:
-        """A whole answer; without `last`, `end` has to follow."""
-        body = dump(value).encode("utf-8", "replace")
-        head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
-        self.started = True
-        await self._give({"type": "http.response.start", "status": status, "headers": [*head, *self.headers]})
-        await self._give({"type": "http.response.body", "body": body, "more_body": not last})
-
-    async def end(self) -> None:
-        """Nothing more comes."""
-        await self._give({"type": "http.response.body", "body": b""})
-
-    async def write(self, frames: Iterable[Frame], last: bool = False) -> None:
-        """A part of a stream; the first one brings what the writer begins with."""
-        async with self._one_at_a_time:  # the turn and the keep-alive both write
-            if not self.started:
-                self.started = True
-                head = [
-                    (b"content-type", _MEDIA[self.framing]),
-                    (b"cache-control", b"no-cache"),
-                    *self.headers,
-                ]
-                await self._give({"type": "http.response.start", "status": 200, "headers": head})
-                frames = [*self.opening, *frames]
-            data = b"".join(frame.encode(self.framing) for frame in frames)
-            if data or last:
-                await self._give({"type": "http.response.body", "body": data, "more_body": not last})
-
-    async def _give(self, message: MutableMapping[str, Any]) -> None:
-        try:
-            async with asyncio.timeout(self._bounds.write_time):
-                await self._send(message)
-        except TimeoutError:
-            raise Gone from None
-        self.touched = monotonic()
 
 
 class Endpoint:
@@ -182,14 +120,12 @@ class Endpoint:
             return
         async with service.pool.use(request.model, request.keep_alive) as lease:
             served, model = lease.served, lease.model
-            options, left_out = turn_options(request)
             note |= {"model": served.name, "dialect": model.dialect.name}
-            ignored = (*request.ignored, *left_out)
             reply.headers = [(b"x-localagent-model", header_word(served.name).encode())]
-            if ignored:
-                shown = ", ".join(map(header_word, ignored[:_MOST_NAMES]))
+            if request.ignored:
+                shown = ", ".join(map(header_word, request.ignored[:_MOST_NAMES]))
                 reply.headers.append((b"x-localagent-ignored", shown.encode()))
-                service.mention(wire.path, ignored)
+                service.mention(wire.path, request.ignored)
             if service.log_prompts:
                 prompts.info("%s %s", wire.path, request)
             spell = service.speller(model)
@@ -205,7 +141,7 @@ class Endpoint:
                 if request.raw_prompt is not None:
                     asked = continuing(asked, request.raw_prompt)
                     messages = [UserMessage(content="-")]  # not rendered
-                events = asked.astream(messages, **options)
+                events = asked.astream(messages, **turn_options(request))
                 async with aclosing(events):
                     async for event in events:
                         if isinstance(event, Done) and event.message.stop_reason == "cancelled":
@@ -258,81 +194,29 @@ class CountEndpoint(Endpoint):
     async def _turn(self, request: TurnRequest, note: dict[str, Any], reply: Reply, watched: Watched) -> None:
         async with self._service.pool.use(request.model) as lease:
             note["model"] = lease.served.name
-            count = lease.model.count_tokens
-            tools = request.tools or None
-            tokens = await asyncio.to_thread(count, request.messages, system=request.system, tools=tools)
+            asked = turn_options(request)
+            told = {name: asked[name] for name in _PROMPTING if name in asked}
+            tokens = await asyncio.to_thread(lease.model.count_tokens, request.messages, **told)
             await reply.json(200, counted(tokens))
 
 
-def turn_options(request: TurnRequest) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The arguments of `Model.astream` for a request, and the names of those that it does not take."""
-    options: dict[str, Any] = {
+def turn_options(request: TurnRequest) -> dict[str, Any]:
+    """The arguments of `Model.astream` for a request."""
+    given = {
+        name: value
+        for name in CONTROLS
+        if (value := getattr(request, name, None)) != getattr(_UNSET, name, None)
+    }
+    return {
         "system": request.system,
         "tools": request.tools or None,
         "progress": True,
         **request.options,
+        **given,
     }
-    left_out = []
-    for name, default in _TURN_OPTIONS.items():
-        value = getattr(request, name)
-        if value == default:
-            continue
-        if name in _TAKEN:
-            options[name] = value
-        else:
-            left_out.append(name)
-    return options, tuple(left_out)
 
 
-_TURN_OPTIONS = {each.name: each.default for each in dataclasses.fields(TurnRequest) if each.name in {
-    "tool_choice", "parallel_tool_calls", "response_format", "strict", "thinking", "thinking_budget"
-}}  # fmt: skip
-
-_OPTIONS = next(
-    get_args(hint)[0] for hint in get_type_hints(Model.astream).values() if get_origin(hint) is Unpack
-)
-_TAKEN = frozenset(_OPTIONS.__annotations__)
-
-
-async def refuse(
-    wire: Wire, refusal: Exception, head: Head | None, bounds: Bounds, receive: Receive, send: Send
-) -> None:
-    """Answer in the API's own shape. `head`: of a request whose body was not read.
-
-    The connection of such a request is closed. Most clients send all of the body before they read anything,
-    and would be cut off before they see the answer; so some more of it is taken.
-    """
-    reply = Reply(send, bounds)
-    status, said = wire.error(refusal)
-    more = retry_after(refusal, status)
-    with suppress(Gone):
-        if head is None or not head.has_body:
-            await reply.json(status, said, more)
-            return
-        expecting = head.one(b"expect") is not None  # it sends no body before it is told to
-        await reply.json(status, said, [*more, (b"connection", b"close")], last=expecting)
-        if not expecting:
-            with suppress(TimeoutError):
-                await _drain(receive, bounds)
-            await reply.end()
-
-
-async def _drain(receive: Receive, bounds: Bounds) -> None:
-    """Read what the client still sends, within bounds."""
-    left = _DRAINED * bounds.body
-    async with asyncio.timeout(bounds.drain_time):
-        while left > 0:
-            message = await receive()
-            left -= len(message.get("body", b""))
-            if message["type"] == "http.disconnect" or not message.get("more_body", False):
-                return
-
-
-def retry_after(error: Exception, status: int) -> Headers:
-    """When to ask again, where that may help."""
-    if status != 503:
-        return []
-    return [(b"retry-after", str(error.retry_after if isinstance(error, Overloaded) else 5).encode())]
+_UNSET = TurnRequest(model="")
 
 
 async def _left(receive: Receive) -> None:

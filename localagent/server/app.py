@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from itertools import takewhile
 from time import monotonic
 from typing import Any
@@ -21,14 +21,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from localagent.model import Model
-from localagent.server.access import Access, Client, Head
-from localagent.server.answering import CountEndpoint, Endpoint, Send, refuse
-from localagent.server.bounds import Bounds, Receive
+from localagent.server.access import Client, Head
+from localagent.server.answering import CountEndpoint, Endpoint
+from localagent.server.bounds import Receive
 from localagent.server.exchange import BadRequest, Wire
-from localagent.server.metrics import Metrics, Watched
-from localagent.server.models import ModelPool
+from localagent.server.metrics import Watched
+from localagent.server.reply import Send, refuse
 from localagent.server.routes import OwnRoutes, Refused
+from localagent.server.service import Service
 from localagent.server.wires.chat import ChatCompletions
 from localagent.server.wires.completions import Completions
 from localagent.server.wires.messages import CountTokensWire, MessagesWire
@@ -37,64 +37,6 @@ from localagent.server.wires.responses import Responses
 from localagent.wording import quoted
 
 access_log = logging.getLogger("localagent.access")
-log = logging.getLogger("localagent.server")
-_MOST_MENTIONED = 1000
-
-
-class Service:
-    """What the requests of one server share."""
-
-    def __init__(
-        self,
-        pool: ModelPool,
-        access: Access | None = None,
-        bounds: Bounds | None = None,
-        *,
-        metrics: bool = False,
-        log_prompts: bool = False,
-        buffer_tool_calls: bool = False,
-    ) -> None:
-        """`metrics`: offer /metrics. `log_prompts`: log what is said. `buffer_tool_calls`: see `Answer`."""
-        self.pool = pool
-        self.access = access or Access()
-        self.bounds = bounds or Bounds()
-        self.metrics = Metrics(pool)
-        self.offers_metrics = metrics
-        self.log_prompts = log_prompts
-        self.buffer_tool_calls = buffer_tool_calls
-        self.stopping = False
-        self._running: set[asyncio.Task[None]] = set()
-        self._mentioned: set[str] = set()
-
-    @contextmanager
-    def running(self, turn: asyncio.Task[None]) -> Iterator[None]:
-        """The turn is to be ended if the server stops meanwhile."""
-        self._running.add(turn)
-        if self.stopping:
-            turn.cancel()
-        try:
-            yield
-        finally:
-            self._running.discard(turn)
-
-    async def stop(self) -> None:
-        """End all answers with an error, and begin no more."""
-        self.stopping = True
-        for turn in self._running:
-            turn.cancel()
-        if self._running:
-            await asyncio.wait(self._running, timeout=2)
-
-    def speller(self, model: Model) -> Callable[[Sequence[int]], Sequence[bytes]] | None:
-        """What gives the bytes of tokens, without waiting for the engine."""
-        return getattr(model.host, "token_bytes", None)
-
-    def mention(self, path: str, ignored: Sequence[str]) -> None:
-        """Log each field that is ignored once."""
-        for name in ignored:
-            if name not in self._mentioned and len(self._mentioned) < _MOST_MENTIONED:
-                self._mentioned.add(name)
-                log.info("%s: %s is ignored", path, quoted(name))
 
 
 class Guard:
@@ -129,6 +71,7 @@ class Guard:
                 note["client"] = access.admit(head, self._service.bounds)
                 more += access.cors(head)
             except BadRequest as refusal:
+                note["outcome"] = "refused"
                 wire = self._shape(head.path)
                 await refuse(wire, refusal, head, self._service.bounds, receive, answer)
                 return
@@ -144,9 +87,10 @@ class Guard:
         watched: Watched | None = note.get("watched")
         outcome = str(note.get("outcome", ""))
         words = [f"{quoted(client.name)} {head.method} {quoted(head.path)} {status or '-'}"]
-        if watched is not None:
-            self._service.metrics.ended(note.get("model", ""), note.get("dialect", ""), outcome, watched)
-            words += [outcome, note.get("model", "")]
+        if outcome:
+            model, dialect = note.get("model", ""), note.get("dialect", "")
+            self._service.metrics.ended(model, dialect, outcome, watched or Watched())
+            words += [outcome, model]
         if watched is not None and watched.done is not None:
             usage = watched.done.message.usage
             words.append(f"{usage.input} ({usage.cache_read} cached) + {usage.output} tokens")
@@ -215,6 +159,9 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
         refusal = BadRequest(said, code="not_found", status=error.status_code)
         return Refused(shape(path), refusal, service, unread=True)
 
+    async def failed(request: Request, error: Exception) -> Response:
+        return Refused(shape(request.url.path), error, service, unread=True)
+
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         watch = asyncio.create_task(service.pool.watch())
@@ -226,7 +173,9 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
                 await watch
             await service.pool.close()
 
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: not_found})
+    app = Starlette(
+        routes=routes, lifespan=lifespan, exception_handlers={HTTPException: not_found, Exception: failed}
+    )
     app.router.redirect_slashes = False  # it would send a client to whatever host name he gave
     app.add_middleware(Guard, service=service, shape=shape)
     return app

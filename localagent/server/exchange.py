@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol
 
 from localagent.errors import (
     ContextOverflow,
+    GrammarMissing,
     LocalAgentError,
     ModelMissing,
     NotEnoughMemory,
@@ -327,6 +328,10 @@ _STATUSES: Collection[tuple[type[Exception], int]] = (
     (UnknownModel, 404),
     (ContextOverflow, 400),
     (UsageError, 400),
+    (
+        GrammarMissing,
+        400,
+    ),  # it was asked for what cannot be had here; asking again, as after a 5xx, is no use
     (NotEnoughMemory, 503),
     (ModelMissing, 503),
     (TimeoutError, 504),

@@ -152,8 +152,6 @@ class ModelPool:
             served.users -= 1
             served.used = monotonic()
             served.keep_alive = keep_alive
-            if served.state == "failed":  # those who wait would wait for ever
-                served.queue.fail(_dead(served))
 
     async def ready(self, served: Served) -> Model:
         """The model, loaded first if it is not. Raises as `use`."""
@@ -184,11 +182,11 @@ class ModelPool:
                 most = self._idle if served.keep_alive is None else served.keep_alive
                 idle = not served.users and most is not None and monotonic() - served.used > most
                 try:
-                    if served.model is not None and not alive(served.model):
-                        served.queue.fail(_dead(served))
-                        if self._restart:
-                            await self.ready(served)
-                    elif idle and served.model is not None:
+                    if served.model is None:
+                        continue
+                    if self._restart and not alive(served.model):
+                        await self.ready(served)
+                    elif idle:
                         await self.unload(served)
                         log.info("%s was idle and is unloaded", served.name)
                 except Exception as error:  # one model's failure is not to end the watch over the others

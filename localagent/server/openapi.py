@@ -18,17 +18,30 @@ _TABLES: Mapping[str, tuple[str, Mapping[str, Option]]] = {
     "/api/chat": ("Ollama's chat", ollama.CHAT_OPTIONS),
     "/api/generate": ("Ollama's generate", ollama.GENERATE_OPTIONS),
 }
-_TEXT, _NUMBER, _WHOLE, _FLAG = ({"type": each} for each in ("string", "number", "integer", "boolean"))
-_OBJECT: dict[str, Any] = {"type": "object"}
+_TEXT, _FLAG, _OBJECT = ({"type": each} for each in ("string", "boolean", "object"))
+_COUNT = {"type": "integer", "minimum": 1}
 _LIST = {"type": "array", "items": _OBJECT}
+_MESSAGE = {
+    "type": "object",
+    "required": ["role", "content"],
+    "properties": {
+        "role": {"enum": ["system", "user", "assistant", "tool"]},
+        "content": {"anyOf": [_TEXT, _LIST]},
+    },
+}
 _TYPES: Mapping[str, Any] = {
-    **dict.fromkeys(("model", "instructions"), _TEXT),
-    **dict.fromkeys(("temperature", "top_p", "min_p", "repetition_penalty", "repeat_penalty"), _NUMBER),
-    **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens", "seed", "top_k"), _WHOLE),
-    **dict.fromkeys(("top_logprobs",), _WHOLE),
-    **dict.fromkeys(("stream", "parallel_tool_calls"), _FLAG),
-    **dict.fromkeys(("messages", "tools"), _LIST),
+    **dict.fromkeys(("model", "instructions", "system", "keep_alive"), _TEXT),
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens", "top_k"), _COUNT),
+    **dict.fromkeys(("stream", "parallel_tool_calls", "raw"), _FLAG),
     **dict.fromkeys(("stream_options", "response_format", "options"), _OBJECT),
+    "input": {"anyOf": [_TEXT, _LIST]},
+    "messages": {"type": "array", "items": _MESSAGE, "minItems": 1},
+    "prompt": {"type": "string", "minLength": 1},
+    "seed": {"type": "integer"},
+    "temperature": {"type": "number", "minimum": 0},
+    "tools": _LIST,
+    "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20},
+    "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
 }
 """The types of fields that have one type wherever they occur; the wires check all of them."""
 _NEEDED = {

@@ -42,7 +42,7 @@ class FairQueue:
 
     @asynccontextmanager
     async def place(self, client: str) -> AsyncIterator[None]:
-        """Wait for a place, and hold it. Raises Overloaded, and what `fail` is given."""
+        """Wait for a place, and hold it. Raises Overloaded."""
         await self._enter(client)
         began = monotonic()
         try:
@@ -50,14 +50,6 @@ class FairQueue:
         finally:
             self._mean += (monotonic() - began - self._mean) / 8
             self._leave()
-
-    def fail(self, error: Exception) -> None:
-        """Nobody will be served: those who wait get `error`."""
-        for futures in self._waiting.values():
-            for future in futures:
-                if not future.done():
-                    future.set_exception(error)
-        self._waiting.clear()
 
     async def _enter(self, client: str) -> None:
         if self.running < self.slots and not self._waiting:

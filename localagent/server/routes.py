@@ -5,24 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, MutableMapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from localagent.errors import LocalAgentError, UnknownModel, UsageError
 from localagent.server.access import Head
-from localagent.server.answering import Send, refuse
 from localagent.server.bounds import Receive, parse_json, read_body
 from localagent.server.exchange import BadRequest, Wire, dump
 from localagent.server.models import Served
 from localagent.server.openapi import openapi
 from localagent.server.page import page, state
+from localagent.server.reply import Send, refuse
+from localagent.server.service import Service
 from localagent.server.wires import ollama_models
 from localagent.server.wires.ollama_models import RUNNING
-
-if TYPE_CHECKING:
-    from localagent.server.app import Service
 
 log = logging.getLogger("localagent.server")
 
@@ -66,7 +64,7 @@ class OwnRoutes:
         if self._service.access.page and Head.of(request.scope).wants_page:
             html, headers = page()
             return Response(html, headers=headers)
-        return PlainTextResponse(RUNNING)
+        return PlainTextResponse(RUNNING, headers={"vary": "accept"})
 
     async def state(self, _: Request) -> Response:
         """What the page shows."""

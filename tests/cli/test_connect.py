@@ -140,8 +140,8 @@ def test_environments_are_printed_without_the_key(command, url):
     assert done.returncode == 0, done.stderr
     assert 'export OPENAI_API_KEY="$MY_KEY"' in done.stdout.decode()
     assert KEY.encode() not in done.stdout + done.stderr
-    ollama = command("connect", "ollama", "--url", url, "--model", "nano")
-    assert ollama.stdout.decode() == f"export OLLAMA_HOST={url}\n"
+    ollama = command("connect", "ollama", "--url", "http://127.0.0.1:9")
+    assert ollama.stdout.decode() == "export OLLAMA_HOST=http://127.0.0.1:9\n", "nobody needs to answer"
 
 
 def test_what_cannot_be_done_is_said_in_a_line(command, url):

@@ -228,9 +228,26 @@ def test_what_cannot_be_changed_safely_is_left_alone(name, text):
     except UsageError as refused:
         assert "\n" not in str(refused)
         assert path.read_text() == text
+        assert str(path) in str(refused)
     else:
         undo(name)
         assert path.read_text() == text
+
+
+def test_an_edit_that_would_change_something_else_is_found_out():
+    path = write("codex", before := '"a\\"b" = """\nmodel = "x"\n"""\n')
+    assert tomllib.loads(before) == {'a"b': 'model = "x"\n'}
+    with pytest.raises(UsageError, match="without changing something else"):
+        connect("codex")
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize("name", ["claude", "opencode", "zed"])
+def test_a_new_file_that_the_client_only_wrote_anew_goes(name, home):
+    path = connect(name)
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=5))
+    undo(name)
+    assert list(home.iterdir()) == []
 
 
 def test_not_text_and_not_a_file(home):
@@ -288,6 +305,28 @@ def test_a_failed_write_leaves_the_file_and_no_record(monkeypatch):
     assert list(path.parent.iterdir()) == [path]
     with pytest.raises(UsageError, match="not connected"):
         undo("codex")
+
+
+def test_a_process_that_is_killed_before_it_writes_can_be_undone(monkeypatch):
+    path = write("codex", before := 'model = "gpt-5"\n')
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(
+            "localagent.connect.connection._put", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
+        connect("codex")
+    undo("codex")
+    assert path.read_text() == before
+
+
+def test_a_model_chosen_in_the_editor_from_ours_goes_too_and_another_provider_stays():
+    for chosen, after in (("localagent", None), ("other", {"provider": "other", "model": "big"})):
+        path = write("zed", "{}")
+        connect("zed")
+        settings = json.loads(path.read_text())
+        settings["agent"]["default_model"] = {"provider": chosen, "model": "big"}
+        path.write_text(json.dumps(settings))
+        undo("zed")
+        assert json.loads(path.read_text()) == ({"agent": {"default_model": after}} if after else {})
 
 
 def test_a_change_between_question_and_answer_is_not_overwritten():

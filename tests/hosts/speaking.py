@@ -183,7 +183,7 @@ class Speaking:
         self.histories: list[Sequence[int]] = []
         self.ended = 0
         """How many generations have been ended."""
-        self.closed = 0
+        self.closed = self.rests = 0
 
     def together(self, size: int) -> int:
         return self.chunk // size if self.joint else 1
@@ -202,6 +202,9 @@ class Speaking:
         self.log.append(("draw", tuple(lane.number for lane in lanes)))
         self.works("step", lanes[0])
         return [_drawn(lane) for lane in lanes]
+
+    def rest(self) -> None:
+        self.rests += 1
 
     @property
     def evaluated(self) -> int:

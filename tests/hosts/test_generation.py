@@ -349,6 +349,24 @@ def test_timings_are_the_engines_and_leave_the_reader_out(monkeypatch: pytest.Mo
     assert asked.finish.timings == Timings(prefill=5 * 1.0 + 0.5, decode=5 * 0.5)
 
 
+def test_timings_count_what_others_have_computed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def work(done: str, _: SpeakingLane) -> None:
+        nonlocal now
+        now += {"evaluate": 1.0, "step": 0.5}.get(done, 0.0)
+
+    monkeypatch.setattr(scheduler, "perf_counter", lambda: now)
+    stepping = Stepping(Speaking(HELLO, work, lanes=3))
+    running = stepping.ask(IDS[:5])
+    stepping.step()
+    first, second = stepping.ask(IDS[:16]), stepping.ask([*IDS[1:17], *IDS[:3]])
+    stepping.run()
+    assert running.finish.timings == Timings(prefill=1.5, decode=5 * 0.5 + 3 * 1.0)
+    assert first.finish.timings == Timings(prefill=1.5, decode=5 * 0.5 + 2 * 1.0)
+    assert second.finish.timings == Timings(prefill=3.5, decode=5 * 0.5)
+
+
 def test_every_token_has_its_own_log_probability_also_one_that_was_held_back() -> None:
     said = [*"é".encode(), 70, *"🦜".encode()[:2]]
     tokens = run(Speaking(said), Sampling(logprobs=2, max_tokens=5)).tokens

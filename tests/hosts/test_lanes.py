@@ -38,14 +38,13 @@ from localagent.nano.requests import make_requests
 from localagent.nano.tasks import Task, make_tasks
 from localagent.prompt import Trusted
 from tests.agent.solving import Bench, Outcome, outcome_of, solve
-from tests.conftest import LONG
+from tests.conftest import LONG, schedules
 from tests.hosts.stepping import Asked, Stepping
 
 pytestmark = pytest.mark.engine
 
 ROUNDING = 1e-2  # of a probability; 2.5e-3 is the most that was seen, in one of several hundred schedules
 CONTEXT = 1024
-SCHEDULES = 2000 if LONG else 100
 MIXED = [
     Sampling(max_tokens=24),
     Sampling(max_tokens=12),
@@ -255,7 +254,7 @@ def test_alone_or_together_the_same_tokens(
 ) -> None:
     together, alone = engines
     streams = Streams()
-    for seed in range(SCHEDULES):
+    for seed in schedules(2000, 100):
         with monkeypatch.context() as patch:
             recorder = Recorder(patch)
             stepping = Stepping(together[seed % len(SIZES)])
@@ -266,8 +265,8 @@ def test_alone_or_together_the_same_tokens(
             lane.clear()
         if seed % 100 == 99:
             alone.forget()
-    with capsys.disabled():
-        print(f"\n{streams}")
+            with capsys.disabled():
+                print(f"\n{seed + 1} schedules: {streams}", flush=True)
     assert streams.cancelled
     assert streams.cached > streams.tokens
     assert len(streams.parted) <= streams.streams / 100
@@ -418,6 +417,41 @@ def test_a_system_prompt_that_eight_share_is_evaluated_once(eight: Stepping, alo
     assert len(set(others)) == 1
     assert shared - 16 < others[0] <= shared
     assert all(is_right(each, alone) for each in asked)
+
+
+def test_a_step_has_the_same_logits_for_any_number_of_lanes_but_one(eight: Stepping) -> None:
+    engine: Any = eight.engine
+    context, seen = engine._shared, {}
+    for count in (1, 2, 3, 8):
+        for lane in engine.lanes[:count]:
+            lane.clear()
+            assert lane.evaluate(prompts(0)[lane.number][:60], lambda: False)
+        assert context.decode_step([(7, len(lane.ids), lane.number) for lane in engine.lanes[:count]])
+        seen[count] = context.logits(count).copy()
+    assert (seen[2] == seen[3][:2]).all()
+    assert (seen[3] == seen[8][:3]).all()
+    assert abs(seen[1] - seen[8][:1]).max() < 0.05
+
+
+def test_random_draws_from_flat_probabilities_part_only_where_a_lane_is_computed_alone(
+    eight: Stepping, alone: Alone, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Text without sense, at temperature 1."""
+    streams, draw = Streams(), random.Random(3)
+    for seed in schedules(30, 2):
+        with monkeypatch.context() as patch:
+            recorder = Recorder(patch)
+            asked = []
+            for number in range(8):
+                ids = [draw.randrange(300, 1000) for _ in range(draw.randrange(5, 60))]
+                asked.append(eight.ask(ids, Sampling(max_tokens=40, temperature=1.0, seed=number)))
+                eight.step()
+            eight.run()
+        compare(streams, seed, asked, alone, recorder.drawn)
+        for lane in eight.engine.lanes:
+            lane.clear()
+    with capsys.disabled():
+        print(f"\n{streams}")
 
 
 def test_prompts_that_are_read_together_have_the_logits_of_each_alone(

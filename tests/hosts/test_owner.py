@@ -588,3 +588,65 @@ def test_the_interpreter_exits_with_a_generation_open(ending: str) -> None:
     )
     assert done.stdout == "freed\n", done.stderr
     assert done.returncode == {"raise SystemExit(3)": 3, "1 / 0": 1}.get(ending, 0)
+
+
+# -- a thread that breaks --------------------------------------------------------------------------------
+
+
+def test_a_thread_that_breaks_answers_everybody_first() -> None:
+    owner = OwnerThread("test-owner")
+    work, ended, begin = Counting(0), [], threading.Event()
+    owner.employ(work)
+    owner.at_end(lambda: ended.append(1))
+
+    def leave() -> None:
+        begin.wait(5)
+        raise SystemExit
+
+    errors: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            owner.run(lambda: 1)
+        except OwnerClosed as error:
+            errors.append(error)
+
+    owner.post(leave)
+    callers = [threading.Thread(target=ask) for _ in range(5)]
+    for caller in callers:
+        caller.start()
+    time.sleep(0.1)
+    assert owner.alive
+    begin.set()
+    for caller in callers:
+        caller.join(5)
+    assert len(errors) == 5
+    assert [type(error) for error in work.errors] == [EngineFailed]
+    assert (work.ended, ended) == (1, [1])
+    assert not owner.alive
+    with pytest.raises(OwnerClosed):
+        owner.run(lambda: 1)
+    owner.close()
+
+
+def test_a_step_that_ends_the_thread_is_an_error_for_the_readers() -> None:
+    """SystemExit itself would end the reader's thread, too."""
+    host = speaking_host(Speaking(None, failing("step", 20, error=SystemExit)))  # type: ignore[arg-type]
+    generations = [host.generate(Prompt((1, 2, 3), ""), Sampling()) for _ in range(2)]
+    for generation in generations:
+        with pytest.raises(EngineFailed, match="SystemExit"):
+            for _ in generation:
+                pass
+    assert not host.alive
+    host.close()
+
+
+def test_a_thread_knows_how_long_it_has_been_busy(owner: OwnerThread) -> None:
+    owner.run(lambda: None)
+    time.sleep(0.1)
+    assert owner.busy_seconds == 0
+    begin = threading.Event()
+    owner.post(lambda: begin.wait(5))
+    time.sleep(0.2)
+    assert 0.1 < owner.busy_seconds < 5
+    begin.set()

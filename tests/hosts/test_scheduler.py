@@ -277,9 +277,9 @@ def test_there_is_nothing_to_do_when_all_rest_or_nothing_was_asked() -> None:
     for seed in range(2):
         stepping.ask(talk(seed, 5), tokens(50))
     stepping.run()
-    count = len(engine.log)
+    count = len(engine.log), engine.rests
     assert not stepping.step()
-    assert len(engine.log) == count
+    assert (len(engine.log), engine.rests) == (count[0], count[1] + 1), "the engine is told"
 
 
 # -- one that leaves ----------------------------------------------------------------------------------
@@ -626,6 +626,25 @@ def test_reading_from_disk_goes_on_when_the_others_have_ended(
     stepping.run()
     assert late.finish.cached >= 192
     assert is_right(late)
+
+
+def test_a_state_on_disk_that_does_not_fit_beside_the_others_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = talk(5, 200)
+    stepping = stored(tmp_path, ids)
+    stepping.prefix._capacity = 1000
+    running = stepping.ask(talk(1, 20), tokens(850))
+    while not running.tokens:
+        stepping.step()
+
+    def never(*_: object) -> None:
+        pytest.fail("read in vain")
+
+    monkeypatch.setattr(Snapshots, "reader", never)
+    late = stepping.ask([*ids[:60], 7], tokens(5))
+    stepping.run()
+    assert (running.outcome, late.finish.cached, is_right(late)) == ("length", 0, True)
 
 
 def test_a_file_that_is_damaged_meanwhile_is_read_as_nothing(

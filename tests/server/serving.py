@@ -14,7 +14,7 @@ from typing import Any
 from localagent.messages import UserMessage
 from localagent.model import Model
 from localagent.server.access import Access
-from localagent.server.app import Service, create_app
+from localagent.server.app import create_app
 from localagent.server.bounds import Bounds
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
@@ -29,6 +29,7 @@ from localagent.server.exchange import (
 )
 from localagent.server.listening import bind, listener
 from localagent.server.models import ModelPool
+from localagent.server.service import Service
 from localagent.turn import Done, TurnEvent
 from parsers import Text
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from localagent.errors import (
     ContextOverflow,
     EngineFailed,
+    GrammarMissing,
     InvalidMessage,
     ModelMissing,
     NotEnoughMemory,
@@ -111,6 +112,7 @@ def test_a_name_in_a_header_is_short_and_cannot_end_it():
         (NotEnoughMemory("no"), 503, "no"),
         (ModelMissing("no"), 503, "no"),
         (EngineFailed("no"), 500, "no"),
+        (GrammarMissing("no"), 400, "no"),
         (TimeoutError(), 504, "the answer took longer than the server allows"),
         (ValueError("secret"), 500, "the server failed; its log says more"),
     ],

@@ -356,6 +356,15 @@ def test_a_body_is_counted_while_it_arrives(server, size, how):
     assert "plain" in answer.json or answer.json["text"]
 
 
+def test_who_sends_everything_first_still_sees_why_it_was_refused() -> None:
+    """Closing a connection with unread data in it would make the client lose the answer."""
+    with serving(scripted("Yes."), bounds=Bounds(body=4_000_000)) as server:
+        for _ in range(3):
+            answer = server.ask(big(15_000_000))
+            assert answer.status == 413
+            assert "larger than" in answer.json["plain"]["message"]
+
+
 def test_an_announced_body_that_is_too_large_is_not_waited_for(server):
     head = server.request(b"", content_length="99999999", expect="100-continue")
     answer = server.send(head)

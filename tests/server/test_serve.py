@@ -43,7 +43,11 @@ class Process:
 
     def _line(self) -> str:
         assert self.child.stderr is not None
-        return self.child.stderr.readline()
+        line = b""
+        # Byte by byte: `communicate` would lose what a buffer holds of the lines after this one.
+        while not line.endswith(b"\n") and (byte := os.read(self.child.stderr.fileno(), 1)):
+            line += byte
+        return line.decode()
 
     def ask(self, text: str = QUESTION, **more: Any) -> Any:
         body = {"messages": [{"role": "user", "content": text}], "max_tokens": 4, "temperature": 0, **more}

@@ -13,6 +13,7 @@ from typing import Any
 
 from localagent.errors import EngineFailed, InvalidWeights, UsageError
 from localagent.hosts.engine import Cancelled
+from localagent.hosts.llamacpp.cores import CORES, Team
 from localagent.hosts.llamacpp.lanes import Context, LlamaCppLane, advance, evaluate
 from localagent.hosts.llamacpp.library import forget, library, reason
 from localagent.hosts.llamacpp.vocabulary import LlamaCppVocabulary
@@ -50,6 +51,7 @@ class LlamaCppEngine:
         self._native = library()
         self._model: Any = None
         self._context: Any = None
+        self._team: Team | None = None
         self.chunk = min(options.chunk, options.context)
         self.spacing = max(1, SPACING // self.chunk) * self.chunk
         self.context_size = options.context
@@ -68,8 +70,15 @@ class LlamaCppEngine:
             self.close()
             raise
         most = max(self.chunk, options.lanes)
+        self._team = Team(self._native, self._context, options.threads, CORES)
         self._shared = Context(
-            self._native, self._model, self._context, self.vocabulary.size, most, options.batch_exact
+            self._native,
+            self._model,
+            self._context,
+            self.vocabulary.size,
+            most,
+            options.batch_exact,
+            self._team,
         )
         self.lanes = [LlamaCppLane(self._shared, number) for number in range(options.lanes)]
 
@@ -87,8 +96,14 @@ class LlamaCppEngine:
         """See `engine.Engine`."""
         return advance(self._shared, lanes)
 
+    def rest(self) -> None:
+        """Leave the cores to other models: see `cores`."""
+        if self._team is not None:
+            self._team.rest()
+
     def close(self) -> None:
         """Free the context and the weights. Safe to call twice."""
+        self.rest()
         context, self._context = self._context, None
         model, self._model = self._model, None
         if context is not None:

@@ -3,6 +3,12 @@
 They are `engine.Lane`s. A token that was drawn is evaluated with the next call of `advance`, those of all
 lanes in one batch. Each lane has its own cells, or all share one pool of them: see `engine`.
 
+With weights of 16 or 32 bits, lanes whose numbers follow one another have the same logits, bit for bit, in a
+step of any two of them and of all. A lane that is computed alone has others, up to 0.02 apart: for one row
+there is another kernel. That decides a near tie, and now and then a random draw from flat probabilities. A
+second row that is thrown away would make them equal; it would take memory for one more lane, and 11 to 65
+percent more time for every token of lfm2-nano.
+
 Hybrid models (LFM2) keep a recurrent state beside the KV cache, which cannot be cut. Their checkpoints are
 that state, as `llama_state_seq_get_data_ext` with PARTIAL_ONLY gives it; the KV cache of a lane is cut with
 `llama_memory_seq_rm` when the state has been put back. The engine's own rollback (`n_rs_seq`) gives wrong
@@ -18,6 +24,7 @@ from typing import Any
 
 from localagent.errors import EngineFailed
 from localagent.hosts.engine import Cancelled, Packed, State
+from localagent.hosts.llamacpp.cores import Team
 from localagent.hosts.llamacpp.library import forget, reason
 from localagent.hosts.llamacpp.sampling import Sampler, bound
 from localagent.hosts.sampling import Sampling
@@ -32,7 +39,14 @@ class Context:
     """A llama.cpp context: one batch that is filled again and again, and the logits of the last one."""
 
     def __init__(
-        self, native: Any, model: Any, context: Any, vocabulary_size: int, most: int, exact: bool | None
+        self,
+        native: Any,
+        model: Any,
+        context: Any,
+        vocabulary_size: int,
+        most: int,
+        exact: bool | None,
+        team: Team,
     ) -> None:
         """`most`: tokens in a batch. `exact`: see the attribute."""
         import numpy
@@ -41,6 +55,7 @@ class Context:
         self.pointer = context
         self.memory = native.llama_get_memory(context)
         self.size = vocabulary_size
+        self._team = team
         self.exact = exact
         """Whether tokens have the same logits in one batch of a sequence as one by one; None: to be tried.
 
@@ -121,6 +136,7 @@ class Context:
         """What `llama_decode` returns: 0, _NO_ROOM or _ABORTED. Raises EngineFailed."""
         forget()
         self._batch.n_tokens = count
+        self._team.work()
         code: int = self.native.llama_decode(self.pointer, self._batch)
         if code not in (0, _ABORTED) and not (code == _NO_ROOM and count > 1):
             raise EngineFailed(f"llama.cpp gave up computing (code {code}): {reason('no reason given')}")
@@ -217,10 +233,9 @@ class LlamaCppLane:
         tokens = [self._drawn, *draft]
         if context.exact is None:
             context.exact = self._is_exact(tokens[:_TRIED], before)
-        if not context.exact:
-            return [_drawn_or_raised(advance(context, [self])[0])]
-        if context.decode_chunk(self.number, begin, tokens, every=True):  # no room for them together
-            return [_drawn_or_raised(advance(context, [self])[0])]
+        # A batch may find no room where a single token does.
+        if not context.exact or context.decode_chunk(self.number, begin, tokens, every=True):
+            return [_alone(context, self)]
         logits = context.logits(len(tokens))
         drawn: list[int] = []
         for row, expected in enumerate([*draft, None]):
@@ -385,31 +400,30 @@ def advance(context: Context, lanes: Sequence[LlamaCppLane]) -> list[int | Engin
     due = [lane.due for lane in lanes]
     steps = [step for step in due if step is not None]
     if steps and not context.decode_step(steps):
-        return [_alone(context, lane) for lane in lanes]
+        return [_or_error(_alone, context, lane) for lane in lanes]
     logits = context.logits(len(lanes) if steps else context.outputs)
-    drawn: list[int | EngineFailed] = []
-    for row, lane in enumerate(lanes):
+    for lane in lanes:
         lane.evaluated()
-        try:
-            drawn.append(lane.draw(logits, row if steps else lane.output))
-        except EngineFailed as error:
-            drawn.append(error)
-    return drawn
+    rows = range(len(lanes)) if steps else [lane.output for lane in lanes]
+    return [_or_error(lane.draw, logits, row) for lane, row in zip(lanes, rows, strict=True)]
 
 
-def _alone(context: Context, lane: LlamaCppLane) -> int | EngineFailed:
-    try:
-        [token] = advance(context, [lane])
-    except EngineFailed as error:
-        return error
+def _alone(context: Context, lane: LlamaCppLane) -> int:
+    """Evaluate what is due in one lane, and draw. Raises EngineFailed."""
+    assert lane.due is not None
+    context.decode_step([lane.due])
+    lane.evaluated()
+    token = lane.draw(context.logits(1), 0)
     lane.keep_logits()
     return token
 
 
-def _drawn_or_raised(drawn: int | EngineFailed) -> int:
-    if isinstance(drawn, EngineFailed):
-        raise drawn
-    return drawn
+def _or_error(draw: Callable[..., int], *arguments: Any) -> int | EngineFailed:
+    """What is drawn, or what goes wrong in this one lane."""
+    try:
+        return draw(*arguments)
+    except EngineFailed as error:
+        return error
 
 
 def _pointer(array: Any, kind: Any) -> Any:

@@ -30,11 +30,11 @@ def advance(context: Context, lanes: Sequence[MlxLane]) -> list[int | EngineFail
 
 
 def _divide(context: Context, lanes: Sequence[MlxLane]) -> tuple[Sequence[MlxLane], Sequence[MlxLane]]:
-    """The lanes that draw alone, as few as possible, and those that can be joined."""
+    """The lanes that draw alone, the longest ones and as few as possible, and those that are joined."""
     longest = sorted(lanes, key=lambda lane: len(lane.ids), reverse=True)
     room = context.capacity
     for number, lane in enumerate(longest):
-        # The last one fits: what all hold without padding has been admitted.
+        # A row is as long as the longest one. The last lane needs no padding, so it fits: it was admitted.
         if len(lane.ids) * (len(longest) - number) <= room or number == len(longest) - 1:
             return longest[:number], longest[number:]
         room -= len(lane.ids)

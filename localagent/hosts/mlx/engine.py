@@ -80,6 +80,9 @@ class MlxEngine:
         """See `engine.Engine`."""
         return advance(self._context, lanes)
 
+    def rest(self) -> None:
+        """Nothing to do: MLX waits asleep."""
+
     def close(self) -> None:
         """Free the weights, the caches and every state. Safe to call twice."""
         if self._closed:

@@ -79,10 +79,6 @@ class _Saved:
     def reach(self, wanted: list[int], scope: str = "") -> int:
         return _reach(self.ids, self.checkpoints, wanted) if self.scope == scope else 0
 
-    @property
-    def nbytes(self) -> int:
-        return self.state.nbytes + _nbytes(self.checkpoints)
-
 
 class Loading:
     """A snapshot that is read in a thread of its own: that takes longer than a step may."""
@@ -145,8 +141,10 @@ class PrefixCache:
     @property
     def nbytes(self) -> int:
         """Bytes held beside what is in the lanes themselves."""
-        live = sum(_nbytes(seat.checkpoints) for seat in self._seats)
-        return live + sum(saved.nbytes for saved in self._saved)
+        holders: list[Seat | _Saved] = [*self._seats, *self._saved]
+        # A fork has the checkpoints of the lane that it comes from: they are there once.
+        states = {id(point.state): point.state.nbytes for each in holders for point in each.checkpoints}
+        return sum(states.values()) + sum(saved.state.nbytes for saved in self._saved)
 
     def open(self, ids: Sequence[int], need: int = 0, scope: str = "") -> Seat | None:
         """A lane that holds a strict prefix of `ids`, as long as there is one in this scope.
@@ -395,7 +393,7 @@ class PrefixCache:
 
     def _thin(self, points: list[Checkpoint]) -> None:
         """Drop every second of the older checkpoints when they are many or large; the first one stays."""
-        large = _nbytes(points) > self._budget // (2 * len(self._seats))
+        large = sum(point.state.nbytes for point in points) > self._budget // (2 * len(self._seats))
         if len(points) > _MOST_CHECKPOINTS or (large and len(points) > 2):
             del points[1 : max(2, len(points) // 2) : 2]
 
@@ -431,7 +429,3 @@ def _common(seat: Seat, scope: str, ids: list[int]) -> int:
 
 def _reach(have: list[int], checkpoints: Sequence[Checkpoint], wanted: list[int]) -> int:
     return reach(have, (point.length for point in checkpoints), wanted)
-
-
-def _nbytes(checkpoints: Sequence[Checkpoint]) -> int:
-    return sum(point.state.nbytes for point in checkpoints)

@@ -44,9 +44,9 @@ from localagent.server.wires.openai import (
     error_body,
     logprobs_of,
     malformed_entry,
+    own_fields,
     read_effort,
     read_sampling,
-    timings_of,
     worth_telling,
 )
 from localagent.turn import Done, TurnEvent
@@ -302,13 +302,13 @@ class ChatWriter:
             scores = {"content": scored, "refusal": None}
             frames.append(self._chunk({}, logprobs=scores))
         usage = {"usage": chat_usage(done, self._reasoning_spans)}
-        timings = {"timings": timings_of(done)}
-        self._end = {"choice": {"logprobs": scores, "finish_reason": reason}, "numbers": usage | timings}
+        own = own_fields(done)
+        self._end = {"choice": {"logprobs": scores, "finish_reason": reason}, "numbers": usage | own}
         if self._with_usage:
-            counted = self._envelope("chat.completion.chunk", []) | usage | timings
+            counted = self._envelope("chat.completion.chunk", []) | usage | own
             frames += [self._chunk({}, finish_reason=reason), Frame(counted)]
         else:
-            frames.append(Frame(self._body({}, finish_reason=reason) | timings))
+            frames.append(Frame(self._body({}, finish_reason=reason) | own))
         return [*frames, Frame("[DONE]")]
 
     def _chunk(self, delta: Mapping[str, Any], **fields: Any) -> Frame:

@@ -31,8 +31,8 @@ from localagent.server.wires.openai import (
     chat_usage,
     error_body,
     logprobs_of,
+    own_fields,
     read_sampling,
-    timings_of,
 )
 from localagent.turn import Done, TurnEvent
 from localagent.wire.payload import Fields
@@ -141,15 +141,15 @@ class CompletionWriter:
 
     def _finish(self, done: Done) -> list[Frame]:
         reason = "length" if done.message.stop_reason == "length" else "stop"
-        numbers = {"usage": chat_usage(done, Spans()), "timings": timings_of(done)}
+        usage, own = {"usage": chat_usage(done, Spans())}, own_fields(done)
         scores = None if self._tops is None else self._scores(done)
-        self._end = {"choice": {"logprobs": scores, "finish_reason": reason}, "numbers": numbers}
+        self._end = {"choice": {"logprobs": scores, "finish_reason": reason}, "numbers": usage | own}
         frames = [] if scores is None else [Frame(self._body([_choice("", logprobs=scores)]))]
         last = self._body([_choice("", finish_reason=reason)])
         if self._with_usage:
-            frames += [Frame(last), Frame(self._body([]) | numbers)]
+            frames += [Frame(last), Frame(self._body([]) | usage | own)]
         else:
-            frames.append(Frame(last | {"timings": numbers["timings"]}))
+            frames.append(Frame(last | own))
         return [*frames, Frame("[DONE]")]
 
     def _scores(self, done: Done) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """The answers and errors of Anthropic's Messages API.
 
 A call is held back until it is complete: a block that is open cannot be taken back, and a call that turns out
-to be malformed must never have been a `tool_use`. It comes in `malformed_tool_calls`, a field of ours. What
-the model writes beside its calls, white space included, is in the blocks byte for byte, so that the next
-request renders to the same prompt.
+to be malformed must never have been a `tool_use`. It comes in `malformed_tool_calls`, which stands with the
+other fields of ours (see `openai.own_fields`) in the message, and in `message_delta`. What the model writes
+beside its calls, white space included, is in the blocks byte for byte, so that the next request renders to
+the same prompt.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Literal
 from localagent.errors import ContextOverflow
 from localagent.messages import Usage
 from localagent.server.exchange import Answer, BadRequest, Frame, message_of, status_of
-from localagent.server.wires.openai import malformed_entry, worth_telling
+from localagent.server.wires.openai import malformed_entry, own_fields, worth_telling
 from localagent.turn import Done, TurnEvent
 from parsers import CallEnd, Malformed, Reasoning, Text
 
@@ -131,7 +132,9 @@ class MessagesWriter:
         if done.stop is not None and reason == "end_turn":
             stopped |= {"stop_reason": "stop_sequence", "stop_sequence": done.stop}
         usage = _usage(message.usage)
-        more = {"malformed_tool_calls": self._malformed} if self._malformed else {}
+        more = own_fields(done)
+        if self._malformed:
+            more["malformed_tool_calls"] = self._malformed
         self._message |= {**stopped, "usage": usage, **more}
         return [*frames, _frame("message_delta", delta=stopped, usage=usage, **more), _frame("message_stop")]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
-from localagent.hosts.sampling import SamplingOptions
 from localagent.messages import Message, SystemMessage, TextPart, ToolMessage, UserMessage
 from localagent.prompt.rendering import ToolSchema
 from localagent.server.exchange import (
@@ -24,7 +23,7 @@ from localagent.server.exchange import (
 )
 from localagent.server.wires.message_writer import MessagesWriter, error_body
 from localagent.server.wires.offer import read_schema
-from localagent.server.wires.openai import EFFORTS, SAMPLING, read_sampling
+from localagent.server.wires.openai import EFFORTS, SAMPLING, read_sampling, read_stops
 from localagent.wire import anthropic
 from localagent.wire.payload import Fields, objects
 
@@ -115,16 +114,14 @@ class _Request:
         tools, strict = self._tools()
         choice, parallel = self._tool_choice([tool["function"]["name"] for tool in tools])
         thinking, budget, response_format = self._output()
-        options = cast(dict[str, Any], read_sampling(body, "max_tokens"))
-        if (stops := body.take("stop_sequences")) not in (None, []):
-            if not isinstance(stops, list) or not all(isinstance(stop, str) and stop for stop in stops):
-                raise body.wrong("it must be a list of texts, none of them empty", "stop_sequences")
+        options = read_sampling(body, "max_tokens")
+        if stops := read_stops(body, "stop_sequences"):
             options["stop"] = stops
         return TurnRequest(
             model=body.maybe_text("model") or "",
             messages=messages,
             tools=tools,
-            options=cast(SamplingOptions, options),
+            options=options,
             tool_choice=choice,
             parallel_tool_calls=parallel,
             response_format=response_format,

@@ -19,8 +19,8 @@ class Offer:
     """The tools of a request, and which of them the model may or must call."""
 
     tools: list[ToolSchema] = field(default_factory=list)
-    choice: str = "auto"
-    """Or "none", "required", or the name of a tool."""
+    choice: str | dict[str, Any] = "auto"
+    """Or "none", "required", or one tool, in the form of chat completions: its name may be any of these."""
     strict: bool = False
     ignored: list[str] = field(default_factory=list)
     custom: set[str] = field(default_factory=set)
@@ -41,16 +41,21 @@ def custom_input(call: CallEnd) -> str:
 
 
 def read_tools(body: Fields, limits: Limits) -> Offer:
-    """The tools, and the choice among them. The fields of a tool may stand in an object of its type or beside
-    the type, as chat completions and responses have them."""
+    """The tools, and the choice among them.
+
+    The fields of a tool may stand in an object named like its type, or beside the type: chat completions have
+    the one form, responses the other.
+    """
     offer = Offer()
     given = body.take("tools")
     for tool in _listed(given, "tools", limits.tools):
         _add_tool(offer, tool, limits)
+    if len(offer.tools) > limits.tools:  # with those of namespaces
+        raise BadRequest(f"tools: {len(offer.tools):,} tools, and the server takes {limits.tools:,}", "tools")
     if len(set(offer.names)) < len(offer.tools):
         twice = next(name for name in offer.names if offer.names.count(name) > 1)
         raise BadRequest(f"tools: two tools are named {twice!r:.60}", "tools")
-    _choose(offer, body, dropped=bool(given))
+    _choose(offer, body, limits, dropped=bool(given))
     return offer
 
 
@@ -110,7 +115,7 @@ def read_schema(fields: Fields, name: str, limits: Limits) -> dict[str, Any] | N
     return value
 
 
-def _choose(offer: Offer, body: Fields, dropped: bool) -> None:
+def _choose(offer: Offer, body: Fields, limits: Limits, dropped: bool) -> None:
     """Read `tool_choice`. A choice among tools that were all left out is ignored with them."""
     value = body.take("tool_choice")
     mode: str | None = None
@@ -118,30 +123,27 @@ def _choose(offer: Offer, body: Fields, dropped: bool) -> None:
         choice = Fields(value, "tool_choice")
         kind = choice.text("type")
         if kind in ("function", "custom"):
-            mode = _named(choice, kind)
-            if mode not in offer.names:
-                raise BadRequest(f"tool_choice: there is no tool {mode!r:.60}", "tool_choice")
-        elif kind == "allowed_tools":
+            name = _named(choice, kind)
+            if name not in offer.names:
+                raise BadRequest(f"tool_choice: there is no tool {name!r:.60}", "tool_choice")
+            offer.choice = {"type": "function", "function": {"name": name}}
+            return
+        if kind == "allowed_tools":
             inner = choice.maybe_object(kind) or choice
             mode = inner.word("mode", ("auto", "required")) or "auto"
-            entries = _listed(inner.take("tools"), inner.path("tools"), len(offer.tools) + 1000)
+            entries = _listed(inner.take("tools"), inner.path("tools"), limits.tools)
             allowed = {_named(entry, entry.text("type")) for entry in entries}
             offer.tools = [tool for tool in offer.tools if tool["function"]["name"] in allowed]
         else:
             offer.ignored.append("tool_choice")
     else:
-        mode = body_word(value, "tool_choice", ("none", "auto", "required"))
+        mode = Fields({"tool_choice": value}, "").word("tool_choice", ("none", "auto", "required"))
     offer.choice = mode or "auto"
     if mode == "required" and not offer.tools:
         if not dropped:
             raise BadRequest("tool_choice: a tool is required, and there are none", "tool_choice")
         offer.choice = "auto"
         offer.ignored.append("tool_choice")
-
-
-def body_word(value: Any, name: str, words: Sequence[str]) -> str | None:
-    """One of a few words, or None when there is none."""
-    return Fields({name: value}, "").word(name, words)
 
 
 def _named(choice: Fields, kind: str) -> str:

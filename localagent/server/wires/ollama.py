@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from localagent.hosts.sampling import SamplingOptions
 from localagent.messages import ImagePart, Message, SystemMessage
@@ -39,6 +39,7 @@ from localagent.server.wires.openai import (
     Spans,
     logprobs_of,
     malformed_entry,
+    own_fields,
     read_sampling,
     worth_telling,
 )
@@ -157,7 +158,7 @@ def _request(
     given = body.maybe_object("options") or Fields({}, "options")
     table = {f"options.{name}": how for name, how in MODEL_OPTIONS.items()}
     ignored += sort_options({f"options.{name}": value for name, value in given.rest().items()}, table)
-    options = cast(dict[str, Any], _sampling(given))
+    options = _sampling(given)
     top = body.count("top_logprobs")
     if top > 20:
         raise body.wrong("it must be at most 20", "top_logprobs")
@@ -167,7 +168,7 @@ def _request(
         model=(body.maybe_text("model") or "").removesuffix(":latest"),
         messages=list(messages),
         tools=offer.tools,
-        options=cast(SamplingOptions, options),
+        options=options,
         tool_choice=offer.choice,
         response_format=_format(body, limits),
         strict=offer.strict,
@@ -260,6 +261,7 @@ class OllamaWriter:
 
     def __init__(self, request: TurnRequest, answer: Answer, chat: bool) -> None:
         self._answer = answer
+        self._named = {"model": answer.model, "created_at": moment(answer.created)}
         self._chat = chat
         self._unloads = request.keep_alive == 0
         self._with_logprobs = "logprobs" in request.options
@@ -321,9 +323,9 @@ class OllamaWriter:
         return Frame(self._object(more, text) | {"done": False})
 
     def _object(self, more: Mapping[str, Any], text: str) -> dict[str, Any]:
-        said = {"role": "assistant", "content": text, **more}
-        named = {"model": self._answer.model, "created_at": moment(self._answer.created)}
-        return {**named, "message": said} if self._chat else {**named, "response": text, **more}
+        if self._chat:
+            return {**self._named, "message": {"role": "assistant", "content": text, **more}}
+        return {**self._named, "response": text, **more}
 
     def _numbers(self, done: Done) -> dict[str, Any]:
         """The end of the answer. Durations are in nanoseconds, and at least 1: clients divide by them."""
@@ -341,6 +343,7 @@ class OllamaWriter:
             "eval_count": message.usage.output,
             "eval_duration": decode,
         }
+        numbers |= own_fields(done)
         if self._with_logprobs:
             numbers["logprobs"] = logprobs_of(done, self._spans.tokens(done), self._answer)
         return numbers

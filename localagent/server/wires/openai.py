@@ -64,14 +64,20 @@ def read_sampling(body: Fields, *limits: str) -> SamplingOptions:
             options.setdefault(ours, value)
     if options.get("top_p") == 0:  # as small as it gets: the likeliest token and no other
         options |= {"top_p": None, "top_k": 1}
-    if (stop := body.take("stop")) not in (None, []):
-        texts = [stop] if isinstance(stop, str) else stop
-        if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
-            raise body.wrong("it must be a text or a list of texts, none of them empty", "stop")
-        if len(texts) > _MOST_STOPS:
-            raise body.wrong(f"{len(texts):,} texts, and the server takes {_MOST_STOPS}", "stop")
-        options["stop"] = texts
+    if stops := read_stops(body, "stop"):
+        options["stop"] = stops
     return cast(SamplingOptions, options)
+
+
+def read_stops(body: Fields, name: str) -> list[str]:
+    """The texts that end an answer."""
+    given = body.take(name)
+    stops = [] if given is None else [given] if isinstance(given, str) else given
+    if not isinstance(stops, list) or not all(isinstance(stop, str) and stop for stop in stops):
+        raise body.wrong("it must be a text or a list of texts, none of them empty", name)
+    if len(stops) > _MOST_STOPS:
+        raise body.wrong(f"{len(stops):,} texts, and the server takes {_MOST_STOPS}", name)
+    return stops
 
 
 def _number(body: Fields, theirs: str, ours: str) -> Any:
@@ -169,8 +175,14 @@ _LEAST = -9999.0
 """What the API says of a token that cannot come: JSON has no infinity."""
 
 
-def timings_of(done: Done) -> dict[str, Any]:
-    """llama-server's `timings`, which many user interfaces show."""
+def own_fields(done: Done) -> dict[str, Any]:
+    """What stands beside the API's own fields: `timings`, and `relaxed_schemas` if anything was relaxed."""
+    relaxed = [dataclasses.asdict(each) for each in done.relaxed]
+    return {"timings": _timings(done), **({"relaxed_schemas": relaxed} if relaxed else {})}
+
+
+def _timings(done: Done) -> dict[str, Any]:
+    """llama-server's object of this name, which many user interfaces show."""
     usage, timings = done.message.usage, done.message.timings
     spans = (("prompt", usage.prefilled, timings.prefill), ("predicted", usage.output, timings.decode))
     numbers: dict[str, Any] = {"cache_n": usage.cache_read}

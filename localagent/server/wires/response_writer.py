@@ -1,7 +1,7 @@
 """The answers of the responses API: a run of items, each announced, written and done before the next.
 
-Beside the API's own fields, a response may hold `malformed_tool_calls` and llama-server's `timings`. A call
-that had begun to stream and then broke is done as "incomplete", and is no part of the output.
+Beside the API's own fields, a response may hold `malformed_tool_calls`, and what `openai.own_fields` says. A
+call that had begun to stream and then broke is done as "incomplete", and is no part of the output.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from localagent.server.wires.openai import (
     error_body,
     logprobs_of,
     malformed_entry,
-    timings_of,
+    own_fields,
     worth_telling,
 )
 from localagent.turn import Done, TurnEvent
@@ -158,7 +158,7 @@ class ResponseWriter:
                 "output_tokens_details": {"reasoning_tokens": len(self._reasoning.tokens(done))},
                 "total_tokens": usage.total,
             },
-            "timings": timings_of(done),
+            **own_fields(done),
         }
         if frames and status == "incomplete":
             self._end["output"][-1]["status"] = status

@@ -152,9 +152,10 @@ def _flat(form: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _echo_choice(offer: Offer) -> Any:
-    if offer.choice in ("auto", "none", "required"):
+    if isinstance(offer.choice, str):
         return offer.choice
-    return {"type": "custom" if offer.choice in offer.custom else "function", "name": offer.choice}
+    name = offer.choice["function"]["name"]
+    return {"type": "custom" if name in offer.custom else "function", "name": name}
 
 
 def _echo_tool(offer: Offer, tool: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from localagent.hosts.mlx.engine import MlxEngine
 from localagent.hosts.mlx.lanes import Context, MlxLane
 from localagent.hosts.mlx.library import library
 from localagent.hosts.sampling import Sampling
-from tests.conftest import LONG
+from tests.conftest import schedules
 from tests.hosts.mlx.drawing import GREEDY, PROMPT, never, step
 from tests.hosts.mlx.folders import write_folder
 
@@ -148,7 +148,7 @@ POINTS: dict[MlxLane, object] = {}
 """The checkpoints taken after the head."""
 
 
-@pytest.mark.parametrize("seed", range(200 if LONG else 3))
+@pytest.mark.parametrize("seed", schedules(200, 3))
 @pytest.mark.parametrize("kind", KINDS)
 def test_alone_or_together_the_same_tokens(served, kind, seed):
     POINTS.clear()

@@ -152,6 +152,20 @@ def test_checkpoints_are_thinned_and_the_first_one_stays() -> None:
     assert go(cache, chain, [*ids[:7], 51], step=5) == 5, "the end of the system turn is kept"
 
 
+def test_what_two_lanes_share_is_counted_once() -> None:
+    cache = PrefixCache([Chain(nbytes=10), Chain(nbytes=10)])
+    first = cache.open(talk(1, 60))
+    assert first is not None
+    for step in range(5):
+        first.lane.evaluate(talk(1, 60)[10 * step : 10 * step + 10], lambda: False)
+        cache.mark(first)
+    assert cache.nbytes == 50
+    second = cache.open([*talk(1, 60)[:50], 9])
+    assert second is not None
+    assert (second is not first, len(second.lane.ids), len(second.checkpoints)) == (True, 50, 5)
+    assert cache.nbytes == 50
+
+
 def test_large_checkpoints_leave_room() -> None:
     chain = Chain(nbytes=1000)
     cache = PrefixCache([chain], budget=20_000)

@@ -10,12 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localagent.constraint.schema import Relaxed
 from localagent.errors import ContextOverflow, EngineFailed, UnknownModel, UsageError
+from localagent.hosts.protocol import Logprobs, Prefilled, Queued
 from localagent.messages import AssistantMessage, MalformedToolCallPart, ReasoningPart, Usage
-from localagent.prompt.request import build_request
+from localagent.prompt.request import RequestWarning, build_request
 from localagent.prompt.variables import TARGET, to_wire
 from localagent.server.exchange import BadRequest
 from localagent.server.wires.chat import OPTIONS, ChatCompletions
+from localagent.server.wires.completions import Completions
+from localagent.server.wires.openai import Spans, logprobs_of
+from localagent.server.wires.responses import Responses
 from localagent.turn import Done
 from parsers import DIALECTS, CallStart, Malformed, Reason
 from tests.parsers import outputs
@@ -116,6 +121,20 @@ def test_any_output_in_any_pieces_keeps_the_rules(dialect, data):
     if not custom:
         written = [json.loads(call["function"]["arguments"]) for call in message.get("tool_calls", ())]
         assert written == [call.arguments for call in done.message.tool_calls]
+
+
+@pytest.mark.parametrize("buffer", [False, True], ids=["streamed", "held"])
+@pytest.mark.parametrize("dialect", outputs.CALLING)
+def test_the_calls_of_every_dialect_keep_the_rules_wherever_they_are_cut_off(dialect, buffer):
+    tools = outputs.declaring(outputs.SAMPLE)
+    for sample in outputs.samples(dialect):
+        for limit in (None, *range(1, 40, 6)):
+            events = turn_of(tokens_of(sample, dialect), dialect, max_tokens=limit, tools=tools)
+            data, whole = chat(events, buffer_tool_calls=buffer)
+            check_chat(data, whole)
+            if limit is None:
+                names = [call["function"]["name"] for call in message_of(whole)["tool_calls"]]
+                assert names == [name for name, _ in outputs.SAMPLE]
 
 
 # -- the rules, one by one --------------------------------------------------------------------------------
@@ -335,6 +354,58 @@ def test_usage_counts_cached_and_reasoning_tokens():
         "completion_tokens_details": {"reasoning_tokens": 2},
     }
     assert (whole["timings"]["cache_n"], whole["timings"]["prompt_n"]) == (4, 6)
+
+
+@pytest.mark.parametrize(
+    ("stretches", "ends", "found"),
+    [
+        ([(0, 4)], [2, 4, 6], [0, 1]),
+        ([(2, 4), (4, 6)], [2, 4, 6, 8], [1, 2]),
+        ([(1, 2), (5, 7)], [3, 5, 8], [0, 2]),
+        (
+            [(2, 4)],
+            [2, 2, 3, 3, 4, 4],
+            [1, 2, 3, 4],
+        ),  # a token that only begins a character ends where it began
+        ([(3, 3)], [2, 4], []),
+        ([], [2], []),
+    ],
+)
+def test_a_token_belongs_to_a_stretch_if_some_of_its_text_or_its_character_does(stretches, ends, found):
+    spans = Spans()
+    for stretch in stretches:
+        spans.add(*stretch)
+    assert spans.tokens(Done(AssistantMessage(), (0,) * len(ends), ends=tuple(ends))) == found
+
+
+def test_tokens_that_nobody_can_spell_and_that_cannot_come_are_still_json():
+    *events, done = scored(turn_of("Good"))
+    assert isinstance(done, Done)
+    done = dataclasses.replace(done, logprobs=(Logprobs(float("-inf"), ()),))
+    _, whole = chat([*events, done], ASK | {"logprobs": True})
+    (entry,) = whole["choices"][0]["logprobs"]["content"]
+    assert entry == {"token": "", "logprob": -9999.0, "bytes": [], "top_logprobs": []}
+    assert logprobs_of(turn_of("Good")[-1], [0], ANSWER) == []
+
+
+def test_progress_and_warnings_are_no_part_of_an_answer():
+    others = [Queued(1), Prefilled(1, 2, 0), RequestWarning("images_removed", "no eyes")]
+    for wire, body in ((WIRE, ASK), (Responses(), {"input": "Go."}), (Completions(), {"prompt": "Go."})):
+        writer = wire.writer(wire.read(body), ANSWER)
+        assert [writer.feed(event) for event in others] == [[], [], []]
+
+
+def test_what_was_not_enforced_of_a_schema_is_told_beside_the_choices():
+    *events, done = turn_of("Good")
+    assert isinstance(done, Done)
+    relaxed = {"tool": "f", "path": "/properties/a", "keyword": "pattern", "reason": "no regular expression"}
+    events.append(dataclasses.replace(done, relaxed=(Relaxed(**relaxed),)))
+    for body in (ASK, ASK | {"stream_options": {"include_usage": True}}):
+        data, whole = chat(events, body)
+        assert whole["relaxed_schemas"] == [relaxed]
+        assert [chunk["relaxed_schemas"] for chunk in data[:-1] if "relaxed_schemas" in chunk] == [[relaxed]]
+    writer = Responses().writer(Responses().read({"input": "Go."}), ANSWER)
+    assert [writer.feed(event) for event in events] and writer.whole()["relaxed_schemas"] == [relaxed]
 
 
 def test_logprobs_are_those_of_the_tokens_of_the_content():

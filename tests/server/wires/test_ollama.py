@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ollama import ChatResponse, GenerateResponse, ListResponse, Options, ProcessResponse, ShowResponse
 from ollama._types import ChatRequest, GenerateRequest
 
+from localagent.constraint.schema import Relaxed
 from localagent.errors import ContextOverflow, EngineFailed, NotEnoughMemory, UnknownModel
 from localagent.hosts.protocol import Logprobs
 from localagent.messages import (
@@ -71,7 +72,7 @@ def body_of(wire: Any, **more: Any) -> dict[str, Any]:
 
 
 def without_durations(answer: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in answer.items() if not name.endswith("_duration")}
+    return {name: value for name, value in answer.items() if not name.endswith(("_duration", "timings"))}
 
 
 # -- the rules of the wire ----------------------------------------------------------------------------------
@@ -198,9 +199,10 @@ def test_a_generated_text_line_by_line():
 
 
 def test_rule_5_a_malformed_call_is_no_call():
-    told = tell(CHAT, chat(), block("add(a=1)", "add(a=2, b=)"))
+    told = tell(CHAT, chat(), block("add(a=2, b=)", "add(a=1)"))
     keeps_the_rules(told, CHAT)
-    assert [call["function"]["arguments"] for call in told.whole["message"]["tool_calls"]] == [{"a": 1}]
+    (call,) = told.whole["message"]["tool_calls"]
+    assert call["function"] == {"index": 0, "name": "add", "arguments": {"a": 1}}
     (entry,) = told.whole["message"]["malformed_tool_calls"]
     assert (entry["name"], entry["reason"], entry["raw"]) == ("add", "missing_value", "add(a=2, b=)")
 
@@ -228,6 +230,18 @@ def test_rule_6_results_find_their_calls_by_id_or_by_name():
     ]
     tool = CHAT.read(chat(messages=[HELLO, said, *results])).messages[2]
     assert [(result.name, result.text) for result in tool.results] == [("g", "of g"), ("f", "of f")]
+
+
+def test_rule_6_results_without_ids_find_their_calls_by_name_alone():
+    calls = [{"function": {"name": name, "arguments": {}}} for name in "fg"]
+    results = [{"role": "tool", "tool_name": name, "content": f"of {name}"} for name in "gf"]
+    messages = [HELLO, {"role": "assistant", "tool_calls": calls}, *results]
+    tool = CHAT.read(chat(messages=messages)).messages[2]
+    assert [(result.name, result.text) for result in tool.results] == [("g", "of g"), ("f", "of f")]
+
+
+def test_a_message_without_content_is_empty():
+    assert CHAT.read(chat(messages=[{"role": "user"}])).messages[0].text == ""
 
 
 def test_rule_9_and_10_hints_and_foreign_tools_are_named():
@@ -338,6 +352,14 @@ def test_durations_are_nanoseconds():
     assert (frame.data["prompt_eval_count"], frame.data["eval_count"]) == (10, 4)
 
 
+def test_what_was_not_enforced_of_a_schema_is_told():
+    writer = CHAT.writer(CHAT.read(chat()), ANSWER)
+    relaxed = Relaxed("add", "/properties/a", "pattern", "too large")
+    (frame,) = writer.feed(Done(AssistantMessage(), (), relaxed=(relaxed,)))
+    assert [entry["path"] for entry in frame.data["relaxed_schemas"]] == ["/properties/a"]
+    assert frame.data["timings"] == writer.whole()["timings"]
+
+
 def test_no_duration_that_clients_divide_by_is_zero():
     writer = CHAT.writer(CHAT.read(chat()), ANSWER)
     (frame,) = writer.feed(done())
@@ -358,7 +380,9 @@ def test_log_probabilities_are_in_the_last_line():
     writer = CHAT.writer(CHAT.read(chat(logprobs=True, top_logprobs=1)), answer)
     writer.feed(Text("Hi", 0, 2))
     (frame,) = writer.feed(
-        Done(AssistantMessage(content="Hi"), (7, 8), (Logprobs(-0.5, ((9, -1.0),)),) * 2, None, (2, 2))
+        Done(
+            AssistantMessage(content="Hi"), (7, 8), logprobs=(Logprobs(-0.5, ((9, -1.0),)),) * 2, ends=(2, 2)
+        )
     )
     assert frame.data["logprobs"] == [
         {
@@ -488,7 +512,7 @@ def test_a_prompt_with_instructions():
 
 def test_a_raw_prompt_is_text_alone():
     request = GENERATE.read(generate(raw=True, system="Be kind.", suffix="", template="", context=[]))
-    assert (request.raw_prompt, list(request.messages)) == ("Hello.", [])
+    assert (request.raw_prompt, list(request.messages), request.only_loads) == ("Hello.", [], False)
     told = tell(GENERATE, generate(raw=True), "Yes.")
     assert told.whole["response"] == "Yes."
 

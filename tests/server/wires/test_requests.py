@@ -290,9 +290,32 @@ def test_requests_are_bounded(limits, param):
     assert caught.value.param == param
 
 
+def test_the_items_of_a_response_are_bounded():
+    with pytest.raises(BadRequest, match="8 items") as caught:
+        Responses().read(RESPONSES, Limits(messages=7))
+    assert caught.value.param == "input"
+
+
+@pytest.mark.parametrize(
+    ("form", "read"),
+    [
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, {"type": "json_object"}),
+        ({"type": "json_object", "schema": SCHEMA}, SCHEMA),
+        ({"type": "json_schema", "json_schema": {"schema": SCHEMA}}, SCHEMA),
+    ],
+)
+def test_formats_of_other_servers_are_read_too(form, read):
+    request = ChatCompletions().read({"messages": CHAT["messages"], "response_format": form})
+    if read is SCHEMA:
+        read = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA, "strict": False}}
+    assert request.response_format == read
+
+
 def test_everything_of_a_chat_completion_is_read():
     request = ChatCompletions().read(CHAT)
-    assert (request.model, request.stream, request.tool_choice) == ("m", True, "f")
+    assert (request.model, request.stream) == ("m", True)
+    assert request.tool_choice == {"type": "function", "function": {"name": "f"}}
     assert (request.parallel_tool_calls, request.strict, request.thinking) == (False, True, "medium")
     assert request.thinking_budget == 50 and request.ignored == ("user",)
     assert request.options == {
@@ -382,6 +405,14 @@ def test_only_the_tools_that_are_allowed_are_offered():
     }
     request = ChatCompletions().read(CHAT | {"tool_choice": allowed})
     assert ([tool["function"]["name"] for tool in request.tools], request.tool_choice) == (["g"], "auto")
+
+
+def test_a_tool_may_be_named_like_a_choice():
+    tools = [{"type": "function", "function": {"name": "none"}}]
+    choice = {"type": "function", "function": {"name": "none"}}
+    request = ChatCompletions().read({"messages": CHAT["messages"], "tools": tools, "tool_choice": choice})
+    assert request.tool_choice == choice
+    assert ChatCompletions().read(CHAT | {"tool_choice": "none"}).tool_choice == "none"
 
 
 def test_an_image_in_the_result_of_a_tool_does_not_end_the_conversation():

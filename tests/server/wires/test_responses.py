@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from localagent.errors import ContextOverflow, EngineFailed
 from localagent.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
-from localagent.server.exchange import BadRequest
+from localagent.server.exchange import BadRequest, Limits
 from localagent.server.wires.responses import OPTIONS, Responses
 from localagent.turn import Done
 from parsers import CallStart, Malformed, Reason
@@ -179,7 +179,10 @@ def test_rule_10_hosted_tools_are_left_out_and_namespaces_are_flattened():
     searched = {"type": "web_search_call", "id": "w", "status": "completed"}
     assert WIRE.read({"input": [searched, *whole["output"]]}).ignored == ("web_search_call",)
     chosen = WIRE.read(body | {"tool_choice": {"type": "function", "namespace": "git", "name": "f"}})
-    assert chosen.tool_choice == "git__f"
+    assert chosen.tool_choice == {"type": "function", "function": {"name": "git__f"}}
+    assert chosen.details["echo"]["tool_choice"] == {"type": "function", "name": "git__f"}
+    with pytest.raises(BadRequest, match="3 tools, and the server takes 2"):
+        WIRE.read({"input": "Go.", "tools": tools[1:3]}, Limits(tools=2))
 
 
 def test_rule_11_the_output_of_a_function_may_be_a_list_of_parts():

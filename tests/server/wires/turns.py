@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -61,7 +62,7 @@ def scored(events: Sequence[TurnEvent], tops: int = 1) -> list[TurnEvent]:
     *others, done = events
     assert isinstance(done, Done)
     scores = tuple(Logprobs(-0.5, tuple((at + n, -0.5 - n) for n in range(tops))) for at in done.token_ids)
-    return [*others, Done(done.message, done.token_ids, scores, done.stop, done.ends)]
+    return [*others, dataclasses.replace(done, logprobs=scores)]
 
 
 def spell(output: Sequence[Token]) -> Any:

@@ -1,6 +1,6 @@
-"""What a constraint costs: masks, compiling, and how much of what is written is forced.
+"""What masks cost: each of them, compiling, and how much of what is written is forced.
 
-    python benchmarks/constraint.py [smollm2|nano|FILE.gguf] [--tools 20] [--calls 200]
+    python benchmarks/masks.py [smollm2|nano|FILE.gguf] [--tools 20] [--calls 200]
         [--dialects lfm2,hermes] [--json]
 
 mask       the time for one mask: median and 99th percentile, over tokens drawn at random under it, so that

@@ -1,0 +1,117 @@
+"""One HTTP answer: a whole one, a stream, or a refusal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from localagent.server.access import Head
+from localagent.server.bounds import Bounds, Gone, Receive
+from localagent.server.exchange import Frame, Framing, Wire, dump
+from localagent.server.queue import Overloaded
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = Iterable[tuple[bytes, bytes]]
+
+_MEDIA = {"sse": b"text/event-stream; charset=utf-8", "ndjson": b"application/x-ndjson"}
+_DRAINED = 4
+"""How many times the largest body is read and thrown away after a refusal."""
+_RETRY_AFTER = 5
+"""Seconds, where nothing is known of how long it takes."""
+
+
+class Reply:
+    """One HTTP answer. Its head goes out with the first bytes, so that an error before them has a status."""
+
+    def __init__(self, send: Send, bounds: Bounds, framing: Framing = "sse") -> None:
+        self._send = send
+        self._bounds = bounds
+        self.framing = framing
+        self.opening: list[Frame] = []
+        self._one_at_a_time = asyncio.Lock()
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.started = False
+        self.touched = monotonic()
+        """When something was last sent."""
+
+    async def json(self, status: int, value: Any, more: Headers = (), last: bool = True) -> None:
+        """A whole answer; without `last`, `end` has to follow."""
+        body = dump(value).encode("utf-8", "replace")
+        head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
+        self.started = True
+        await self._give({"type": "http.response.start", "status": status, "headers": [*head, *self.headers]})
+        await self._give({"type": "http.response.body", "body": body, "more_body": not last})
+
+    async def end(self) -> None:
+        """Nothing more comes."""
+        await self._give({"type": "http.response.body", "body": b""})
+
+    async def write(self, frames: Iterable[Frame], last: bool = False) -> None:
+        """A part of a stream; the first one brings what the writer begins with."""
+        async with self._one_at_a_time:  # the turn and the keep-alive both write
+            if not self.started:
+                self.started = True
+                head = [
+                    (b"content-type", _MEDIA[self.framing]),
+                    (b"cache-control", b"no-cache"),
+                    *self.headers,
+                ]
+                await self._give({"type": "http.response.start", "status": 200, "headers": head})
+                frames = [*self.opening, *frames]
+            data = b"".join(frame.encode(self.framing) for frame in frames)
+            if data or last:
+                await self._give({"type": "http.response.body", "body": data, "more_body": not last})
+
+    async def _give(self, message: MutableMapping[str, Any]) -> None:
+        try:
+            async with asyncio.timeout(self._bounds.write_time):
+                await self._send(message)
+        except TimeoutError:
+            raise Gone from None
+        self.touched = monotonic()
+
+
+async def refuse(
+    wire: Wire, refusal: Exception, head: Head | None, bounds: Bounds, receive: Receive, send: Send
+) -> None:
+    """Answer in the API's own shape. `head`: of a request whose body was not read.
+
+    The connection of such a request is closed. Most clients send all of the body before they read anything,
+    and would be cut off before they see the answer; so some more of it is taken.
+    """
+    reply = Reply(send, bounds)
+    status, said = wire.error(refusal)
+    more = retry_after(refusal, status)
+    with suppress(Gone):
+        if head is None or not head.has_body:
+            await reply.json(status, said, more)
+            return
+        expecting = head.one(b"expect") is not None  # it sends no body before it is told to
+        await reply.json(status, said, [*more, (b"connection", b"close")], last=expecting)
+        if not expecting:
+            with suppress(TimeoutError):
+                await _drain(receive, bounds)
+            await reply.end()
+
+
+async def _drain(receive: Receive, bounds: Bounds) -> None:
+    """Read what the client still sends, within bounds."""
+    left = _DRAINED * bounds.body
+    async with asyncio.timeout(bounds.drain_time):
+        while left > 0:
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                return
+
+
+def retry_after(error: Exception, status: int) -> Headers:
+    """When to ask again, where that may help."""
+    if status != 503:
+        return []
+    return [
+        (b"retry-after", str(error.retry_after if isinstance(error, Overloaded) else _RETRY_AFTER).encode())
+    ]

@@ -1,0 +1,74 @@
+"""What the requests of one server share, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from localagent.model import Model
+from localagent.server.access import Access
+from localagent.server.bounds import Bounds
+from localagent.server.metrics import Metrics
+from localagent.server.models import ModelPool
+from localagent.wording import quoted
+
+log = logging.getLogger("localagent.server")
+_MOST_MENTIONED = 1000
+
+
+class Service:
+    """What the requests of one server share."""
+
+    def __init__(
+        self,
+        pool: ModelPool,
+        access: Access | None = None,
+        bounds: Bounds | None = None,
+        *,
+        metrics: bool = False,
+        log_prompts: bool = False,
+        buffer_tool_calls: bool = False,
+    ) -> None:
+        """`metrics`: offer /metrics. `log_prompts`: log what is said. `buffer_tool_calls`: see `Answer`."""
+        self.pool = pool
+        self.access = access or Access()
+        self.bounds = bounds or Bounds()
+        self.metrics = Metrics(pool)
+        self.offers_metrics = metrics
+        self.log_prompts = log_prompts
+        self.buffer_tool_calls = buffer_tool_calls
+        self.stopping = False
+        self._running: set[asyncio.Task[None]] = set()
+        self._mentioned: set[str] = set()
+
+    @contextmanager
+    def running(self, turn: asyncio.Task[None]) -> Iterator[None]:
+        """The turn is to be ended if the server stops meanwhile."""
+        self._running.add(turn)
+        if self.stopping:
+            turn.cancel()
+        try:
+            yield
+        finally:
+            self._running.discard(turn)
+
+    async def stop(self) -> None:
+        """End all answers with an error, and begin no more."""
+        self.stopping = True
+        for turn in self._running:
+            turn.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=2)
+
+    def speller(self, model: Model) -> Callable[[Sequence[int]], Sequence[bytes]] | None:
+        """What gives the bytes of tokens, without waiting for the engine."""
+        return getattr(model.host, "token_bytes", None)
+
+    def mention(self, path: str, ignored: Sequence[str]) -> None:
+        """Log each field that is ignored once."""
+        for name in ignored:
+            if name not in self._mentioned and len(self._mentioned) < _MOST_MENTIONED:
+                self._mentioned.add(name)
+                log.info("%s: %s is ignored", path, quoted(name))
