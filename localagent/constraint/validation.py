@@ -91,6 +91,9 @@ class Arguments:
 
     def errors(self, given: Any) -> list[ValidationError]:
         """What does not fit, one more than is told at most. Raises whatever keeps it from being found."""
+        import jsonschema  # noqa: F401  (before the clock runs: the first import takes a while)
+        import regex  # noqa: F401
+
         running = _deadline.set(time.monotonic() + SECONDS)
         try:
             return list(islice(self._validator.iter_errors(given), TOLD + 1)) if self._validator else []

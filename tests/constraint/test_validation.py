@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from localagent.constraint.validation import SECONDS, Arguments
-from localagent.errors import InvalidArguments
+from localagent.constraint.validation import SECONDS, Arguments, Violation, violations
+from localagent.errors import GrammarMissing, InvalidArguments
 
 DRAFT7 = "http://json-schema.org/draft-07/schema#"
 LATEST = "https://json-schema.org/draft/2020-12/schema"
@@ -141,3 +141,19 @@ def test_no_schema_hangs_anybody(kind):
 )
 def test_where_a_pattern_decides_nothing_the_server_does(schema):
     assert said(of(schema), {"a": FITS}) is None
+
+
+def test_violations_name_path_and_keyword():
+    schema = of(UNIQUE, required=["b"])
+    assert violations(schema, {"a": [1, 1]}) == [
+        Violation("/a", "uniqueItems", "[1, 1] has non-unique elements"),
+        Violation("", "required", "'b' is a required property"),
+    ]
+    assert violations(schema, {"a": [1, 2], "b": None}) == []
+    assert violations({"$ref": "#/nowhere"}, {}) == []
+
+
+def test_violations_without_the_packages(monkeypatch):
+    monkeypatch.setattr("localagent.constraint.validation.find_spec", lambda name: None)
+    with pytest.raises(GrammarMissing, match=r"checking a call needs jsonschema: .*install"):
+        violations({}, {})
