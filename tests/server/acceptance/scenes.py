@@ -33,13 +33,6 @@ def must_run() -> bool:
     return bool(os.environ.get("LOCALAGENT_ALL_CLIENTS"))
 
 
-def missing(client: str, why: str) -> None:
-    """Skip the test for a client that is not here."""
-    if must_run():
-        pytest.fail(f"{client}: {why}")
-    pytest.skip(f"{client}: {why}")
-
-
 def client(*packages: str) -> Any:
     """Marks a test that runs these packages, so that its name says their versions; it takes `client`."""
     names, reason = [], None
