@@ -118,6 +118,9 @@ class Reader:
         refused = [keyword for keyword in schema if keyword in KEYWORDS and KEYWORDS[keyword][0] == "refused"]
         if refused:
             raise Unreadable(refused[0], "it cannot be enforced")
+        for keyword in ("const", "enum"):
+            if not _is_text(schema.get(keyword)):
+                raise Unreadable(keyword, "it holds half of a surrogate pair, which no text has")
         options = self._typed(schema, path, depth)
         if "const" in schema:
             options = self._choices.both(options, (Constant(schema["const"]),), "const")
@@ -211,7 +214,12 @@ class Reader:
         found = schema.get(name)
         if found is None or isinstance(found, bool):
             return None
-        if not isinstance(found, (int, float)) or not math.isfinite(found):
+        try:
+            known = isinstance(found, (int, float)) and math.isfinite(found)
+        except OverflowError:
+            self.relax(path, name, "it is larger than any floating-point number")
+            return None
+        if not known:
             self.relax(path, name, f"{found!r:.40} is no number")
             return None
         return found
@@ -345,6 +353,15 @@ class Reader:
 def _listed(schema: Mapping[str, Any], keyword: str) -> list[Any]:
     found = schema.get(keyword)
     return found if isinstance(found, list) else []
+
+
+def _is_text(value: Any) -> bool:
+    """Whether all strings in it can be written: JSON can spell half of a surrogate pair, UTF-8 cannot."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _contradiction(schema: Any) -> str:
