@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from localagent.constraint.keywords import FORMATS, KEYWORDS
-from localagent.constraint.leaves import inline, refusal, unusable
+from localagent.constraint.leaves import beginless, inline, refusal, unusable
 from localagent.constraint.merging import DEEPEST, Merging, Unreadable
 from localagent.constraint.options import (
     ANYTHING,
@@ -205,7 +205,8 @@ class Reader:
         number = Number(integer, low, high, above, below, multiple)
         found = sound(number)
         bounds = number_schema(number)
-        if found and len(bounds) > 1 and (said := refusal(inline(bounds))):
+        body = inline(bounds)
+        if found and len(bounds) > 1 and (said := refusal(body) or beginless(body)):
             self.relax(path, next(name for name in bounds if name != "type"), said)
             return (Number(integer),)
         return found

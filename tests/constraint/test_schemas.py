@@ -93,6 +93,11 @@ ROWS: dict[str, tuple[Any, set[str]]] = {
     "two types at once": ({"allOf": [{"type": "string"}, {"type": "integer"}]}, {"allOf"}),
     "draft 4": ({"type": "integer", "minimum": 0, "exclusiveMinimum": True}, set()),
     "bounds as text": ({"type": "integer", "minimum": "1"}, {"minimum"}),
+    "a multiple that cannot be written": (
+        {"type": "number", "multipleOf": 0.1, "minimum": 0.25, "maximum": 0.35},
+        {"minimum"},
+    ),
+    "multiples that can": ({"type": "number", "multipleOf": 0.1, "minimum": 0.2, "maximum": 0.4}, set()),
     "beyond floating point": ({"type": "integer", "minimum": 10**400}, {"minimum"}),
     "half of a surrogate pair": ({"enum": ["\ud800", "x"]}, {"enum"}),
     "half of a pair, nested": ({"const": {"k": ["\udfff"]}}, {"const"}),
