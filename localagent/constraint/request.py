@@ -13,7 +13,7 @@ from localagent.constraint.ending import Ending
 from localagent.constraint.grammar import Grammar, block_grammar, schema_grammar
 from localagent.constraint.guide import Guide, Literal_, Way
 from localagent.constraint.layout import layout
-from localagent.constraint.matching import Factory, matcher_factory
+from localagent.constraint.matching import matcher_factory
 from localagent.constraint.schema import Relaxed
 from localagent.control import Control
 from localagent.errors import GrammarMissing, GrammarTooLarge, Unsupported
@@ -107,7 +107,7 @@ class _Request:
                 names = (tool.get("function", tool)["name"] for tool in self._tools)
                 relaxed, block = tuple(Relaxed(name, "", "", str(error)) for name in names), None
         if control.answers:
-            grammar = self._answer_grammar(factory)
+            grammar = self._answer_grammar()
             relaxed += grammar.relaxed
             ways.append(Way(factory.compile(grammar), "over"))
         if ways:
@@ -153,7 +153,7 @@ class _Request:
         parallel = control.parallel_tool_calls and not one
         return block_grammar(self._dialect, self._tools, one, parallel, control.strict, self._special)
 
-    def _answer_grammar(self, factory: Factory) -> Grammar:
+    def _answer_grammar(self) -> Grammar:
         if self._dialect.frames_content:
             raise Unsupported(
                 f"response_format: answers in the dialect {self._dialect.name} stand between markers, and "

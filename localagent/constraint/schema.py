@@ -215,15 +215,16 @@ class Reader:
         found = schema.get(name)
         if found is None or isinstance(found, bool):
             return None
-        try:
-            known = isinstance(found, (int, float)) and math.isfinite(found)
-        except OverflowError:
-            self.relax(path, name, "it is larger than any floating-point number")
-            return None
-        if not known:
+        if not isinstance(found, (int, float)):
             self.relax(path, name, f"{found!r:.40} is no number")
             return None
-        return found
+        try:
+            if math.isfinite(found):
+                return found
+            self.relax(path, name, f"{found} is no number")
+        except OverflowError:
+            self.relax(path, name, "it is larger than any floating-point number")
+        return None
 
     def _bounds(
         self, schema: Mapping[str, Any], path: str, lower: str, lowest: int, upper: str, highest: int
