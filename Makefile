@@ -4,6 +4,8 @@
 #   make test          all tests, those on real weights included
 #   make test-core     tests that need no engine, in an environment without one; TESTS=... picks some
 #   make test-parsers  tests of the parsers, where localagent cannot be imported
+#   make clients       install the agents and frameworks that tests/server/acceptance runs, for make test to find
+#   make serve-demo    the server on lfm2-nano, and one request by each official client
 #   make test-long     all tests, with thirty times as many examples
 #   make check         style and types; make format fixes style
 #   make fuzz          random outputs in every dialect for FUZZ_SECONDS (60), or FUZZ_COUNT of them; GUIDED=1: by coverage
@@ -20,7 +22,7 @@ SEED ?= 1
 COUNT ?= 200
 # Under `make -j`, two recipes would install into one environment at once.
 .NOTPARALLEL:
-.PHONY: help setup dev weights demo test test-fast test-core test-parsers test-long mutants check format fuzz bench clean
+.PHONY: help setup dev weights demo serve-demo clients test test-fast test-core test-parsers test-long mutants check format fuzz bench clean
 
 # Options for pip's installs and for the build of llama.cpp, such as those that name an index of prebuilt wheels.
 PIP_ARGS ?=
@@ -90,6 +92,15 @@ weights: setup
 demo: weights
 	@echo '==> localagent run "Name three colours."'
 	@$(BIN)/localagent run "Name three colours." --stats
+
+serve-demo: dev
+	@$(BIN)/python -m tests.server.acceptance.demonstration
+
+# The command lines, and litellm in an environment of its own, go into the user's cache folder.
+clients: dev
+	@echo "==> installing clients for the acceptance tests"
+	@$(BIN)/pip install --quiet $(PIP_ARGS) --group clients
+	@$(BIN)/python -m tests.server.acceptance.installed
 
 test: dev weights
 	@echo "==> all tests"

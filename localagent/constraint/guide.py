@@ -66,7 +66,7 @@ class Way:
     then: Literal["free", "over", "reasoning"]
 
 
-class Literal_:  # noqa: N801  (`Literal` is taken)
+class Fixed:
     """Matches these tokens and nothing else."""
 
     def __init__(self, tokens: Sequence[int], size: int) -> None:
@@ -94,9 +94,9 @@ class Literal_:  # noqa: N801  (`Literal` is taken)
             raise ConstraintFailed(f"token {token} may not come here")
         self._due = self._due[1:]
 
-    def copy(self) -> Literal_:
+    def copy(self) -> Fixed:
         """See `Matching`."""
-        return Literal_(self._due, self._size)
+        return Fixed(self._due, self._size)
 
 
 class Guide:
@@ -293,6 +293,8 @@ class Guide:
             return
         if self._strict:
             raise ConstraintFailed(f"calls cannot be bounded: {UNFORESEEN}")
+        if self._parallel is not None:
+            self._bars, self._parallel = self._parallel, None
         relaxed = Relaxed(tool, "", "", UNFORESEEN)
         if relaxed not in self.relaxed:
             self.relaxed += (relaxed,)

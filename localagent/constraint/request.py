@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 from localagent.constraint.bars import Bars
 from localagent.constraint.ending import Ending
 from localagent.constraint.grammar import Grammar, block_grammar, schema_grammar
-from localagent.constraint.guide import Guide, Literal_, Way
+from localagent.constraint.guide import Fixed, Guide, Way
 from localagent.constraint.layout import layout
-from localagent.constraint.matching import matcher_factory
+from localagent.constraint.matching import Factory, matcher_factory
 from localagent.constraint.schema import Relaxed
 from localagent.control import Control
 from localagent.errors import GrammarMissing, GrammarTooLarge, Unsupported
@@ -90,31 +90,32 @@ class _Request:
             factory = matcher_factory(self._vocabulary)
         except GrammarMissing as missing:
             return self._without(missing, required)
-        ways: list[Way] = []
-        relaxed: tuple[Relaxed, ...] = ()
-        block = None
-        if called:
-            try:
-                grammar = self._block_grammar()
-                relaxed, block = grammar.relaxed, factory.compile(grammar)
-                if required or control.answers:
-                    ways.append(Way(block, "over"))
-                elif not layout(self._dialect).opener:
-                    raise Unsupported("they begin without a marker")
-            except (Unsupported, GrammarTooLarge) as error:
-                if required or control.strict or control.answers:
-                    raise
-                names = (tool.get("function", tool)["name"] for tool in self._tools)
-                relaxed, block = tuple(Relaxed(name, "", "", str(error)) for name in names), None
+        if not required and not control.answers:
+            return Guided(self._offered(factory))
+        grammars = [self._block_grammar()] if called else []
         if control.answers:
-            grammar = self._answer_grammar()
-            relaxed += grammar.relaxed
-            ways.append(Way(factory.compile(grammar), "over"))
-        if ways:
-            ways += self._reasoning()
-        spare = None if control.parallel_tool_calls or ways else self._bars()
-        guide = self._guide(ways=ways, block=block, parallel=spare, relaxed=relaxed)
-        return Guided(guide)
+            grammars.append(self._answer_grammar())
+        ways = [Way(factory.compile(grammar), "over") for grammar in grammars]
+        relaxed = [each for grammar in grammars for each in grammar.relaxed]
+        return Guided(self._guide(ways=[*ways, *self._reasoning()], relaxed=relaxed))
+
+    def _offered(self, factory: Factory) -> Guide:
+        """The guide of a turn in which the model may call tools."""
+        control = self._control
+        try:
+            grammar = self._block_grammar()
+            block = factory.compile(grammar)
+            if not layout(self._dialect).opener:
+                raise Unsupported(
+                    f"calls of the dialect {self._dialect.name} begin without a marker, and are not bounded"
+                )
+        except (Unsupported, GrammarTooLarge) as error:
+            if control.strict or not control.parallel_tool_calls:
+                raise
+            names = (tool.get("function", tool)["name"] for tool in self._tools)
+            return self._guide(relaxed=[Relaxed(name, "", "", str(error)) for name in names])
+        spare = None if control.parallel_tool_calls else self._bars()
+        return self._guide(block=block, parallel=spare, relaxed=grammar.relaxed)
 
     def _without(self, missing: GrammarMissing, required: bool) -> Guided:
         """What can be done without the package."""
@@ -128,7 +129,7 @@ class _Request:
         if not lead:
             raise missing
         tokens = self._host.tokenize(lead, special=True)
-        ways = [Way(Literal_(tokens, self._vocabulary.size), "free"), *self._reasoning()]
+        ways = [Way(Fixed(tokens, self._vocabulary.size), "free"), *self._reasoning()]
         warning = RequestWarning("tool_choice", _UNBOUNDED.format(missing))
         return Guided(self._guide(ways=ways), (warning,))
 
@@ -168,7 +169,7 @@ class _Request:
             return []
         if not thinking_support(self._host, self._dialect, tools=bool(self._tools)).closing:
             return []
-        return [Way(Literal_((self._special[span.open],), self._vocabulary.size), "reasoning")]
+        return [Way(Fixed((self._special[span.open],), self._vocabulary.size), "reasoning")]
 
     def _bars(self) -> Bars:
         """Against every call. Raises Unsupported for a dialect whose calls begin like other text."""

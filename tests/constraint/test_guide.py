@@ -659,3 +659,20 @@ def test_calls_that_begin_otherwise_are_reported_and_strictly_refused(name: str,
             assert not strict
             assert guide.relaxed
             assert "a way that its own template does not" in guide.relaxed[0].reason
+
+
+def test_what_cannot_be_bounded_is_reported_or_refused_where_it_must_be() -> None:
+    dialect, vocabulary = DIALECTS["llama3-json"], Pieces("", [], 0)
+
+    def made(**options: Any) -> Guide | None:
+        return guided(Host(vocabulary), dialect, OFFERED, Control(**options), Prompt((0,), "")).guide  # type: ignore[arg-type]
+
+    guide = made()
+    assert guide is not None
+    assert {each.tool for each in guide.relaxed} == {"f", "g"}
+    for options in ({"strict": True}, {"parallel_tool_calls": False}):
+        with pytest.raises(Unsupported, match="begin without a marker"):
+            made(**options)
+    required = made(tool_choice="required", strict=True)
+    assert required is not None
+    assert not required.relaxed

@@ -30,10 +30,19 @@ def error_body(problem: Exception) -> tuple[int, dict[str, Any]]:
         case BadRequest():
             error |= {"param": problem.param, "code": problem.code, "type": problem.type or error["type"]}
         case ContextOverflow():
-            error |= {"code": "context_length_exceeded"}
+            error |= {"code": "context_length_exceeded", "message": _overflow(problem)}
         case UnknownModel():
             error |= {"param": "model", "code": "model_not_found"}
     return status, {"error": error}
+
+
+def _overflow(problem: ContextOverflow) -> str:
+    """The error in OpenAI's own words, for which some clients look; its numbers have no commas."""
+    more = "" if problem.exact else "more than "
+    return (
+        f"This model's maximum context length is {problem.context} tokens. However, the prompt has "
+        f"{more}{problem.prompt_tokens} tokens: shorten it, or load the model with a larger context."
+    )
 
 
 # -- options ---------------------------------------------------------------------------------------------

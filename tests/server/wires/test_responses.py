@@ -200,7 +200,10 @@ def test_rule_12_codex_is_told_in_the_stream_that_the_prompt_is_too_long():
     writer = WIRE.writer(WIRE.read(ASK), ANSWER)
     *_, failed, last = data_of([*writer.begin(), *writer.fail(error)])
     assert (failed["type"], failed["response"]["status"]) == ("response.failed", "failed")
-    assert failed["response"]["error"] == {"code": "context_length_exceeded", "message": str(error)}
+    assert failed["response"]["error"] == {
+        "code": "context_length_exceeded",
+        "message": WIRE.error(error)[1]["error"]["message"],
+    }
     assert last["type"] == "error" and last["error"]["code"] == "context_length_exceeded"
     assert WIRE.error(error)[0] == 400 and WIRE.error(error)[1]["error"]["code"] == "context_length_exceeded"
 

@@ -1,0 +1,1 @@
+"""The clients that people have, unchanged, against a server on loopback."""

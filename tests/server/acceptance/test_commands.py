@@ -1,0 +1,139 @@
+"""The command lines of Codex and OpenCode, as people install them, against a scripted model on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tests.agent.replaying import block
+from tests.server.acceptance import installed
+from tests.server.acceptance.scenes import heard, playing
+from tests.server.serving import Running
+
+ORDER = "Say hello from the shell."
+SAID = "It says hello."
+WITHIN = 150
+"""Seconds for a whole run, on a machine that has other things to do."""
+
+
+def run(program: Path, arguments: Sequence[str], work: Path, **settings: str) -> list[Any]:
+    """Run a command line to its end; the events that it prints, one object a line."""
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=True)
+    print(program.name, version.stdout.strip())
+    home = work / "home"
+    (home / "work").mkdir(parents=True)
+    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "dumb", **nowhere, **settings}
+    env |= dict.fromkeys(("no_proxy", "NO_PROXY"), "127.0.0.1,localhost")
+    child = subprocess.Popen(
+        [program, *arguments],
+        cwd=home / "work",
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, err = child.communicate(timeout=WITHIN)
+    finally:
+        # What it started goes with it; the group is gone already if there is nobody left.
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    assert child.returncode == 0, f"{out}\n{err}"
+    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+
+
+def told(server: Running) -> list[Mapping[str, Any]]:
+    """What the model was told last: the order, its call, and what came of it."""
+    return list(heard(server)[-1])
+
+
+def check_told(server: Running) -> None:
+    roles = [message["role"] for message in told(server)]
+    assert roles[-3:] == ["user", "assistant", "tool"]
+    assert ORDER in "".join(told(server)[-3]["content"])
+    assert "hello-from-shell" in told(server)[-1]["content"]
+
+
+def codex_home(server: Running, folder: Path, more: str = "") -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.toml").write_text(
+        f"""\
+model = "model-1"
+model_provider = "local"
+check_for_update_on_startup = false
+{more}
+[model_providers.local]
+name = "local"
+base_url = "{server.url}/v1"
+wire_api = "responses"
+[analytics]
+enabled = false
+[otel]
+exporter = "none"
+"""
+    )
+    return folder
+
+
+CODEX = ("exec", "--json", "--skip-git-repo-check", "--sandbox", "danger-full-access")
+
+
+def test_codex_runs_a_command_and_answers(tmp_path: Path) -> None:
+    codex = installed.command("codex")
+    shell = block('exec_command(cmd="echo hello-from-shell")')
+    with playing(f"<think>A shell, then.</think>Let me look.{shell}", SAID) as server:
+        home = codex_home(server, tmp_path / "codex")
+        events = run(codex, [*CODEX, ORDER], tmp_path, CODEX_HOME=str(home))
+        check_told(server)
+    items = [event["item"] for event in events if event["type"] == "item.completed"]
+    (ran,) = (item for item in items if item["type"] == "command_execution")
+    assert (ran["aggregated_output"], ran["exit_code"]) == ("hello-from-shell\n", 0)
+    assert [item["text"] for item in items if item["type"] == "agent_message"] == ["Let me look.", SAID]
+    assert events[-1]["type"] == "turn.completed"
+    assert events[-1]["usage"]["output_tokens"] > 0
+
+
+def test_opencode_runs_a_command_and_answers(tmp_path: Path) -> None:
+    opencode = installed.command("opencode")
+    shell = block('bash(command="echo hello-from-shell", description="Says hello")')
+    with playing(f"Let me look.{shell}", SAID) as server:
+        provider = {
+            "npm": "@ai-sdk/openai-compatible",
+            "name": "local",
+            "options": {"baseURL": f"{server.url}/v1", "apiKey": "any"},
+            "models": {"model-1": {"name": "local"}},
+        }
+        config = {
+            "model": "local/model-1",
+            "small_model": "local/model-1",
+            "autoupdate": False,
+            "share": "disabled",
+            "permission": "allow",
+            "provider": {"local": provider},
+        }
+        events = run(
+            opencode,
+            # With a title given, it asks for none: that request would take the first of the answers.
+            ["run", "--title", "hello", "--format", "json", ORDER],
+            tmp_path,
+            OPENCODE_CONFIG_CONTENT=json.dumps(config),
+            OPENCODE_DISABLE_MODELS_FETCH="1",
+            OPENCODE_DISABLE_AUTOUPDATE="1",
+            OPENCODE_DISABLE_LSP_DOWNLOAD="1",
+        )
+        check_told(server)
+    parts = [event["part"] for event in events]
+    (ran,) = (part for part in parts if part["type"] == "tool")
+    assert ran["state"]["output"] == "hello-from-shell\n"
+    assert [part["text"] for part in parts if part["type"] == "text"] == ["Let me look.", SAID]
+    assert parts[-1]["reason"] == "stop"
