@@ -103,12 +103,12 @@ class Control:
         return None if given is None else given["schema"]
 
     def check_tools(self, tools: Sequence[Mapping[str, Any]] | None) -> None:
-        """Raise UsageError where `tool_choice` asks for tools that there are not."""
-        names = [tool.get("function", tool).get("name") for tool in tools or ()]
+        """Raise UsageError for what is no tool, and where `tool_choice` asks for tools that there are not."""
+        names = [_name_of(tool) for tool in tools or ()]
         if self.choice == "required" and not names:
             raise UsageError("tool_choice is 'required', and there are no tools: give some")
         if self.named is not None and self.named not in names:
-            known = f"there are {', '.join(map(str, names))}" if names else "there are none"
+            known = f"there are {', '.join(names)}" if names else "there are none"
             raise UsageError(f"tool_choice is {self.named!r:.60}, and no tool has that name: {known:.300}")
 
     def _check_format(self) -> None:
@@ -129,6 +129,17 @@ class Control:
 
 
 CONTROLS = tuple(each.name for each in fields(Control))
+
+
+def _name_of(tool: Any) -> str:
+    function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(name, str):
+        raise UsageError(
+            f"{tool!r:.80} is no tool: it must be "
+            '{"type": "function", "function": {"name": ..., "parameters": ...}}'
+        )
+    return name
 
 
 def control_of(options: Mapping[str, Any]) -> Control:

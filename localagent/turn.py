@@ -46,9 +46,10 @@ class Done:
     """The last event of a turn: the whole message, and the ids of the generated tokens.
 
     `logprobs` has an entry for each token if `Sampling.logprobs` asked for them; else it is empty. `relaxed`:
-    what of the tools' schemas was not enforced while the model wrote, so that calls may not fit it. `stop`:
-    the stop string that ended the turn, if one did. `ends`: where the text of each token ends in the raw
-    output, in code points, which is how events give their spans.
+    what of the tools' schemas was left out of the grammar, so that calls may not fit it; empty, too, where
+    there was no grammar at all, for want of the extra `grammar`. `stop`: the stop string that ended the turn,
+    if one did. `ends`: where the text of each token ends in the raw output, in code points, which is how
+    events give their spans.
     """
 
     message: AssistantMessage

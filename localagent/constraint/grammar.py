@@ -85,9 +85,10 @@ def schema_grammar(schema: Any = None, strict: bool = True, name: str = "respons
     reader = Reader(name, {"type": "object"} if schema is None else schema, strict)
     rules = Rules()
     values = Values(rules, reader, _JSON, Literals({}), _json_member)
-    options = values.finite(reader.read(reader.root, ""))
-    if not options:
-        reader.relax("", "$ref", "no value fits it")
+    read = reader.read(reader.root, "")
+    options = values.finite(read)
+    if not options:  # `false` allows what {"not": {}} does
+        reader.relax("", "$ref" if read else "not", "no value of finite length fits it")
         options = fallback(schema)
     start = values.any_of(options)
     return Grammar(rules.text(start), tuple(reader.relaxed.values()))

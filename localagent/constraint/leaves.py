@@ -45,6 +45,19 @@ def refusal(body: str) -> str:
 
 
 @lru_cache(maxsize=4096)
+def beginless(body: str) -> str:
+    """Why no text can begin a rule with this body, "" if one can. That may come out only when it is tried.
+
+    So with the bounds 0.25 and 0.35 and multiples of 0.1: 0.3 fits, but llguidance cannot write it.
+    """
+    package = llguidance()
+    grammar = package.LLMatcher.grammar_from_lark(f"start: value\nvalue: {body}\n")
+    matcher = package.LLMatcher(package.LLTokenizer("byte"), grammar, log_level=0, limits=limits())
+    matcher.compute_bitmask()
+    return "no value that fits it can be written" if matcher.is_error() else ""
+
+
+@lru_cache(maxsize=4096)
 def unusable(pattern: Any, inlined: bool) -> str:
     """Why a pattern cannot be enforced, "" if it can. `inlined`: within `%json`, not as a terminal."""
     if not isinstance(pattern, str):

@@ -305,7 +305,9 @@ class Values:
     def constants(self, values: Iterable[Any]) -> str:
         """One of several values."""
         texts = [text for value in values for text in self.spellings(value)]
-        parts = [self._literals.write(text) for text in dict.fromkeys(texts)]
+        # Between quotes the text of a marker is text: as its token it would end the block, or the turn.
+        write = quoted if self._notation.strings.style == "quoted" else self._literals.write
+        parts = [write(text) for text in dict.fromkeys(texts)]
         if any("<[" in part for part in parts):
             return self.rules.rule(choice(parts))
         return self.rules.terminal(choice(parts))

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from localagent.constraint.keywords import FORMATS, KEYWORDS
-from localagent.constraint.leaves import inline, refusal, unusable
+from localagent.constraint.leaves import beginless, inline, refusal, unusable
 from localagent.constraint.merging import DEEPEST, Merging, Unreadable
 from localagent.constraint.options import (
     ANYTHING,
@@ -118,6 +118,9 @@ class Reader:
         refused = [keyword for keyword in schema if keyword in KEYWORDS and KEYWORDS[keyword][0] == "refused"]
         if refused:
             raise Unreadable(refused[0], "it cannot be enforced")
+        for keyword in ("const", "enum"):
+            if not _is_text(schema.get(keyword)):
+                raise Unreadable(keyword, "it holds half of a surrogate pair, which no text has")
         options = self._typed(schema, path, depth)
         if "const" in schema:
             options = self._choices.both(options, (Constant(schema["const"]),), "const")
@@ -202,7 +205,8 @@ class Reader:
         number = Number(integer, low, high, above, below, multiple)
         found = sound(number)
         bounds = number_schema(number)
-        if found and len(bounds) > 1 and (said := refusal(inline(bounds))):
+        body = inline(bounds)
+        if found and len(bounds) > 1 and (said := refusal(body) or beginless(body)):
             self.relax(path, next(name for name in bounds if name != "type"), said)
             return (Number(integer),)
         return found
@@ -211,10 +215,16 @@ class Reader:
         found = schema.get(name)
         if found is None or isinstance(found, bool):
             return None
-        if not isinstance(found, (int, float)) or not math.isfinite(found):
+        if not isinstance(found, (int, float)):
             self.relax(path, name, f"{found!r:.40} is no number")
             return None
-        return found
+        try:
+            if math.isfinite(found):
+                return found
+            self.relax(path, name, f"{found} is no number")
+        except OverflowError:
+            self.relax(path, name, "it is larger than any floating-point number")
+        return None
 
     def _bounds(
         self, schema: Mapping[str, Any], path: str, lower: str, lowest: int, upper: str, highest: int
@@ -345,6 +355,15 @@ class Reader:
 def _listed(schema: Mapping[str, Any], keyword: str) -> list[Any]:
     found = schema.get(keyword)
     return found if isinstance(found, list) else []
+
+
+def _is_text(value: Any) -> bool:
+    """Whether all strings in it can be written: JSON can spell half of a surrogate pair, UTF-8 cannot."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _contradiction(schema: Any) -> str:

@@ -236,9 +236,11 @@ class Scheduler:
         self._running += begun
         # Where tokens are forced, evaluating them overwrites the logits of all: those lanes come last.
         forced = [job for job in begun if self._is_forced(job)]
-        for each in ([job for job in begun if job not in forced], forced):
-            if each:
-                self._advance(each)
+        if free := [job for job in begun if job not in forced]:
+            # What another thread has forced meanwhile, as the end of the reasoning, waits for the next step.
+            self._advance(free, forcing=False)
+        if forced:
+            self._advance(forced)
 
     def _evaluate(self, jobs: Sequence[Job]) -> bool:
         """Evaluate their chunks in one call. False if nobody wanted it any more on the way."""
@@ -288,10 +290,12 @@ class Scheduler:
 
     # -- tokens ----------------------------------------------------------------------------------------
 
-    def _advance(self, jobs: Sequence[Job]) -> None:
-        """Draw a token for each."""
+    def _advance(self, jobs: Sequence[Job], forcing: bool = True) -> None:
+        """Draw a token for each. `forcing`: see `_bound`."""
         if any(job.constraint is not None for job in jobs):
-            jobs = [job for job in jobs if job.constraint is None or self._bound(job, job.constraint)]
+            jobs = [
+                job for job in jobs if job.constraint is None or self._bound(job, job.constraint, forcing)
+            ]
             if not jobs:
                 return
         started = perf_counter()
@@ -363,16 +367,18 @@ class Scheduler:
             return not job.constraint.forced() and job.constraint.mask() is None
         return False
 
-    def _bound(self, job: Job, constraint: Constraint) -> bool:
+    def _bound(self, job: Job, constraint: Constraint, forcing: bool) -> bool:
         """Have a lane draw as its constraint says. False if it draws nothing now: it has ended, or more is
-        forced than a chunk.
+        forced than a chunk. `forcing`: whether forced tokens may be evaluated in one call; without it the
+        mask alone holds, which allows no other.
         """
         generation, seat = job.generation, job.seat
         assert seat is not None
         try:
             with _failing_typed():
                 # Log-probabilities are those of a call for one token: see `Job`.
-                forced = constraint.forced() if generation.sampling.logprobs is None else ()
+                at_once = forcing and generation.sampling.logprobs is None
+                forced = constraint.forced() if at_once else ()
             if len(forced) > 1:  # a single one is drawn, together with those of the other lanes
                 started = perf_counter()
                 forced = forced[: self._engine.chunk]

@@ -576,6 +576,8 @@ WRONG = [
     ({"tool_choice": "fly"}, "no tool has that name: there are get_weather, set_alarm"),
     ({"tool_choice": "fly", "tools": None}, "there are none"),
     ({"tool_choice": "required", "tools": None}, "there are no tools"),
+    ({"tools": ["f"]}, "'f' is no tool: it must be {"),
+    ({"tools": [{"type": "function", "function": {}}]}, "is no tool: it must be {"),
     ({"tool_choice": ""}, "it must be 'auto', 'none', 'required' or the name of a tool"),
     ({"tool_choice": {"type": "any"}}, "it must be 'auto'"),
     ({"tool_choice": {"type": "function", "function": {}}}, "it must be 'auto'"),

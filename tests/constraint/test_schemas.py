@@ -93,6 +93,14 @@ ROWS: dict[str, tuple[Any, set[str]]] = {
     "two types at once": ({"allOf": [{"type": "string"}, {"type": "integer"}]}, {"allOf"}),
     "draft 4": ({"type": "integer", "minimum": 0, "exclusiveMinimum": True}, set()),
     "bounds as text": ({"type": "integer", "minimum": "1"}, {"minimum"}),
+    "a multiple that cannot be written": (
+        {"type": "number", "multipleOf": 0.1, "minimum": 0.25, "maximum": 0.35},
+        {"minimum"},
+    ),
+    "multiples that can": ({"type": "number", "multipleOf": 0.1, "minimum": 0.2, "maximum": 0.4}, set()),
+    "beyond floating point": ({"type": "integer", "minimum": 10**400}, {"minimum"}),
+    "half of a surrogate pair": ({"enum": ["\ud800", "x"]}, {"enum"}),
+    "half of a pair, nested": ({"const": {"k": ["\udfff"]}}, {"const"}),
     "infinity": ({"type": "number", "minimum": float("inf")}, {"minimum"}),
     "40 deep": (nested(40), set()),
     "300 deep": (nested(300), {"properties"}),
@@ -146,6 +154,20 @@ def test_it_compiles_or_is_relaxed_by_name(row: str, name: str, vocabulary: Any)
     assert time.monotonic() - start < SECONDS
     assert {found.keyword for found in grammar.relaxed} == keywords
     assert all(found.tool == "f" and found.path.startswith("/properties/a") for found in grammar.relaxed)
+
+
+def test_a_marker_in_a_quoted_constant_is_text_and_ends_nothing(vocabulary: Any) -> None:
+    special = special_of(vocabulary)
+    schema = {"enum": [*special, [next(iter(special))]]}
+    tool = tool_of("f", {"type": "object", "properties": {"a": schema}, "required": ["a"]})
+    for written in ('[f(a="', '[f(a=["'):
+        matcher = matcher_factory(vocabulary).compile(
+            block_grammar(DIALECTS["lfm2"], [tool], special=special)
+        )
+        for token in vocabulary.tokenize("<|tool_call_start|>" + written, special=True):
+            matcher.accept(token)
+        mask = matcher.mask()
+        assert not [text for text, token in special.items() if mask[token // 32] >> (token % 32) & 1]
 
 
 @pytest.mark.parametrize("row", [row for row, (_, keywords) in ROWS.items() if keywords])
@@ -233,6 +255,19 @@ def test_a_response_format(accepts: Any) -> None:
         SchemaRefused, match=r"response_format cannot be enforced: /properties/a: uniqueItems"
     ):
         schema_grammar({"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}})
+
+
+@pytest.mark.parametrize(
+    ("schema", "keyword"),
+    [
+        (False, "not"),
+        ({"not": {}}, "not"),
+        ({"items": {"$ref": "#"}, "type": "array", "minItems": 1}, r"\$ref"),
+    ],
+)
+def test_what_no_value_fits_is_refused_by_the_keyword_that_says_so(schema: Any, keyword: str) -> None:
+    with pytest.raises(SchemaRefused, match=rf"/: {keyword}: no value of finite length fits it"):
+        schema_grammar(schema)
 
 
 @pytest.mark.parametrize(

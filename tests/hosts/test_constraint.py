@@ -90,6 +90,30 @@ def test_prompts_that_are_read_together_are_drawn_from_before_anything_is_forced
     ]
 
 
+def test_what_comes_to_be_forced_while_lanes_begin_waits_for_the_next_step() -> None:
+    """Such as the end of the reasoning, which another thread asks for at any time."""
+
+    class Late(Bounded):
+        asked = 0
+
+        def forced(self) -> Sequence[int]:
+            self.asked += 1
+            return super().forced() if self.asked > 1 else ()
+
+    stepping, engine = serving(lanes=3, chunk=60, joint=True)
+    rules = [forcing(9, 7, 5, 3), forcing(), forcing()]
+    prompts = [talk(number, 20) for number in range(3)]
+    every = [
+        stepping.ask(ids, Sampling(max_tokens=8), Late(rule, SIZE))
+        for ids, rule in zip(prompts, rules, strict=True)
+    ]
+    stepping.run()
+    assert engine.log[0] == ("read", (0, 1, 2))
+    assert [asked.ids for asked in every] == [
+        spoken_under(rule, ids, 8) for ids, rule in zip(prompts, rules, strict=True)
+    ]
+
+
 def test_more_than_a_chunk_is_forced_in_several_steps() -> None:
     """So that the other streams wait no longer than for a prompt."""
     stepping, _ = serving(chunk=4)
