@@ -43,6 +43,7 @@ ENOUGH, PATIENCE = 0.92, 30  # of the faults; seconds, besides four times those 
 ELSEWHERE = {
     "localagent/__": ("tests/test_layers.py",),
     "localagent/cli/models.py": ("tests/store/test_models_command.py",),
+    "localagent/control.py": ("tests/constraint/test_guide.py",),
     "localagent/distribution.py": ("tests/test_packaging.py",),
     "localagent/errors.py": ("tests/test_turn.py",),
     "localagent/hosts/llamacpp/compiling.py": ("tests/engines/test_compiling.py",),

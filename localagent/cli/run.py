@@ -15,7 +15,7 @@ from localagent.cli.terminal import require_stdout, say, show_json
 from localagent.cli.tools import open_tools, rules
 from localagent.cli.view import StreamView, print_stats
 from localagent.control import TurnOptions, control_of
-from localagent.tools import ToolSet
+from localagent.tools import Tool
 
 
 def run_once(
@@ -34,8 +34,9 @@ def run_once(
     with ExitStack() as stack:
         wishes: TurnOptions = {**options.of_turns(), **answer.of_turns()}
         offered = open_tools(tools, stack, say)
-        # Before a model is loaded, which takes long.
-        control_of(wishes).check_tools(ToolSet(offered).schemas)
+        # Before a model is loaded, which takes long. MCP servers are sources of tools.
+        known = [tool for each in offered for tool in ([each] if isinstance(each, Tool) else each.tools())]
+        control_of(wishes).check_tools([tool.schema for tool in known])
         loaded = stack.enter_context(open_model(options))
         cancel = threading.Event()
         approvals = Approvals(rules(tools), TerminalApprover(say, lambda: cancel))

@@ -143,6 +143,12 @@ CASES = {
         error("last", "--output", f"/nowhere/{NAME}"),
     ],
     "cache list": [case(), case("--json")],
+    "serve": [
+        error("--model", NAME), error("--alias", f"{NAME}={NAME}"), error("--api-key-file", NAME), error("--origin", NAME),
+    ],
+    "connect": [
+        case("openwebui", "--print", "--api-key-env", NAME), error(NAME), error("openwebui", "--url", NAME),
+    ],
     "cache clear": [case(where="terminal", keys=(("[y/N]", "n\r"),))],
 }
 # fmt: on

@@ -94,7 +94,7 @@ def test_a_command_serves_one_person(monkeypatch):
 
 
 def test_only_sampling_options_that_were_given_reach_the_model():
-    assert ModelOptions().sampling() == {}
-    assert ModelOptions(temperature=0.0, seed=0, max_tokens=3, context=9, threads=1).sampling() == {
+    assert ModelOptions().of_turns() == {}
+    assert ModelOptions(temperature=0.0, seed=0, max_tokens=3, context=9, threads=1).of_turns() == {
         "temperature": 0.0, "seed": 0, "max_tokens": 3,
     }  # fmt: skip

@@ -37,9 +37,10 @@ RESULTS = {
     "sessions rm": ["last", "--yes"],
     "sessions export": ["last"],
     "cache list": ["--json"],
+    "connect": ["openwebui", "--print"],
 }
 """Arguments with which each command has something to print."""
-NO_RESULT = {"cache clear"}
+NO_RESULT = {"cache clear", "serve"}
 """What these say is for people, on stderr."""
 CLOSED = "localagent: standard output is closed: there is nowhere to print the result\n"
 

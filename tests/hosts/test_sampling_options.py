@@ -31,7 +31,7 @@ def test_the_catalogue_has_the_same_defaults_and_types():
 
 
 def test_the_command_line_has_options_of_the_same_names():
-    assert set(ModelOptions(max_tokens=1, temperature=0.5, seed=3).sampling()) <= set(DEFAULTS)
+    assert set(ModelOptions(max_tokens=1, temperature=0.5, seed=3).of_turns()) <= set(DEFAULTS)
 
 
 @pytest.mark.parametrize("field", NUMBERS, ids=lambda field: field.name)
