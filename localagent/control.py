@@ -105,6 +105,9 @@ class Control:
     def check_tools(self, tools: Sequence[Mapping[str, Any]] | None) -> None:
         """Raise UsageError for what is no tool, and where `tool_choice` asks for tools that there are not."""
         names = [_name_of(tool) for tool in tools or ()]
+        twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+        if twice is not None:
+            raise UsageError(f"two tools are called {twice!r:.60}: a call would not say which is meant")
         if self.choice == "required" and not names:
             raise UsageError("tool_choice is 'required', and there are no tools: give some")
         if self.named is not None and self.named not in names:

@@ -46,10 +46,9 @@ class Done:
     """The last event of a turn: the whole message, and the ids of the generated tokens.
 
     `logprobs` has an entry for each token if `Sampling.logprobs` asked for them; else it is empty. `relaxed`:
-    what of the tools' schemas was left out of the grammar, so that calls may not fit it; empty, too, where
-    there was no grammar at all, for want of the extra `grammar`. `stop`: the stop string that ended the turn,
-    if one did. `ends`: where the text of each token ends in the raw output, in code points, which is how
-    events give their spans.
+    what of the tools' schemas was left out of the grammar, so that calls may not fit it; every tool, where
+    the extra `grammar` is not installed. `stop`: the stop string that ended the turn, if one did. `ends`:
+    where the text of each token ends in the raw output, in code points, which is how events give their spans.
     """
 
     message: AssistantMessage
@@ -176,6 +175,7 @@ class Turn:
         bounds = guided(host, dialect, tools, control, self.prompt, ending_for(host, plan, flag, self.prompt))
         self.warnings: Sequence[RequestWarning] = (*request.warnings, *plan.warnings, *bounds.warnings)
         self.guide = bounds.guide
+        self._unbounded = bounds.unbounded
         atomic = host.special_tokens.intersection((*dialect.markers, *dialect.cores.values()))
         # Where no call may be made, what needs the tools to be told from text is text.
         called = tools if control.choice != "none" else None
@@ -207,7 +207,7 @@ class Turn:
             timings=finish.timings,
         )
         scores = tuple(token.logprobs for token in self._tokens if token.logprobs is not None)
-        relaxed = self.guide.relaxed if self.guide is not None else ()
+        relaxed = self._unbounded or (self.guide.relaxed if self.guide is not None else ())
         ids = tuple(token.id for token in self._tokens)
         ends = tuple(accumulate(len(token.text) for token in self._tokens))
         return (*events, Done(message, ids, scores, relaxed, finish.stop, ends))

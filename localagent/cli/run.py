@@ -48,6 +48,8 @@ def run_once(
         if done.stop_reason == "cancelled":  # by the answer "stop" to an approval, which means Ctrl-C
             raise KeyboardInterrupt
         if done.message is not None:
+            if answer.schema is not None and done.stop_reason == "length":
+                say("warning: the answer is cut off before it fits the schema: raise --max-tokens")
             if as_json:
                 show_json(done.message.model_dump_json())
             if stats:

@@ -35,6 +35,8 @@ class Guided:
 
     guide: Guide | None = None
     warnings: tuple[RequestWarning, ...] = ()
+    unbounded: tuple[Relaxed, ...] = ()
+    """The tools for which there is no guide, for want of the extra."""
 
 
 def guided(
@@ -112,8 +114,7 @@ class _Request:
         except (Unsupported, GrammarTooLarge) as error:
             if control.strict or not control.parallel_tool_calls:
                 raise
-            names = (tool.get("function", tool)["name"] for tool in self._tools)
-            return self._guide(relaxed=[Relaxed(name, "", "", str(error)) for name in names])
+            return self._guide(relaxed=self._every_tool(str(error)))
         spare = None if control.parallel_tool_calls else self._bars()
         return self._guide(block=block, parallel=spare, relaxed=grammar.relaxed)
 
@@ -123,15 +124,21 @@ class _Request:
         if control.strict or control.answers or not control.parallel_tool_calls:
             raise missing
         if not required:
-            return Guided(self._guide() if self._ending else None)
+            guide = self._guide() if self._ending else None
+            return Guided(guide, unbounded=self._every_tool(_UNBOUNDED.format(missing)))
         shape = layout(self._dialect)
         lead = shape.opener + (shape.head + control.named if control.named else "")
         if not lead:
             raise missing
         tokens = self._host.tokenize(lead, special=True)
         ways = [Way(Fixed(tokens, self._vocabulary.size), "free"), *self._reasoning()]
-        warning = RequestWarning("tool_choice", _UNBOUNDED.format(missing))
-        return Guided(self._guide(ways=ways), (warning,))
+        reason = _UNBOUNDED.format(missing)
+        return Guided(
+            self._guide(ways=ways), (RequestWarning("tool_choice", reason),), self._every_tool(reason)
+        )
+
+    def _every_tool(self, reason: str) -> tuple[Relaxed, ...]:
+        return tuple(Relaxed(tool.get("function", tool)["name"], "", "", reason) for tool in self._tools)
 
     def _guide(self, **how: Any) -> Guide:
         dialect = self._dialect

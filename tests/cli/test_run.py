@@ -190,6 +190,11 @@ def test_an_answer_fits_the_schema_in_a_file(localagent, tmp_path):
     answer = json.loads(done.stdout)
     assert set(answer) == {"name", "age"}
     assert 0 <= answer["age"] <= 99
+    assert done.stderr == b""
+    cut = localagent(
+        "run", "Hi.", "--schema", str(tmp_path / "person.json"), "--model", str(GGUF), "--max-tokens", "4"
+    )
+    assert b"cut off before it fits the schema" in cut.stderr
 
 
 @pytest.mark.parametrize(

@@ -558,6 +558,8 @@ def test_without_the_package_markers_and_names_are_forced_and_it_is_said(nano_mo
 def test_without_the_package_auto_is_as_before(nano_model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     done = last(nano_model, QUESTIONS[0], max_tokens=40)
     assert done.token_ids == free(nano_model, monkeypatch, QUESTIONS[0], max_tokens=40).token_ids
+    assert [each.tool for each in done.relaxed] == [tool["function"]["name"] for tool in TWELVE]
+    assert "pip install" in done.relaxed[0].reason
 
 
 @pytest.mark.engine
@@ -578,6 +580,7 @@ WRONG = [
     ({"tool_choice": "required", "tools": None}, "there are no tools"),
     ({"tools": ["f"]}, "'f' is no tool: it must be {"),
     ({"tools": [{"type": "function", "function": {}}]}, "is no tool: it must be {"),
+    ({"tools": [*TWELVE, TWELVE[0]]}, "two tools are called 'get_weather'"),
     ({"tool_choice": ""}, "it must be 'auto', 'none', 'required' or the name of a tool"),
     ({"tool_choice": {"type": "any"}}, "it must be 'auto'"),
     ({"tool_choice": {"type": "function", "function": {}}}, "it must be 'auto'"),
