@@ -31,6 +31,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("fast", max_examples=20, deadline=None, suppress_health_check=slow)
 settings.register_profile("short", max_examples=100, deadline=None, suppress_health_check=slow)
+# A change is judged by the same examples each time; everywhere else they are drawn anew.
+settings.register_profile("ci", settings.get_profile("short"), derandomize=True)
 settings.register_profile("long", max_examples=3000, deadline=None, suppress_health_check=slow)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "short")
 settings.load_profile(PROFILE)

@@ -64,6 +64,11 @@ class Texts:
         before, after = text.split(PROBE_KEY)
         return choice(f"{self.write(before)} {name} {self.write(after)} {value}" for name, value in named)
 
+    def refuse_tokens(self, name: str) -> None:
+        """Raise Unsupported for a name that holds the text of a token, since that would be written."""
+        if self._literals.split(name)[1]:
+            raise Unsupported(f"the name {name!r:.60} holds a marker of the model's vocabulary")
+
     def write(self, text: str) -> str:
         """`text` as part of a rule."""
         parts = []
@@ -90,8 +95,9 @@ def call_rules(shape: Layout, tool: str, strict: bool, special: tuple[tuple[str,
     texts = Texts(rules, literals)
     name = function["name"]
     try:
+        texts.refuse_tokens(name)
         shape.dialect.render([(name, {})], shape.renderer)
-    except ValueError as error:
+    except (ValueError, Unsupported) as error:
         reader.relax("", "name", str(error))
         return Call({}, "", tuple(reader.relaxed.values()))
     lead = texts.write(name + "".join(gap + name for gap in shape.gaps))
@@ -139,6 +145,7 @@ def _arguments(shape: Layout, record: Record, reader: Reader, values: Values, te
         if not kept:
             continue  # `false`: it may not be given
         try:
+            texts.refuse_tokens(key)
             written = _by_kind(shape, key, kept, values, reader, kinds.get(key), texts)
             said = _refusal(values.rules, written)
             if said:
@@ -261,8 +268,9 @@ def _unlike_text(
     ]
     if bounds[1:]:
         reader.relax(f"/properties/{escaped_step(key)}", bounds[1], "beside a string no number is bounded")
-    words = [quoted(spelled.written(option.value)) for option in options if isinstance(option, Constant)]
-    return values.ending(choice(words) if words else INTEGER if kind == "integer" else NUMBER, post)
+    forms = [quoted(spelled.written(option.value)) for option in options if isinstance(option, Constant)]
+    forms += [INTEGER if option.integer else NUMBER for option in options if isinstance(option, Number)]
+    return values.ending(choice(forms), post)
 
 
 def _readable(options: Options, kinds: frozenset[str]) -> Options:

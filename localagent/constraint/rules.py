@@ -99,6 +99,10 @@ class Literals:
         words = sorted(filter(None, special), key=len, reverse=True)
         self._tokens = re.compile("|".join(map(re.escape, words)) or "(?!)")
 
+    def only(self, words: Iterable[str]) -> Literals:
+        """The same where only these are markers: between them stands a value, whose words are text."""
+        return Literals({word: self._special[word] for word in words if word in self._special})
+
     def split(self, text: str) -> tuple[str, str]:
         """`text` up to the first token in it, and the rest."""
         hit = self._tokens.search(text)
@@ -305,12 +309,18 @@ class Values:
     def constants(self, values: Iterable[Any]) -> str:
         """One of several values."""
         texts = [text for value in values for text in self.spellings(value)]
-        # Between quotes the text of a marker is text: as its token it would end the block, or the turn.
-        write = quoted if self._notation.strings.style == "quoted" else self._literals.write
-        parts = [write(text) for text in dict.fromkeys(texts)]
+        parts = [self._given(text) for text in dict.fromkeys(texts)]
         if any("<[" in part for part in parts):
             return self.rules.rule(choice(parts))
         return self.rules.terminal(choice(parts))
+
+    def _given(self, text: str) -> str:
+        """A constant or a key as part of a rule.
+
+        In what the schema gives, the text of a marker is text: as its token it would end the block, or the turn.
+        """
+        strings = self._notation.strings
+        return self._literals.only((strings.open, strings.close)).write(text)
 
     def spellings(self, value: Any) -> list[str]:
         """The ways in which a constant is written."""
@@ -398,7 +408,7 @@ class Values:
             kept = self.finite(option.properties[key])
             if kept:
                 value = self.rules.rule(self.any_of(kept))
-                members.append((self._literals.write(key_text(key)) + " " + value, key in option.required))
+                members.append((self._given(key_text(key)) + " " + value, key in option.required))
         fewest = max(0, option.least - len(members))
         most = None if option.most is None else max(0, option.most - len(members))
         first = more = ""

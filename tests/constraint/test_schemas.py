@@ -156,18 +156,40 @@ def test_it_compiles_or_is_relaxed_by_name(row: str, name: str, vocabulary: Any)
     assert all(found.tool == "f" and found.path.startswith("/properties/a") for found in grammar.relaxed)
 
 
-def test_a_marker_in_a_quoted_constant_is_text_and_ends_nothing(vocabulary: Any) -> None:
+@pytest.mark.parametrize("name", ["lfm2", "hermes", "gemma4"])
+@pytest.mark.parametrize("place", ["value", "item", "key"])
+def test_a_marker_that_a_schema_holds_is_text_and_ends_nothing(
+    name: str, place: str, vocabulary: Any
+) -> None:
     special = special_of(vocabulary)
-    schema = {"enum": [*special, [next(iter(special))]]}
-    tool = tool_of("f", {"type": "object", "properties": {"a": schema}, "required": ["a"]})
-    for written in ('[f(a="', '[f(a=["'):
-        matcher = matcher_factory(vocabulary).compile(
-            block_grammar(DIALECTS["lfm2"], [tool], special=special)
-        )
-        for token in vocabulary.tokenize("<|tool_call_start|>" + written, special=True):
-            matcher.accept(token)
-        mask = matcher.mask()
-        assert not [text for text, token in special.items() if mask[token // 32] >> (token % 32) & 1]
+    forms: dict[str, Any] = {
+        "value": lambda word: word,
+        "item": lambda word: [word],
+        "key": lambda word: {word: 1},
+    }
+    value = forms[place]("<|im_end|>")
+    tool = tool_of("f", {"type": "object", "properties": {"a": {"const": value}}, "required": ["a"]})
+    grammar = block_grammar(DIALECTS[name], [tool], special=special)
+    assert not grammar.relaxed
+    matcher = matcher_factory(vocabulary).compile(grammar)
+    rendered = DIALECTS[name].render([("f", {"a": forms[place]("here")})])
+    for token in vocabulary.tokenize(rendered[: rendered.index("here")], special=True):
+        matcher.accept(token)
+    mask = matcher.mask()
+    assert not [text for text, token in special.items() if mask[token // 32] >> (token % 32) & 1]
+
+
+@pytest.mark.parametrize("name", ["lfm2", "hermes", "gemma4"])
+def test_names_that_hold_a_marker_are_refused_by_name(name: str, vocabulary: Any) -> None:
+    special = special_of(vocabulary)
+    schema = {"type": "object", "properties": {"<|im_end|>": {"type": "integer"}}}
+    tools = [tool_of("f", schema), tool_of("<|im_end|>", {}), tool_of("g", {})]
+    grammar = block_grammar(DIALECTS[name], tools, special=special)
+    assert [(found.tool, found.keyword) for found in grammar.relaxed] == [
+        ("f", "properties"),
+        ("<|im_end|>", "name"),
+    ]
+    assert f"<[{special['<|im_end|>']}]>" not in grammar.text
 
 
 @pytest.mark.parametrize("row", [row for row, (_, keywords) in ROWS.items() if keywords])
@@ -222,6 +244,15 @@ def test_parallel_calls(accepts: Any) -> None:
     alone = block_grammar(DIALECTS["lfm2"], tools, parallel=False)
     assert accepts(alone, one)
     assert not accepts(alone, two)
+
+
+@pytest.mark.parametrize("name", ["minicpm5", "qwen3-coder", "glm45"])
+def test_beside_a_string_a_constant_does_not_rule_out_others_of_its_type(name: str, accepts: Any) -> None:
+    schema = {"anyOf": [{"enum": [1]}, {"type": ["string", "integer"]}]}
+    tool = tool_of("f", {"type": "object", "properties": {"a": schema}, "required": ["a"]})
+    grammar = block_grammar(DIALECTS[name], [tool])
+    for value in (1, 0, "one"):
+        assert accepts(grammar, DIALECTS[name].render([("f", {"a": value})])), value
 
 
 def test_names_that_a_dialect_cannot_write(accepts: Any) -> None:
