@@ -317,7 +317,8 @@ class Values:
     def _given(self, text: str) -> str:
         """A constant or a key as part of a rule.
 
-        In what the schema gives, the text of a marker is text: as its token it would end the block, or the turn.
+        In what the schema gives, the text of a marker is text: as its token it would end the block, or the
+        turn.
         """
         strings = self._notation.strings
         return self._literals.only((strings.open, strings.close)).write(text)
