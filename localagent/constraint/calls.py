@@ -29,7 +29,17 @@ from localagent.constraint.options import (
     expanded,
     number_schema,
 )
-from localagent.constraint.rules import INTEGER, NUMBER, Literals, Rules, Values, choice, near, quoted
+from localagent.constraint.rules import (
+    INTEGER,
+    NUMBER,
+    Literals,
+    Rules,
+    Values,
+    choice,
+    definitions,
+    near,
+    quoted,
+)
 from localagent.constraint.schema import Reader, Relaxed, escaped_step
 from localagent.errors import Unsupported
 from parsers.engine.tools import WRAPPERS, declared, kind_of
@@ -197,11 +207,7 @@ def _refusal(rules: Rules, written: list[tuple[Kind, str]]) -> str:
     needed = rules.reachable(expression for _, expression in written)
     if not any("%json" in body or " & " in body or len(body) > _LONG for body in needed.values()):
         return ""
-    return refusal(
-        choice(expression for _, expression in written)
-        + "\n"
-        + "".join(f"{name}: {body}\n" for name, body in needed.items())
-    )
+    return refusal(choice(expression for _, expression in written) + "\n" + definitions(needed))
 
 
 def _by_kind(

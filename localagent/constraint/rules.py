@@ -42,7 +42,7 @@ NUMBER: Final = (
     r"|[0-9](\.[0-9]{1,300})?[eE](\+?[12][0-9]{2}|-[0-9]{3}))/"
 )
 _ANYWHERE: Final = f"/{ANY_TEXT}/"
-_NAME: Final = re.compile("r[0-9a-f]{16}|T[0-9A-F]{16}")
+_NAME: Final = re.compile("[rs][0-9a-f]{16}|T[0-9A-F]{16}")
 
 
 class Rules:
@@ -61,6 +61,14 @@ class Rules:
         """The name of a terminal with this body."""
         return self._named("T", body)
 
+    def shortest(self, body: str) -> str:
+        """The name of a rule with this terminal, which ends where it first matches.
+
+        For texts of which none is the beginning of another. llguidance looks for the longest match otherwise,
+        and fails on a token that follows while it looks.
+        """
+        return self._named("s", self.terminal(body))
+
     def reserve(self, key: str) -> str:
         """The name of a rule whose body comes later, since it refers to itself."""
         return "r" + _hash(key)
@@ -78,12 +86,17 @@ class Rules:
 
     def text(self, start: str) -> str:
         """The grammar."""
-        return f"start: {start}\n" + "".join(f"{name}: {body}\n" for name, body in self.bodies.items())
+        return f"start: {start}\n{definitions(self.bodies)}"
 
     def _named(self, prefix: str, body: str) -> str:
-        name = prefix + (_hash(body) if prefix == "r" else _hash(body).upper())
+        name = prefix + (_hash(body).upper() if prefix == "T" else _hash(body))
         self.bodies[name] = body
         return name
+
+
+def definitions(bodies: Mapping[str, str]) -> str:
+    """Rules and terminals in the grammar's language."""
+    return "".join(f"{name}{'[lazy]' if name[0] == 's' else ''}: {body}\n" for name, body in bodies.items())
 
 
 def _hash(text: str) -> str:
@@ -294,8 +307,8 @@ class Values:
         What ends it is part of the terminal: the longest match of the text alone would run into it.
         """
         plain, rest = self._literals.split(closing)
-        terminal = self.rules.terminal(f"({body}) {quoted(plain)}" if plain else body)
-        return f"{terminal} {self._literals.write(rest)}".strip()
+        text = self.rules.shortest(f"({body}) {quoted(plain)}") if plain else self.rules.terminal(body)
+        return f"{text} {self._literals.write(rest)}".strip()
 
     def spelling(self, constants: Mapping[bool | None, str]) -> Values:
         """The same with other words for true, false and null."""
