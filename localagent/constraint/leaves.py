@@ -41,7 +41,9 @@ def refusal(body: str) -> str:
     )
     if said.startswith("WARNING"):
         return ""
-    return _PLACE.sub("", " ".join(said.split()))[:200]
+    # It repeats the grammar behind the reason, and a regular expression before.
+    reason = _PLACE.sub("", " ".join(said.split()).partition(" 1 | start:")[0])
+    return reason.rpartition("error: ")[2][:200]
 
 
 @lru_cache(maxsize=4096)

@@ -7,6 +7,7 @@ import json
 import random
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -530,6 +531,55 @@ def test_a_bounded_answer_is_reused_by_the_next_turn(nano_model: Model) -> None:
     done = last(nano_model, [*history, {"role": "tool", "tool_call_id": first.tool_calls[0].id, "content": "ok"}],
                 max_tokens=30)  # fmt: skip
     assert done.message.usage.cache_read > first.usage.input + first.usage.output - 3
+
+
+KINDS_OF_TURNS: list[dict[str, Any]] = [
+    {"tool_choice": "required"},
+    {"tool_choice": "plot"},
+    {"tool_choice": "none"},
+    {},
+    {"tools": None},
+    {"tools": None, "response_format": json_schema(NUMBERS)},
+    {"tool_choice": "required", "parallel_tool_calls": False},
+    {"tool_choice": "required", "logprobs": 1},
+]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("backend", ["llamacpp", "mlx"])
+def test_lanes_with_and_without_bounds_do_not_touch_each_other(backend: Any, nano: dict[str, Path]) -> None:
+    if backend == "mlx":
+        pytest.importorskip("mlx_lm")
+    turns = list(zip(QUESTIONS[:8], KINDS_OF_TURNS, strict=True))
+
+    with load(nano[backend], backend=backend, context=2048, lanes=4) as model:
+
+        def turn(asked: tuple[str, dict[str, Any]]) -> tuple[tuple[int, ...], str]:
+            question, options = asked
+            done = last(model, question, max_tokens=60, **options)
+            return tuple(done.token_ids), done.message.raw
+
+        alone = [turn(each) for each in turns]
+        with ThreadPoolExecutor(len(turns)) as pool:
+            assert list(pool.map(turn, turns)) == alone
+
+
+@pytest.mark.engine
+def test_a_bounded_turn_after_a_restart_reads_its_snapshot(tmp_path: Path) -> None:
+    question = "Plot a few points, and then some more."
+    history: list[Any] = [{"role": "user", "content": question}]
+    options: dict[str, Any] = {"max_tokens": 60, "tool_choice": "required"}
+    system = " ".join(f"Rule {number}: be kind." for number in range(30))  # a snapshot of less does not pay
+
+    def load_nano(folder: Any) -> Model:
+        return load(GGUF, backend="llamacpp", threads=1, context=2048, snapshots=folder)
+
+    with load_nano(tmp_path) as model:
+        first = last(model, history, system=system, **options)
+    with load_nano(tmp_path) as model:
+        again = last(model, history, system=system, **options)
+    assert again.message.usage.cache_read > again.message.usage.input // 2
+    assert (again.token_ids, again.message.raw) == (first.token_ids, first.message.raw)
 
 
 # -- what cannot be had -------------------------------------------------------------------------------

@@ -192,6 +192,18 @@ def test_names_that_hold_a_marker_are_refused_by_name(name: str, vocabulary: Any
     assert f"<[{special['<|im_end|>']}]>" not in grammar.text
 
 
+@pytest.mark.parametrize("name", ["lfm2", "qwen3-coder"])
+def test_a_reason_is_a_few_words_and_not_the_grammar(name: str) -> None:
+    for row, words in (
+        ("not a regular expression", "character class"),
+        ("reference to a group", "backreference"),
+    ):
+        [relaxed] = block_grammar(DIALECTS[name], [tool_with(ROWS[row][0])]).relaxed
+        assert relaxed.reason.startswith("it cannot be enforced: ")
+        assert words in relaxed.reason
+        assert len(relaxed.reason) < 100
+
+
 @pytest.mark.parametrize("row", [row for row, (_, keywords) in ROWS.items() if keywords])
 def test_strict_refuses_it_in_one_line(row: str) -> None:
     with pytest.raises(SchemaRefused, match=r"^the schema of f cannot be enforced: /properties/a") as refused:
