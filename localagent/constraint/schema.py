@@ -39,6 +39,8 @@ MOST_ITEMS: Final = 1_000
 LONGEST_ENUM: Final = 20_000
 LONGEST_MINIMUM: Final = 10_000
 LONGEST_TEXT: Final = 100_000
+_CONTROL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\(?:[bf]|u00[01])")
+"""As JSON escapes them; not those for tabs and the ends of lines."""
 _HINTS: Final[Mapping[str, tuple[str, ...]]] = {
     "object": ("properties", "required", "additionalProperties", "patternProperties", "propertyNames"),
     "array": ("items", "prefixItems", "minItems", "maxItems"),
@@ -118,9 +120,7 @@ class Reader:
         refused = [keyword for keyword in schema if keyword in KEYWORDS and KEYWORDS[keyword][0] == "refused"]
         if refused:
             raise Unreadable(refused[0], "it cannot be enforced")
-        for keyword in ("const", "enum"):
-            if not _is_text(schema.get(keyword)):
-                raise Unreadable(keyword, "it holds half of a surrogate pair, which no text has")
+        self._check_constants(schema)
         options = self._typed(schema, path, depth)
         if "const" in schema:
             options = self._choices.both(options, (Constant(schema["const"]),), "const")
@@ -136,6 +136,15 @@ class Reader:
             options = unique((*options, Constant(None)))
         self._check(schema, path)
         return options
+
+    def _check_constants(self, schema: Mapping[str, Any]) -> None:
+        """Raise Unreadable for constants that cannot be written."""
+        for keyword in ("const", "enum"):
+            if not _is_text(schema.get(keyword)):
+                raise Unreadable(keyword, "it holds half of a surrogate pair, which no text has")
+            # JSON's strings escape them; elsewhere a grammar would force a byte that no token may have.
+            if not self._inlines and _CONTROL.search(json.dumps(schema.get(keyword))):
+                raise Unreadable(keyword, "it holds a control character, which many vocabularies lack")
 
     def _combined(self, options: Options, schema: Mapping[str, Any], path: str, depth: int) -> Options:
         """The options that `allOf`, `anyOf` and `oneOf` leave."""

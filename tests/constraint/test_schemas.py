@@ -192,6 +192,17 @@ def test_names_that_hold_a_marker_are_refused_by_name(name: str, vocabulary: Any
     assert f"<[{special['<|im_end|>']}]>" not in grammar.text
 
 
+@pytest.mark.parametrize("text", ["\x16", "a\bc", "\\\x00"])
+def test_a_control_character_is_forced_only_where_it_is_escaped(text: str) -> None:
+    tool = tool_of(
+        "f", {"type": "object", "properties": {"a": {"enum": [text, "x"]}, "b": {"enum": ["\\b\n\t"]}}}
+    )
+    assert not block_grammar(DIALECTS["hermes"], [tool]).relaxed
+    for name in ("qwen3-coder", "gemma4"):
+        [relaxed] = block_grammar(DIALECTS[name], [tool]).relaxed
+        assert (relaxed.path, relaxed.keyword) == ("/properties/a", "enum")
+
+
 @pytest.mark.parametrize("name", ["lfm2", "qwen3-coder"])
 def test_a_reason_is_a_few_words_and_not_the_grammar(name: str) -> None:
     for row, words in (
