@@ -29,18 +29,9 @@ from localagent.constraint.options import (
     expanded,
     number_schema,
 )
-from localagent.constraint.rules import (
-    INTEGER,
-    NUMBER,
-    Literals,
-    Rules,
-    Values,
-    choice,
-    definitions,
-    near,
-    quoted,
-)
+from localagent.constraint.rules import Literals, Rules, choice, definitions, near, quoted
 from localagent.constraint.schema import Reader, Relaxed, escaped_step
+from localagent.constraint.values import INTEGER, NUMBER, Values
 from localagent.errors import Unsupported
 from parsers.engine.tools import WRAPPERS, declared, kind_of
 from parsers.literals.typed_text import STRING as _STRING

@@ -17,8 +17,9 @@ from localagent.constraint.calls import Texts, call_rules
 from localagent.constraint.layout import Notation, Strings, layout
 from localagent.constraint.merging import DEEPEST
 from localagent.constraint.options import fallback
-from localagent.constraint.rules import Literals, Rules, Values, choice
+from localagent.constraint.rules import Literals, Rules, choice
 from localagent.constraint.schema import Reader, Relaxed
+from localagent.constraint.values import Values
 from localagent.errors import Unsupported, UsageError
 from parsers import Dialect
 

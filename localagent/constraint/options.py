@@ -1,7 +1,7 @@
 """What a schema comes to: the choices that a model has.
 
 A value is valid if one of several options holds it, each of one JSON type. `merging` intersects them,
-`schema` reads them from a schema, `rules` writes them in the notation of a dialect.
+`schema` reads them from a schema, `values` writes them in the notation of a dialect.
 """
 
 from __future__ import annotations
