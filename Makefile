@@ -9,7 +9,8 @@
 #   make test-long     all tests, with thirty times as many examples
 #   make check         style and types; make format fixes style
 #   make fuzz          random outputs in every dialect for FUZZ_SECONDS (60), or FUZZ_COUNT of them; GUIDED=1: by coverage
-#   make mutants       do the tests notice COUNT (200) small faults? SEED draws them, in paths that begin with ONLY
+#   make mutants       do the tests notice COUNT (200) small faults? SEED draws them, in paths that begin with ONLY;
+#                      with NOTES=FILE it goes on where it was ended
 #   make bench         the cost of the runtime, prefix reuse, parsing, messages and the agent loop
 #   make clean         remove the environment; models stay where they are
 
@@ -124,7 +125,7 @@ test-long: dev weights
 
 mutants: dev weights
 	@echo "==> $(COUNT) faults, one after the other: seed $(SEED)"
-	@$(BIN)/python -m tests.mutants --seed $(SEED) --count $(COUNT) --only "$(ONLY)"
+	@$(BIN)/python -m tests.mutants --seed $(SEED) --count $(COUNT) --only "$(ONLY)" $(if $(NOTES),--notes "$(NOTES)")
 
 check: dev
 	@echo "==> style and types"

@@ -11,6 +11,7 @@ import argparse
 import ast
 import difflib
 import hashlib
+import json
 import os
 import random
 import shutil
@@ -249,6 +250,29 @@ class Copy:
         return {test: took + idle for test, took in seconds.items()}
 
 
+class Notes:
+    """What is known already, in a file of JSON lines: a run takes hours, and may go on another day."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self.seconds: dict[str, dict[str, float]] = {}
+        """Of each test file, by the folder that was run."""
+        self.ends: dict[str, str] = {}
+        """Of each fault, by its key."""
+        for line in file.read_text().splitlines() if file is not None and file.exists() else ():
+            note = json.loads(line)
+            if "folder" in note:
+                self.seconds[note["folder"]] = note["seconds"]
+            else:
+                self.ends[note["key"]] = note["end"]
+
+    def add(self, **note: Any) -> None:
+        """Keep a folder's seconds, or a fault's end."""
+        if self._file is not None:
+            with self._file.open("a") as file:
+                file.write(json.dumps(note) + "\n")
+
+
 def told(mutant: Mutant, end: str, reasons: dict[str, str]) -> str:
     """What the end of a fault counts as; one that no test failed for is printed at once, since a run takes hours."""
     judged = "of no effect" if end == "survived" and mutant.key in reasons else end
@@ -272,14 +296,25 @@ def report(results: list[tuple[Mutant, str]]) -> int:
     return int(noticed < ENOUGH * max(every, 1))
 
 
+def end_of(mutant: Mutant, copy: Copy, seconds: dict[str, float]) -> str:
+    """What the tests say of a fault: the nearest are run first, and of those the fastest."""
+    copy.write(mutant.path, mutant.after)
+    try:
+        order = sorted(seconds, key=lambda file: (distance(ROOT, mutant.path, file), seconds[file]))
+        return copy.run(order, PATIENCE + 4 * sum(seconds.values()))
+    finally:
+        copy.write(mutant.path, mutant.before)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Sample, run, and print what became of the faults: of those that were run when it is interrupted."""
     options = argparse.ArgumentParser(prog="make mutants", description="Do the tests notice a fault?")
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--count", type=int, default=200)
     options.add_argument("--only", default="", help="only files whose path begins so")
+    options.add_argument("--notes", type=Path, help="keep each result here, and go on with what is kept")
     given = options.parse_args(arguments)
-    reasons = tomllib.loads(JUDGED.read_text())["equivalent"]
+    reasons, notes = tomllib.loads(JUDGED.read_text())["equivalent"], Notes(given.notes)
     chosen = sample(ROOT, given.seed, given.count, given.only)
     fitting = {each.path: tests_for(ROOT, each.path) for each in chosen}
     columns, results = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn()), []
@@ -288,16 +323,16 @@ def main(arguments: list[str] | None = None) -> int:
             Copy(ROOT, Path(folder)),
             sorted({tests for found in fitting.values() for tests in found}),
         )
-        plain = {tests: copy.baseline(tests) for tests in bar.track(folders, description="without a fault")}
+        for tests in bar.track(folders, description="without a fault"):
+            if tests not in notes.seconds:
+                notes.seconds[tests] = copy.baseline(tests)
+                notes.add(folder=tests, seconds=notes.seconds[tests])
         for mutant in bar.track(chosen, description="with a fault"):
-            took = {test: seconds for tests in fitting[mutant.path] for test, seconds in plain[tests].items()}
-            copy.write(mutant.path, mutant.after)
-            # The nearest first, and of those the fastest.
-            order = sorted(took, key=lambda file: (distance(ROOT, mutant.path, file), took[file]))
-            results.append(
-                (mutant, told(mutant, copy.run(order, PATIENCE + 4 * sum(took.values())), reasons))
-            )
-            copy.write(mutant.path, mutant.before)
+            if (end := notes.ends.get(mutant.key)) is None:
+                near = [notes.seconds[tests] for tests in fitting[mutant.path]]
+                end = end_of(mutant, copy, {file: took for each in near for file, took in each.items()})
+                notes.add(key=mutant.key, end=end)
+            results.append((mutant, told(mutant, end, reasons)))
     return report(results)
 
 

@@ -159,10 +159,14 @@ def test_a_sample_is_the_seeds():
 
 def test_judgements_are_of_faults_that_can_be_made():
     reasons = tomllib.loads(JUDGED.read_text())["equivalent"]
+    judged: dict[str, set[str]] = {}
     for key, reason in reasons.items():
         path, _, why = reason.partition(": ")
         assert len(why) > 10, f"{key}: {reason}"
-        assert key in {each.key for each in mutants.mutants(path, (ROOT / path).read_text(), random.Random())}
+        judged.setdefault(path, set()).add(key)
+    for path, keys in judged.items():
+        made_here = mutants.mutants(path, (ROOT / path).read_text(), random.Random())
+        assert keys <= {each.key for each in made_here}, path
 
 
 ADDING = """def add(a, b):
@@ -221,6 +225,22 @@ def test_faults_that_are_noticed_and_faults_that_are_not(tree, capsys):
     assert f"parsers/adding.py:7 timed out ({dropped[1]})" in said
     assert re.search(r"^all +2 +1 +0 +1$", said, re.MULTILINE), said
     assert "3 of 3 noticed, 100.0%" in said
+
+
+def test_a_run_goes_on_where_another_one_was_ended(tree, tmp_path, capsys, monkeypatch):
+    arguments = ["--seed", "3", "--count", "100", "--notes", str(tmp_path / "notes")]
+    mutants.main(arguments)
+    first = capsys.readouterr().out
+    kept = (tmp_path / "notes").read_text().splitlines(keepends=True)
+    assert len(kept) == 5
+    (tmp_path / "notes").write_text("".join(kept[:3]))  # the folder, and two of four faults
+    ran = []
+    run = mutants.Copy.run
+    monkeypatch.setattr(mutants.Copy, "run", lambda copy, *given: ran.append(given) or run(copy, *given))
+    mutants.main(arguments)
+    assert len(ran) == 2
+    counted = re.compile("^[^━]*$", re.MULTILINE)  # without the bars
+    assert counted.findall(capsys.readouterr().out) == counted.findall(first)
 
 
 def test_tests_that_fail_on_their_own_say_nothing(tree):
