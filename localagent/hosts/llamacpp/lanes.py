@@ -392,6 +392,8 @@ def evaluate(
 
 def advance(context: Context, lanes: Sequence[LlamaCppLane]) -> list[int | EngineFailed]:
     """See `engine.Engine`: one batch for all of them, or one each where there is no room for it."""
+    if len(lanes) == 1 and lanes[0].due is not None:  # nothing to bring into order, most of the time
+        return [_or_error(_alone, context, lanes[0])]
     numbers = [lane.number for lane in lanes]
     if numbers != sorted(numbers):  # llama.cpp computes together only those whose numbers follow one another
         order = sorted(range(len(lanes)), key=numbers.__getitem__)
@@ -400,7 +402,7 @@ def advance(context: Context, lanes: Sequence[LlamaCppLane]) -> list[int | Engin
     due = [lane.due for lane in lanes]
     steps = [step for step in due if step is not None]
     if steps and not context.decode_step(steps):
-        return [_or_error(_alone, context, lane) for lane in lanes]
+        return [_or_error(_alone_of_many, context, lane) for lane in lanes]
     logits = context.logits(len(lanes) if steps else context.outputs)
     for lane in lanes:
         lane.evaluated()
@@ -410,10 +412,16 @@ def advance(context: Context, lanes: Sequence[LlamaCppLane]) -> list[int | Engin
 
 def _alone(context: Context, lane: LlamaCppLane) -> int:
     """Evaluate what is due in one lane, and draw. Raises EngineFailed."""
-    assert lane.due is not None
-    context.decode_step([lane.due])
+    due = lane.due
+    assert due is not None
+    context.decode_step([due])
     lane.evaluated()
-    token = lane.draw(context.logits(1), 0)
+    return lane.draw(context.logits(1), 0)
+
+
+def _alone_of_many(context: Context, lane: LlamaCppLane) -> int:
+    """The same, and keep what its log-probabilities come from. Raises EngineFailed."""
+    token = _alone(context, lane)
     lane.keep_logits()
     return token
 
