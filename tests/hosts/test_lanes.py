@@ -504,6 +504,42 @@ def test_prompts_that_are_read_together_have_the_logits_of_each_alone(
         assert is_right(each, alone)
 
 
+def test_lanes_in_any_order_are_handed_to_llama_cpp_by_their_numbers(
+    eight: Stepping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It computes at once only those that follow one another."""
+    engine: Any = eight.engine
+    sequences, found = [], {}
+    decode = Context.decode_chunks
+
+    def seen(context: Context, chunks: Any) -> int:
+        sequences.append([sequence for sequence, *_ in chunks])
+        return decode(context, chunks)
+
+    monkeypatch.setattr(Context, "decode_chunks", seen)
+    draw = random.Random(4)
+    chunks = {number: [draw.randrange(300, 1000) for _ in range(20)] for number in (0, 1, 2)}
+    for order in ((0, 1, 2), (2, 0, 1)):
+        lanes = [engine.lanes[number] for number in order]
+        for lane in lanes:
+            lane.clear()
+        assert engine.evaluate(lanes, [chunks[number] for number in order], lambda: False)
+        logits = engine._shared.logits(3)
+        found[order] = [logits[engine.lanes[number].output].copy() for number in (0, 1, 2)]
+    assert sequences == [[0, 1, 2]] * 2
+    assert all((one == other).all() for one, other in zip(*found.values(), strict=True))
+
+
+def test_as_many_chunks_are_read_at_once_as_change_nothing(
+    engines: tuple[list[LlamaCppEngine], Alone],
+) -> None:
+    pooled, *_, own = engines[0]
+    assert own.together(own.chunk // 2 + 1) == 1
+    assert own.together(40) == own.chunk // 40 > 1
+    assert own.together(1) == 1, "there are other kernels for one row"
+    assert pooled.together(40) == 1, "in a pool the sums depend on the cells"
+
+
 WORDS = ("bees", "the moon", "salt", "rivers", "chess", "wool", "Mars", "tea")
 
 

@@ -146,6 +146,17 @@ def test_a_prompt_waits_for_what_another_is_about_to_evaluate_for_both() -> None
     assert all(map(is_right, [*asked, other]))
 
 
+def test_a_prompt_does_not_wait_for_what_another_scope_evaluates() -> None:
+    stepping, _ = serving(2, joint=True)
+    system = [*talk(0, 7), END]
+    asked = [stepping.ask([*system, *talk(seed, 5)], tokens(5)) for seed in (1, 2)]
+    asked[1].job.scope = "theirs"
+    assert logs(stepping, 1) == [[("read", (0, 1))]]
+    stepping.run()
+    assert [each.finish.cached for each in asked] == [0, 0]
+    assert all(map(is_right, asked))
+
+
 def test_no_stream_waits_longer_than_one_chunk_while_long_prompts_arrive() -> None:
     stepping, engine = serving(4)
     running = stepping.ask(talk(0, 5), tokens(100))
@@ -337,6 +348,7 @@ def test_a_call_for_several_prompts_ends_when_all_of_them_are_cancelled() -> Non
     stepping.step()
     assert [each.outcome for each in asked] == ["cancelled"] * 3
     assert (stepping.busy, len(engine.log)) == (0, 1)
+    assert all(lane.value == folded(lane.ids) for lane in engine.lanes), "nothing undefined is kept"
 
 
 def test_a_resting_lane_can_be_cancelled() -> None:
@@ -648,12 +660,12 @@ def test_a_state_is_read_from_disk_beside_others_even_if_there_was_no_lane_for_i
     ids = talk(5, 200)
     stepping = stored(tmp_path, ids)
     goes_on, has_read = held_up(stepping, monkeypatch)
-    running = [stepping.ask(talk(1, 20), Sampling(max_tokens=most)) for most in (8, None)]
+    running = [stepping.ask(talk(seed, 20)) for seed in (1, 2)]  # which may need all the room
     while not all(each.tokens for each in running):
         stepping.step()
     late = stepping.ask([*ids, 7], tokens(5))
-    while running[0].end is None:
-        stepping.step()
+    stepping.step()
+    running[0].channel.cancel()
     for _ in range(20):
         assert stepping.step()
     assert (stepping.busy, late.progress) == (1, []), "the other one has gone on"
