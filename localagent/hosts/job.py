@@ -50,7 +50,7 @@ class Job:
         self.loading: Loading | None = None
         """What is on disk of its prompt."""
         self.need = len(generation.ids) + generation.most - 1
-        """The most tokens that it may come to hold."""
+        """The most tokens that its lane may have to hold."""
         # Log-probabilities are those of a call for one token. And a batch may change the last bits of logits,
         # which a random draw may show: a seed is to be repeatable.
         self.lookup = None if scored or sampling.temperature else PromptLookup(generation.ids)

@@ -8,9 +8,11 @@ rules:
   ones are read together, a chunk of each in turn, and chunks that an engine can evaluate in one call in one
   call: they end at about the same time, and then generate together, which takes much less than a few lanes
   in each step.
-- A prompt waits for what one before it is about to evaluate for both. So a prefix that many share is
-  evaluated once.
-- A generation begins when a lane is free and the tokens that it may come to fit beside those of the others.
+- A prompt waits while one before it evaluates what both begin with. So a prefix that many share is evaluated
+  once.
+- A generation begins when a lane is free, the most tokens that it may need fit beside those of the others,
+  and what is on disk of its prompt has been read.
+- A cancel frees the lane, or the place in the queue, in the next step.
 - A lane that is too far ahead of its reader rests, unless somebody waits for a lane: then it goes on to its
   end, so that a thread which reads two generations in any order cannot wait for ever.
 - What fails, fails alone: an error that an engine reports for one lane, or that a constraint raises, ends
@@ -194,7 +196,7 @@ class Scheduler:
             self._advance(forced)
 
     def _evaluate(self, jobs: Sequence[Job]) -> bool:
-        """Evaluate their chunks in one call. False if nobody wanted it any more on the way."""
+        """Evaluate their chunks in one call. False if all of them were cancelled meanwhile."""
         chunks = [job.generation.chunk or () for job in jobs]
         lanes = [job.lane for job in jobs]
 

@@ -4,10 +4,10 @@ They are `engine.Lane`s. A token that was drawn is evaluated with the next call 
 lanes in one batch. Each lane has its own cells, or all share one pool of them: see `engine`.
 
 With weights of 16 or 32 bits, lanes whose numbers follow one another have the same logits, bit for bit, in a
-step of any two of them and of all. A lane that is computed alone has others, up to 0.02 apart: for one row
-there is another kernel. That decides a near tie, and now and then a random draw from flat probabilities. A
-second row that is thrown away would make them equal; it would take memory for one more lane, and 11 to 65
-percent more time for every token of lfm2-nano.
+step of any two of them and of all. A lane that is computed alone has others, up to 0.04 apart: ggml
+multiplies one row by another kernel, which adds in another order. That decides a near tie, and now and then a
+random draw from flat probabilities. A second row that is thrown away would make them equal; it would take
+memory for one more lane, and 11 to 65 percent more time for every token of lfm2-nano.
 
 Hybrid models (LFM2) keep a recurrent state beside the KV cache, which cannot be cut. Their checkpoints are
 that state, as `llama_state_seq_get_data_ext` with PARTIAL_ONLY gives it; the KV cache of a lane is cut with

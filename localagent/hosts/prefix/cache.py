@@ -12,8 +12,7 @@ prompt, the part that would be lost is saved, within a limit of bytes; the least
 dropped first.
 
 Every sequence belongs to a scope, and is found only for prompts of the same one: how fast a prompt is read
-tells whether somebody has asked the same before. Only sequences of the scope "", which is everybody's, go to
-disk.
+tells whether somebody has asked the same before. Only sequences of the scope "", which all share, go to disk.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False, slots=True)
 class Seat:
-    """A lane and its checkpoints. `need`: tokens that its generation may come to; None when it is free."""
+    """A lane and its checkpoints. `need`: the most tokens of its generation; None when it is free."""
 
     lane: Lane
     checkpoints: list[Checkpoint] = field(default_factory=list)
@@ -50,7 +49,7 @@ class Seat:
     scope: str = ""
 
     def reach(self, wanted: list[int], scope: str = "") -> int:
-        """How many tokens of `wanted` it leads to."""
+        """How many tokens of `wanted` can be continued from."""
         if self.scope != scope:
             return 0
         return reach(self.lane.ids, (point.length for point in self.checkpoints), wanted)
@@ -90,7 +89,7 @@ class PrefixCache:
     def open(self, ids: Sequence[int], need: int = 0, scope: str = "") -> Seat | None:
         """A lane that holds a strict prefix of `ids`, as long as there is one in this scope.
 
-        `need`: the tokens that it may come to hold. None if no lane is free, or if so many tokens do not fit
+        `need`: the most tokens that it may hold. None if no lane is free, or if so many tokens do not fit
         beside what the others need.
         """
         if not self.fits(ids, need):
@@ -125,7 +124,7 @@ class PrefixCache:
         return max([*(seat.reach(wanted, scope) for seat in self._seats), *saved])
 
     def load(self, ids: Sequence[int], then: Callable[[], None], scope: str = "") -> Loading:
-        """Begin to read from disk what leads further into `ids`, if anything does and there is room for it.
+        """Begin to read a longer prefix of `ids` from disk, if there is one and it fits.
 
         `then` is called in another thread at the end.
         """
@@ -181,15 +180,15 @@ class PrefixCache:
 
     @property
     def _room(self) -> int:
-        """The tokens that there is room for beside what is in use."""
+        """How many tokens fit beside what is in use."""
         return self._capacity - sum(seat.need for seat in self._seats if seat.need is not None)
 
     # -- choosing a lane --------------------------------------------------------------------------------
 
     def _lead(self, wanted: list[int], need: int, room: int, scope: str) -> Seat:
-        """A free lane that leads into `wanted` as far as anything here does.
+        """A free lane with the longest prefix of `wanted` that there is here.
 
-        It may come to hold `need` tokens, and all free lanes together `room`.
+        It may hold up to `need` tokens, and all free lanes together `room`.
         """
         if not self._budget:
             return self._spare()

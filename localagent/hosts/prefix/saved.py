@@ -45,7 +45,7 @@ class Saved:
     scope: str = ""
 
     def reach(self, wanted: list[int], scope: str = "") -> int:
-        """How many tokens of `wanted` it leads to."""
+        """How many tokens of `wanted` can be continued from."""
         if self.scope != scope:
             return 0
         return reach(self.ids, (point.length for point in self.checkpoints), wanted)
@@ -102,8 +102,8 @@ class SavedStates:
         return iter(self._states)
 
     def furthest(self, wanted: list[int], least: int, room: int, scope: str) -> Saved | None:
-        """What leads further into `wanted` than `least`, of the sequences of at most `room` tokens: one is
-        put back whole.
+        """The sequence with the longest prefix of `wanted`, if that is more than `least` tokens. The sequence
+        itself has at most `room`, since it is put back whole.
         """
         fitting = [saved for saved in self._states if len(saved.ids) <= room]
         best = max(fitting, key=lambda saved: saved.reach(wanted, scope), default=None)
@@ -140,7 +140,7 @@ class SavedStates:
     # -- disk -----------------------------------------------------------------------------------------
 
     def load(self, ids: list[int], known: int, most: int, then: Callable[[], None]) -> Loading:
-        """Begin to read what leads further into `ids` than `known`, if there is any of at most `most` tokens.
+        """Begin to read a longer prefix of `ids` than `known`, if there is one, of at most `most` tokens.
 
         `then` is called in another thread at the end.
         """
