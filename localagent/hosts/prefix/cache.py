@@ -128,7 +128,7 @@ class PrefixCache:
 
         `then` is called in another thread at the end.
         """
-        if scope:
+        if scope or not self._saved.on_disk:
             return Loading(None)
         return self._saved.load(list(ids), self.reach(ids), min(self._context, self._room), then)
 

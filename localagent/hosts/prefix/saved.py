@@ -98,6 +98,11 @@ class SavedStates:
         self._transcripts = transcripts or Transcripts()
         self._states: list[Saved] = []  # the least recently used first
 
+    @property
+    def on_disk(self) -> bool:
+        """Whether sequences are kept on disk."""
+        return self._snapshots is not None
+
     def __iter__(self) -> Iterator[Saved]:
         return iter(self._states)
 
@@ -142,10 +147,9 @@ class SavedStates:
     def load(self, ids: list[int], known: int, most: int, then: Callable[[], None]) -> Loading:
         """Begin to read a longer prefix of `ids` than `known`, if there is one, of at most `most` tokens.
 
-        `then` is called in another thread at the end.
+        `then` is called in another thread at the end. Only where anything is kept `on_disk`.
         """
-        if not self._snapshots:
-            return Loading(None)
+        assert self._snapshots is not None
         loading = Loading(self._snapshots.find(ids, known + _WORTH_LOADING, most))
         if loading.path is not None:
             loading.start(self._snapshots.reader(loading.path), then)
@@ -172,7 +176,7 @@ class SavedStates:
 
     def write(self, newer: Iterable[Saved]) -> None:
         """Put the sequences of the scope "" on disk, and after them `newer` ones."""
-        if not self._snapshots:
+        if self._snapshots is None:
             return
         pack = self._lanes[0].pack
         for saved in chain((saved for saved in self._states if not saved.scope), newer):
