@@ -235,6 +235,7 @@ def compare(streams: Streams, seed: int, asked: list[Asked], alone: Alone, recor
         parting = part(*drawn)
         streams.parted.append((seed, parting))
         assert parting.is_rounding, (*where, parting)
+        assert parting.kind != "edge" or parting.far < LIKELY, (*where, parting)
 
 
 def same_tokens(left: list[Token], right: list[Token]) -> bool:
