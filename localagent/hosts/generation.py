@@ -6,7 +6,7 @@ the reason to stop when there is one.
 
 A prompt is cut after the end of every message, and every `chunk` tokens within one. The cuts depend on the
 prompt alone, so a prompt that goes on from a known prefix passes through the same floating-point sums, and
-gives the same tokens, as one evaluated from the start, whoever else is being served. A checkpoint is worth
+gives the same tokens, as one evaluated from the start, whatever else is being served. A checkpoint is worth
 its memory after every message, and every few chunks within one.
 """
 
@@ -87,8 +87,8 @@ class Generation:
         return self._chunks[0].ids if self._chunks else None
 
     def will_reach(self, ids: Sequence[int]) -> int:
-        """How many tokens of another prompt can be had from here when more of this one has been evaluated:
-        up to a checkpoint that is yet to be taken.
+        """How many tokens of another prompt this one will have evaluated for it: up to the last checkpoint
+        that is still to be taken within what both begin with.
         """
         shared = min(common(list(self.ids), list(ids)), len(ids) - 1)
         return max((chunk.end for chunk in self._chunks if chunk.marked and chunk.end <= shared), default=0)
@@ -110,10 +110,8 @@ class Generation:
         self.generated += 1
         if self._scores is not None:
             self._scores.append(_score(logprobs(), token, self.sampling.logprobs or 0))
-            for likely, _ in self._scores[-1].top:
-                self._vocabulary.piece(
-                    likely
-                )  # cached here, on the owner thread; the reader asks for its bytes
+            for likely, _ in self._scores[-1].top:  # the reader asks for its bytes: they are cached here,
+                self._vocabulary.piece(likely)  # on the owner thread
         tokens = self._text.feed(token)
         if self._vocabulary.piece(token).end:
             self.ended = "stop"

@@ -21,13 +21,14 @@ from localagent.hosts.channel import Channel, EngineGeneration
 from localagent.hosts.counting import tokenize_within
 from localagent.hosts.engine import Engine, Vocabulary
 from localagent.hosts.generation import Generation
+from localagent.hosts.job import Job
 from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots, Transcripts
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.prefix.transcripts import recorder, spell, unspell
 from localagent.hosts.protocol import CancelFlag, Constraint
 from localagent.hosts.sampling import Sampling
-from localagent.hosts.scheduler import Job, Scheduler
+from localagent.hosts.scheduler import Scheduler
 from localagent.prompt.segments import Prompt, Segment, Spelling, TooManyTokens
 from localagent.prompt.template import ChatTemplate
 

@@ -1,8 +1,8 @@
 """Drafts the next tokens of a lane from what it has already read: arguments repeat the user's words.
 
 The engine evaluates a draft in one call and draws at every position of it as it would have drawn alone. So a
-draft does not choose tokens; it decides how many of them come from one call. Where the last few tokens
-stand earlier in the sequence, what followed them there is the draft.
+draft does not choose tokens; it decides how many of them come from one call. If the last few tokens also
+occur earlier in the sequence, what followed them there is the draft.
 
 A call for several tokens costs more than one for a single token, and a model with recurrent state evaluates
 the right part of a draft again when the rest was wrong. So it is measured as it goes: as long as drafts cost
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _MATCH = 3
-"""Tokens at the end of a sequence that must stand earlier in it, too."""
+"""Tokens at the end of a sequence that must also occur earlier in it."""
 _SHORTEST, _LONGEST = 3, 12
 """Tokens of a draft."""
 _PAUSE, _LONGEST_PAUSE = 8, 512

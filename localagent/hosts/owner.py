@@ -5,7 +5,8 @@ Engines may be called from one thread only, and what they compute must not make 
 - Everything runs on the one thread: calls in the order requested, between two steps of the work that the
   thread was given (see `Work`), and last the callables given to `at_end`.
 - Work is done as long as it says that there is more. Then the thread waits in one place, on one
-  `SimpleQueue`, whose `put` is safe in finalizers; it holds no lock, unless it breaks.
+  `SimpleQueue`, whose `put` is safe in finalizers; it holds no lock, unless it breaks. It waits no longer
+  than the work has patience.
 - Exceptions arrive in the caller with their traceback.
 - An owner belongs to the process that made it: threads do not survive a fork, and nothing waits for them.
 - If the thread itself breaks, whoever waits gets an error, and `alive` is False.
@@ -22,7 +23,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
@@ -41,6 +42,10 @@ class Work(Protocol):
 
     def step(self) -> bool:
         """Do a little. False if there is nothing to do before a call or a `wake`."""
+
+    @property
+    def patience(self) -> float | None:
+        """After how many seconds to step again all the same; None to wait for a call or a `wake`."""
 
     def fail(self, error: BaseException) -> None:
         """A step raised `error`: whatever was being done cannot go on."""
@@ -216,14 +221,23 @@ class _Worker:
         more = False
         while not self._stopped:
             if not more or not inbox.empty():
+                patience = None if more or self.work is None else self.work.patience
                 # No more than there are now, or calls that come without end would hold up the work.
                 for _ in range(inbox.qsize() or 1):
                     self.busy_since = None
-                    call = inbox.get()
+                    try:
+                        call = inbox.get(timeout=patience)
+                    except Empty:
+                        break
                     self.busy_since = perf_counter()
                     self._answer(call)
             self.busy_since = perf_counter()
-            more = self.work is not None and not self._stopped and self._work()
+            more = False
+            if self.work is not None and not self._stopped:
+                try:
+                    more = self.work.step()
+                except Exception as error:
+                    self.work.fail(error)
 
     def _answer(self, call: _Call | None) -> None:
         if call is None:
@@ -234,14 +248,6 @@ class _Worker:
             call.answer.put(Outcome(error=OwnerClosed(_CLOSED)))
         else:
             call.answer.put(_outcome(call.function))
-
-    def _work(self) -> bool:
-        assert self.work is not None
-        try:
-            return self.work.step()
-        except Exception as error:
-            self.work.fail(error)
-            return False
 
 
 def _outcome(function: Callable[[], Any]) -> Outcome:

@@ -88,7 +88,8 @@ Step = Queued | Prefilled | Token
 class CancelFlag(Protocol):
     """A `threading.Event`, an `asyncio.Event`, or anything else with this method.
 
-    It is asked once per token, on the host's owner thread, and never waited for.
+    It is asked before every token, and a few times a second while none is drawn, on the host's owner thread,
+    and never waited for.
     """
 
     def is_set(self) -> bool:

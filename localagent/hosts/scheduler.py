@@ -8,9 +8,11 @@ rules:
   ones are read together, a chunk of each in turn, and chunks that an engine can evaluate in one call in one
   call: they end at about the same time, and then generate together, which takes much less than a few lanes
   in each step.
-- A prompt waits for what one before it is about to evaluate for both. So a prefix that many share is
-  evaluated once.
-- A generation begins when a lane is free and the tokens that it may come to fit beside those of the others.
+- A prompt waits while one before it evaluates what both begin with. So a prefix that many share is evaluated
+  once.
+- A generation begins when a lane is free, the most tokens that it may need fit beside those of the others,
+  and what is on disk of its prompt has been read.
+- A cancel frees the lane, or the place in the queue, in the next step.
 - A lane that is too far ahead of its reader rests, unless somebody waits for a lane: then it goes on to its
   end, so that a thread which reads two generations in any order cannot wait for ever.
 - What fails, fails alone: an error that an engine reports for one lane, or that a constraint raises, ends
@@ -22,77 +24,23 @@ rules:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import perf_counter
 
-from localagent.errors import ConstraintFailed, EngineFailed
-from localagent.hosts.channel import Channel, End
+from localagent.errors import EngineFailed
+from localagent.hosts.bounds import Bounds
+from localagent.hosts.channel import End
 from localagent.hosts.engine import Engine
-from localagent.hosts.generation import Generation
-from localagent.hosts.lookup import PromptLookup
-from localagent.hosts.prefix.cache import Loading, PrefixCache, Seat
-from localagent.hosts.protocol import CancelFlag, Constraint, Queued
+from localagent.hosts.job import Job
+from localagent.hosts.prefix.cache import PrefixCache
+from localagent.hosts.protocol import Queued
 
 _SHORT = 8
 """The most chunks' worth of tokens that are read together: a little less than a second, by which the first
 token of one prompt may come later for the others."""
-
-
-class Job:
-    """A generation, its reader's channel, and its seat once it has begun."""
-
-    __slots__ = (
-        "_cancel",
-        "channel",
-        "constraint",
-        "error",
-        "generation",
-        "loading",
-        "lookup",
-        "need",
-        "place",
-        "scope",
-        "seat",
-    )
-
-    def __init__(
-        self,
-        generation: Generation,
-        channel: Channel,
-        cancel: CancelFlag | None = None,
-        constraint: Constraint | None = None,
-        scope: str = "",
-    ) -> None:
-        """`cancel`: another way than the channel to end it early. `scope`: see `prefix.cache`."""
-        self.scope = scope
-        self.generation = generation
-        self.channel = channel
-        self.constraint = constraint
-        self.seat: Seat | None = None
-        self.error: Exception | None = None
-        """What asking for a cancel raised."""
-        self.loading: Loading | None = None
-        """What is on disk of its prompt."""
-        self.need = len(generation.ids) + generation.most - 1
-        """The most tokens that it may come to hold."""
-        # Log-probabilities are those of a call for one token. And a batch may change the last bits of logits,
-        # which a random draw may show: a seed is to be repeatable.
-        sampling = generation.sampling
-        drafts = sampling.logprobs is None and sampling.temperature == 0
-        self.lookup = PromptLookup(generation.ids) if drafts else None
-        self.place = 0
-        """Its place in the queue, as its reader was last told; 0 when it does not wait."""
-        self._cancel = cancel
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the reader wants no more. A flag that fails ends the generation with its error."""
-        try:
-            return self.channel.cancelled or (self._cancel is not None and self._cancel.is_set())
-        except Exception as error:
-            self.error = error
-            return True
+_LOOK = 0.02
+"""Seconds after which cancel flags are looked at again where no token is drawn meanwhile."""
 
 
 class Scheduler:
@@ -132,7 +80,8 @@ class Scheduler:
             self._advance_alone(running[0])
         elif running:
             self._advance(running)
-        self._begin()
+        if self._waiting:
+            self._begin()
         if self._moved:  # only now: a job that begins at once has not waited
             self._number()
         if not self._reading and running:
@@ -144,6 +93,11 @@ class Scheduler:
             return False
         self._read()
         return True
+
+    @property
+    def patience(self) -> float | None:
+        """See `owner.Work`: nobody wakes the thread when a cancel flag is set."""
+        return _LOOK if any(job.flagged for job in self._all()) else None
 
     def fail(self, error: BaseException) -> None:
         """End everything with `error`."""
@@ -160,10 +114,9 @@ class Scheduler:
         return [*self._running, *self._reading, *self._waiting]
 
     def _drop_cancelled(self) -> None:
-        for jobs in (self._running, self._reading, self._waiting):
-            if any(job.cancelled for job in jobs):
-                for job in [job for job in jobs if job.cancelled]:
-                    self._end(job)
+        for job in self._all():
+            if job.cancelled:
+                self._end(job)
 
     # -- prompts ---------------------------------------------------------------------------------------
 
@@ -175,7 +128,7 @@ class Scheduler:
             try:
                 if self._reading and not self._joins(job):
                     return
-                if (self._running or self._reading or job.loading) and not self._has_loaded(job):
+                if not self._prefix.fits(job.generation.ids, job.need) or not self._has_loaded(job):
                     return
                 seat = self._prefix.open(job.generation.ids, job.need, job.scope)
             except Exception as error:
@@ -204,7 +157,7 @@ class Scheduler:
         )
 
     def _has_loaded(self, job: Job) -> bool:
-        """Whether what is on disk of its prompt has been read, while others are served."""
+        """Whether what is on disk of its prompt has been read, while others are served and may cancel."""
         if job.loading is None:
             job.loading = self._prefix.load(job.generation.ids, self._wake, job.scope)
         return self._prefix.loaded(job.loading)
@@ -235,7 +188,7 @@ class Scheduler:
                 self._broke(job, error)
         self._running += begun
         # Where tokens are forced, evaluating them overwrites the logits of all: those lanes come last.
-        forced = [job for job in begun if self._is_forced(job)]
+        forced = [job for job in begun if job.bounds is not None and job.bounds.will_force()]
         if free := [job for job in begun if job not in forced]:
             # What another thread has forced meanwhile, as the end of the reasoning, waits for the next step.
             self._advance(free, forcing=False)
@@ -243,9 +196,9 @@ class Scheduler:
             self._advance(forced)
 
     def _evaluate(self, jobs: Sequence[Job]) -> bool:
-        """Evaluate their chunks in one call. False if nobody wanted it any more on the way."""
+        """Evaluate their chunks in one call. False if all of them were cancelled meanwhile."""
         chunks = [job.generation.chunk or () for job in jobs]
-        lanes = [job.seat.lane for job in jobs if job.seat is not None]
+        lanes = [job.lane for job in jobs]
 
         def cancelled() -> bool:  # as long as one of them is wanted, all are computed
             return self._stopping() or all(job.cancelled for job in jobs)
@@ -292,22 +245,18 @@ class Scheduler:
 
     def _advance(self, jobs: Sequence[Job], forcing: bool = True) -> None:
         """Draw a token for each. `forcing`: see `_bound`."""
-        if any(job.constraint is not None for job in jobs):
-            jobs = [
-                job for job in jobs if job.constraint is None or self._bound(job, job.constraint, forcing)
-            ]
-            if not jobs:
-                return
+        jobs = [job for job in jobs if job.bounds is None or self._bound(job, job.bounds, forcing)]
+        if not jobs:
+            return
         started = perf_counter()
-        lanes = [job.seat.lane for job in jobs if job.seat is not None]
         try:
-            drawn: Sequence[int | EngineFailed] = self._engine.advance(lanes)
+            drawn = self._engine.advance([job.lane for job in jobs])
         except Exception as error:  # whose fault it was is not known, nor what the lanes hold
-            for job in list(jobs):
+            for job in jobs:
                 self._broke(job, error)
             return
         seconds = perf_counter() - started
-        for job, token in zip(list(jobs), drawn, strict=True):
+        for job, token in zip(jobs, drawn, strict=True):
             if isinstance(token, EngineFailed):
                 self._broke(job, token)
             else:
@@ -315,12 +264,11 @@ class Scheduler:
 
     def _advance_alone(self, job: Job) -> None:
         """The same for one that has the engine to itself, which may go faster by drafts: see `lookup`."""
-        generation, seat, lookup = job.generation, job.seat, job.lookup
-        assert seat is not None
-        if lookup is None or not seat.lane.can_verify or not self._is_free(job):
+        generation, lookup, bounds = job.generation, job.lookup, job.bounds
+        if lookup is None or not job.lane.can_verify or not (bounds is None or bounds.frees()):
             self._advance([job])
             return
-        draft = lookup.draft(min(generation.most - generation.generated - 1, self._engine.chunk - 1))
+        draft = lookup.draft(min(generation.most - generation.generated, self._engine.chunk) - 1)
         started = perf_counter()
         if not draft:
             self._advance([job])
@@ -333,15 +281,14 @@ class Scheduler:
             nonlocal told
             if self._engine.vocabulary.piece(token).end:
                 return True
-            if job.constraint is None:
+            if bounds is None:
                 return False
             told += 1
-            with _failing_typed():
-                job.constraint.accept(token)
-                return bool(job.constraint.forced()) or job.constraint.mask() is not None
+            bounds.accept(token)
+            return not bounds.frees()
 
         try:
-            drawn = seat.lane.verify(draft, last)
+            drawn = job.lane.verify(draft, last)
         except Exception as error:
             self._broke(job, error)
             return
@@ -351,54 +298,24 @@ class Scheduler:
             if job.seat is not None:  # else it has ended within the draft
                 self._give(job, token, seconds / len(drawn), told=number < told)
 
-    def _is_forced(self, job: Job) -> bool:
-        """Whether `_bound` evaluates tokens for it. An error will come up again where it can be told."""
-        if job.constraint is None or job.generation.sampling.logprobs is not None:
-            return False
-        with suppress(Exception):
-            return len(job.constraint.forced()) > 1
-        return False
-
-    def _is_free(self, job: Job) -> bool:
-        """Whether nothing bounds the next token. An error will come up again where it can be told."""
-        if job.constraint is None:
-            return True
-        with suppress(Exception):
-            return not job.constraint.forced() and job.constraint.mask() is None
-        return False
-
-    def _bound(self, job: Job, constraint: Constraint, forcing: bool) -> bool:
+    def _bound(self, job: Job, bounds: Bounds, forcing: bool) -> bool:
         """Have a lane draw as its constraint says. False if it draws nothing now: it has ended, or more is
         forced than a chunk. `forcing`: whether forced tokens may be evaluated in one call; without it the
         mask alone holds, which allows no other.
         """
-        generation, seat = job.generation, job.seat
-        assert seat is not None
         try:
-            with _failing_typed():
-                # Log-probabilities are those of a call for one token: see `Job`.
-                at_once = forcing and generation.sampling.logprobs is None
-                forced = constraint.forced() if at_once else ()
-            if len(forced) > 1:  # a single one is drawn, together with those of the other lanes
+            if forcing and (forced := bounds.forced(self._engine.chunk)):
                 started = perf_counter()
-                forced = forced[: self._engine.chunk]
                 for token in forced:
                     self._give(job, token, 0.0)
                     if job.seat is None:
                         return False
-                seat.lane.force(forced)
-                generation.decode += perf_counter() - started
-                with _failing_typed():
-                    if len(constraint.forced()) > 1:
-                        return False
-            with _failing_typed():
-                mask = constraint.mask()
-                if mask is not None:
-                    if len(mask) != -(-self._engine.vocabulary.size // 32):
-                        raise ConstraintFailed("the constraint's mask is for another vocabulary")
-                    if not mask.any():
-                        raise ConstraintFailed("the constraint allows no token")
-                    seat.lane.bound(mask)
+                job.lane.force(forced)
+                job.generation.decode += perf_counter() - started
+                if bounds.forced(2):
+                    return False
+            if (mask := bounds.mask(self._engine.vocabulary.size)) is not None:
+                job.lane.bound(mask)
         except Exception as error:
             self._broke(job, error)
             return False
@@ -408,8 +325,7 @@ class Scheduler:
         """Hand a token to the reader, unless he has left meanwhile, and tell the constraint, unless it is
         `told`.
         """
-        generation, seat = job.generation, job.seat
-        assert seat is not None
+        generation = job.generation
         if generation.generated:
             generation.decode += seconds
         else:
@@ -417,11 +333,10 @@ class Scheduler:
         if job.lookup is not None:
             job.lookup.drawn((token,))
         try:
-            for each in generation.drawn(token, seat.lane.logprobs):
+            for each in generation.drawn(token, job.lane.logprobs):
                 job.channel.put(each)
-            if job.constraint is not None and not told and generation.ended is None:
-                with _failing_typed():
-                    job.constraint.accept(token)
+            if job.bounds is not None and not told and generation.ended is None:
+                job.bounds.accept(token)
         except Exception as error:
             self._broke(job, error)
             return
@@ -468,14 +383,3 @@ class Scheduler:
             if job.place != place:
                 job.place = place
                 job.channel.put(Queued(place))
-
-
-@contextmanager
-def _failing_typed() -> Iterator[None]:
-    """Whatever a constraint raises becomes ConstraintFailed."""
-    try:
-        yield
-    except ConstraintFailed:
-        raise
-    except Exception as error:
-        raise ConstraintFailed(f"the constraint failed: {type(error).__name__}: {error}") from error

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from localagent.hosts.channel import Channel, End
 from localagent.hosts.engine import Engine
 from localagent.hosts.generation import Generation
-from localagent.hosts.prefix import PrefixCache
+from localagent.hosts.job import Job
+from localagent.hosts.prefix import PrefixCache, Snapshots
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.protocol import Constraint, Finish, Prefilled, StopReason, Token
 from localagent.hosts.sampling import Sampling
-from localagent.hosts.scheduler import Job, Scheduler
+from localagent.hosts.scheduler import Scheduler
 
 
 class Asked:
@@ -78,9 +79,17 @@ class Asked:
 class Stepping:
     """An engine, its prefix cache and its scheduler. Readers take at once what comes, unless told otherwise."""
 
-    def __init__(self, engine: Engine, budget: int = DEFAULT_BUDGET, reading: bool = True) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        budget: int = DEFAULT_BUDGET,
+        reading: bool = True,
+        snapshots: Snapshots | None = None,
+    ) -> None:
         self.engine = engine
-        self.prefix = PrefixCache(engine.lanes, budget, context=engine.context_size, capacity=engine.capacity)
+        self.prefix = PrefixCache(
+            engine.lanes, budget, snapshots, context=engine.context_size, capacity=engine.capacity
+        )
         self.stopping = False
         self.scheduler = Scheduler(engine, self.prefix, lambda: self.stopping)
         self.asked: list[Asked] = []

@@ -186,14 +186,14 @@ def test_drafts_go_on_while_nothing_is_bound_and_end_where_something_is() -> Non
     asked_after: list[int] = []
     engine = Speaking(script, lanes=1, drafts=True)
     stepping = Stepping(engine)
-    drafted = stepping.ask([9] * 3, Sampling(max_tokens=90), Asking(rule, SIZE))
+    constraint = Asking(rule, SIZE)
+    drafted = stepping.ask([9] * 3, Sampling(max_tokens=90), constraint)
     stepping.run()
     assert drafted.ids == script[:90]
     assert "verify" in work(engine)
     assert asked_after == sorted(asked_after), "it is told every token once, before it is asked of the next"
     assert set(asked_after) >= set(range(10, 90, 11)), "no token that may be bound is drawn without asking"
-    assert drafted.job.constraint is not None
-    assert drafted.job.constraint.said[:89] == script[:89]  # type: ignore[attr-defined]
+    assert constraint.said[:89] == script[:89]
 
 
 # -- what fails ---------------------------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from localagent.hosts.llamacpp import engine as module
-from localagent.hosts.llamacpp.cores import Cores, available_cores
+from localagent.hosts.llamacpp.cores import Cores, Team, available_cores
 from localagent.hosts.llamacpp.engine import LlamaCppEngine, Options
 from localagent.nano import GGUF
 
@@ -18,6 +19,7 @@ from localagent.nano import GGUF
         (2, [2], [2]),
         (2, [2, 2], [1, 1]),
         (8, [4, 4], [4, 4]),  # there is room for both
+        (8, [2, 4], [2, 4]),  # and no more than was asked for
         (8, [8, 8], [4, 4]),
         (8, [8, 4], [5, 2]),
         (2, [2, 2, 2, 2], [1, 1, 1, 1]),
@@ -44,6 +46,20 @@ def test_leaving_twice_changes_nothing() -> None:
     cores.leave(1)
     assert cores.changes == changes
     assert available_cores() >= 1
+
+
+@pytest.mark.parametrize(("threads", "paused"), [(4, [1]), (1, [])])
+def test_a_team_that_rests_is_given_up_once(threads: int, paused: list[int]) -> None:
+    """One thread is no team; and an OpenMP without the call is left alone."""
+    found: list[int] = []
+    for library in (SimpleNamespace(omp_pause_resource_all=found.append), SimpleNamespace()):
+        native = SimpleNamespace(_lib=library, llama_set_n_threads=lambda *_: None)
+        team = Team(native, None, threads, Cores(4))
+        team.rest()
+        team.work()
+        team.rest()
+        team.rest()
+    assert found == paused
 
 
 @pytest.mark.engine

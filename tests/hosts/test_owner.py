@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import subprocess
@@ -44,6 +45,8 @@ class Counting:
         self.threads: set[threading.Thread] = set()
         self.ended = 0
         self.rested = threading.Event()
+
+    patience: float | None = None
 
     def step(self) -> bool:
         self.threads.add(threading.current_thread())
@@ -125,6 +128,19 @@ def test_work_that_rests_is_looked_at_again_after_a_call_and_when_it_is_woken(ow
     assert work.steps == 7
     time.sleep(0.05)
     assert work.steps == 7
+
+
+def test_work_that_has_no_patience_is_looked_at_again_by_itself(owner: OwnerThread) -> None:
+    work = Counting(3)
+    work.patience = 1e-3
+    owner.employ(work)
+    owner.run(int)
+    assert work.rested.wait(5)
+    work.rested.clear()
+    work.limit += 2
+    assert work.rested.wait(5)
+    assert work.steps == 5
+    assert owner.run(lambda: 3) == 3
 
 
 def test_a_step_that_raises_is_told_to_the_work_and_the_thread_goes_on(owner: OwnerThread) -> None:
@@ -383,6 +399,21 @@ def test_close_waits_until_the_engine_has_stopped(host: EngineHost, engine: Spea
     assert generation.finish is not None
     assert generation.finish.stop_reason == "cancelled"
     assert list(generation) == []
+
+
+def test_a_flag_frees_the_lane_of_a_generation_that_nobody_reads(host: EngineHost, engine: Speaking) -> None:
+    flag = threading.Event()
+    with contextlib.closing(start(host)):
+        settle(engine)
+        assert host._scheduler.patience is None, "nothing is looked at again without a flag"
+    engine.log.clear()
+    generation = host.generate(Prompt((1, 2), ""), Sampling(), flag)
+    settle(engine)
+    flag.set()
+    wait_until_free(engine)
+    assert len(list(generation)) == AHEAD - 1
+    assert generation.finish is not None
+    assert generation.finish.stop_reason == "cancelled"
 
 
 def test_a_dropped_generation_is_cancelled(host: EngineHost, engine: Speaking) -> None:

@@ -28,9 +28,9 @@ from tests.hosts.stepping import Asked, Stepping
 
 def serving(lanes: int = 2, works: Any = lambda *_: None, **options: Any) -> tuple[Stepping, Speaking]:
     """An engine whose tokens follow from the state of a lane: they are right, or the state was wrong."""
-    reading = options.pop("reading", True)
+    reading, snapshots = options.pop("reading", True), options.pop("snapshots", None)
     engine = Speaking(None, works, lanes=lanes, **options)
-    return Stepping(engine, reading=reading), engine
+    return Stepping(engine, reading=reading, snapshots=snapshots), engine
 
 
 def tokens(count: int) -> Sampling:
@@ -144,6 +144,17 @@ def test_a_prompt_waits_for_what_another_is_about_to_evaluate_for_both() -> None
     assert [each.finish.cached for each in asked] == [0, 32, 32]
     assert engine.evaluated == 32 + 4 * (5 + 4)
     assert all(map(is_right, [*asked, other]))
+
+
+def test_a_prompt_does_not_wait_for_what_another_scope_evaluates() -> None:
+    stepping, _ = serving(2, joint=True)
+    system = [*talk(0, 7), END]
+    asked = [stepping.ask([*system, *talk(seed, 5)], tokens(5)) for seed in (1, 2)]
+    asked[1].job.scope = "theirs"
+    assert logs(stepping, 1) == [[("read", (0, 1))]]
+    stepping.run()
+    assert [each.finish.cached for each in asked] == [0, 0]
+    assert all(map(is_right, asked))
 
 
 def test_no_stream_waits_longer_than_one_chunk_while_long_prompts_arrive() -> None:
@@ -337,6 +348,7 @@ def test_a_call_for_several_prompts_ends_when_all_of_them_are_cancelled() -> Non
     stepping.step()
     assert [each.outcome for each in asked] == ["cancelled"] * 3
     assert (stepping.busy, len(engine.log)) == (0, 1)
+    assert all(lane.value == folded(lane.ids) for lane in engine.lanes), "nothing undefined is kept"
 
 
 def test_a_resting_lane_can_be_cancelled() -> None:
@@ -348,6 +360,21 @@ def test_a_resting_lane_can_be_cancelled() -> None:
     stepping.step()
     asked.take()
     assert (asked.outcome, stepping.busy) == ("cancelled", 0)
+
+
+def test_who_may_be_cancelled_by_a_flag_is_looked_at_again_without_a_wake() -> None:
+    """Nobody wakes the thread when a flag is set."""
+    stepping, _ = serving(1, reading=False)
+    assert stepping.scheduler.patience is None
+    asked = stepping.ask(talk(0, 5), tokens(50))
+    stepping.run()
+    assert not stepping.wakes
+    assert 0 < (stepping.scheduler.patience or 0) < 0.1
+    asked.cancel.set()
+    stepping.step()
+    assert (stepping.busy, stepping.scheduler.patience) == (0, None)
+    asked.take()
+    assert (asked.outcome, len(asked.tokens)) == ("cancelled", AHEAD - 1)
 
 
 def test_the_end_cancels_everything_and_what_comes_later() -> None:
@@ -557,18 +584,15 @@ def test_whatever_comes_goes_and_fails_every_token_is_right_and_all_end(
 # -- what is on disk --------------------------------------------------------------------------------------
 
 
-def stored(root: Path, ids: list[int]) -> Stepping:
+def stored(root: Path, ids: list[int], lanes: int = 2) -> Stepping:
     """A scheduler with a folder in which `ids` are kept, and nothing of them in memory."""
     folder = SnapshotFolder(root)
-    writing, _ = serving(1)
-    writing.prefix._snapshots = Snapshots(folder, KEY)
+    writing, _ = serving(1, snapshots=Snapshots(folder, KEY))
     writing.ask(ids, tokens(1))
     writing.run()
     writing.prefix.write()
     assert len(folder.files()) == 1
-    stepping, _ = serving(2)
-    stepping.prefix._snapshots = Snapshots(folder, KEY)
-    return stepping
+    return serving(lanes, snapshots=Snapshots(folder, KEY))[0]
 
 
 def held_up(stepping: Stepping, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
@@ -605,6 +629,52 @@ def test_a_state_is_read_from_disk_while_others_generate(
     assert late.finish.cached >= 192
     assert is_right(late)
     assert is_right(running)
+
+
+@pytest.mark.parametrize("how", ["channel", "flag"])
+def test_who_leaves_while_a_state_is_read_from_disk_is_gone_within_one_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Also where nobody else is served, and then the next one begins."""
+    ids = talk(5, 200)
+    stepping = stored(tmp_path, ids, lanes=1)
+    goes_on, has_read = held_up(stepping, monkeypatch)
+    asked = stepping.ask([*ids, 7], tokens(5))
+    other = stepping.ask(talk(1, 20), tokens(3))
+    assert not stepping.step(), "the thread does not wait for the file"
+    assert stepping.scheduler.patience, "and looks at the flag"
+    if how == "flag":
+        asked.cancel.set()
+    else:
+        asked.channel.cancel()
+    stepping.run()
+    assert (asked.outcome, other.outcome) == ("cancelled", "length")
+    goes_on.set()
+    assert has_read.wait(20)
+    assert is_right(other)
+
+
+def test_a_state_is_read_from_disk_beside_others_even_if_there_was_no_lane_for_it_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = talk(5, 200)
+    stepping = stored(tmp_path, ids)
+    goes_on, has_read = held_up(stepping, monkeypatch)
+    running = [stepping.ask(talk(seed, 20)) for seed in (1, 2)]  # which may need all the room
+    while not all(each.tokens for each in running):
+        stepping.step()
+    late = stepping.ask([*ids, 7], tokens(5))
+    stepping.step()
+    running[0].channel.cancel()
+    for _ in range(20):
+        assert stepping.step()
+    assert (stepping.busy, late.progress) == (1, []), "the other one has gone on"
+    goes_on.set()
+    assert has_read.wait(20)
+    while late.end is None:
+        stepping.step()
+    assert late.finish.cached >= 192
+    assert is_right(late)
 
 
 def test_reading_from_disk_goes_on_when_the_others_have_ended(

@@ -29,7 +29,7 @@ class Cores:
         """Grows whenever the shares change."""
 
     def enter(self, who: int, wanted: int) -> None:
-        """`who` begins to compute, on `wanted` threads if there were nobody else."""
+        """`who` begins to compute; alone it would use `wanted` threads."""
         with self._lock:
             self._wanted[who] = wanted
             self.changes += 1

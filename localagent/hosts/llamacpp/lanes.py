@@ -4,10 +4,10 @@ They are `engine.Lane`s. A token that was drawn is evaluated with the next call 
 lanes in one batch. Each lane has its own cells, or all share one pool of them: see `engine`.
 
 With weights of 16 or 32 bits, lanes whose numbers follow one another have the same logits, bit for bit, in a
-step of any two of them and of all. A lane that is computed alone has others, up to 0.02 apart: for one row
-there is another kernel. That decides a near tie, and now and then a random draw from flat probabilities. A
-second row that is thrown away would make them equal; it would take memory for one more lane, and 11 to 65
-percent more time for every token of lfm2-nano.
+step of any two of them and of all. A lane that is computed alone has others, up to 0.04 apart: ggml
+multiplies one row by another kernel, which adds in another order. That decides a near tie, and now and then a
+random draw from flat probabilities. A second row that is thrown away would make them equal; it would take
+memory for one more lane, and 11 to 65 percent more time for every token of lfm2-nano.
 
 Hybrid models (LFM2) keep a recurrent state beside the KV cache, which cannot be cut. Their checkpoints are
 that state, as `llama_state_seq_get_data_ext` with PARTIAL_ONLY gives it; the KV cache of a lane is cut with
@@ -392,6 +392,8 @@ def evaluate(
 
 def advance(context: Context, lanes: Sequence[LlamaCppLane]) -> list[int | EngineFailed]:
     """See `engine.Engine`: one batch for all of them, or one each where there is no room for it."""
+    if len(lanes) == 1 and lanes[0].due is not None:  # nothing to bring into order, most of the time
+        return [_or_error(_alone, context, lanes[0])]
     numbers = [lane.number for lane in lanes]
     if numbers != sorted(numbers):  # llama.cpp computes together only those whose numbers follow one another
         order = sorted(range(len(lanes)), key=numbers.__getitem__)
@@ -400,7 +402,7 @@ def advance(context: Context, lanes: Sequence[LlamaCppLane]) -> list[int | Engin
     due = [lane.due for lane in lanes]
     steps = [step for step in due if step is not None]
     if steps and not context.decode_step(steps):
-        return [_or_error(_alone, context, lane) for lane in lanes]
+        return [_or_error(_alone_of_many, context, lane) for lane in lanes]
     logits = context.logits(len(lanes) if steps else context.outputs)
     for lane in lanes:
         lane.evaluated()
@@ -410,10 +412,16 @@ def advance(context: Context, lanes: Sequence[LlamaCppLane]) -> list[int | Engin
 
 def _alone(context: Context, lane: LlamaCppLane) -> int:
     """Evaluate what is due in one lane, and draw. Raises EngineFailed."""
-    assert lane.due is not None
-    context.decode_step([lane.due])
+    due = lane.due
+    assert due is not None
+    context.decode_step([due])
     lane.evaluated()
-    token = lane.draw(context.logits(1), 0)
+    return lane.draw(context.logits(1), 0)
+
+
+def _alone_of_many(context: Context, lane: LlamaCppLane) -> int:
+    """The same, and keep what its log-probabilities come from. Raises EngineFailed."""
+    token = _alone(context, lane)
     lane.keep_logits()
     return token
 

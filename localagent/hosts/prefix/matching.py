@@ -1,4 +1,4 @@
-"""How far one sequence of ids leads into another."""
+"""How much of a sequence of ids an evaluated one already has."""
 
 from __future__ import annotations
 

@@ -68,7 +68,10 @@ class Chain:
         self.value = folded(ids, self.value)
         self.ids += ids
         self.evaluated += len(ids)
-        return not cancelled()
+        if cancelled():
+            self.value ^= 1  # undefined, until the lane is rewound or emptied
+            return False
+        return True
 
     def begin(self, sampling: Sampling, history: Sequence[int]) -> None:
         pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,11 @@ def go(cache: PrefixCache, chain: Chain, ids: Sequence[int], step: int = 16, mor
 
 
 def begin(cache: PrefixCache, ids: Sequence[int], need: int = 0, scope: str = "") -> Seat | None:
-    """A lane that leads into `ids`."""
+    """A lane that leads into `ids`, after what is on disk of them has been read."""
+    read = threading.Event()
+    loading = cache.load(ids, read.set, scope)
+    assert loading.path is None or read.wait(20)
+    assert cache.loaded(loading)
     seat = cache.open(ids, need, scope)
     if seat is not None:
         chain = seat.lane
