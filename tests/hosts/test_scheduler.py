@@ -502,7 +502,7 @@ def test_readers_on_one_event_loop_are_woken_with_one_call_for_a_step(
 ) -> None:
     monkeypatch.setattr(channel, "_PATIENCE", 0.0)
     stepping, _ = serving(3)
-    asked = [stepping.ask(talk(number, 5), tokens(9)) for number in range(3)]
+    asked = [stepping.ask(talk(number, 5), tokens(30)) for number in range(3)]
     calls: list[set[int]] = []
 
     class Loop(asyncio.SelectorEventLoop):
@@ -513,8 +513,10 @@ def test_readers_on_one_event_loop_are_woken_with_one_call_for_a_step(
     loop = Loop()
     for number, each in enumerate(asked):
         each.channel.notify(loop, lambda number=number: calls[-1].add(number))  # type: ignore[misc]
-    while not all(each.take(1) and each.tokens for each in asked):
+    while not all(each.tokens for each in asked):
         stepping.step()
+        for each in asked:
+            each.take()
     calls.clear()
     stepping.step()
     assert calls == [{0, 1, 2}]
