@@ -138,7 +138,9 @@ async def streams(side: Side, writer: Writer, *, count: int) -> Run:
         "tokens/s": count * writer.options.tokens / seconds,
         "first, s": median(map(first, seen)),
         "worst, s": max(map(first, seen)),
-        "gap, s": max(later - sooner for each in seen for sooner, later in pairwise(each.times)),
+        "gap, s": max(
+            (later - sooner for each in seen for sooner, later in pairwise(each.times)), default=0.0
+        ),
     }
     return Run(figures, seen)
 
