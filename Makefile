@@ -11,7 +11,7 @@
 #   make fuzz          random outputs in every dialect for FUZZ_SECONDS (60), or FUZZ_COUNT of them; GUIDED=1: by coverage
 #   make mutants       do the tests notice COUNT (200) small faults? SEED draws them, in paths that begin with ONLY;
 #                      with NOTES=FILE it goes on where it was ended
-#   make bench         the cost of the runtime, prefix reuse, parsing, messages and the agent loop
+#   make bench         the cost of the runtime, prefix reuse, parsing, messages, the agent loop and serving
 #   make clean         remove the environment; models stay where they are
 
 PYTHON ?= python3
@@ -156,6 +156,7 @@ bench: dev weights
 	@$(WATCHED) benchmarks/messages.py
 	@$(WATCHED) benchmarks/agent_loop.py
 	@$(WATCHED) benchmarks/concurrency.py nano --rounds 1 --threads 1
+	@$(WATCHED) benchmarks/serving.py nano --rounds 1 --threads 1
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -27,18 +27,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import random
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import Any
 from unittest.mock import patch
 
@@ -46,7 +44,25 @@ from bare_loops import endless_weights
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from sides import Failed, Localagent, Request, Seen, Settings, Side, missing, server
+from scenarios import (
+    RUNNING,
+    Request,
+    Run,
+    Scenario,
+    Seen,
+    Side,
+    Writer,
+    ask,
+    first,
+    long_prompt,
+    measure,
+    numbers,
+    ratios,
+    streams,
+    streams_title,
+)
+from servers import Failed, Settings, missing, running
+from sides import SERVERS, Localagent
 
 from localagent.errors import LocalAgentError
 from localagent.hosts.llamacpp.host import physical_cores
@@ -55,30 +71,17 @@ from localagent.hosts.sampling import Sampling
 from localagent.nano.requests import make_requests
 from localagent.prompt import Prompt
 
-WORDS = """
-    a the one two three small old red green warm cold long short new good river house garden winter summer
-    city book table friend morning evening road train letter story water bread music sea mountain forest bird
-    horse fish writes reads finds takes gives makes sees walks opens asks and but with under over near after
-"""
-QUESTION = "Write a long story that begins with these words: "
 ALL = ("stream", "long", "shared", "churn", "tool")
-RUNNING = 3
-"""The streams that run when the long prompt arrives."""
 TOOL_TURNS = ("single", "parallel", "repeat", "answers", "third_turn", "mapping", "quoted")
 """The kinds of lfm2-nano's requests whose answers repeat words of the prompt."""
 
 
-class Writer:
-    """Makes requests of words drawn at random: two writers with the same seed make the same ones."""
+class Renderer(Writer):
+    """Makes requests of ids, since not every server renders messages as localagent does."""
 
     def __init__(self, side: Localagent, options: argparse.Namespace, seed: str) -> None:
+        super().__init__(options, seed)
         self._side = side
-        self._random = random.Random(seed)
-        self.options = options
-
-    def words(self, count: int) -> str:
-        """So many words."""
-        return " ".join(self._random.choices(WORDS.split(), k=count))
 
     def tokens(self, count: int) -> str:
         """Words that come to about so many tokens."""
@@ -87,98 +90,25 @@ class Writer:
         return " ".join(words[: max(1, round(count / each))])
 
     def request(self, user: str, system: str | None = None) -> Request:
-        """A request; its own system prompt stands where the template would put the same one in all."""
-        system = self.words(6) if system is None else system
-        prompt = self._side.model.render(user, system=system, limit=float("inf"))
-        if len(prompt.ids) + self.options.tokens > self.options.context:
+        """A request, rendered. Raises Failed if it does not fit."""
+        request = super().request(user, system)
+        prompt = self._side.model.render(user, system=request.system, limit=float("inf"))
+        if len(prompt.ids) + request.count > self.options.context:
             raise Failed(
-                f"a prompt of {len(prompt.ids):,} tokens and {self.options.tokens:,} more do not fit into a "
+                f"a prompt of {len(prompt.ids):,} tokens and {request.count:,} more do not fit into a "
                 f"context of {self.options.context:,}: use a smaller --words or a greater --context"
             )
-        return Request(system, user, prompt, self.options.tokens)
-
-    def questions(self, count: int, system: str | None = None) -> list[Request]:
-        """Short requests."""
-        return [self.request(QUESTION + self.words(8 + number % 4), system) for number in range(count)]
+        return replace(request, ids=tuple(prompt.ids))
 
 
-@dataclass
-class Run:
-    """One scenario on one side, once. The first of the figures is the one that sides are compared by."""
-
-    figures: dict[str, float]
-    seen: list[Seen]
-
-
-Scenario = Callable[[Side, Writer], Coroutine[Any, Any, Run]]
-
-
-async def ask(side: Side, request: Request, seen: Seen) -> None:
-    """One request, to its end."""
-    seen.started = perf_counter()
-    await side.complete(request, seen)
-    if seen.written != request.count or not seen.times:
-        raise Failed(
-            f"{side.name}: {seen.written} tokens came, not {request.count}: does the model end its turn? "
-            "Use a smaller --tokens"
-        )
-
-
-def first(seen: Seen) -> float:
-    """Seconds to the first token."""
-    return seen.times[0] - seen.started
-
-
-async def streams(side: Side, writer: Writer, *, count: int) -> Run:
-    """Requests that all arrive at once."""
-    requests = writer.questions(count)
-    seen = [Seen() for _ in requests]
-    await asyncio.gather(*map(partial(ask, side), requests, seen))
-    seconds = max(each.times[-1] for each in seen) - min(each.started for each in seen)
-    figures = {
-        "tokens/s": count * writer.options.tokens / seconds,
-        "first, s": median(map(first, seen)),
-        "worst, s": max(map(first, seen)),
-        "gap, s": max(later - sooner for each in seen for sooner, later in pairwise(each.times)),
-    }
-    return Run(figures, seen)
-
-
-async def long_prompt(side: Side, writer: Writer) -> Run:
-    """The long prompt arrives when one stream has written a quarter: where they run at once, all run then."""
-    requests, long = writer.questions(RUNNING), writer.request(writer.words(writer.options.words))
-    quarter = asyncio.Event()
-    running = [Seen(mark=max(1, writer.options.tokens // 4), marked=quarter) for _ in requests]
-    late = Seen()
-
-    async def arrive() -> None:
-        await quarter.wait()
-        await ask(side, long, late)
-
-    await asyncio.gather(*map(partial(ask, side), requests, running), arrive())
-    begin, end = late.started, late.times[0]
-    gaps = [
-        later - sooner
-        for each in running
-        for sooner, later in pairwise(each.times)
-        if later > begin and sooner < end
-    ]
-    figures = {
-        "gap, s": max(gaps, default=0.0),
-        "first, s": first(late),
-        "meanwhile": sum(begin < time < end for each in running for time in each.times),
-    }
-    return Run(figures, [*running, late])
-
-
-async def shared(side: Side, writer: Writer) -> Run:
+async def shared(side: Side, writer: Renderer) -> Run:
     """As many requests as there are lanes, all at once, with the same system prompt."""
     requests = writer.questions(writer.options.lanes, system=writer.tokens(writer.options.system))
     seen = [Seen() for _ in requests]
     await asyncio.gather(*map(partial(ask, side), requests, seen))
     figures = {
         "evaluated": float(sum(each.evaluated for each in seen)),
-        "of": float(sum(len(request.prompt.ids) for request in requests)),
+        "of": float(sum(len(request.ids) for request in requests)),
         "first, s": median(map(first, seen)),
         "worst, s": max(map(first, seen)),
     }
@@ -241,11 +171,6 @@ def tool_turns(side: Localagent) -> dict[str, Any]:
     }
 
 
-def streams_title(count: int) -> str:
-    """How the scenario of so many streams is called."""
-    return f"{count} stream{'s' * (count > 1)}"
-
-
 def scenarios(options: argparse.Namespace) -> dict[str, Scenario]:
     """What is measured, by title. One more is a function and a line here; tables, JSON and ratios follow."""
     every: dict[str, Scenario] = {
@@ -255,26 +180,6 @@ def scenarios(options: argparse.Namespace) -> dict[str, Scenario]:
         "churn": churn,
     }
     return {title: run for title, run in every.items() if any(word in title for word in options.only)}
-
-
-def measure(
-    sides: list[Side], options: argparse.Namespace, runner: asyncio.Runner
-) -> dict[str, dict[str, list[Run]]]:
-    """By scenario and side, the run of every round."""
-    found: dict[str, dict[str, list[Run]]] = {}
-    status = Console(stderr=True)
-    local = next(side for side in sides if isinstance(side, Localagent))
-    for side in sides:  # warm-up: the first computations of an engine are slower
-        runner.run(streams(side, Writer(local, options, "warm-up"), count=options.lanes))
-    for number in range(options.rounds):
-        for title, scenario in scenarios(options).items():
-            for side in sides[:: 1 if number % 2 else -1]:
-                local.forget()
-                begin = perf_counter()
-                run = runner.run(scenario(side, Writer(local, options, f"{title} {number}")))
-                status.print(f"round {number + 1}, {title}, {side.name}: {perf_counter() - begin:.1f} s")
-                found.setdefault(title, {}).setdefault(side.name, []).append(run)
-    return found
 
 
 def report(found: dict[str, dict[str, list[Run]]], names: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
@@ -287,11 +192,6 @@ def report(found: dict[str, dict[str, list[Run]]], names: list[str]) -> dict[str
         for name in names:
             runs = by_side[name]
             heads = list(runs[0].figures)
-            ratios = [
-                own.figures[heads[0]] / other.figures[heads[0]]
-                for own, other in zip(runs, by_side[reference], strict=True)
-                if other.figures[heads[0]]
-            ]
             pairs = [
                 (own.ids, other.ids)
                 for run, queued in zip(runs, by_side[alone], strict=True)
@@ -299,7 +199,7 @@ def report(found: dict[str, dict[str, list[Run]]], names: list[str]) -> dict[str
             ]
             rows.setdefault(title, {})[name] = {
                 **{head: median(run.figures[head] for run in runs) for head in heads},
-                "ratio": median(ratios) if ratios else None,
+                "ratio": ratios(runs, by_side[reference], heads[0]),
                 "other tokens": sum(own != other for own, other in pairs) if runs[0].seen[0].ids else None,
                 "requests": len(pairs),
                 "rounds": [run.figures for run in runs],
@@ -353,10 +253,6 @@ def plot(rows: dict[str, dict[str, dict[str, Any]]], options: argparse.Namespace
 
 def read_options() -> argparse.Namespace:
     """The command line."""
-
-    def numbers(text: str) -> list[int]:
-        return [int(part) for part in text.split(",")]
-
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", nargs="?", default="smollm2", help="smollm2, nano, nano-mlx or a path")
     parser.add_argument("--streams", type=numbers, default=[1, 4, 8], help="how many at once")
@@ -399,10 +295,18 @@ def main() -> None:
         if reason := missing(name):
             skipped[name] = reason
         else:
-            sides.append(stack.enter_context(server(name, settings, work)))
+            child = stack.enter_context(running(name, settings, work))
+            sides.append(SERVERS[name](child.port, child.build))
         runner = stack.enter_context(asyncio.Runner())
         names = [side.name for side in sides]
-        rows = report(measure(sides, options, runner), names)
+
+        def write(seed: str) -> Renderer:
+            ours.forget()  # one side's turn is to leave nothing for the next one's
+            return Renderer(ours, options, seed)
+
+        for side in sides:  # warm-up: the first computations of an engine are slower
+            runner.run(streams(side, write("warm-up"), count=options.lanes))
+        rows = report(measure(sides, scenarios(options), options.rounds, write, runner), names)
         drafts = tool_turns(ours) if options.tools and not weights.is_dir() else None
         builds = {side.name: side.build for side in sides}
     if options.plot:

@@ -106,6 +106,40 @@ def test_the_server_ends_however_the_benchmark_does(how, tmp_path):
     assert how == signal.SIGKILL or not any(tmp_path.iterdir())
 
 
+SERVED = ["nano", "--tokens", "6", "--words", "40", "--context", "512", "--rounds", "1", "--threads", "1"]
+SERVED += ["--streams", "1,2", "--answers", "6", "--clients", "2"]
+
+
+@pytest.mark.engine
+def test_servers_are_measured_over_real_sockets(tmp_path):
+    picture = ["--plot", str(tmp_path / "plot.png")] if find_spec("matplotlib") else []
+    done = run("serving.py", *SERVED, *picture, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert ("llama-server" in found["builds"]) != ("llama-server" in found["skipped"])
+    assert list(found["scenarios"]) == ["1 stream", "2 streams", "long prompt", "1-token answers, 2 clients"]
+    for by_side in found["scenarios"].values():
+        assert list(by_side) == list(found["builds"])
+        assert len({row["prompt tokens"] for row in by_side.values()}) == 1, "all read the same prompts"
+        assert all(row["CPU, s"] >= 0 for row in by_side.values())
+    assert found["scenarios"]["2 streams"]["localagent"]["tokens/s"] > 0
+    assert found["scenarios"]["long prompt"]["localagent"]["gap, s"] >= 0
+    assert [path.stat().st_size > 0 for path in tmp_path.iterdir()] == [True] * bool(picture)
+
+
+@pytest.mark.engine
+def test_what_servers_do_is_one_table_and_a_refusal_is_one_line():
+    done = run("serving.py", *SERVED)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert sum("CPU, s" in line for line in lines) == 1
+    assert [line.split()[0] for line in lines if " localagent " in line] == ["1", "2", "long", "1-token"]
+    refused = run("serving.py", *SERVED, "--words", "900")
+    assert refused.returncode == 1
+    assert "context" in refused.stderr.splitlines()[-1]
+    assert run("serving.py", *SERVED, "--answers", "1").returncode == 2
+
+
 @pytest.mark.engine
 def test_masks_are_measured_in_every_dialect_asked_for():
     done = run("masks.py", "nano", "--tools", "2", "--calls", "2", "--dialects", "lfm2,glm45", "--json")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from time import perf_counter
@@ -34,16 +34,11 @@ class End:
 
 
 class Channel:
-    """The owner thread calls `put`, `flush` and `end`, the reader everything else.
-
-    Waking a thread takes a tenth of the time that a tiny model needs for a token, and slows the engine down
-    meanwhile. So a reader that sleeps is woken once in `_PATIENCE`; one that is awake finds every step at
-    once.
-    """
+    """The owner thread calls `put` and `end`, and `tell` for all of them at once; the reader all else."""
 
     __slots__ = (
-        "_asleep", "_bell", "_notify", "_put", "_steps", "_taken", "_told", "_untold", "_wake", "cancelled",
-        "resting",
+        "_asleep", "_bell", "_call", "_loop", "_put", "_steps", "_taken", "_told", "_untold", "_wake",
+        "cancelled", "resting",
     )  # fmt: skip
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -55,29 +50,23 @@ class Channel:
         self._untold = False
         self._wake = wake
         self._put = self._taken = 0
-        self._notify: Callable[[], None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._call: Callable[[], None] | None = None
         self.cancelled = False
         self.resting = False
         """The lane rests until the reader has caught up."""
 
     def put(self, step: Step) -> None:
-        """Give the reader a step."""
+        """Give the reader a step. One that sleeps is not woken: see `tell`."""
         self._put += 1
         self._steps.append(step)
-        if perf_counter() - self._told < _PATIENCE:
-            self._untold = True
-        else:
-            self._tell()
-
-    def flush(self) -> None:
-        """Nothing may be put for a while: tell the reader of what was put."""
-        if self._untold:
-            self._tell()
+        self._untold = True
 
     def end(self, end: End) -> None:
         """Nothing comes after this."""
         self._steps.append(end)
-        self._tell()
+        self._untold = True
+        tell((self,))
 
     @property
     def ahead(self) -> bool:
@@ -86,7 +75,7 @@ class Channel:
             return False
         # First the mark, then another look: the reader first takes, and then looks for the mark.
         self.resting = True
-        self.flush()
+        tell((self,))
         if self._put - self._taken < AHEAD:
             self.resting = False
         return self.resting
@@ -100,13 +89,18 @@ class Channel:
                 self._bell.get()
         return self._taking()
 
+    @property
+    def more(self) -> bool:
+        """Whether there is a step to take."""
+        return bool(self._steps)
+
     def take_now(self) -> Step | End | None:
         """The next step, if there is one."""
         return self._taking() if self._steps else None
 
-    def notify(self, call: Callable[[], None] | None) -> None:
-        """Have `call` called on the owner thread when something has been put, instead of waking a thread."""
-        self._notify = call
+    def notify(self, loop: asyncio.AbstractEventLoop | None, call: Callable[[], None] | None) -> None:
+        """Have `call` called on an event loop when something has been put, instead of waking a thread."""
+        self._loop, self._call = loop, call
 
     def cancel(self) -> None:
         """Ask for the end. Safe inside a garbage collection: no waiting, no lock."""
@@ -121,17 +115,40 @@ class Channel:
             self._wake()
         return step
 
-    def _tell(self) -> None:
-        self._told = perf_counter()
-        self._untold = False
-        if self._asleep:
-            self._asleep = False
-            self._bell.put(None)
-        if (notify := self._notify) is not None:  # looked up once: the reader may take it back meanwhile
-            try:
-                notify()
-            except RuntimeError:  # the reader's event loop is closed: it will take nothing any more
-                self.cancelled = True
+
+def tell(channels: Iterable[Channel], patiently: bool = False) -> None:
+    """Tell the readers of what was put. Those on one event loop are woken with one call.
+
+    Waking somebody takes a tenth of the time that a tiny model needs for a token, and slows the engine down
+    meanwhile: whoever is woken takes the interpreter from it. So it is done once for all lanes of a step, and
+    `patiently` only if one of their readers has not been told for `_PATIENCE`; a reader that is awake finds
+    every step at once.
+    """
+    now = perf_counter()
+    untold = [channel for channel in channels if channel._untold]
+    if patiently and all(now - channel._told < _PATIENCE for channel in untold):
+        return
+    called: dict[asyncio.AbstractEventLoop, list[Channel]] = {}
+    for channel in untold:
+        channel._told, channel._untold = now, False
+        if channel._asleep:
+            channel._asleep = False
+            channel._bell.put(None)
+        if (loop := channel._loop) is not None:  # looked up once: the reader may take it back meanwhile
+            called.setdefault(loop, []).append(channel)
+    for loop, readers in called.items():
+        try:
+            loop.call_soon_threadsafe(_call, readers)
+        except RuntimeError:  # the event loop is closed: its readers will take nothing any more
+            for channel in readers:
+                channel.cancelled = True
+
+
+def _call(channels: Iterable[Channel]) -> None:
+    """On their event loop."""
+    for channel in channels:
+        if channel._call is not None:
+            channel._call()
 
 
 class EngineGeneration:
@@ -170,29 +187,21 @@ class EngineGeneration:
         It does not wait then until the engine has stopped: its lane is free before a later generation begins.
         The loop turns at least once after every step.
         """
-        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
-        told = False
-
-        def tell() -> None:  # on the owner thread: once is enough for all that arrives before the next look
-            nonlocal told
-            if not told:
-                told = True
-                loop.call_soon_threadsafe(arrived.set)
-
-        self._channel.notify(tell)
+        arrived = asyncio.Event()
+        self._channel.notify(asyncio.get_running_loop(), arrived.set)
         try:
             while self._end is None:
                 self._owner.check_process()
-                told = False  # before looking: what arrives after that is told again
                 item = self._channel.take_now()
                 if item is None:
                     await arrived.wait()
                     arrived.clear()
                 elif (step := self._taken(item)) is not None:
                     yield step
-                    await asyncio.sleep(0)  # where the engine is the faster one, there is always a next step
+                    if self._channel.more:  # as there always is where the engine is the faster one
+                        await asyncio.sleep(0)
         finally:
-            self._channel.notify(None)
+            self._channel.notify(None, None)
             if self._end is None:
                 self._channel.cancel()
             self._remember()

@@ -30,7 +30,7 @@ from time import perf_counter
 
 from localagent.errors import EngineFailed
 from localagent.hosts.bounds import Bounds
-from localagent.hosts.channel import End
+from localagent.hosts.channel import Channel, End, tell
 from localagent.hosts.engine import Engine
 from localagent.hosts.job import Job
 from localagent.hosts.prefix.cache import PrefixCache
@@ -80,18 +80,19 @@ class Scheduler:
             self._advance_alone(running[0])
         elif running:
             self._advance(running)
+        self._tell(patiently=True)
         if self._waiting:
             self._begin()
         if self._moved:  # only now: a job that begins at once has not waited
             self._number()
         if not self._reading and running:
             return True
-        for job in self._running:
-            job.channel.flush()
         if not self._reading:
+            self._tell()
             self._engine.rest()
             return False
         self._read()
+        self._tell()
         return True
 
     @property
@@ -109,6 +110,10 @@ class Scheduler:
         """Cancel everything."""
         for job in self._all():
             self._end(job)
+
+    def _tell(self, patiently: bool = False) -> None:
+        """Tell all readers of what was put; without `patiently`, since nothing may be put for a while."""
+        tell([job.channel for job in self._all()], patiently)
 
     def _all(self) -> list[Job]:
         return [*self._running, *self._reading, *self._waiting]
@@ -169,6 +174,7 @@ class Scheduler:
         jobs = self._turn()
         for job in jobs:
             job.channel.put(job.generation.progress())
+        self._tell()
         try:
             whole = self._evaluate(jobs)
         except Exception as error:  # whose fault it was is not known, nor what the lanes hold

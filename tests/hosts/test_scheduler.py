@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localagent.errors import EngineFailed
+from localagent.hosts import channel
 from localagent.hosts.channel import AHEAD
 from localagent.hosts.engine import State
 from localagent.hosts.prefix import SnapshotFolder, Snapshots
@@ -514,13 +516,38 @@ def test_a_reader_whose_event_loop_is_gone_is_as_good_as_gone() -> None:
     stepping, _ = serving(2)
     asked, other = stepping.ask(talk(0, 5), tokens(50)), stepping.ask(talk(1, 5), tokens(9))
 
-    def tell() -> None:
-        raise RuntimeError("Event loop is closed")
-
-    asked.channel.notify(tell)
+    loop = asyncio.new_event_loop()
+    loop.close()
+    asked.channel.notify(loop, lambda: None)
     stepping.run()
     assert (asked.outcome, other.outcome) == ("cancelled", "length")
     assert is_right(other)
+
+
+def test_readers_on_one_event_loop_are_woken_with_one_call_for_a_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(channel, "_PATIENCE", 0.0)
+    stepping, _ = serving(3)
+    asked = [stepping.ask(talk(number, 5), tokens(30)) for number in range(3)]
+    calls: list[set[int]] = []
+
+    class Loop(asyncio.SelectorEventLoop):
+        def call_soon_threadsafe(self, callback: Any, *arguments: Any, **_: Any) -> Any:
+            calls.append(set())
+            callback(*arguments)
+
+    loop = Loop()
+    for number, each in enumerate(asked):
+        each.channel.notify(loop, lambda number=number: calls[-1].add(number))  # type: ignore[misc]
+    while not all(each.tokens for each in asked):
+        stepping.step()
+        for each in asked:
+            each.take()
+    calls.clear()
+    stepping.step()
+    assert calls == [{0, 1, 2}]
+    loop.close()
 
 
 # -- anything at any time -----------------------------------------------------------------------------
