@@ -30,7 +30,7 @@ from time import perf_counter
 
 from localagent.errors import EngineFailed
 from localagent.hosts.bounds import Bounds
-from localagent.hosts.channel import Channel, End, tell
+from localagent.hosts.channel import End, tell
 from localagent.hosts.engine import Engine
 from localagent.hosts.job import Job
 from localagent.hosts.prefix.cache import PrefixCache
