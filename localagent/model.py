@@ -194,7 +194,7 @@ class Model:
         """
         request = request_for(self.host, as_conversation(messages, system), self.name)
         plan = thinking_for(self.host, self.dialect, request, tools, thinking, thinking_budget)
-        return render_turn(self.host, self.dialect, request, tools, limit, plan.switch)
+        return render_turn(self.host, self.dialect, request, tools, limit, plan.switch, self.name)
 
     def count_tokens(
         self,

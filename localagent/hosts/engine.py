@@ -1,8 +1,8 @@
 """The interface of an engine adapter: a vocabulary, and lanes of evaluated tokens.
 
 The rest of a host (the owner thread, the scheduler, templates, prefix reuse, stop strings) is shared and uses
-only these. Every method is called on the owner thread, one at a time, but for those of the vocabulary that say
-otherwise.
+only these. Every method is called on the owner thread, one at a time, but for those of the vocabulary that
+say otherwise.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Engines may be called from one thread only, and what they compute must not make 
   thread was given (see `Work`), and last the callables given to `at_end`.
 - Work is done as long as it says that there is more. Then the thread waits in one place, on one
   `SimpleQueue`, whose `put` is safe in finalizers; it holds no lock, unless it breaks.
-- What is only looked up in what the engine has loaded, as the vocabulary, any thread may do while it holds the
-  thread with `reading`: nothing is freed meanwhile.
+- What is loaded and only read, as the vocabulary, any thread may use within `reading`: nothing is freed
+  meanwhile.
 - Exceptions arrive in the caller with their traceback.
 - An owner belongs to the process that made it: threads do not survive a fork, and nothing waits for them.
 - If the thread itself breaks, whoever waits gets an error, and `alive` is False.

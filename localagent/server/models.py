@@ -35,9 +35,12 @@ log = logging.getLogger("localagent.server")
 class Served:
     """One model under one name."""
 
-    def __init__(self, name: str, load: Callable[[], Model], queue: FairQueue) -> None:
+    def __init__(self, name: str, load: Callable[[], Model], waiting: int) -> None:
+        """`waiting`: the most requests that wait for it."""
         self.name = name
-        self.queue = queue
+        self.queue = FairQueue(1, waiting)
+        self.counts = FairQueue(1, waiting)
+        """Of those who want no answer, but a number of tokens."""
         self.model: Model | None = None
         self.created = int(time())
         self.users = 0
@@ -106,7 +109,7 @@ class ModelPool:
                 raise UsageError(
                     f"alias {pattern}={name}: {name!r} is not served; served are {listed(loaders)}"
                 )
-        self.served = {name: Served(name, load, FairQueue(1, queue)) for name, load in loaders.items()}
+        self.served = {name: Served(name, load, queue) for name, load in loaders.items()}
         self._aliases = tuple(aliases)
         self._idle = idle
         self._restart = restart
@@ -134,12 +137,11 @@ class ModelPool:
         self._loaded(served, served.load())
 
     @asynccontextmanager
-    async def use(self, asked: str, keep_alive: float | None = None) -> AsyncIterator[Lease]:
+    async def use(self, served: Served, keep_alive: float | None = None) -> AsyncIterator[Lease]:
         """A loaded model, which stays loaded meanwhile, and for `keep_alive` seconds after that.
 
-        Raises UnknownModel, Overloaded, EngineFailed and what loading raises.
+        Raises Overloaded, EngineFailed and what loading raises.
         """
-        served = self.find(asked)
         served.users += 1
         began = monotonic()
         try:
@@ -221,6 +223,7 @@ class ModelPool:
         return model
 
     def _loaded(self, served: Served, model: Model) -> None:
+        model.name = served.name  # what it is called in errors
         served.model, served.error, served.used = model, None, monotonic()
         # One more than there are lanes, so that the next prompt is ready when a lane is free. And a lane
         # whose reader is slow goes on to its end only if the engine sees that somebody waits.

@@ -62,7 +62,7 @@ class LlamaCppHost(EngineHost):
         # The memory of a graphics card is not known here; Apple's GPU uses the machine's.
         known = sys.platform == "darwin" or not offloads
         admitted = admit(
-            name,
+            file.stem,
             estimate_gguf(file, header, context, prefill),
             lanes,
             available_memory() if known else None,

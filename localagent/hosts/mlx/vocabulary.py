@@ -113,8 +113,9 @@ class MlxVocabulary:
 
     @cached_property
     def _plain(self) -> Any:
-        """The tokenizer that recognises no control tokens. One of its own, since switching back and forth would
-        disturb other threads; made when it is first needed, since most content spells no control token.
+        """The tokenizer that recognises no control tokens. It is one of its own, since switching back and
+        forth would disturb other threads; it is made when it is first needed, since most content spells no
+        control token.
         """
         plain = type(self._tokenizer).from_str(self._tokenizer.to_str())
         plain.encode_special_tokens = True

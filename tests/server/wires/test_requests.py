@@ -238,6 +238,10 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("chat", {"audio": {"voice": "x"}}, "audio", "text alone"),
     ("chat", {"functions": [{"name": "f"}]}, "functions", "use tools"),
     ("chat", {"guided_json": {}}, "guided_json", "response_format"),
+    ("chat", {"reasoning_effort": "low", "thinking_budget_tokens": 0, "reasoning": None}, "thinking_budget_tokens", "reasoning_effort asks for thinking"),
+    ("chat", {"thinking_budget_tokens": -2}, "thinking_budget_tokens", "at least 0"),
+    ("chat", {"n": 1.5}, "n", "one answer"),
+    ("chat", {"top_logprobs": 2.5}, "top_logprobs", "a count belongs"),
     ("chat", {"reasoning_effort": "furious"}, "reasoning_effort", "none of none, minimal"),
     ("chat", {"tool_choice": "maybe"}, "tool_choice", "none of none, auto, required"),
     ("chat", {"tool_choice": {"type": "function", "function": {"name": "h"}}}, "tool_choice", "no tool 'h'"),
@@ -391,11 +395,45 @@ def test_what_clients_send_for_no_limit_and_no_choice_is_understood(given, optio
         ({"chat_template_kwargs": {"enable_thinking": False}}, False, None),
         ({"chat_template_kwargs": {"thinking": True}}, True, None),
         ({"thinking_budget_tokens": 30, "reasoning_effort": "low"}, "low", 30),
+        ({"thinking_budget_tokens": 0}, False, None),
+        ({"thinking_budget_tokens": 0, "chat_template_kwargs": {"enable_thinking": False}}, False, None),
+        ({"thinking_budget_tokens": -1}, None, None),
+        ({"thinking_budget_tokens": -1.0, "reasoning_effort": "low"}, "low", None),
+        ({"reasoning": {"max_tokens": 0}}, False, None),
+        ({"reasoning": {"max_tokens": 70.0, "enabled": True}}, True, 70),
     ],
 )
 def test_thinking_is_asked_for_in_many_ways(given, level, budget):
     request = ChatCompletions().read({"messages": CHAT["messages"], **given})
     assert (request.thinking, request.thinking_budget) == (level, budget)
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"reasoning_effort": "low", "reasoning": {"effort": "high"}}, "reasoning_effort"),
+        ({"reasoning": {"enabled": True}}, "reasoning.enabled"),
+        ({"reasoning": {"max_tokens": 7}}, "reasoning.max_tokens"),
+        ({"thinking_budget_tokens": 7}, "thinking_budget_tokens"),
+        ({"chat_template_kwargs": {"thinking": True}}, "chat_template_kwargs.thinking"),
+        ({}, ""),
+    ],
+)
+def test_the_field_that_asks_for_thinking_is_known(given, field):
+    assert ChatCompletions().read({"messages": CHAT["messages"], **given}).thinking_field == field
+
+
+WHOLE = {"max_tokens": 9, "top_k": 40, "seed": 7, "logprobs": 2, "n": 1, "best_of": 1, "presence_penalty": 0}
+
+
+@pytest.mark.parametrize("kind", [int, float])
+def test_a_whole_number_may_have_a_point(kind):
+    given = {name: kind(value) for name, value in WHOLE.items()}
+    request = Completions().read({"prompt": "Once", **given})
+    assert request.options == {"max_tokens": 9, "top_k": 40, "seed": 7, "logprobs": 2}
+    assert all(type(value) is int for value in request.options.values())
+    scored = Responses().read({"input": "Hi", "top_logprobs": kind(3)})
+    assert repr(scored.options) == "{'logprobs': 3}"
 
 
 def test_only_the_tools_that_are_allowed_are_offered():
