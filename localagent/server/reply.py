@@ -85,16 +85,22 @@ class Reply:
 
 
 async def refuse(
-    wire: Wire, refusal: Exception, head: Head | None, bounds: Bounds, receive: Receive, send: Send
+    wire: Wire,
+    refusal: Exception,
+    head: Head | None,
+    bounds: Bounds,
+    receive: Receive,
+    send: Send,
+    headers: Headers = (),
 ) -> None:
-    """Answer in the API's own shape. `head`: of a request whose body was not read.
+    """Answer in the API's own shape. `head`: of a request whose body was not read. `headers`: more of them.
 
     The connection of such a request is closed. Most clients send all of the body before they read anything,
     and would be cut off before they see the answer; so some more of it is taken.
     """
     reply = Reply(send, bounds)
     status, said = wire.error(refusal)
-    more = retry_after(refusal, status)
+    more = [*retry_after(refusal, status), *headers]
     with suppress(Gone):
         if head is None or not head.has_body:
             await reply.json(status, said, more)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,8 +38,16 @@ class JsonAnswer(Response):
 class Refused(Response):
     """An error in the shape of one API. `unread`: the request's body has not been read."""
 
-    def __init__(self, wire: Wire, error: Exception, service: Service, unread: bool = False) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        error: Exception,
+        service: Service,
+        unread: bool = False,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__()
+        self._more = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
         self._unread = unread
         self._wire = wire
         self._error = error
@@ -48,7 +56,7 @@ class Refused(Response):
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer."""
         head = Head.of(scope) if self._unread else None
-        await refuse(self._wire, self._error, head, self._service.bounds, receive, send)
+        await refuse(self._wire, self._error, head, self._service.bounds, receive, send, self._more)
 
 
 class OwnRoutes:
