@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from localagent.server.access import Access
 from localagent.server.app import all_wires
 from localagent.server.bounds import Bounds
 from localagent.server.models import ModelPool
+from localagent.server.weights import read_weights
+from parsers import DIALECTS
 from tests.agent.replaying import block, scripted
 from tests.server.serving import Answered, Running, read, serving
 
@@ -247,6 +250,44 @@ def test_ollamas_lists(server: Running) -> None:
     assert server.ask({"model": "other"}, path="/api/show").status == 404
     server.ask(TURNS["/api/chat"], path="/api/chat")
     assert [each["name"] for each in server.ask(path="/api/ps", method="GET").json["models"]] == ["model-1"]
+
+
+@pytest.mark.parametrize("engine", ["llamacpp", "mlx"])
+def test_a_model_is_described_as_well_before_it_is_loaded(nano: dict[str, Path], engine: str) -> None:
+    path = nano[engine]
+    if engine == "mlx":
+        pytest.importorskip("mlx_lm")
+    pool = ModelPool({"m": lambda: load(path)}, headers={"m": partial(read_weights, path, None, None)})
+    with serving(pool=pool, wires=all_wires()) as server:
+        before = (
+            server.ask({"model": "m"}, path="/api/show").json,
+            server.ask(path="/api/tags", method="GET").json,
+        )
+        assert pool.served["m"].model is None
+        assert set(before[0]["capabilities"]) == {"completion", "tools", "thinking"}
+        assert server.ask({"model": "m"}, path="/v1/models/load").status == 200
+        after = (
+            server.ask({"model": "m"}, path="/api/show").json,
+            server.ask(path="/api/tags", method="GET").json,
+        )
+    assert before == after
+
+
+def test_weights_that_cannot_be_read_are_described_by_their_name(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    read = partial(read_weights, tmp_path / "m.gguf", None, None)
+    pool = ModelPool({"m": lambda: scripted("Yes.")}, headers={"m": read})
+    with serving(pool=pool, wires=all_wires()) as server:
+        assert server.ask({"model": "m"}, path="/api/show").json["details"]["family"] == "unknown"
+
+
+def test_errors_name_a_model_as_it_is_served() -> None:
+    plain = Model(scripted("Yes.").host, DIALECTS["plain"], name="A Title Of Its Makers")
+    with serving(plain, wires=all_wires()) as server:
+        answer = server.ask(TURNS["/v1/messages"], path="/v1/messages")
+        assert "model-1 takes no tools" in in_shape("/v1/messages", answer)
+        answer = server.ask({"prompt": "Once"}, path="/v1/completions")
+        assert "model-1 takes conversations" in in_shape("/v1/completions", answer)
 
 
 def test_ollamas_clients_load_and_unload() -> None:
