@@ -252,7 +252,11 @@ _UNSET = TurnRequest(model="")
 
 
 async def _left(receive: Receive) -> None:
-    """Wait until the client has gone."""
+    """Wait until the client has gone.
+
+    One that has shut down its writing side and still reads looks the same from here: uvicorn learns of both
+    by the end of what it reads, and only writing would tell them apart.
+    """
     while (await receive())["type"] != "http.disconnect":
         pass
 

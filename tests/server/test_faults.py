@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -86,14 +87,20 @@ def at_once(count: int, ask: Callable[[int], Answered]) -> list[Answered]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_lane_is_free_at_once_when_its_client_leaves(stream: bool) -> None:
+@pytest.mark.parametrize("half", [True, False])
+def test_a_lane_is_free_at_once_when_its_client_leaves(stream: bool, half: bool) -> None:
+    """Who only stops writing cannot be told from who has left."""
     model = speaking()
     with serving(model) as server:
-        with server.connect() as connection:
-            connection.sendall(server.request({"prompt": "Go.", "stream": stream}))
-            if stream:
-                assert connection.recv(1000)
-            until(lambda: busy(model))
+        connection = server.connect()
+        connection.sendall(server.request({"prompt": "Go.", "stream": stream}))
+        if stream:
+            assert connection.recv(1000)
+        until(lambda: busy(model))
+        if half:
+            connection.shutdown(socket.SHUT_WR)
+        else:
+            connection.close()
         assert until(lambda: not busy(model)) < 1
         until(lambda: server.service.pool.served["model-1"].queue.running == 0)
         assert server.service.pool.served["model-1"].users == 0

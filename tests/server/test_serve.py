@@ -103,7 +103,7 @@ def weights(nano: dict[str, Path]) -> str:
     return str(nano["llamacpp"])
 
 
-@pytest.mark.parametrize(("dialect", "more"), [("plain", []), ("auto", ["tools", "thinking"])])
+@pytest.mark.parametrize(("dialect", "more"), [("plain", ["thinking"]), ("auto", ["tools", "thinking"])])
 def test_a_dialect_holds_for_every_model(weights: str, tmp_path: Path, dialect: str, more: list[str]) -> None:
     models = ("--model", weights, "--model", "lfm2-nano")
     with served(*models, "--dialect", dialect, "--lanes", "1", home=tmp_path) as server:
