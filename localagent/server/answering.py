@@ -225,10 +225,8 @@ class CountEndpoint(Endpoint):
             count = asyncio.create_task(asyncio.to_thread(lease.model.count_tokens, request.messages, **told))
             try:
                 tokens = await asyncio.shield(count)
-            finally:
-                await asyncio.wait(
-                    {count}
-                )  # a client may leave, but nothing stops the thread: it has the place
+            finally:  # nothing stops the thread when a client leaves: the place is taken until it ends
+                await asyncio.gather(count, return_exceptions=True)
         await reply.json(200, counted(tokens))
 
 

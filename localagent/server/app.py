@@ -168,12 +168,10 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
     async def not_found(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         method, path = request.method, request.url.path
-        refusal = BadRequest(
-            f"{quoted(method)} {quoted(path)}: no such endpoint", code="not_found", status=404
-        )
+        said, code = f"{quoted(method)} {quoted(path)}: no such endpoint", "not_found"
         if error.status_code == 405:
-            said = f"{quoted(path)} does not take {quoted(method)}"
-            refusal = BadRequest(said, code="method_not_allowed", status=405)
+            said, code = f"{quoted(path)} does not take {quoted(method)}", "method_not_allowed"
+        refusal = BadRequest(said, code=code, status=error.status_code)
         return Refused(shape(path), refusal, service, unread=True, headers=error.headers)
 
     async def failed(request: Request, error: Exception) -> Response:

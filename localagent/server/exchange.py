@@ -175,7 +175,7 @@ class Writer(Protocol):
         """The frames of the next event; `Done` brings all that end the stream."""
 
     def keep_alive(self) -> list[Frame]:
-        """Frames for a client that would otherwise hear nothing for long: the prompt is being read."""
+        """Frames for a client that would otherwise hear nothing for long: the model loads, or is busy."""
 
     def fail(self, error: Exception) -> list[Frame]:
         """The last frames of a stream that an error broke off; nothing may follow them."""
