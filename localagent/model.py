@@ -194,7 +194,7 @@ class Model:
         """
         request = request_for(self.host, as_conversation(messages, system), self.name)
         plan = thinking_for(self.host, self.dialect, request, tools, thinking, thinking_budget)
-        return render_turn(self.host, self.dialect, request, tools, limit, plan.switch)
+        return render_turn(self.host, self.dialect, request, tools, limit, plan.switch, self.name)
 
     def count_tokens(
         self,
@@ -300,10 +300,11 @@ def load(
     budget = DEFAULT_BUDGET if prefix_cache is None else prefix_cache
     if type(budget) is not int or budget < 0:
         raise UsageError(f"prefix_cache is {prefix_cache!r}: it must be bytes, 0 or more")
-    host = _open(engine, path, context, threads, lanes, Reuse(budget, _folder(snapshots)))
+    called = spec.name if spec is not None else path.name.removesuffix(".gguf")  # not by its makers' title
+    host = _open(engine, path, context, threads, lanes, Reuse(budget, _folder(snapshots)), called)
     try:
         if named is not None:
-            require_markers(named, host.special_tokens, host.name, host.template_source)
+            require_markers(named, host.special_tokens, called, host.template_source)
         chosen = named or detect_dialect(
             host.special_tokens, host.architecture, host.template_source, declared_in(path)
         )
@@ -316,17 +317,23 @@ def load(
 
 
 def _open(
-    engine: Backend, path: Path, context: int | None, threads: int | None, lanes: int | None, reuse: Reuse
+    engine: Backend,
+    path: Path,
+    context: int | None,
+    threads: int | None,
+    lanes: int | None,
+    reuse: Reuse,
+    called: str,
 ) -> EngineHost:
     if engine == "mlx":
         from localagent.hosts.mlx.host import MlxHost
 
         if threads is not None:
             raise UsageError("threads is an option of llama.cpp: MLX chooses its own")
-        return MlxHost.load(path, context=context, lanes=lanes, reuse=reuse)
+        return MlxHost.load(path, context=context, lanes=lanes, reuse=reuse, called=called)
     from localagent.hosts.llamacpp import LlamaCppHost
 
-    return LlamaCppHost.load(path, context=context, threads=threads, lanes=lanes, reuse=reuse)
+    return LlamaCppHost.load(path, context=context, threads=threads, lanes=lanes, reuse=reuse, called=called)
 
 
 def _folder(snapshots: bool | Path | None) -> SnapshotFolder | None:

@@ -162,7 +162,7 @@ class Turn:
         prices: Prices | None,
         control: Control | None = None,
     ) -> None:
-        """Render the request. This computes, and tokenizing waits for the end of the engine's present step.
+        """Render the request, which takes a while if it is long.
 
         Arguments and errors as for `run_turn`.
         """
@@ -171,7 +171,7 @@ class Turn:
         flag = control.end_thinking
         wishes = control.thinking, control.thinking_budget, name, flag is not None
         plan = thinking_for(host, dialect, request, tools, *wishes)
-        self.prompt = render_turn(host, dialect, request, tools, switch=plan.switch)
+        self.prompt = render_turn(host, dialect, request, tools, switch=plan.switch, name=name)
         bounds = guided(host, dialect, tools, control, self.prompt, ending_for(host, plan, flag, self.prompt))
         self.warnings: Sequence[RequestWarning] = (*request.warnings, *plan.warnings, *bounds.warnings)
         self.guide = bounds.guide

@@ -31,6 +31,16 @@ def _of_sampling(name: str, more: str = "") -> Any:
     return typer.Option(min=least if least > float("-inf") else None, help=f"{told['meaning']}{more}")
 
 
+Backend = Annotated[
+    Literal["llamacpp", "mlx"] | None,
+    typer.Option("--backend", help="The engine. Default: MLX on Apple silicon, llama.cpp elsewhere."),
+]
+Context = Annotated[
+    int | None, typer.Option(min=1, help="Context window in tokens. Default: the model's, up to 32,768.")
+]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: one per core.")]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelOptions:
     """Which model answers, how it is loaded, how its tokens are sampled and how it thinks."""
@@ -64,14 +74,9 @@ class ModelOptions:
             "--think-budget", min=0, metavar="TOKENS", help="End the thinking after this many tokens."
         ),
     ] = None
-    backend: Annotated[
-        Literal["llamacpp", "mlx"] | None,
-        typer.Option("--backend", help="The engine. Default: MLX on Apple silicon, llama.cpp elsewhere."),
-    ] = None
-    context: Annotated[
-        int | None, typer.Option(min=1, help="Context window in tokens. Default: the model's, up to 32,768.")
-    ] = None
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: one per core.")] = None
+    backend: Backend = None
+    context: Context = None
+    threads: Threads = None
 
     def of_turns(self) -> TurnOptions:
         """The options of a turn that were given; the model's defaults apply to the others.
@@ -251,14 +256,18 @@ class ServeOptions:
     no_snapshots: Annotated[
         bool, typer.Option("--no-snapshots", help="Keep no evaluated prompts on disk.")
     ] = False
-    backend: Annotated[
-        Literal["llamacpp", "mlx"] | None,
-        typer.Option("--backend", help="The engine. Default: MLX on Apple silicon, llama.cpp elsewhere."),
+    dialect: Annotated[
+        str | None,
+        typer.Option(
+            "--dialect",
+            metavar="NAME",
+            help="How the models write calls: a name from `localagent parse --list`, a TOML file, or auto. "
+            "Default: what is known of each.",
+        ),
     ] = None
-    context: Annotated[
-        int | None, typer.Option(min=1, help="Context window in tokens. Default: the model's, up to 32,768.")
-    ] = None
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: one per core.")] = None
+    backend: Backend = None
+    context: Context = None
+    threads: Threads = None
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

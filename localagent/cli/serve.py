@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from localagent.model import Model
     from localagent.server.access import Access
     from localagent.server.models import ModelPool
+    from localagent.server.weights import Weights
 
 KEYS = "LOCALAGENT_API_KEYS"
 _IDLE = 600.0
@@ -93,40 +94,56 @@ def _pool(options: ServeOptions) -> ModelPool:
     from localagent.server.models import ModelPool
 
     loaders: dict[str, Callable[[], Model]] = {}
+    headers: dict[str, Callable[[], Weights]] = {}
     for asked in options.models or (None,):
-        name, loader = _prepared(asked, options)
+        name, loader, header = _prepared(asked, options)
         if name in loaders:
             raise UsageError(f"--model {name} is given twice")
-        loaders[name] = loader
+        loaders[name], headers[name] = loader, header
     aliases = [_alias(text) for text in options.aliases or ()]
     idle = options.idle if options.idle is not None or len(loaders) == 1 else _IDLE
-    pool = ModelPool(loaders, aliases=aliases, idle=idle, restart=options.restart, queue=options.max_queue)
+    pool = ModelPool(
+        loaders,
+        headers=headers,
+        aliases=aliases,
+        idle=idle,
+        restart=options.restart,
+        queue=options.max_queue,
+    )
     pool.begin_with(next(iter(loaders)))
     return pool
 
 
-def _prepared(asked: str | None, options: ServeOptions) -> tuple[str, Callable[[], Model]]:
-    """The name under which a model is served, and what loads it from weights that are here."""
+def _prepared(
+    asked: str | None, options: ServeOptions
+) -> tuple[str, Callable[[], Model], Callable[[], Weights]]:
+    """The name under which a model is served, what loads it from weights that are here, and what only reads
+    their header.
+    """
     from localagent.model import load, locate
+    from localagent.server.weights import read_weights
     from localagent.store import WeightStore
 
     found, engine = locate(asked, options.backend)
     if isinstance(found, Path):
-        name = found.name.removesuffix(".gguf")
+        name, path, dialect = found.name.removesuffix(".gguf"), found, options.dialect
     else:
-        name = found.name
+        name, dialect = found.name, options.dialect or found.dialect
         with Report(found) as report:
-            WeightStore().pull(found, engine, report)
-    return name, partial(
+            path = WeightStore().pull(found, engine, report)
+    header = partial(read_weights, path, dialect, options.context)
+    loader = partial(
         load,
         found if isinstance(found, Path) else found.name,
         backend=options.backend,
+        dialect=options.dialect,
         context=options.context,
         threads=options.threads,
         lanes=options.lanes,
         snapshots=not options.no_snapshots,
         offline=True,  # a request does not wait for a download
     )
+    return name, loader, header
 
 
 def _alias(text: str) -> tuple[str, str]:

@@ -1,7 +1,8 @@
 """The interface of an engine adapter: a vocabulary, and lanes of evaluated tokens.
 
 The rest of a host (the owner thread, the scheduler, templates, prefix reuse, stop strings) is shared and uses
-only these. Every method is called on the owner thread, one at a time.
+only these. Every method is called on the owner thread, one at a time, but for those of the vocabulary that
+say otherwise.
 """
 
 from __future__ import annotations
@@ -41,10 +42,14 @@ class Vocabulary(Protocol):
         """The bytes and flags of a token, cached. Raises IndexError for an id outside the vocabulary."""
 
     def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
-        """The ids of `text` with nothing added; control tokens are recognised only when `special`."""
+        """The ids of `text` with nothing added; control tokens are recognised only when `special`.
+
+        Called in any thread, several at a time. A long text is to leave other threads running meanwhile.
+        """
 
     def tokenize_segments(self, segments: Iterable[Segment], continued: bool = False) -> tuple[int, ...]:
-        """The ids of a rendered prompt, with one BOS in front where the vocabulary asks for it.
+        """The ids of a rendered prompt, with one BOS in front where the vocabulary asks for it. Called as
+        `tokenize` is.
 
         `continued`: the text follows other tokens, so no BOS and no leading space is added.
         """

@@ -194,7 +194,8 @@ class EngineHost:
             length, known = self._transcripts.longest(text) if self._transcripts else (0, ())
             rest = unspell(text, length) if length else rendered.segments
             room = limit - len(known)
-            ids = self._owner.run(lambda: tokenize_within(self._engine.vocabulary, rest, room, length > 0))
+            with self._owner.reading():  # in this thread: a long prompt takes seconds, and streams run
+                ids = tokenize_within(self._engine.vocabulary, rest, room, length > 0)
         except TooManyTokens as many:
             raise ContextOverflow(len(known) + many.least - 1, self.context, exact=False) from None
         ids = known + ids
@@ -213,7 +214,8 @@ class EngineHost:
         """The prompt that is this text, in which control tokens are recognised. Raises ContextOverflow."""
         vocabulary, segments = self._engine.vocabulary, (Segment(text, True),)
         try:
-            ids = self._owner.run(lambda: tokenize_within(vocabulary, segments, self.context))
+            with self._owner.reading():
+                ids = tokenize_within(vocabulary, segments, self.context)
         except TooManyTokens as many:
             raise ContextOverflow(many.least - 1, self.context, exact=False) from None
         return Prompt(ids, text)
@@ -248,7 +250,8 @@ class EngineHost:
 
     def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
         """The ids of `text` with nothing added; control tokens are recognised only when `special`."""
-        return self._owner.run(lambda: self._engine.vocabulary.tokenize(text, special))
+        with self._owner.reading():
+            return self._engine.vocabulary.tokenize(text, special)
 
     def detokenize(self, ids: Sequence[int]) -> bytes:
         """The bytes that `ids` spell, special tokens included. Raises UsageError for an unknown id."""

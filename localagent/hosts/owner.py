@@ -7,6 +7,8 @@ Engines may be called from one thread only, and what they compute must not make 
 - Work is done as long as it says that there is more. Then the thread waits in one place, on one
   `SimpleQueue`, whose `put` is safe in finalizers; it holds no lock, unless it breaks. It waits no longer
   than the work has patience.
+- What is loaded and only read, as the vocabulary, any thread may use within `reading`: nothing is freed
+  meanwhile.
 - Exceptions arrive in the caller with their traceback.
 - An owner belongs to the process that made it: threads do not survive a fork, and nothing waits for them.
 - If the thread itself breaks, whoever waits gets an error, and `alive` is False.
@@ -21,10 +23,10 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any, Protocol, TypeVar
 
 from localagent.errors import EngineFailed, UsageError
@@ -34,6 +36,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _CLOSED = "the host is closed: load the model again"
+_READING = 0.005
 _here = threading.local()
 
 
@@ -103,6 +106,23 @@ class OwnerThread:
     def post(self, function: Callable[[], object]) -> None:
         """Call `function` on the owner thread without waiting; it must not raise, nor refer to the owner."""
         self._submit(_Call(function))
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Keep what is freed at the end of the thread from being freed meanwhile: its end waits for this.
+
+        Raises OwnerClosed.
+        """
+        self.check_process()
+        readers, this = self._worker.readers, object()
+        try:
+            readers.add(this)  # first: a thread that ends after this looks for readers, and waits
+            with self._lock:
+                if self._closed or self._worker.stopping():
+                    raise OwnerClosed(_CLOSED)
+            yield
+        finally:
+            readers.discard(this)
 
     def employ(self, work: Work) -> None:
         """Give the thread its work, which must not refer to the owner, or dropping that would not end it."""
@@ -183,6 +203,7 @@ class _Worker:
         self.inbox: SimpleQueue[_Call | None] = SimpleQueue()
         self.at_end: list[Callable[[], object]] = []
         self.work: Work | None = None
+        self.readers: set[object] = set()
         self.busy_since: float | None = None
         self._stopped = False
 
@@ -212,6 +233,8 @@ class _Worker:
             self.work.end()
         while not inbox.empty():
             self._answer(inbox.get())
+        while self.readers:  # a moment's work, and there are no new ones any more
+            sleep(_READING)
         while self.at_end:
             # One cleanup that fails must not keep the next one from running.
             with contextlib.suppress(Exception):

@@ -115,8 +115,10 @@ def render_turn(
     tools: Sequence[ToolSchema] | None = None,
     limit: float | None = None,
     switch: Switch | None = None,
+    name: str | None = None,
 ) -> Prompt:
-    """The prompt for the next turn. `limit`: see `Renderer.render`; `switch`: what is said about thinking.
+    """The prompt for the next turn. `limit`: see `Renderer.render`; `switch`: what is said about thinking;
+    `name`: of the model, for errors.
 
     Raises UsageError, TemplateFailed, ContextOverflow.
     """
@@ -124,8 +126,8 @@ def render_turn(
         raise UsageError("a conversation needs at least one message")
     if tools and not dialect.renderers:
         raise UsageError(
-            f"{host.name} takes no tools: its dialect {dialect.name!r} has no tool calls; if the model does "
-            "write calls, name the dialect that it writes"
+            f"{name or host.name} takes no tools: its dialect {dialect.name!r} has no tool calls; if the "
+            "model does write calls, name the dialect that it writes"
         )
     render = host.render if limit is None else functools.partial(host.render, limit=limit)
     messages: Sequence[ModelMessage] = request.messages

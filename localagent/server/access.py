@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 from localagent.errors import UsageError
 from localagent.server.bounds import DEFAULT_BOUNDS, Bounds
@@ -21,6 +23,8 @@ from localagent.server.exchange import BadRequest
 OPEN = frozenset({"/health"})
 """The paths that need no key."""
 _PREFLIGHT_AGE = "600"
+_ABSOLUTE = re.compile(rb"https?://([^/]*)(.*)", re.IGNORECASE)
+"""A target that names its host. What comes after a question mark is no part of it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +43,14 @@ class Head:
     path: str
     headers: Sequence[tuple[bytes, bytes]]
     address: str = ""
+    authority: str | None = None
+    """The host that the target names, which it rarely does: see `in_origin_form`."""
 
     @classmethod
-    def of(cls, scope: Mapping[str, Any]) -> Head:
+    def of(cls, scope: Mapping[str, Any], authority: str | None = None) -> Head:
         """The head of a request as an ASGI server gives it."""
         address = scope["client"][0] if scope.get("client") else ""
-        return cls(scope["method"], scope["path"], scope["headers"], address)
+        return cls(scope["method"], scope["path"], scope["headers"], address, authority)
 
     @property
     def has_body(self) -> bool:
@@ -101,13 +107,13 @@ class Access:
     def admit(self, head: Head, bounds: Bounds = DEFAULT_BOUNDS) -> Client:
         """Who asks. Raises BadRequest."""
         self._check_framing(head, bounds)
-        host = head.one(b"host") or ""
-        if self.loopback and not self._is_ours(host):
-            raise BadRequest(
-                f"this server does not answer to the host name {host!r:.80}: use 127.0.0.1 or localhost",
-                code="host_not_allowed",
-                status=403,
-            )
+        for host in (head.one(b"host") or "", head.authority):
+            if self.loopback and host is not None and not self._is_ours(host):
+                raise BadRequest(
+                    f"this server does not answer to the host name {host!r:.80}: use 127.0.0.1 or localhost",
+                    code="host_not_allowed",
+                    status=403,
+                )
         self.check_origin(head)
         client = self._identify(head)
         if head.method == "POST":
@@ -178,23 +184,37 @@ class Access:
             # On loopback all have one address; then it is programs that take turns.
             program = (head.one(b"user-agent") or "").partition("/")[0][:60]
             return Client(f"{head.address} {program}".strip())
-        given = head.one(b"x-api-key")
+        # Claude Code sends both headers, and one may be left over from another server. So either will do, and
+        # where both are right it is x-api-key that says who asks.
+        given = [head.one(b"x-api-key") or ""]
         scheme, _, token = (head.one(b"authorization") or "").partition(" ")
-        if given is None and scheme.lower() == "bearer":
-            given = token.strip()
+        given.append(token.strip() if scheme.lower() == "bearer" else "")
         # Digests are of one length, and all are compared: the time tells nothing of a key.
-        digest = hashlib.sha256((given or "").encode("latin-1", "replace")).digest()
-        found = [hmac.compare_digest(digest, hashlib.sha256(key.encode()).digest()) for key in self.keys]
-        if given is None or not any(found):
-            wrong = (
-                "the API key is wrong" if given else "an API key is needed: send Authorization: Bearer KEY"
-            )
-            raise BadRequest(wrong, code="invalid_api_key", status=401)
-        number = found.index(True) + 1
-        # Of one key only, everybody is the same client.
-        return Client(
-            f"key {number}", "" if self.share or len(self.keys) == 1 else f"key-{digest.hex()[:16]}"
+        keys = [hashlib.sha256(key.encode()).digest() for key in self.keys]
+        digests = [hashlib.sha256(each.encode("latin-1", "replace")).digest() for each in given]
+        found = [(digest, [hmac.compare_digest(digest, key) for key in keys]) for digest in digests]
+        for digest, same in found:
+            if any(same):
+                # Of one key only, everybody is the same client.
+                alone = self.share or len(keys) == 1
+                return Client(f"key {same.index(True) + 1}", "" if alone else f"key-{digest.hex()[:16]}")
+        wrong = (
+            "the API key is wrong" if any(given) else "an API key is needed: send Authorization: Bearer KEY"
         )
+        raise BadRequest(wrong, code="invalid_api_key", status=401)
+
+
+def in_origin_form(scope: MutableMapping[str, Any]) -> tuple[MutableMapping[str, Any], str | None]:
+    """The request with a path as its target, and the host that the target named, if it was no path already.
+
+    Clients that go through a proxy write `GET http://127.0.0.1:8080/health HTTP/1.1`, and RFC 9112 (3.2.2)
+    has every server accept that.
+    """
+    absolute = _ABSOLUTE.fullmatch(scope.get("raw_path") or b"")
+    if absolute is None:
+        return scope, None
+    authority, path = absolute[1].decode("latin-1"), absolute[2] or b"/"
+    return {**scope, "path": unquote(path.decode("latin-1")), "raw_path": path}, authority
 
 
 def read_keys(text: str) -> tuple[str, ...]:

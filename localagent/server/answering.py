@@ -12,7 +12,7 @@ import asyncio
 import logging
 import secrets
 import traceback
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import AsyncIterator, MutableMapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from time import monotonic, time
 from typing import Any
@@ -20,6 +20,8 @@ from typing import Any
 from localagent.control import CONTROLS
 from localagent.errors import EngineFailed, LocalAgentError
 from localagent.messages import UserMessage
+from localagent.model import Model
+from localagent.prompt import RequestWarning
 from localagent.server.access import Head
 from localagent.server.bounds import Gone, Receive, parse_json, read_body
 from localagent.server.exchange import (
@@ -39,7 +41,6 @@ from localagent.server.wires.messages import counted
 from localagent.turn import Done
 
 _STOPPING = "the server is stopping: ask again when it is back"
-_MOST_NAMES = 30  # in a header
 _PROMPTING = ("system", "tools", "thinking", "thinking_budget")
 """The options of a turn that its prompt depends on."""
 _WORTH_A_THREAD = 1 << 16
@@ -121,44 +122,61 @@ class Endpoint:
         if request.only_loads and request.keep_alive == 0:
             await self._unload(request, note, reply)
             return
-        async with service.pool.use(request.model, request.keep_alive) as lease:
-            served, model = lease.served, lease.model
-            note |= {"model": served.name, "dialect": model.dialect.name}
-            reply.headers = [(b"x-localagent-model", header_word(served.name).encode())]
-            if request.ignored:
-                shown = ", ".join(map(header_word, request.ignored[:_MOST_NAMES]))
-                reply.headers.append((b"x-localagent-ignored", shown.encode()))
-                service.mention(wire.path, request.ignored)
-            if service.log_prompts:
-                prompts.info("%s %s", wire.path, request)
-            spell = service.speller(model)
-            answer = self._about(served.name, load_seconds=lease.load_seconds, spell=spell)
-            writer = note["writer"] = wire.writer(request, answer)
-            reply.opening = writer.begin()
-            if request.only_loads:
-                await reply.json(200, writer.whole())
-                return
-            every = service.bounds.keep_alive if request.stream else None
-            async with _signs_of_life(writer, reply, every), served.queue.place(client.name):
-                asked, messages = served.for_scope(model, client.scope), request.messages
-                if request.raw_prompt is not None:
-                    asked = continuing(asked, request.raw_prompt)
-                    messages = [UserMessage(content="-")]  # not rendered
-                events = asked.astream(messages, **turn_options(request))
-                async with aclosing(events):
-                    async for event in events:
-                        if isinstance(event, Done) and event.message.stop_reason == "cancelled":
-                            raise EngineFailed(f"{served.name} was unloaded, or its engine has ended")
-                        watched.feed(event)
-                        frames = writer.feed(event)
-                        if request.stream and frames:
-                            await reply.write(frames)
+        served = service.pool.find(request.model)
+        note["model"] = served.name
+        reply.headers = [(b"x-localagent-model", header_word(served.name).encode())]
+        self._ignore(request.ignored, reply)
+        if service.log_prompts:
+            prompts.info("%s %s", wire.path, request)
+        answer = self._about(served.name)
+        writer = note["writer"] = wire.writer(request, answer)
+        reply.opening = writer.begin()
+        streams = request.stream and not request.only_loads
+        every = service.bounds.keep_alive if streams else None
+        # From here on, since a large model may take a minute to load.
+        async with (
+            _signs_of_life(writer, reply, every),
+            service.pool.use(served, request.keep_alive) as lease,
+        ):
+            model = lease.model
+            note["dialect"] = model.dialect.name
+            answer.load_seconds, answer.spell = lease.load_seconds, service.speller(model)
+            if not request.only_loads:
+                async with served.queue.place(client.name):
+                    asked = served.for_scope(model, client.scope)
+                    await self._run(asked, request, writer, reply, watched)
             if service.log_prompts and watched.done:
                 prompts.info("%s %r", wire.path, watched.done.message.raw)
-            if request.stream:
-                await reply.write((), last=True)
-            else:
-                await reply.json(200, writer.whole())
+        if streams:
+            await reply.write((), last=True)
+        else:
+            await reply.json(200, writer.whole())
+
+    async def _run(
+        self, model: Model, request: TurnRequest, writer: Writer, reply: Reply, watched: Watched
+    ) -> None:
+        """Run the turn, and send what is written of it if the client wants a stream."""
+        messages = request.messages
+        if request.raw_prompt is not None:
+            model = continuing(model, request.raw_prompt)
+            messages = [UserMessage(content="-")]  # not rendered
+        async with aclosing(model.astream(messages, **turn_options(request))) as events:
+            async for event in events:
+                match event:
+                    case Done() if event.message.stop_reason == "cancelled":
+                        raise EngineFailed(f"{model.name} was unloaded, or its engine has ended")
+                    # Without a switch the thinking is ended at once, so that only a wish for it is not met.
+                    case RequestWarning(kind="thinking") if request.thinking is not False:
+                        self._ignore([request.thinking_field], reply)
+                watched.feed(event)
+                frames = writer.feed(event)
+                if request.stream and frames:
+                    await reply.write(frames)
+
+    def _ignore(self, fields: Sequence[str], reply: Reply) -> None:
+        """Say that these fields are ignored: in the log, and in a header unless the head has been sent."""
+        reply.ignored += filter(None, fields)
+        self._service.mention(self.wire.path, [*filter(None, fields)])
 
     async def _unload(self, request: TurnRequest, note: dict[str, Any], reply: Reply) -> None:
         served = self._service.pool.find(request.model)
@@ -168,10 +186,10 @@ class Endpoint:
         writer.begin()
         await reply.json(200, writer.whole())
 
-    def _about(self, model: str, **more: Any) -> Answer:
+    def _about(self, model: str) -> Answer:
         buffered = self._service.buffer_tool_calls
         key = secrets.token_hex(12)
-        return Answer(model=model, created=time(), key=key, buffer_tool_calls=buffered, **more)
+        return Answer(model=model, created=time(), key=key, buffer_tool_calls=buffered)
 
     async def _fail(self, error: Exception, streaming: bool, note: dict[str, Any], reply: Reply) -> None:
         """Say what went wrong, in the stream if that has begun."""
@@ -194,19 +212,22 @@ class Endpoint:
 class CountEndpoint(Endpoint):
     """An ASGI application that counts the tokens of a prompt."""
 
-    def __init__(self, wire: Wire, service: Service) -> None:
-        super().__init__(wire, service)
-        # A count of a long prompt keeps the engine's thread from streams: they go on between two of them.
-        self._one_at_a_time = asyncio.Lock()
-
     async def _turn(self, request: TurnRequest, note: dict[str, Any], reply: Reply, watched: Watched) -> None:
-        async with self._service.pool.use(request.model) as lease:
-            note["model"] = lease.served.name
-            asked = turn_options(request)
-            told = {name: asked[name] for name in _PROMPTING if name in asked}
-            async with self._one_at_a_time:
-                tokens = await asyncio.to_thread(lease.model.count_tokens, request.messages, **told)
-            await reply.json(200, counted(tokens))
+        served = self._service.pool.find(request.model)
+        note["model"] = served.name
+        asked = turn_options(request)
+        told = {name: asked[name] for name in _PROMPTING if name in asked}
+        async with (
+            self._service.pool.use(served) as lease,
+            # Streams go on meanwhile; but a long prompt keeps a core busy, and they need the others.
+            served.counts.place(note["client"].name),
+        ):
+            count = asyncio.create_task(asyncio.to_thread(lease.model.count_tokens, request.messages, **told))
+            try:
+                tokens = await asyncio.shield(count)
+            finally:  # nothing stops the thread when a client leaves: the place is taken until it ends
+                await asyncio.gather(count, return_exceptions=True)
+        await reply.json(200, counted(tokens))
 
 
 def turn_options(request: TurnRequest) -> dict[str, Any]:
@@ -229,7 +250,11 @@ _UNSET = TurnRequest(model="")
 
 
 async def _left(receive: Receive) -> None:
-    """Wait until the client has gone."""
+    """Wait until the client has gone.
+
+    One that has shut down its writing side and still reads looks the same from here: uvicorn learns of both
+    by the end of what it reads, and only writing would tell them apart.
+    """
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -21,11 +21,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from localagent.server.access import Client, Head
+from localagent.server.access import Client, Head, in_origin_form
 from localagent.server.answering import CountEndpoint, Endpoint
-from localagent.server.bounds import Receive
+from localagent.server.bounds import CROWDED, Receive
 from localagent.server.exchange import BadRequest, Wire
 from localagent.server.metrics import Watched
+from localagent.server.queue import Overloaded
 from localagent.server.reply import Send, refuse
 from localagent.server.routes import OwnRoutes, Refused
 from localagent.server.service import Service
@@ -54,7 +55,8 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        head, began = Head.of(scope), monotonic()
+        scope, authority = in_origin_form(scope)
+        head, began = Head.of(scope, authority), monotonic()
         note: dict[str, Any] = scope.setdefault("state", {})
         access, status = self._service.access, 0
         more: list[tuple[bytes, bytes]] = [(b"x-content-type-options", b"nosniff")]
@@ -68,6 +70,8 @@ class Guard:
 
         try:
             try:
+                if note.get(CROWDED):
+                    raise self._crowded(head, more)
                 note["client"] = access.admit(head, self._service.bounds)
                 more += access.cors(head)
             except BadRequest as refusal:
@@ -86,6 +90,12 @@ class Guard:
             await self._app(scope, receive, answer)
         finally:
             self._log(head, note, status, monotonic() - began)
+
+    def _crowded(self, head: Head, more: list[tuple[bytes, bytes]]) -> Overloaded:
+        """There are too many connections: this one is closed after the answer, to make room."""
+        if not head.has_body:  # else it is closed anyway
+            more.append((b"connection", b"close"))
+        return Overloaded(f"{self._service.bounds.connections} connections are open already: try again later")
 
     def _log(self, head: Head, note: Mapping[str, Any], status: int, seconds: float) -> None:
         client: Client = note.get("client") or Client(head.address)
@@ -158,11 +168,11 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
     async def not_found(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         method, path = request.method, request.url.path
-        said = f"{quoted(method)} {quoted(path)}: no such endpoint"
+        said, code = f"{quoted(method)} {quoted(path)}: no such endpoint", "not_found"
         if error.status_code == 405:
-            said = f"{quoted(path)} does not take {quoted(method)}"
-        refusal = BadRequest(said, code="not_found", status=error.status_code)
-        return Refused(shape(path), refusal, service, unread=True)
+            said, code = f"{quoted(path)} does not take {quoted(method)}", "method_not_allowed"
+        refusal = BadRequest(said, code=code, status=error.status_code)
+        return Refused(shape(path), refusal, service, unread=True, headers=error.headers)
 
     async def failed(request: Request, error: Exception) -> Response:
         return Refused(shape(request.url.path), error, service, unread=True)

@@ -17,6 +17,9 @@ from localagent.server.exchange import BadRequest
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
+CROWDED = "crowded"
+"""Set in the state of a request that came on one connection too many."""
+
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _LONE = re.compile("[\ud800-\udfff]")
@@ -51,7 +54,7 @@ class Bounds:
     queue: int = 64
     """Requests that wait for a lane, of all clients and for each model."""
     connections: int = 512
-    """Open at once; a process may often have no more than 1,024 files."""
+    """Open at once; a process may often have no more than 1,024 files. Those above get 503 and are closed."""
 
 
 DEFAULT_BOUNDS = Bounds()

@@ -89,6 +89,8 @@ class TurnRequest:
     strict: bool = False
     thinking: bool | str | None = None
     thinking_budget: int | None = None
+    thinking_field: str = ""
+    """The field that asked for thinking. It is one of those that are ignored if the model has no switch."""
     stream: bool = False
     ignored: tuple[str, ...] = ()
     """Fields that were ignored and tools that were left out, for the header x-localagent-ignored."""
@@ -108,9 +110,9 @@ class TurnRequest:
         return not self.messages and self.raw_prompt is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Answer:
-    """What is known about an answer before it begins."""
+    """What a wire has to be told to write an answer. The last two are filled in when the model is loaded."""
 
     model: str
     """The name to answer with."""
@@ -120,8 +122,6 @@ class Answer:
     """Random text that all ids of the answer are made of; letters and digits."""
     buffer_tool_calls: bool = False
     """Hold each call back until it is complete, so that no client sees one that fails."""
-    prompt_tokens: int | None = None
-    """The length of the prompt, where it is known already."""
     load_seconds: float = 0.0
     """The time that it took to load the model for this answer."""
     spell: Callable[[Sequence[int]], Sequence[bytes]] | None = None
@@ -175,7 +175,7 @@ class Writer(Protocol):
         """The frames of the next event; `Done` brings all that end the stream."""
 
     def keep_alive(self) -> list[Frame]:
-        """Frames for a client that would otherwise hear nothing for long: the prompt is being read."""
+        """Frames for a client that would otherwise hear nothing for long: the model loads, or is busy."""
 
     def fail(self, error: Exception) -> list[Frame]:
         """The last frames of a stream that an error broke off; nothing may follow them."""
@@ -304,9 +304,24 @@ def sort_options(given: Mapping[str, Any], table: Mapping[str, Option]) -> tuple
             continue
         if how == "hint":
             ignored.append(name)
-        elif not any(value == each and type(value) is type(each) for each in how.harmless):
+        # 1.0 is 1 in JSON, but true, which Python takes for 1, is not.
+        elif not any(
+            value == each and isinstance(value, bool) == isinstance(each, bool) for each in how.harmless
+        ):
             raise BadRequest(f"{name}: {how.why}", name, "unsupported_parameter")
     return tuple(map(header_word, ignored))
+
+
+@contextmanager
+def opened(body: Any, limits: Limits, table: Mapping[str, Option]) -> Iterator[tuple[Fields, list[str]]]:
+    """The body of a request while it is read, and those of its fields that are ignored: see `sort_options`.
+
+    Raises BadRequest, also for what the readers of its fields refuse.
+    """
+    fields = open_body(body, limits)
+    ignored = [*sort_options(body, table)]
+    with refusing():
+        yield fields, ignored
 
 
 def header_word(name: str) -> str:

@@ -1,7 +1,7 @@
 """The socket and uvicorn: how long a client may take for the head of a request, and how the server ends.
 
-uvicorn waits for ever for headers; `TimedProtocol` does not. Its h11 parser is used since it bounds the size
-of a head and is strict about framing. `Listener` ends running answers before uvicorn waits for them.
+uvicorn waits for ever for headers; `BoundedProtocol` does not. Its h11 parser is used since it bounds the
+size of a head and is strict about framing. `Listener` ends running answers before uvicorn waits for them.
 """
 
 from __future__ import annotations
@@ -18,21 +18,25 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from localagent.errors import UsageError
-from localagent.server.bounds import Bounds
+from localagent.server.bounds import CROWDED, DEFAULT_BOUNDS, Bounds
 
 _BACKLOG = 256
 _GRACE = 5
 """Seconds that connections have to take the end of their answers when the server stops."""
 
 
-class TimedProtocol(H11Protocol):
-    """HTTP/1.1 with a time limit for the head of a request."""
+class BoundedProtocol(H11Protocol):
+    """HTTP/1.1 with a time limit for the head of a request, and a limit to the connections.
 
-    header_time = Bounds().header_time
+    uvicorn's own limit answers in plain text, which the clients of no API expect.
+    """
+
+    bounds = DEFAULT_BOUNDS
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a first request."""
         super().connection_made(transport)
+        self.app_state = {**self.app_state, CROWDED: len(self.connections) > self.bounds.connections}
         self._late: asyncio.TimerHandle | None = None
         self._expect()
 
@@ -54,7 +58,7 @@ class TimedProtocol(H11Protocol):
 
     def _expect(self) -> None:
         if self._late is None:
-            self._late = self.loop.call_later(self.header_time, self._too_late)
+            self._late = self.loop.call_later(self.bounds.header_time, self._too_late)
 
     def _expect_nothing(self) -> None:
         if self._late is not None:
@@ -114,12 +118,9 @@ def bind(host: str, port: int) -> socket.socket:
 def listener(app: Any, bounds: Bounds, end_answers: Callable[[], Awaitable[None]]) -> Listener:
     """A server for an ASGI application; `run(sockets=[...])` serves until SIGINT or SIGTERM."""
 
-    class Protocol(TimedProtocol):
-        header_time = bounds.header_time
-
     config = uvicorn.Config(
         app,
-        http=Protocol,
+        http=type("Protocol", (BoundedProtocol,), {"bounds": bounds}),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -131,6 +132,5 @@ def listener(app: Any, bounds: Bounds, end_answers: Callable[[], Awaitable[None]
         timeout_keep_alive=30,
         timeout_graceful_shutdown=_GRACE,
         h11_max_incomplete_event_size=bounds.header_bytes,
-        limit_concurrency=bounds.connections,
     )
     return Listener(config, end_answers)

@@ -15,11 +15,12 @@ from fnmatch import fnmatchcase
 from time import monotonic, time
 from typing import Literal
 
-from localagent.errors import EngineFailed, NotEnoughMemory, UnknownModel, UsageError
+from localagent.errors import EngineFailed, LocalAgentError, NotEnoughMemory, UnknownModel, UsageError
 from localagent.hosts.host import EngineHost
 from localagent.hosts.owner import OwnerClosed
 from localagent.model import Model
 from localagent.server.queue import FairQueue, Overloaded
+from localagent.server.weights import Weights
 from localagent.wording import listed, quoted
 
 State = Literal["unloaded", "loading", "ready", "failed", "stalled"]
@@ -35,9 +36,14 @@ log = logging.getLogger("localagent.server")
 class Served:
     """One model under one name."""
 
-    def __init__(self, name: str, load: Callable[[], Model], queue: FairQueue) -> None:
+    def __init__(
+        self, name: str, load: Callable[[], Model], waiting: int, header: Callable[[], Weights] | None = None
+    ) -> None:
+        """`waiting`: the most requests that wait for it. `header`: reads what its weights say of it."""
         self.name = name
-        self.queue = queue
+        self.queue = FairQueue(1, waiting)
+        self.counts = FairQueue(1, waiting)
+        """Of those who want no answer, but a number of tokens."""
         self.model: Model | None = None
         self.created = int(time())
         self.users = 0
@@ -51,6 +57,15 @@ class Served:
         """The model as clients use it who do not share their prompts with others, by scope."""
         self.load = load
         self.loading: asyncio.Task[Model] | None = None
+        self._header = header
+        self._weights: Weights | None = None
+
+    async def weights(self) -> Weights | None:
+        """What its weights say of it; None where there are none, or none that can be read."""
+        if self._weights is None and self._header is not None:
+            with suppress(LocalAgentError):
+                self._weights = await asyncio.to_thread(self._header)
+        return self._weights
 
     def for_scope(self, model: Model, scope: str) -> Model:
         """The loaded model as clients of this scope use it."""
@@ -88,12 +103,14 @@ class ModelPool:
         self,
         loaders: Mapping[str, Callable[[], Model]],
         *,
+        headers: Mapping[str, Callable[[], Weights]] | None = None,
         aliases: Sequence[tuple[str, str]] = (),
         idle: float | None = None,
         restart: bool = False,
         queue: int = 64,
     ) -> None:
-        """`loaders`: what loads the model of each name; the first one answers where none is named.
+        """`loaders`: what loads the model of each name; the first one answers where none is named. `headers`:
+        what reads the header of its weights, to describe it before that.
 
         `aliases`: (pattern, name) pairs; patterns as in shells. `idle`: seconds after which an unused model
         is unloaded. `restart`: load a model again whose engine thread has ended. `queue`: requests that may
@@ -106,7 +123,8 @@ class ModelPool:
                 raise UsageError(
                     f"alias {pattern}={name}: {name!r} is not served; served are {listed(loaders)}"
                 )
-        self.served = {name: Served(name, load, FairQueue(1, queue)) for name, load in loaders.items()}
+        read = headers or {}
+        self.served = {name: Served(name, load, queue, read.get(name)) for name, load in loaders.items()}
         self._aliases = tuple(aliases)
         self._idle = idle
         self._restart = restart
@@ -134,12 +152,11 @@ class ModelPool:
         self._loaded(served, served.load())
 
     @asynccontextmanager
-    async def use(self, asked: str, keep_alive: float | None = None) -> AsyncIterator[Lease]:
+    async def use(self, served: Served, keep_alive: float | None = None) -> AsyncIterator[Lease]:
         """A loaded model, which stays loaded meanwhile, and for `keep_alive` seconds after that.
 
-        Raises UnknownModel, Overloaded, EngineFailed and what loading raises.
+        Raises Overloaded, EngineFailed and what loading raises.
         """
-        served = self.find(asked)
         served.users += 1
         began = monotonic()
         try:
@@ -221,6 +238,7 @@ class ModelPool:
         return model
 
     def _loaded(self, served: Served, model: Model) -> None:
+        model.name = served.name  # what it is called in errors
         served.model, served.error, served.used = model, None, monotonic()
         # One more than there are lanes, so that the next prompt is ready when a lane is free. And a lane
         # whose reader is slow goes on to its end only if the engine sees that somebody waits.

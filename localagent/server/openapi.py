@@ -68,6 +68,7 @@ _ERRORS = {
     "401": "A key is needed, or wrong",
     "403": "This host name or origin may not ask",
     "404": "No such model or endpoint",
+    "405": "The endpoint does not take this method; Allow says which it takes",
     "408": "The body took too long",
     "413": "The body is too large",
     "415": "The body must be application/json",

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from localagent.errors import Unsupported
-from localagent.hosts.protocol import Host
 from localagent.model import Model
 from localagent.prompt.segments import Prompt
 from parsers import DIALECTS
@@ -21,15 +20,15 @@ def continuing(model: Model, text: str) -> Model:
 
     Raises Unsupported for a host that takes no text.
     """
+    if not hasattr(model.host, "raw_prompt"):
+        raise Unsupported(f"{model.name} takes conversations, and no text to continue")
     return Model(_Continuing(model.host, text), TEXT, model.sampling, model.name, model.prices)
 
 
 class _Continuing:
     """A host that renders every conversation to one text."""
 
-    def __init__(self, host: Host, text: str) -> None:
-        if not hasattr(host, "raw_prompt"):
-            raise Unsupported(f"{host.name} takes conversations, and no text to continue")
+    def __init__(self, host: Any, text: str) -> None:
         self._host = host
         self._text = text
 

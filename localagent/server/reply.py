@@ -10,13 +10,15 @@ from typing import Any
 
 from localagent.server.access import Head
 from localagent.server.bounds import Bounds, Gone, Receive
-from localagent.server.exchange import Frame, Framing, Wire, dump
+from localagent.server.exchange import Frame, Framing, Wire, dump, header_word
 from localagent.server.queue import Overloaded
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Iterable[tuple[bytes, bytes]]
 
 _MEDIA = {"sse": b"text/event-stream; charset=utf-8", "ndjson": b"application/x-ndjson"}
+_MOST_NAMES = 30
+"""Ignored fields that are named in the header."""
 _DRAINED = 4
 """How many times the largest body is read and thrown away after a refusal."""
 _RETRY_AFTER = 5
@@ -33,6 +35,8 @@ class Reply:
         self.opening: list[Frame] = []
         self._one_at_a_time = asyncio.Lock()
         self.headers: list[tuple[bytes, bytes]] = []
+        self.ignored: list[str] = []
+        """What the head names as ignored."""
         self.started = False
         self.touched = monotonic()
         """When something was last sent."""
@@ -42,7 +46,7 @@ class Reply:
         body = dump(value).encode("utf-8", "replace")
         head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
         self.started = True
-        await self._give({"type": "http.response.start", "status": status, "headers": [*head, *self.headers]})
+        await self._give({"type": "http.response.start", "status": status, "headers": [*head, *self._more()]})
         await self._give({"type": "http.response.body", "body": body, "more_body": not last})
 
     async def end(self) -> None:
@@ -57,13 +61,19 @@ class Reply:
                 head = [
                     (b"content-type", _MEDIA[self.framing]),
                     (b"cache-control", b"no-cache"),
-                    *self.headers,
+                    *self._more(),
                 ]
                 await self._give({"type": "http.response.start", "status": 200, "headers": head})
                 frames = [*self.opening, *frames]
             data = b"".join(frame.encode(self.framing) for frame in frames)
             if data or last:
                 await self._give({"type": "http.response.body", "body": data, "more_body": not last})
+
+    def _more(self) -> Headers:
+        """The headers that are not about the body."""
+        yield from self.headers
+        if self.ignored:
+            yield b"x-localagent-ignored", ", ".join(map(header_word, self.ignored[:_MOST_NAMES])).encode()
 
     async def _give(self, message: MutableMapping[str, Any]) -> None:
         try:
@@ -75,16 +85,22 @@ class Reply:
 
 
 async def refuse(
-    wire: Wire, refusal: Exception, head: Head | None, bounds: Bounds, receive: Receive, send: Send
+    wire: Wire,
+    refusal: Exception,
+    head: Head | None,
+    bounds: Bounds,
+    receive: Receive,
+    send: Send,
+    headers: Headers = (),
 ) -> None:
-    """Answer in the API's own shape. `head`: of a request whose body was not read.
+    """Answer in the API's own shape. `head`: of a request whose body was not read. `headers`: more of them.
 
     The connection of such a request is closed. Most clients send all of the body before they read anything,
     and would be cut off before they see the answer; so some more of it is taken.
     """
     reply = Reply(send, bounds)
     status, said = wire.error(refusal)
-    more = retry_after(refusal, status)
+    more = [*retry_after(refusal, status), *headers]
     with suppress(Gone):
         if head is None or not head.has_body:
             await reply.json(status, said, more)

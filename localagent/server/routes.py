@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from localagent.server.openapi import openapi
 from localagent.server.page import page, state
 from localagent.server.reply import Send, refuse
 from localagent.server.service import Service
+from localagent.server.weights import Weights
 from localagent.server.wires import ollama_models
 from localagent.server.wires.ollama_models import RUNNING
 
@@ -38,8 +39,16 @@ class JsonAnswer(Response):
 class Refused(Response):
     """An error in the shape of one API. `unread`: the request's body has not been read."""
 
-    def __init__(self, wire: Wire, error: Exception, service: Service, unread: bool = False) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        error: Exception,
+        service: Service,
+        unread: bool = False,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__()
+        self._more = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
         self._unread = unread
         self._wire = wire
         self._error = error
@@ -48,7 +57,7 @@ class Refused(Response):
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer."""
         head = Head.of(scope) if self._unread else None
-        await refuse(self._wire, self._error, head, self._service.bounds, receive, send)
+        await refuse(self._wire, self._error, head, self._service.bounds, receive, send, self._more)
 
 
 class OwnRoutes:
@@ -130,18 +139,20 @@ class OwnRoutes:
 
     async def tags(self, _: Request) -> Response:
         """Ollama's list of models."""
-        return JsonAnswer(ollama_models.tags(map(_for_ollama, self._service.pool.served.values())))
+        described = [await _for_ollama(served) for served in self._service.pool.served.values()]
+        return JsonAnswer(ollama_models.tags(described))
 
     async def ps(self, _: Request) -> Response:
         """Ollama's list of models in memory."""
         ready = [served for served in self._service.pool.served.values() if served.state == "ready"]
-        return JsonAnswer(ollama_models.ps(map(_for_ollama, ready)))
+        return JsonAnswer(ollama_models.ps([await _for_ollama(served) for served in ready]))
 
     async def show(self, request: Request) -> Response:
         """Ollama's description of a model."""
         try:
             name = ollama_models.asked_model(await self._body(request))
-            return JsonAnswer(ollama_models.show(_for_ollama(self._service.pool.find(name, exactly=True))))
+            described = await _for_ollama(self._service.pool.find(name, exactly=True))
+            return JsonAnswer(ollama_models.show(described))
         except (UsageError, Gone) as error:
             return self._refused(request, error)
 
@@ -170,21 +181,32 @@ class OwnRoutes:
         return self._service.pool.find(name, exactly=True)
 
 
-def _for_ollama(served: Served) -> ollama_models.Described:
-    """What is known of a model that has not been loaded yet is its name."""
-    if (model := served.model) is None:
+async def _for_ollama(served: Served) -> ollama_models.Described:
+    """The model, or what its weights say of it while it is not loaded."""
+    if (model := served.model) is not None:
+        host, dialect = model.host, model.dialect
+        found = Weights(
+            host.architecture,
+            host.context,
+            "gguf" if "llama" in getattr(host, "engine", "") else "mlx",
+            getattr(host, "template_source", None) or "",
+            dialect,
+        )
+    elif (read := await served.weights()) is not None:
+        found = read
+    else:
         return ollama_models.Described(
             name=served.name, architecture="unknown", context=0, modified=served.created, tools=True
         )
     return ollama_models.Described(
         name=served.name,
-        architecture=model.host.architecture,
-        context=model.host.context,
-        format="gguf" if "llama" in getattr(model.host, "engine", "") else "mlx",
+        architecture=found.architecture,
+        context=found.context,
+        format=found.format,
         modified=served.created,
-        template=getattr(model.host, "template_source", None) or "",
-        tools=model.dialect.calls is not None,
-        thinking=model.dialect.reasoning is not None,
+        template=found.template,
+        tools=found.dialect.calls is not None,
+        thinking=found.dialect.reasoning is not None,
     )
 
 

@@ -67,7 +67,7 @@ class Fields:
 
     def count(self, name: str) -> int:
         """A whole number, at least 0; 0 when there is none."""
-        value = self.take(name)
+        value = whole(self.take(name))
         if value is None:
             return 0
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -90,7 +90,7 @@ class Fields:
 
     def number(self, name: str, numbers: Container[object]) -> Any:
         """A number in this range, which says itself what it is, or None when there is none."""
-        value = self.take(name)
+        value = whole(self.take(name))
         if value is not None and value not in numbers:
             raise self.wrong(f"{_shown(value)} where {numbers} belongs", name)
         return value
@@ -124,6 +124,11 @@ class Fields:
     def rest(self) -> dict[str, Any]:
         """What nobody took, without fields that say nothing."""
         return {name: value for name, value in self._left.items() if value is not None}
+
+
+def whole(value: Any) -> Any:
+    """1 for 1.0: JSON has one kind of number, and some clients write every number with a point."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def objects(value: object, where: str) -> Iterator[Fields]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -274,7 +275,7 @@ def test_a_model_says_how_many_run_at_once(nano_model: Model) -> None:
 
 @pytest.mark.engine
 def test_more_lanes_than_memory_holds_are_refused_before_anything_is_loaded(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, nano: dict[str, Path], tmp_path: Path
 ) -> None:
     from localagent.hosts.llamacpp import host
 
@@ -287,6 +288,8 @@ def test_more_lanes_than_memory_holds_are_refused_before_anything_is_loaded(
         NotEnoughMemory, match=r"lfm2-nano needs .* with 8 lanes.* \d lanes would fit: lanes=\d"
     ):
         load("lfm2-nano", backend="llamacpp", lanes=8)
+    with pytest.raises(NotEnoughMemory, match=r"^Mine needs"):  # and not the title that its makers gave it
+        load(shutil.copy(nano["llamacpp"], tmp_path / "Mine.gguf"), lanes=8)
 
 
 @pytest.mark.engine

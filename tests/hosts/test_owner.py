@@ -221,6 +221,21 @@ def test_close_ends_the_work_and_refuses_what_comes() -> None:
             ask()
 
 
+def test_what_others_read_is_freed_after_that() -> None:
+    owner = OwnerThread("test-reading")
+    freed = threading.Event()
+    owner.at_end(freed.set)
+    with owner.reading():
+        owner.stop()
+        assert not freed.wait(0.2)
+        with pytest.raises(OwnerClosed), owner.reading():
+            fail()
+    assert freed.wait(5)
+    owner.close()
+    with pytest.raises(OwnerClosed), owner.reading():
+        fail()
+
+
 def test_close_from_the_thread_itself() -> None:
     owner = OwnerThread("test-inside")
     thread = owner.run(threading.current_thread)
@@ -319,9 +334,38 @@ def test_a_generation_runs_a_little_ahead(host: EngineHost, engine: Speaking) ->
 def test_calls_are_answered_while_a_generation_runs_and_while_it_rests(host: EngineHost) -> None:
     generation = start(host)
     assert next(generation)
-    assert host.tokenize("now", False) == tuple(b"now")
+    assert host.detokenize(tuple(b"now")) == b"now"
     assert next(generation)
     generation.close()
+
+
+def test_a_long_text_is_tokenized_while_a_generation_goes_on(host: EngineHost, engine: Speaking) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slowly(text: str, special: bool) -> tuple[int, ...]:
+        begun.set()
+        assert may_end.wait(20)
+        return tuple(text.encode())
+
+    engine.vocabulary.tokenize = slowly  # type: ignore[method-assign]
+    counted: list[int] = []
+    long = [{"role": "user", "content": "long"}]
+    threads = [
+        threading.Thread(target=lambda: counted.append(len(host.render(long).ids))),
+        threading.Thread(target=lambda: counted.append(len(host.tokenize("long", False)))),
+    ]
+    generation = host.generate(Prompt(tuple(b"a"), "a"), Sampling())
+    for thread in threads:
+        begun.clear()
+        thread.start()
+        assert begun.wait(20)
+    assert len([next(generation) for _ in range(2 * AHEAD)]) == 2 * AHEAD
+    assert not counted
+    generation.close()
+    may_end.set()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(counted) == [4, 13]
 
 
 def test_two_generations_read_in_the_wrong_order() -> None:

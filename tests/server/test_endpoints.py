@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from localagent.model import load
+from localagent.errors import NotEnoughMemory
+from localagent.model import Model, load
 from localagent.server.access import Access
 from localagent.server.app import all_wires
 from localagent.server.bounds import Bounds
+from localagent.server.models import ModelPool
+from localagent.server.weights import read_weights
+from parsers import DIALECTS
 from tests.agent.replaying import block, scripted
-from tests.server.serving import Answered, Running, serving
+from tests.server.serving import Answered, Running, read, serving
 
 WEATHER = {
     "name": "get_weather",
@@ -87,6 +92,76 @@ def test_a_stream(server: Running, path: str) -> None:
     assert "Oslo" in answer.body.decode()
 
 
+SIGNS = {
+    "/v1/chat/completions": b": working\n\n",
+    "/v1/responses": b"event: response.in_progress\n",
+    "/v1/messages": b"event: ping\n",
+    "/api/chat": b'"message":{"role":"assistant","content":""},"done":false}\n',
+}
+"""By what a client of each API hears that the server is there."""
+
+
+@pytest.mark.parametrize("path", TURNS)
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_stream_is_kept_alive_while_its_model_loads(path: str, fits: bool) -> None:
+    def loader() -> Model:
+        time.sleep(1)
+        if not fits:
+            raise NotEnoughMemory("it does not fit")
+        return scripted(SAID)
+
+    pool, bounds = ModelPool({"one": loader}), Bounds(keep_alive=0.2)
+    with serving(pool=pool, wires=all_wires(), bounds=bounds) as server, server.connect() as connection:
+        began = time.monotonic()
+        connection.sendall(server.request({**TURNS[path], "stream": True}, path=path))
+        first = connection.recv(10_000)
+        assert time.monotonic() - began < 0.9
+        answer = read(connection, 10, began)
+        answer.data = first + answer.data
+        assert answer.status == 200
+        assert "x-localagent-model: one" in answer.head
+        assert answer.body.count(SIGNS[path]) >= 3
+        *_, last = [line for line in answer.body.decode().split("\n") if line not in ("", "data: [DONE]")]
+        if fits:
+            assert "Oslo" in answer.body.decode()
+            assert "error" not in json.loads(last.removeprefix("data: "))
+            return
+        said = json.loads(last.removeprefix("data: "))
+        assert "it does not fit" in str(said.get("response", said)["error"])
+        # Who does not stream, or is not kept waiting, gets a status.
+        server.service.bounds = Bounds()
+        for stream in (True, False):
+            answer = server.ask({**TURNS[path], "stream": stream}, path=path)
+            assert answer.status == 503
+            assert in_shape(path, answer) == "it does not fit"
+
+
+THINKING: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "/v1/chat/completions": ({"reasoning_effort": "low"}, {"reasoning_effort": "none"}, "reasoning_effort"),
+    "/v1/responses": (
+        {"reasoning": {"effort": "low"}},
+        {"reasoning": {"effort": "none"}},
+        "reasoning.effort",
+    ),
+    "/v1/messages": ({"thinking": {"type": "enabled"}}, {"thinking": {"type": "disabled"}}, "thinking"),
+    "/api/chat": ({"think": True}, {"think": False}, "think"),
+}
+
+
+@pytest.mark.parametrize("path", TURNS)
+@pytest.mark.parametrize("stream", [True, False])
+def test_thinking_that_the_model_has_no_switch_for_is_named(server: Running, path: str, stream: bool) -> None:
+    wish, other, field = THINKING[path]
+    answer = server.ask({**TURNS[path], "stream": stream, **wish}, path=path)
+    assert answer.status == 200
+    assert f"\r\nx-localagent-ignored: {field}\r\n" in answer.head + "\r\n"
+    for more in (other, {}):
+        assert (
+            "x-localagent-ignored"
+            not in server.ask({**TURNS[path], "stream": stream, **more}, path=path).head
+        )
+
+
 @pytest.mark.parametrize("path", TURNS)
 @pytest.mark.parametrize("encoding", ["length", "chunked"])
 def test_both_ways_to_send_a_body(server: Running, path: str, encoding: str) -> None:
@@ -135,8 +210,8 @@ def test_errors_have_the_shape_of_their_api(path: str) -> None:
         assert missing.status == 404
         assert "no such endpoint" in in_shape(path, missing)
         wrong = server.ask(path=path, method="GET", **key)
-        assert wrong.status == 405
-        assert in_shape(path, wrong)
+        assert (wrong.status, "\r\nallow: post" in wrong.head) == (405, True)
+        assert "does not take" in in_shape(path, wrong)
 
 
 def test_answers_do_not_wait_for_acknowledgements(server: Running) -> None:
@@ -175,6 +250,44 @@ def test_ollamas_lists(server: Running) -> None:
     assert server.ask({"model": "other"}, path="/api/show").status == 404
     server.ask(TURNS["/api/chat"], path="/api/chat")
     assert [each["name"] for each in server.ask(path="/api/ps", method="GET").json["models"]] == ["model-1"]
+
+
+@pytest.mark.parametrize("engine", ["llamacpp", "mlx"])
+def test_a_model_is_described_as_well_before_it_is_loaded(nano: dict[str, Path], engine: str) -> None:
+    path = nano[engine]
+    if engine == "mlx":
+        pytest.importorskip("mlx_lm")
+    pool = ModelPool({"m": lambda: load(path)}, headers={"m": partial(read_weights, path, None, None)})
+    with serving(pool=pool, wires=all_wires()) as server:
+        before = (
+            server.ask({"model": "m"}, path="/api/show").json,
+            server.ask(path="/api/tags", method="GET").json,
+        )
+        assert pool.served["m"].model is None
+        assert set(before[0]["capabilities"]) == {"completion", "tools", "thinking"}
+        assert server.ask({"model": "m"}, path="/v1/models/load").status == 200
+        after = (
+            server.ask({"model": "m"}, path="/api/show").json,
+            server.ask(path="/api/tags", method="GET").json,
+        )
+    assert before == after
+
+
+def test_weights_that_cannot_be_read_are_described_by_their_name(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    read = partial(read_weights, tmp_path / "m.gguf", None, None)
+    pool = ModelPool({"m": lambda: scripted("Yes.")}, headers={"m": read})
+    with serving(pool=pool, wires=all_wires()) as server:
+        assert server.ask({"model": "m"}, path="/api/show").json["details"]["family"] == "unknown"
+
+
+def test_errors_name_a_model_as_it_is_served() -> None:
+    plain = Model(scripted("Yes.").host, DIALECTS["plain"], name="A Title Of Its Makers")
+    with serving(plain, wires=all_wires()) as server:
+        answer = server.ask(TURNS["/v1/messages"], path="/v1/messages")
+        assert "model-1 takes no tools" in in_shape("/v1/messages", answer)
+        answer = server.ask({"prompt": "Once"}, path="/v1/completions")
+        assert "model-1 takes conversations" in in_shape("/v1/completions", answer)
 
 
 def test_ollamas_clients_load_and_unload() -> None:
@@ -223,6 +336,11 @@ def test_tokens_are_counted_as_they_are_prompted(nano_server: Running) -> None:
     counted = nano_server.ask(body, path="/v1/messages/count_tokens").json["input_tokens"]
     usage = nano_server.ask(body, path="/v1/messages").json["usage"]
     assert counted == usage["input_tokens"] + usage["cache_read_input_tokens"] > 5
+    streamed = nano_server.ask({**body, "stream": True}, path="/v1/messages").body.decode()
+    data = [json.loads(line[6:]) for line in streamed.split("\n") if line.startswith("data: {")]
+    usage = data[0]["message"]["usage"]
+    assert counted == usage["input_tokens"] + usage["cache_read_input_tokens"]
+    assert usage["output_tokens"] == 0
 
 
 def test_a_prompt_that_is_too_long_is_an_error_with_both_numbers(nano_server: Running) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -29,7 +30,7 @@ from parsers import DIALECTS
 from tests.agent.replaying import scripted
 from tests.conftest import LONG
 from tests.hosts.speaking import Speaking, speaking_host
-from tests.server.serving import Answered, read, serving
+from tests.server.serving import Answered, PlainWire, read, serving
 
 HELLO = list(b"Hello.")
 CHAT = "/v1/chat/completions"
@@ -86,14 +87,20 @@ def at_once(count: int, ask: Callable[[int], Answered]) -> list[Answered]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_lane_is_free_at_once_when_its_client_leaves(stream: bool) -> None:
+@pytest.mark.parametrize("half", [True, False])
+def test_a_lane_is_free_at_once_when_its_client_leaves(stream: bool, half: bool) -> None:
+    """Who only stops writing cannot be told from who has left."""
     model = speaking()
     with serving(model) as server:
-        with server.connect() as connection:
-            connection.sendall(server.request({"prompt": "Go.", "stream": stream}))
-            if stream:
-                assert connection.recv(1000)
-            until(lambda: busy(model))
+        connection = server.connect()
+        connection.sendall(server.request({"prompt": "Go.", "stream": stream}))
+        if stream:
+            assert connection.recv(1000)
+        until(lambda: busy(model))
+        if half:
+            connection.shutdown(socket.SHUT_WR)
+        else:
+            connection.close()
         assert until(lambda: not busy(model)) < 1
         until(lambda: server.service.pool.served["model-1"].queue.running == 0)
         assert server.service.pool.served["model-1"].users == 0
@@ -278,6 +285,40 @@ def test_prompts_are_counted_one_after_the_other(monkeypatch: pytest.MonkeyPatch
         answers = at_once(5, lambda _: server.ask(body, path=CountTokensWire.path))
     assert [answer.json for answer in answers] == [{"input_tokens": 7}] * 5
     assert most == 1
+
+
+def test_counts_that_find_the_queue_full_are_told_to_come_back() -> None:
+    goes_on = threading.Event()
+    model = speaking(HELLO)
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hello."}]}
+    pool = ModelPool({"one": lambda: model}, queue=2)
+
+    def slowly(text: str, special: bool) -> tuple[int, ...]:
+        assert goes_on.wait(20)
+        return tuple(text.encode())
+
+    with serving(pool=pool, wires=[CountTokensWire(), PlainWire()]) as server:
+        assert server.ask({"prompt": "Go."}).status == 200  # the model is loaded
+        assert isinstance(model.host, EngineHost)
+        model.host._engine.vocabulary.tokenize = slowly  # type: ignore[method-assign]
+        with server.connect() as gone:
+            gone.sendall(server.request(body, path=CountTokensWire.path))
+            until(lambda: pool.served["one"].counts.running == 1)
+        answers: list[Answered] = []
+        threads = [
+            threading.Thread(target=lambda: answers.append(server.ask(body, path=CountTokensWire.path)))
+            for _ in range(5)
+        ]
+        for thread in threads:
+            thread.start()
+        until(lambda: len(answers) == 3)  # who has left has his place until his prompt is counted
+        for answer in answers:
+            assert (answer.status, "retry-after: " in answer.head) == (503, True)
+            assert answer.json["error"]["type"] == "overloaded_error"
+        goes_on.set()
+        for thread in threads:
+            thread.join(20)
+        assert [answer.json for answer in answers[3:]] == [{"input_tokens": 15}] * 2
 
 
 def test_two_hundred_at_once_get_an_answer_or_are_told_to_come_back() -> None:

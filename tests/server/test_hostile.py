@@ -176,7 +176,10 @@ def test_a_body_is_not_unpacked(server, coding):
         ({"authorization": "first-key"}, 401),
         ({"authorization": "Bearer \xff\xfe"}, 401),
         ({"x_api_key": ""}, 401),
-        ({"x_api_key": "wrong", "authorization": "Bearer first-key"}, 401),
+        ({"x_api_key": "wrong", "authorization": "Bearer first-key"}, 200),
+        ({"x_api_key": "first-key", "authorization": "Bearer wrong"}, 200),
+        ({"x_api_key": "", "authorization": "Bearer second-key"}, 200),
+        ({"x_api_key": "wrong", "authorization": "Bearer wrong"}, 401),
         ({"cookie": "key=first-key"}, 401),
     ],
 )
@@ -204,7 +207,10 @@ def test_a_key_is_needed_where_there_are_keys(locked, headers, status):
         ("/HEALTH", 401),
         ("/health%00", 401),
         ("/health;a=b", 401),
-        ("http://127.0.0.1/health", 401),
+        ("http://127.0.0.1/health", 200),
+        ("http://127.0.0.1/v1/models", 401),
+        ("http://127.0.0.1//health", 401),
+        ("http://evil.example/health", 403),
     ],
 )
 def test_only_health_is_open(locked, path, status):
@@ -235,7 +241,7 @@ def test_all_keys_are_compared_to_the_end(monkeypatch):
             access.admit(head)
         except BadRequest:
             assert given == "nothing of the kind"
-    assert compared == [(32, 32)] * 9
+    assert compared == [(32, 32)] * 18  # also with the other header, which nobody sent
 
 
 @pytest.mark.parametrize(
@@ -250,7 +256,9 @@ def test_all_keys_are_compared_to_the_end(monkeypatch):
         "/v1/echo%00",
         "/v1/echo%0d%0aset-cookie:x",
         "/v1/models/../../etc/passwd",
-        "http://evil.example/v1/echo",
+        "/http://127.0.0.1/v1/echo",
+        "http%3A//127.0.0.1/v1/echo",
+        "ftp://127.0.0.1/v1/echo",
         "/V1/ECHO",
         "*",
     ],
@@ -265,11 +273,45 @@ def test_path_tricks_lead_nowhere(server, path):
         assert "plain" in answer.json
 
 
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("http://127.0.0.1:{port}/v1/echo", 200),
+        ("HTTP://localhost/v1/echo?beta=true", 200),
+        ("https://[::1]:{port}/v1/echo", 200),
+        ("http://127.0.0.1/v1/e%63ho", 200),
+        ("http://127.0.0.1", 405),
+        ("http://evil.example/v1/echo", 403),
+        ("http://evil.example:{port}/v1/echo", 403),
+        ("http://127.0.0.1@evil.example/v1/echo", 403),
+        ("http://evil.example@127.0.0.1/v1/echo", 403),
+        ("http://127.0.0.1.evil.example/v1/echo", 403),
+        ("http:///v1/echo", 403),
+    ],
+)
+def test_a_target_may_name_our_host_and_no_other(server, target, status):
+    target = target.format(port=server.port)
+    answer = server.ask(GOOD, path=target)
+    assert answer.status == status
+    if status == 403:
+        assert code(answer) == "host_not_allowed"
+    # The host of the target does not stand in for that of the header.
+    assert server.ask(GOOD, path=target, host="evil.example").status == 403
+
+
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "TRACE", "BREW"])
 def test_other_methods_are_refused(server, method):
     answer = server.ask(GOOD if method != "GET" else None, method=method)
-    assert answer.status in (405, 415)
-    assert "plain" in answer.json
+    assert answer.status == 405
+    assert code(answer) == "method_not_allowed"
+    assert "\r\nallow: post\r\n" in f"{answer.head}\r\n"
+
+
+def test_what_is_allowed_is_said(server):
+    (allowed,) = [
+        line for line in server.ask(GOOD, path="/v1/models").head.split("\r\n") if line.startswith("allow:")
+    ]
+    assert set(allowed.removeprefix("allow: ").split(", ")) == {"get", "head"}
 
 
 def test_a_flood_of_headers_is_refused_before_it_is_whole(server):
@@ -362,13 +404,40 @@ def test_a_body_is_counted_while_it_arrives(server, size, how):
     assert "plain" in answer.json or answer.json["text"]
 
 
-def test_who_sends_everything_first_still_sees_why_it_was_refused() -> None:
-    """Closing a connection with unread data in it would make the client lose the answer."""
-    with serving(scripted("Yes."), bounds=Bounds(body=4_000_000)) as server:
-        for _ in range(3):
-            answer = server.ask(big(15_000_000))
-            assert answer.status == 413
-            assert "larger than" in answer.json["plain"]["message"]
+REFUSED = {
+    "announced": (413, {}),
+    "chunked": (413, {"content_length": None, "transfer_encoding": "chunked"}),
+    "host": (403, {"host": "evil.example"}),
+    "origin": (403, {"origin": "null"}),
+    "type": (415, {"content_type": "text/plain"}),
+    "key": (401, {"x_api_key": "wrong"}),
+    "endpoint": (404, {"path": "/v1/nothing"}),
+    "method": (405, {"method": "PUT"}),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_who_sends_everything_first_still_sees_why_it_was_refused(why):
+    """What is left of the body is read. Closing the connection would fail the client, which is still sending:
+    most then report that, and never look for an answer.
+    """
+    status, given = REFUSED[why]
+    with serving(scripted("Yes."), access=Access(keys=("k",)), bounds=Bounds(body=4_000_000)) as server:
+        body = big(15_000_000)
+        head = server.request(b"", **{"x_api_key": "k", "content_length": str(len(body)), **given})
+        with server.connect() as connection:
+            connection.sendall(head + (chunked(body, 100_000) if why == "chunked" else body))
+            answer = read(connection, 10, time.monotonic())
+        assert (answer.status, answer.closed) == (status, True)
+        assert answer.json["plain"]["message"]
+
+
+def test_a_refused_body_is_not_read_for_ever():
+    with serving(scripted("Yes."), bounds=Bounds(body=500_000)) as server, server.connect() as connection:
+        began = time.monotonic()
+        with pytest.raises(ConnectionError):
+            connection.sendall(server.request(big(100_000_000)))
+        assert time.monotonic() - began < Bounds().drain_time
 
 
 def test_an_announced_body_that_is_too_large_is_not_waited_for(server):
@@ -531,6 +600,22 @@ def test_a_reset_in_the_middle_of_a_stream_is_no_failure(server):
     connection.sendall(server.request({**GOOD, "stream": True}))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     connection.close()
+
+
+def test_a_connection_too_many_is_told_so_and_closed():
+    with serving(scripted("Yes."), bounds=Bounds(connections=3)) as server:
+        held = [server.connect() for _ in range(3)]
+        held[0].sendall(server.request(GOOD, connection="keep-alive"))
+        assert held[0].recv(10_000).startswith(b"HTTP/1.1 200 ")
+        for body, method in ((GOOD, "POST"), (None, "GET")):
+            answer = server.ask(body, method=method, connection="keep-alive", wait=5)
+            assert (answer.status, code(answer), answer.closed) == (503, "overloaded", True)
+            assert "retry-after: " in answer.head
+            assert answer.head.count("connection: close") == 1
+        held.pop().close()
+        until_answered = time.monotonic() + 5
+        while server.ask(GOOD).status != 200:
+            assert time.monotonic() < until_answered
 
 
 # -- settings ----------------------------------------------------------------------------------------------

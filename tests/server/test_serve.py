@@ -103,6 +103,16 @@ def weights(nano: dict[str, Path]) -> str:
     return str(nano["llamacpp"])
 
 
+@pytest.mark.parametrize(("dialect", "more"), [("plain", ["thinking"]), ("auto", ["tools", "thinking"])])
+def test_a_dialect_holds_for_every_model(weights: str, tmp_path: Path, dialect: str, more: list[str]) -> None:
+    models = ("--model", weights, "--model", "lfm2-nano")
+    with served(*models, "--dialect", dialect, "--lanes", "1", home=tmp_path) as server:
+        for name in (Path(weights).stem, "lfm2-nano"):  # of these, the second one is not loaded
+            shown = server.client.ask({"model": name}, path="/api/show").json
+            assert shown["capabilities"] == ["completion", *more]
+            assert shown["details"]["family"] == "lfm2"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_says_how_to_connect_and_ends_when_asked(weights: str, tmp_path: Path, number: int) -> None:
     with served("--model", weights, "--lanes", "2", home=tmp_path) as server:
@@ -246,6 +256,7 @@ def test_other_machines_without_a_key(tmp_path: Path) -> None:
         (("--model", "lfm2-nano", "--alias", "x=y"), "'y' is not served"),
         (("--model", "lfm2-nano", "--model", "lfm2-nano"), "given twice"),
         (("--model", "lfm2-nano", "--origin", "null"), "origin is 'null'"),
+        (("--model", "lfm2-nano", "--dialect", "no-such"), "no dialect 'no-such'"),
         (("--model", "lfm2-nano", "--host", "no.such.host.invalid"), "give a key"),
     ],
 )

@@ -38,8 +38,9 @@ class LlamaCppHost(EngineHost):
         chunk: int | None = None,
         lanes: int | None = None,
         reuse: Reuse | None = None,
+        called: str | None = None,
     ) -> Self:
-        """Load the GGUF file at `path`.
+        """Load the GGUF file at `path`. `called`: the model's name in errors, by default that of the file.
 
         `context` in tokens, by default what the model was trained with, at most 32,768. `threads` by default
         the physical cores this process may use, at most `most_threads()`. `gpu_layers` by default all, where
@@ -62,7 +63,7 @@ class LlamaCppHost(EngineHost):
         # The memory of a graphics card is not known here; Apple's GPU uses the machine's.
         known = sys.platform == "darwin" or not offloads
         admitted = admit(
-            name,
+            called or file.stem,
             estimate_gguf(file, header, context, prefill),
             lanes,
             available_memory() if known else None,

@@ -1,8 +1,8 @@
 """A model's vocabulary in llama.cpp: text to ids, ids to bytes, and which tokens are special.
 
-It is an `engine.Vocabulary`, to be called on the owner thread. `special` decides two things: which tokens
-content must not spell, and `Token.special`. A token is special when its attribute is CONTROL or UNKNOWN, or
-when it is USER_DEFINED and looks like a marker; see `markers`.
+It is an `engine.Vocabulary`. `special` decides two things: which tokens content must not spell, and
+`Token.special`. A token is special when its attribute is CONTROL or UNKNOWN, or when it is USER_DEFINED and
+looks like a marker; see `markers`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ class LlamaCppVocabulary:
         self._lead = self.tokenize("\n", special=False) if self._spaced else ()
 
     def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
-        """The ids of `text`, with nothing added. Control tokens are recognised only when `special`."""
+        """The ids of `text`, with nothing added. Control tokens are recognised only when `special`.
+
+        llama.h says that this call is thread-safe, and ctypes gives the interpreter away while it runs.
+        """
         data = text.encode("utf-8", "replace")
         count = len(data) + 8
         while True:

@@ -31,8 +31,10 @@ class MlxHost(EngineHost):
         chunk: int = 256,
         lanes: int | None = None,
         reuse: Reuse | None = None,
+        called: str | None = None,
     ) -> Self:
-        """Load the folder at `path`: config.json, model*.safetensors and tokenizer.json.
+        """Load the folder at `path`: config.json, model*.safetensors and tokenizer.json. `called`: the name
+        of the model in errors, by default that of the folder.
 
         `context` in tokens, by default what the model was trained with, at most 32,768. `chunk`: tokens of
         the prompt computed at once. `lanes`: how many generations run at once, each with a whole context; by
@@ -50,7 +52,7 @@ class MlxHost(EngineHost):
         available = available_memory(gpu=True)
 
         def share(alone: str) -> Lanes:
-            return admit(name, estimate, lanes, available, alone)
+            return admit(called or name, estimate, lanes, available, alone)
 
         identity = Identity(
             name=name,

@@ -1,8 +1,8 @@
 """A model's vocabulary from the tokenizer files of an MLX folder.
 
-It is an `engine.Vocabulary`, to be called on one thread. `special` decides two things: which tokens content
-must not spell, and `Token.special`. A token is special when tokenizer.json says so, when another file names
-it as the BOS, EOS or unknown token, or when it is kept whole and looks like a marker.
+It is an `engine.Vocabulary`. `special` decides two things: which tokens content must not spell, and
+`Token.special`. A token is special when tokenizer.json says so, when another file names it as the BOS, EOS or
+unknown token, or when it is kept whole and looks like a marker.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ _ENDS = {
 _HARMONY = ("<|return|>", "<|call|>")
 """Where these end a turn, `<|end|>` only ends a message within it."""
 _LEADS = ("\n", ".")
+_LONG = 4096
+"""Characters, which take about 2 ms."""
 _SPACE = "\u2581"
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -61,7 +64,7 @@ class MlxVocabulary:
         self._pieces: dict[int, Piece] = {}
         bos = self._tokenizer.token_to_id(self.bos) if self.bos else None
         self._lead_bos: list[int] = [bos] if bos is not None and self._adds_bos(folder, bos) else []
-        self._spaced = self.tokenize("a", special=False) != self._continue("a", special=False)
+        self._spaced = self.tokenize("a", special=True) != self._continue("a", special=True)
 
     def piece(self, token: int) -> Piece:
         """The bytes and flags of a token, cached. An id that only pads the model's matrices is empty."""
@@ -102,8 +105,21 @@ class MlxVocabulary:
     def _encode(self, text: str, special: bool) -> tuple[int, ...]:
         text = text.encode("utf-8", "replace").decode()
         with self._reported(EngineFailed, "it cannot be tokenized with"):
-            self._tokenizer.encode_special_tokens = not special
-            return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
+            tokenizer = self._tokenizer if special else self._plain
+            if len(text) < _LONG:
+                return tuple(tokenizer.encode(text, add_special_tokens=False).ids)
+            # `encode` keeps the interpreter to itself until it is done, and every other thread waits.
+            return tuple(tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+
+    @cached_property
+    def _plain(self) -> Any:
+        """The tokenizer that recognises no control tokens. It is one of its own, since switching back and
+        forth would disturb other threads; it is made when it is first needed, since most content spells no
+        control token.
+        """
+        plain = type(self._tokenizer).from_str(self._tokenizer.to_str())
+        plain.encode_special_tokens = True
+        return plain
 
     @contextmanager
     def _reported(self, kind: type[LocalAgentError], what: str) -> Iterator[None]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from localagent.hosts.sampling import MOST_LOGPROBS
+from localagent.hosts.sampling import MOST_LOGPROBS, Numbers
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
     Answer,
@@ -24,9 +24,7 @@ from localagent.server.exchange import (
     TurnRequest,
     dump,
     header_word,
-    open_body,
-    refusing,
-    sort_options,
+    opened,
 )
 from localagent.server.wires.offer import (
     Offer,
@@ -54,7 +52,7 @@ from localagent.server.wires.openai import (
 from localagent.turn import Done, TurnEvent
 from localagent.wire import openai
 from localagent.wire.openai.items import CUSTOM_INPUT
-from localagent.wire.payload import Fields
+from localagent.wire.payload import Fields, whole
 from parsers import ArgumentsDelta, CallEnd, CallStart, Malformed, Reasoning, Text
 
 OPTIONS: Mapping[str, Option] = {
@@ -92,9 +90,7 @@ class ChatCompletions:
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """As `Wire.read`."""
-        fields = open_body(body, limits)
-        ignored = sort_options(body, OPTIONS)
-        with refusing():
+        with opened(body, limits, OPTIONS) as (fields, ignored):
             messages = body.get("messages")
             if isinstance(messages, list) and len(messages) > limits.messages:
                 raise fields.wrong(
@@ -108,7 +104,7 @@ class ChatCompletions:
             options = read_sampling(fields, "max_completion_tokens", "max_tokens")
             if (most := _logprobs(fields)) is not None:
                 options["logprobs"] = most
-            thinking, budget, unread = _thinking(fields)
+            thinking, budget, asked, unread = _thinking(fields)
             stream_options = fields.maybe_object("stream_options") or Fields({}, "stream_options")
             return TurnRequest(
                 model=fields.maybe_text("model") or "",
@@ -121,6 +117,7 @@ class ChatCompletions:
                 strict=offer.strict,
                 thinking=thinking,
                 thinking_budget=budget,
+                thinking_field=asked,
                 stream=fields.flag("stream"),
                 ignored=(*ignored, *offer.ignored, *unread),
                 details={
@@ -173,27 +170,43 @@ def _logprobs(body: Fields) -> int | None:
     return top if wanted else None
 
 
-def _thinking(body: Fields) -> tuple[bool | str | None, int | None, list[str]]:
-    """The level of reasoning and the most tokens for it, in any of the forms that clients use; and the fields
-    beside these that are not read.
+def _thinking(body: Fields) -> tuple[bool | str | None, int | None, str, list[str]]:
+    """The level of reasoning and the most tokens for it, in any of the forms that clients use; the field that
+    asked for it, and the fields beside these that are not read.
+
+    A budget of 0 tokens switches thinking off, as it does for llama-server; there, -1 is no budget.
     """
     unread: list[str] = []
-    level = read_effort(body, "reasoning_effort")
-    budget = body.count("thinking_budget_tokens") or None
+    levels: dict[str, bool | str | None] = {"reasoning_effort": read_effort(body, "reasoning_effort")}
+    if whole(body.rest().get("thinking_budget_tokens")) == -1:
+        body.take("thinking_budget_tokens")
+    budgets = {"thinking_budget_tokens": body.number("thinking_budget_tokens", _BUDGET)}
     if (reasoning := body.maybe_object("reasoning")) is not None:  # as OpenRouter has it
-        effort = read_effort(reasoning, "effort")
-        level = effort if level is None else level
-        budget = reasoning.count("max_tokens") or budget
-        if (enabled := reasoning.take("enabled")) is not None and level is None:
-            level = Fields({"enabled": enabled}, "reasoning").flag("enabled")
+        levels["reasoning.effort"] = read_effort(reasoning, "effort")
+        budgets["reasoning.max_tokens"] = reasoning.number("max_tokens", _BUDGET)
+        if reasoning.rest().get("enabled") is not None:
+            levels["reasoning.enabled"] = reasoning.flag("enabled")
         unread += map(reasoning.path, reasoning.rest())
     if (variables := body.maybe_object("chat_template_kwargs")) is not None:
         for name in ("enable_thinking", "thinking"):
-            if isinstance(value := variables.rest().get(name), bool):
-                variables.take(name)
-                level = value if level is None else level
+            if isinstance(variables.rest().get(name), bool):
+                levels[variables.path(name)] = variables.flag(name)
         unread += map(variables.path, variables.rest())
-    return level, budget, [header_word(name) for name in unread]
+    asked, level = _first(levels)
+    bounded, budget = _first(budgets)
+    if budget == 0:
+        if level:
+            raise body.wrong(f"0 tokens, and {asked} asks for thinking: choose one of them", bounded)
+        level, budget = False, None
+    return level, budget, asked or bounded, [header_word(name) for name in unread]
+
+
+_BUDGET = Numbers(whole=True, least=0)
+
+
+def _first(given: Mapping[str, Any]) -> tuple[str, Any]:
+    """The first field that says anything, and what it says."""
+    return next(((name, value) for name, value in given.items() if value is not None), ("", None))
 
 
 class ChatWriter:

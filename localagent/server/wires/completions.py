@@ -18,9 +18,7 @@ from localagent.server.exchange import (
     Option,
     Refused,
     TurnRequest,
-    open_body,
-    refusing,
-    sort_options,
+    opened,
 )
 from localagent.server.wires.openai import (
     NO_BIAS,
@@ -63,9 +61,7 @@ class Completions:
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """As `Wire.read`."""
-        fields = open_body(body, limits)
-        ignored = sort_options(body, OPTIONS)
-        with refusing():
+        with opened(body, limits, OPTIONS) as (fields, ignored):
             prompt = fields.take("prompt")
             if isinstance(prompt, list) and len(prompt) == 1:
                 prompt = prompt[0]
@@ -82,7 +78,7 @@ class Completions:
                 raw_prompt=prompt,
                 options=options,
                 stream=fields.flag("stream"),
-                ignored=ignored,
+                ignored=tuple(ignored),
                 details={
                     "include_usage": stream_options.flag("include_usage"),
                     "logprobs": options.get("logprobs"),

@@ -13,6 +13,7 @@ import json
 from typing import Any, Literal
 
 from localagent.errors import ContextOverflow
+from localagent.hosts.protocol import Prefilled
 from localagent.messages import Usage
 from localagent.server.exchange import Answer, BadRequest, Frame, message_of, status_of
 from localagent.server.wires.openai import malformed_entry, own_fields, worth_telling
@@ -66,18 +67,21 @@ class MessagesWriter:
             "stop_reason": None,
             "stop_sequence": None,
             "stop_details": None,
-            "usage": _usage(Usage(input=answer.prompt_tokens or 0)),
+            "usage": _usage(Usage()),
         }
+        self._started = False
         self._texts: list[str] = []  # of the block that is open
         self._malformed: list[dict[str, Any]] = []
 
     def begin(self) -> list[Frame]:
-        """The frame that opens the message."""
-        return [_frame("message_start", message={**self._message, "content": []})]
+        """Nothing: `message_start` says how long the prompt is, so it waits until that is known."""
+        return []
 
     def feed(self, event: TurnEvent) -> list[Frame]:
         """The frames of the next event."""
         match event:
+            case Prefilled():
+                return self._start(Usage(input=event.total, cache_read=event.cached))
             case Text(text=text) if text:
                 return self._write("text", text)
             case Reasoning(text=text) if text:
@@ -91,8 +95,10 @@ class MessagesWriter:
         return []
 
     def keep_alive(self) -> list[Frame]:
-        """An event, since clients do not count comments as a sign of life."""
-        return [_frame("ping")]
+        """An event, since clients do not count comments as a sign of life. No event may come before
+        `message_start`, which then goes out without numbers; those in `message_delta` take their place.
+        """
+        return [*self._start(Usage()), _frame("ping")]
 
     def fail(self, error: Exception) -> list[Frame]:
         """The last frame of a stream that broke off."""
@@ -107,8 +113,16 @@ class MessagesWriter:
         content: list[dict[str, Any]] = self._message["content"]
         return content
 
+    def _start(self, usage: Usage) -> list[Frame]:
+        """The frame that opens the message, unless that is open."""
+        if self._started:
+            return []
+        self._started = True
+        self._message["usage"] = _usage(usage)
+        return [_frame("message_start", message={**self._message, "content": []})]
+
     def _write(self, kind: Literal["text", "thinking"], text: str) -> list[Frame]:
-        frames = []
+        frames: list[Frame] = []
         if not self._texts or self._content[-1]["type"] != kind:
             block = {"type": kind, kind: ""}
             if kind == "thinking":
@@ -125,8 +139,8 @@ class MessagesWriter:
         return [*frames, self._delta(type="input_json_delta", partial_json=text), self._stop()]
 
     def _finish(self, done: Done) -> list[Frame]:
-        frames = self._close()
         message = done.message
+        frames = [*self._start(Usage()), *self._close()]
         reason = _STOP_REASONS.get(message.stop_reason, "end_turn")
         stopped = {"stop_reason": reason, "stop_sequence": None, "stop_details": None}
         if done.stop is not None and reason == "end_turn":
@@ -141,8 +155,12 @@ class MessagesWriter:
     # -- blocks -----------------------------------------------------------------------------------------
 
     def _open(self, block: dict[str, Any]) -> list[Frame]:
+        started = self._start(Usage())  # a recording has no prompt to be read
         self._content.append(block)
-        return [_frame("content_block_start", index=len(self._content) - 1, content_block=dict(block))]
+        return [
+            *started,
+            _frame("content_block_start", index=len(self._content) - 1, content_block=dict(block)),
+        ]
 
     def _delta(self, **delta: Any) -> Frame:
         return _frame("content_block_delta", index=len(self._content) - 1, delta=delta)

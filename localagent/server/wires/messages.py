@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from localagent.hosts.sampling import Numbers
 from localagent.messages import Message, SystemMessage, TextPart, ToolMessage, UserMessage
 from localagent.prompt.rendering import ToolSchema
 from localagent.server.exchange import (
@@ -17,9 +18,7 @@ from localagent.server.exchange import (
     Option,
     TurnRequest,
     header_word,
-    open_body,
-    refusing,
-    sort_options,
+    opened,
 )
 from localagent.server.wires.message_writer import MessagesWriter, error_body
 from localagent.server.wires.offer import read_schema
@@ -48,6 +47,8 @@ from one version to the next, and an error would lock it out."""
 _BILLING = re.compile(r"^x-anthropic-billing-header:.*\n?", re.MULTILINE)
 """A line that Claude Code puts into its system prompt. It changes with every request, and so would keep any
 prompt from being reused."""
+_BUDGET = Numbers(whole=True, least=1)
+"""The API asks for 1,024 or more. Fewer are a bound like any other; none at all is the type "disabled"."""
 _BLOCKS = ("text", "thinking", "redacted_thinking", "tool_use")
 _OF_SERVER_TOOLS = re.compile(r"\w+_tool_(?:use|result)|container_upload")
 """Blocks of tools that Anthropic's servers run. They may stand in a conversation that began there."""
@@ -61,9 +62,8 @@ class MessagesWire:
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """As `Wire.read`."""
-        fields = open_body(body, limits)
-        with refusing():
-            return _Request(fields, limits, sort_options(body, OPTIONS)).read()
+        with opened(body, limits, OPTIONS) as (fields, ignored):
+            return _Request(fields, limits, ignored).read()
 
     def writer(self, request: TurnRequest, answer: Answer) -> MessagesWriter:
         """As `Wire.writer`."""
@@ -85,9 +85,8 @@ class CountTokensWire(MessagesWire):
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """As `Wire.read`. The prompt may end with words of the assistant."""
-        fields = open_body(body, limits)
-        with refusing():
-            return _Request(fields, limits, sort_options(body, OPTIONS)).read(counted=True)
+        with opened(body, limits, OPTIONS) as (fields, ignored):
+            return _Request(fields, limits, ignored).read(counted=True)
 
 
 def counted(tokens: int) -> dict[str, Any]:
@@ -128,6 +127,7 @@ class _Request:
             strict=strict,
             thinking=thinking,
             thinking_budget=budget,
+            thinking_field="thinking",
             stream=body.flag("stream"),
             ignored=tuple(self._ignored),
         )
@@ -256,7 +256,7 @@ class _Request:
         if given is not None:
             match given.text("type"):
                 case "enabled":
-                    thinking, budget = True, given.count("budget_tokens") or None
+                    thinking, budget = True, given.number("budget_tokens", _BUDGET)
                 case "disabled":
                     thinking = False
                 case "adaptive":

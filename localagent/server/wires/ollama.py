@@ -26,8 +26,7 @@ from localagent.server.exchange import (
     TurnRequest,
     header_word,
     message_of,
-    open_body,
-    refusing,
+    opened,
     sort_options,
     status_of,
 )
@@ -67,8 +66,8 @@ GENERATE_OPTIONS: Mapping[str, Option] = {
 _NO_SAMPLER = "the server has no such sampler"
 MODEL_OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys((*SAMPLING, "num_predict"), "taken"),
-    **dict.fromkeys(("presence_penalty", "frequency_penalty"), Refused(_NO_SAMPLER, (0, 0.0))),
-    **dict.fromkeys(("typical_p", "tfs_z"), Refused(_NO_SAMPLER, (1, 1.0))),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), Refused(_NO_SAMPLER, (0,))),
+    **dict.fromkeys(("typical_p", "tfs_z"), Refused(_NO_SAMPLER, (1,))),
     "mirostat": Refused(_NO_SAMPLER, (0,)),
     **dict.fromkeys(
         ("mirostat_eta", "mirostat_tau", "penalize_newline", "repeat_last_n", "num_keep"), "hint",
@@ -91,9 +90,7 @@ class OllamaChat:
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """As `Wire.read`. Without messages, the model is only to be loaded, or unloaded."""
-        fields = open_body(body, limits)
-        ignored = sort_options(body, CHAT_OPTIONS)
-        with refusing():
+        with opened(body, limits, CHAT_OPTIONS) as (fields, ignored):
             turns = fields.take("messages")
             if isinstance(turns, list):
                 if len(turns) > (most := limits.messages):
@@ -122,13 +119,12 @@ class OllamaGenerate(OllamaChat):
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """As `Wire.read`. Without a prompt, the model is only to be loaded, or unloaded."""
-        fields = open_body(body, limits)
-        ignored = sort_options(body, GENERATE_OPTIONS)
-        with refusing():
+        with opened(body, limits, GENERATE_OPTIONS) as (fields, ignored):
             prompt, system = fields.maybe_text("prompt") or "", fields.maybe_text("system")
             turn = {"role": "user", "content": prompt, "images": fields.take("images")}
             if fields.flag("raw"):
-                ignored += ("system",) if system else ()
+                if system:
+                    ignored.append("system")
                 _as_openai(turn, "", DEFAULT_LIMITS)  # refuses images, for which there is no place in text
                 return _request(fields, limits, ignored, raw_prompt=prompt or None)
             if not prompt and not turn["images"]:
@@ -149,7 +145,7 @@ class OllamaGenerate(OllamaChat):
 def _request(
     body: Fields,
     limits: Limits,
-    ignored: tuple[str, ...],
+    ignored: list[str],
     messages: Iterable[Message] = (),
     offer: Offer | None = None,
     raw_prompt: str | None = None,
@@ -174,6 +170,7 @@ def _request(
         response_format=_format(body, limits),
         strict=offer.strict,
         thinking=_thinking(body),
+        thinking_field="think",
         stream=body.flag("stream", True),
         ignored=tuple(map(header_word, (*ignored, *offer.ignored))),
         raw_prompt=raw_prompt,

@@ -11,7 +11,7 @@ from localagent.errors import ContextOverflow, UnknownModel
 from localagent.hosts.sampling import Numbers, Sampling, SamplingOptions
 from localagent.server.exchange import Answer, BadRequest, Refused, message_of, status_of
 from localagent.turn import Done
-from localagent.wire.payload import Fields
+from localagent.wire.payload import Fields, whole
 from parsers import Malformed
 
 # -- errors -----------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def _overflow(problem: ContextOverflow) -> str:
 # -- options ---------------------------------------------------------------------------------------------
 
 ONE = Refused("the server gives one answer to a request", (1,))
-NO_PENALTY = Refused("the server has no such penalty; repetition_penalty is one that it has", (0, 0.0))
+NO_PENALTY = Refused("the server has no such penalty; repetition_penalty is one that it has", (0,))
 NO_BIAS = Refused("the server cannot favour single tokens", ({},))
 OF_OTHER_SERVERS: Mapping[str, Refused] = {
     **dict.fromkeys(
@@ -100,9 +100,7 @@ def read_stops(body: Fields, name: str) -> list[str]:
 
 
 def _number(body: Fields, theirs: str, ours: str) -> Any:
-    value = body.take(theirs)
-    if isinstance(value, float) and value.is_integer() and _NUMBERS[ours].whole:
-        value = int(value)  # JavaScript and Lua write 256.0
+    value = whole(body.take(theirs))
     if value is None or (type(value) is int and value in _OFF.get(ours, ())):
         return None
     if ours == "top_p" and type(value) in (int, float) and value == 0:

@@ -19,9 +19,7 @@ from localagent.server.exchange import (
     Refused,
     TurnRequest,
     header_word,
-    open_body,
-    refusing,
-    sort_options,
+    opened,
 )
 from localagent.server.wires.offer import Offer, read_format, read_tools, refuse_images
 from localagent.server.wires.openai import SAMPLING, error_body, read_effort, read_sampling
@@ -58,31 +56,29 @@ class Responses:
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """As `Wire.read`."""
-        fields = open_body(body, limits)
-        ignored = list(sort_options(body, OPTIONS))
-        with refusing():
+        with opened(body, limits, OPTIONS) as (fields, ignored):
             given = body.get("input")
             if isinstance(given, list) and len(given) > limits.messages:
                 raise fields.wrong(f"{len(given):,} items, and the server takes {limits.messages:,}", "input")
             conversation, left_out = openai.read_input(given)
-            ignored += map(header_word, dict.fromkeys(left_out))
+            ignored.extend(map(header_word, dict.fromkeys(left_out)))
             system = fields.maybe_text("instructions") or None
             if not conversation:
                 raise fields.wrong("a conversation needs at least one message", "input")
             refuse_images(conversation, limits, "input")
             offer = read_tools(fields, limits)
-            ignored += offer.ignored
+            ignored.extend(offer.ignored)
             options = read_sampling(fields, "max_output_tokens")
             include, top = _include(fields, ignored), _top(fields)
             if top is not None or LOGPROBS in include:
                 options["logprobs"] = top or 0
             text = fields.maybe_object("text") or Fields({}, "text")
             response_format = read_format(text, "format", limits)
-            ignored += map(text.path, text.rest())
+            ignored.extend(map(text.path, text.rest()))
             reasoning = fields.maybe_object("reasoning") or Fields({}, "reasoning")
             effort = reasoning.maybe_text("effort")
             thinking = read_effort(Fields({"effort": effort}, "reasoning"), "effort")
-            ignored += map(header_word, map(reasoning.path, reasoning.rest()))
+            ignored.extend(map(header_word, map(reasoning.path, reasoning.rest())))
             parallel = fields.flag("parallel_tool_calls", True)
             return TurnRequest(
                 model=fields.maybe_text("model") or "",
@@ -95,6 +91,7 @@ class Responses:
                 response_format=response_format,
                 strict=offer.strict,
                 thinking=thinking,
+                thinking_field="reasoning.effort",
                 stream=fields.flag("stream"),
                 ignored=tuple(ignored),
                 details={
@@ -134,7 +131,7 @@ def _include(body: Fields, ignored: list[str]) -> list[str]:
     include = body.take("include") or []
     if not isinstance(include, list) or not all(isinstance(each, str) for each in include):
         raise body.wrong("it must be a list of texts", "include")
-    ignored += (header_word(each) for each in include if each not in (LOGPROBS, SEALED_REASONING))
+    ignored.extend(header_word(each) for each in include if each not in (LOGPROBS, SEALED_REASONING))
     return include
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -108,6 +110,23 @@ def test_content_spells_no_special_token(plain, text):
     assert set(plain.tokenize(text, special=True)) & set(plain.special)
     assert not set(plain.tokenize(text, special=False)) & set(plain.special)
     assert set(plain.tokenize(text, special=True)) & set(plain.special)  # and it can be switched back
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_a_long_text_leaves_other_threads_running(plain, special):
+    """Else all streams, of other models too, would stand still until it is tokenized."""
+    text, ran = "hell<|im_end|> wo " * 20_000, 0
+    one = plain.tokenize("hell<|im_end|> wo ", special)
+    with ThreadPoolExecutor() as pool:
+        longs = [pool.submit(plain.tokenize, text, each) for each in (special, special, not special)]
+        began, longest = time.monotonic(), 0.0
+        while not all(each.done() for each in longs):
+            time.sleep(0.001)
+            now = time.monotonic()
+            longest, began, ran = max(longest, now - began), now, ran + 1
+    assert longs[0].result() == longs[1].result() == one * 20_000
+    assert ran > 20
+    assert longest < 0.3
 
 
 def test_words_beside_a_spelled_special_token_stay_whole(plain):

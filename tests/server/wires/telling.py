@@ -20,7 +20,7 @@ from tests.parsers.outputs import flagged
 from tests.parsers.reading import Piece
 from tests.server.wires.turns import answered
 
-ANSWER = Answer(model="replay", created=1_700_000_000.25, key="K", prompt_tokens=3)
+ANSWER = Answer(model="replay", created=1_700_000_000.25, key="K")
 
 
 @dataclass(frozen=True)

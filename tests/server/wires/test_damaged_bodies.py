@@ -1,4 +1,4 @@
-"""Requests to Anthropic's and Ollama's APIs in which any value may be anything: they are read, or refused."""
+"""Requests to every API in which any value may be anything: they are read, or refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from localagent.server.exchange import BadRequest, Limits, TurnRequest, Wire, du
 from localagent.server.wires.messages import CountTokensWire, MessagesWire
 from localagent.server.wires.ollama import OllamaChat, OllamaGenerate
 from tests.server.wires.telling import ANSWER
-from tests.server.wires.test_requests import JUNK, deep, json_values, places, put
+from tests.server.wires.test_requests import WIRES as OPENAI
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "enum": [1, 2]}}, "required": ["a"]}
 PNG = "iVBORw0KGgo="
@@ -119,12 +119,57 @@ GENERATE: dict[str, Any] = {
     "context": [],
 }
 WIRES: dict[str, tuple[Wire, dict[str, Any]]] = {
-    "messages": (MessagesWire(), MESSAGES),
-    "count_tokens": (CountTokensWire(), MESSAGES),
-    "chat": (OllamaChat(), CHAT),
-    "generate": (OllamaGenerate(), GENERATE),
+    wire.path: (wire, body)
+    for wire, body in (
+        *OPENAI.values(),
+        (MessagesWire(), MESSAGES),
+        (CountTokensWire(), MESSAGES),
+        (OllamaChat(), CHAT),
+        (OllamaGenerate(), GENERATE),
+    )
 }
 LIMITS = Limits(images=True)
+MISSED = {"tools": "tool_choice", "raw": "images", "logprobs": "top_logprobs"}
+"""Fields that may be wrong once another one is: a choice misses its tool, and raw text has no place for images."""
+
+
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for level in range(levels):
+        value = [value] if level % 2 else {"a": value}
+    return value
+
+
+JUNK = [
+    None, True, False, 0, -1, 1.5, 1e300, float("nan"), float("inf"), 10**400, 10**5000, "", "x", "\ud800", "\x00", "a\r\nb: c",
+    [], [[]], [None], {}, {"type": "x"}, {"type": None}, {"": 1}, {"\ud800": 1}, {"role": "wizard", "content": "x"},
+    deep(70), deep(300), "x" * 100_000, [1] * 1000, {"type": "function"}, {"type": "object", "properties": 3}, b"bytes", object(),
+]  # fmt: skip
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of every value in this one."""
+    found = [path]
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, item in items:
+        found += places(item, (*path, step))
+    return found
+
+
+def put(body: dict[str, Any], path: tuple[Any, ...], junk: Any) -> dict[str, Any]:
+    body = copy.deepcopy(body)
+    inside: Any = body
+    for step in path[:-1]:
+        inside = inside[step]
+    inside[path[-1]] = junk
+    return body
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=6) | st.sampled_from([each for each in JUNK if not isinstance(each, int | bytes) and type(each) is not object]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6) | st.sampled_from(["type", "role", "content", "name"]), inner, max_size=3),
+    max_leaves=12,
+)  # fmt: skip
 
 
 def survives(name: str, body: Any, field: str | None) -> None:
@@ -137,10 +182,11 @@ def survives(name: str, body: Any, field: str | None) -> None:
         assert status == 400
         assert refusal.message and "\n" not in refusal.message and len(refusal.message) < 1000
         assert json.loads(dump(said).encode()) == said
+        if isinstance(error := said["error"], dict):
+            assert error["type"] == "invalid_request_error"
         if field is not None:
             assert refusal.param is not None, refusal.message
-            # The choice may miss a tool that is not there any more, and raw text has no place for images.
-            tops = {header_word(field), {"tools": "tool_choice", "raw": "images"}.get(field, "")}
+            tops = {header_word(field), MISSED.get(field, "")}
             assert re.split(r"[.\[]", refusal.param)[0] in tops, refusal.message
         return
     assert isinstance(request, TurnRequest)
@@ -153,7 +199,7 @@ def survives(name: str, body: Any, field: str | None) -> None:
 @pytest.mark.parametrize("name", WIRES)
 def test_the_body_itself_is_read(name):
     wire, body = WIRES[name]
-    assert wire.read(body, LIMITS).messages
+    assert not wire.read(body, LIMITS).only_loads
 
 
 @pytest.mark.parametrize("name", WIRES)
@@ -177,9 +223,12 @@ def test_every_field_may_be_absent(name):
 
 
 @pytest.mark.parametrize("name", WIRES)
-@pytest.mark.parametrize("body", [None, 1, "x", [], [{}], {"\ud800": 1}, deep(5), float("nan")])
+@pytest.mark.parametrize("body", [None, 1, "x", [], [{}], {}, {"\ud800": 1}, deep(5), float("nan")])
 def test_a_body_that_is_no_request_is_refused_or_loads_the_model(name, body):
     survives(name, body, None)
+    if not name.startswith("/api/"):
+        with pytest.raises(BadRequest):
+            WIRES[name][0].read(body)
 
 
 @given(st.data())

@@ -25,6 +25,7 @@ from pydantic import TypeAdapter
 
 from localagent.constraint.schema import Relaxed
 from localagent.errors import ContextOverflow, EngineFailed, NotEnoughMemory, UnknownModel
+from localagent.hosts.protocol import Prefilled, Queued
 from localagent.messages import (
     AssistantMessage,
     MalformedToolCallPart,
@@ -251,10 +252,34 @@ def test_rule_12_a_large_max_tokens_is_taken_and_a_long_prompt_refused_with_both
     assert answer["error"]["message"] == "prompt is too long: 9000 tokens > 4096 maximum"
 
 
+BLOCK_OF_TEXT = ["content_block_start", "content_block_delta"]
+
+
 def test_rule_13_pings_keep_a_client_waiting():
     writer = MESSAGES.writer(read(stream=True), ANSWER)
-    (frame,) = writer.keep_alive()
-    assert frame.encode() == b'event: ping\ndata: {"type":"ping"}\n\n'
+    start, ping = writer.keep_alive()
+    assert start.event == "message_start"  # nothing may come before it
+    assert start.data["message"]["usage"]["input_tokens"] == 0
+    assert ping.encode() == b'event: ping\ndata: {"type":"ping"}\n\n'
+    assert writer.keep_alive() == [ping]
+    assert writer.feed(Prefilled(0, 10, 7)) == []
+    assert [frame.event for frame in writer.feed(Text("Hi", 0, 2))] == BLOCK_OF_TEXT
+
+
+@pytest.mark.parametrize("before", [(), (Queued(2), Queued(1))])
+def test_the_start_tells_how_long_the_prompt_is(before):
+    writer = MESSAGES.writer(read(stream=True), ANSWER)
+    assert [frame for event in before for frame in writer.feed(event)] == writer.begin() == []
+    (start,) = writer.feed(Prefilled(7, 10, 7))
+    usage = {
+        "input_tokens": 3,
+        "cache_read_input_tokens": 7,
+        "cache_creation_input_tokens": 0,
+        "output_tokens": 0,
+    }
+    assert start.data["message"]["usage"] == usage
+    assert writer.feed(Prefilled(9, 10, 7)) == []
+    assert [frame.event for frame in writer.feed(Text("Hi", 0, 2))] == BLOCK_OF_TEXT
 
 
 @pytest.mark.parametrize("signature", ["", SIGNATURE, "of another provider"])
@@ -392,8 +417,8 @@ OUTPUT = f"{THINK}hm{THOUGHT}It\u2028adds." + block("add(a='é')", "add(a=)")
 def test_the_official_client_reads_the_stream(beta):
     told = said(OUTPUT)
     start, *others = told.frames
-    ping = MESSAGES.writer(read(), ANSWER).keep_alive()
-    client = client_of(streamed([start, *ping, *others]))
+    _, ping = MESSAGES.writer(read(), ANSWER).keep_alive()
+    client = client_of(streamed([start, ping, *others]))
     messages = client.beta.messages if beta else client.messages
     with messages.stream(model="m", max_tokens=9, messages=[HELLO]) as stream:
         final = stream.get_final_message().to_dict(mode="json", exclude_unset=True)
@@ -440,10 +465,8 @@ def test_the_official_client_raises_what_is_refused(problem, raised):
 
 def test_the_usage_tells_what_was_reused():
     usage = Usage(input=10, output=4, cache_read=7)
-    writer = MESSAGES.writer(read(), replace(ANSWER, prompt_tokens=10))
-    (start,) = writer.begin()
+    writer = MESSAGES.writer(read(), ANSWER)
     *_, delta, _ = writer.feed(Done(AssistantMessage(usage=usage), ()))
-    assert start.data["message"]["usage"]["input_tokens"] == 10
     assert delta.data["usage"] == writer.whole()["usage"]
     assert delta.data["usage"] == {
         "input_tokens": 3,
@@ -547,6 +570,8 @@ def test_a_tool_as_templates_know_it():
     [
         ({}, None, None, ()),
         ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, True, 2048, ()),
+        ({"thinking": {"type": "enabled", "budget_tokens": 9.0}}, True, 9, ()),
+        ({"thinking": {"type": "enabled"}}, True, None, ()),
         ({"thinking": {"type": "disabled"}}, False, None, ()),
         ({"thinking": {"type": "adaptive"}}, None, None, ()),
         ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}, "high", None, ()),
@@ -745,6 +770,7 @@ def user(*content: Any) -> dict[str, Any]:
         ({"thinking": True}, "thinking"),
         ({"thinking": {}}, "thinking.type"),
         ({"thinking": {"type": "enabled", "budget_tokens": -1}}, "thinking.budget_tokens"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 0}}, "thinking.budget_tokens"),
         ({"output_config": []}, "output_config"),
         ({"output_config": {"format": {"type": "xml"}}}, "output_config.format.type"),
         ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),

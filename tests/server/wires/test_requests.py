@@ -1,23 +1,18 @@
-"""Requests to OpenAI's API: what is read of them, and that no body, however wrong, does more than be refused."""
+"""Requests to OpenAI's API: what is read of them, and what is refused."""
 
 from __future__ import annotations
 
 import copy
-import json
 import re
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from localagent.hosts.sampling import SamplingOptions
-from localagent.server.exchange import BadRequest, Limits, TurnRequest, dump
+from localagent.server.exchange import BadRequest, Limits
 from localagent.server.wires.chat import ChatCompletions
 from localagent.server.wires.completions import OPTIONS as COMPLETION_OPTIONS
 from localagent.server.wires.completions import Completions
 from localagent.server.wires.responses import Responses
-from tests.server.wires.turns import ANSWER
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "enum": [1, 2]}}, "required": ["a"]}
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
@@ -110,111 +105,6 @@ WIRES = {
 }
 
 
-def deep(levels: int) -> Any:
-    value: Any = 1
-    for level in range(levels):
-        value = [value] if level % 2 else {"a": value}
-    return value
-
-
-JUNK = [
-    None, True, False, 0, -1, 1.5, 1e300, float("nan"), float("inf"), 10**400, 10**5000, "", "x", "\ud800", "\x00", "a\r\nb: c",
-    [], [[]], [None], {}, {"type": "x"}, {"type": None}, {"": 1}, {"\ud800": 1}, {"role": "wizard", "content": "x"},
-    deep(70), deep(300), "x" * 100_000, [1] * 1000, {"type": "function"}, {"type": "object", "properties": 3}, b"bytes", object(),
-]  # fmt: skip
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path of every value in this one."""
-    found = [path]
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for step, item in items:
-        found += places(item, (*path, step))
-    return found
-
-
-def put(body: dict[str, Any], path: tuple[Any, ...], junk: Any) -> dict[str, Any]:
-    body = copy.deepcopy(body)
-    inside: Any = body
-    for step in path[:-1]:
-        inside = inside[step]
-    inside[path[-1]] = junk
-    return body
-
-
-def survives(name: str, body: Any, field: str | None) -> None:
-    """The body is read, or refused with the name of the field that is wrong."""
-    wire, _ = WIRES[name]
-    try:
-        request = wire.read(body)
-    except BadRequest as refusal:
-        status, said = wire.error(refusal)
-        assert status == 400
-        assert said["error"]["type"] == "invalid_request_error"
-        assert refusal.message and "\n" not in refusal.message and len(refusal.message) < 1000
-        assert json.loads(dump(said).encode()) == said
-        if field is not None:
-            assert refusal.param is not None
-            # A tool that is not there any more may be missed by a choice or a result, and so on.
-            tops = (
-                {field}
-                | ({"tool_choice"} if field == "tools" else set())
-                | ({"top_logprobs"} if field == "logprobs" else set())
-            )
-            assert re.split(r"[.\[]", refusal.param)[0] in tops, refusal.message
-        return
-    assert isinstance(request, TurnRequest)
-    assert request.options.keys() <= SamplingOptions.__annotations__.keys()
-    assert all(name.isascii() and name.isprintable() for name in request.ignored)
-    dump([list(request.tools), request.response_format, request.options]).encode()
-    assert wire.writer(request, ANSWER).begin() is not None
-
-
-@pytest.mark.parametrize("name", WIRES)
-def test_every_value_of_a_body_may_be_anything(name):
-    _, body = WIRES[name]
-    survives(name, body, None)
-    for path in places(body)[1:]:
-        for junk in JUNK:
-            survives(name, put(body, path, junk), path[0])
-
-
-@pytest.mark.parametrize("name", WIRES)
-def test_every_field_may_be_absent(name):
-    _, body = WIRES[name]
-    for path in places(body)[1:]:
-        less = copy.deepcopy(body)
-        inside: Any = less
-        for step in path[:-1]:
-            inside = inside[step]
-        del inside[path[-1]]
-        survives(name, less, path[0])
-
-
-@pytest.mark.parametrize("name", WIRES)
-@pytest.mark.parametrize("body", [None, 1, "x", [], [{}], {}, {"\ud800": 1}, deep(5), float("nan")])
-def test_a_body_that_is_no_request_is_refused(name, body):
-    with pytest.raises(BadRequest):
-        WIRES[name][0].read(body)
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=6) | st.sampled_from([each for each in JUNK if not isinstance(each, int | bytes) and type(each) is not object]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6) | st.sampled_from(["type", "role", "content", "name"]), inner, max_size=3),
-    max_leaves=12,
-)  # fmt: skip
-
-
-@given(st.data())
-@pytest.mark.parametrize("name", WIRES)
-def test_several_values_may_be_anything_at_once(name, data):
-    _, body = WIRES[name]
-    for _ in range(data.draw(st.integers(1, 3))):
-        path = data.draw(st.sampled_from(places(body)[1:]))
-        body = put(body, path, data.draw(json_values))
-    survives(name, body, None)
-
-
 ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("chat", {"messages": None}, "messages", "a list belongs"),
     ("chat", {"messages": []}, "messages", "at least one message"),
@@ -238,6 +128,10 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("chat", {"audio": {"voice": "x"}}, "audio", "text alone"),
     ("chat", {"functions": [{"name": "f"}]}, "functions", "use tools"),
     ("chat", {"guided_json": {}}, "guided_json", "response_format"),
+    ("chat", {"reasoning_effort": "low", "thinking_budget_tokens": 0, "reasoning": None}, "thinking_budget_tokens", "reasoning_effort asks for thinking"),
+    ("chat", {"thinking_budget_tokens": -2}, "thinking_budget_tokens", "at least 0"),
+    ("chat", {"n": 1.5}, "n", "one answer"),
+    ("chat", {"top_logprobs": 2.5}, "top_logprobs", "a count belongs"),
     ("chat", {"reasoning_effort": "furious"}, "reasoning_effort", "none of none, minimal"),
     ("chat", {"tool_choice": "maybe"}, "tool_choice", "none of none, auto, required"),
     ("chat", {"tool_choice": {"type": "function", "function": {"name": "h"}}}, "tool_choice", "no tool 'h'"),
@@ -391,11 +285,45 @@ def test_what_clients_send_for_no_limit_and_no_choice_is_understood(given, optio
         ({"chat_template_kwargs": {"enable_thinking": False}}, False, None),
         ({"chat_template_kwargs": {"thinking": True}}, True, None),
         ({"thinking_budget_tokens": 30, "reasoning_effort": "low"}, "low", 30),
+        ({"thinking_budget_tokens": 0}, False, None),
+        ({"thinking_budget_tokens": 0, "chat_template_kwargs": {"enable_thinking": False}}, False, None),
+        ({"thinking_budget_tokens": -1}, None, None),
+        ({"thinking_budget_tokens": -1.0, "reasoning_effort": "low"}, "low", None),
+        ({"reasoning": {"max_tokens": 0}}, False, None),
+        ({"reasoning": {"max_tokens": 70.0, "enabled": True}}, True, 70),
     ],
 )
 def test_thinking_is_asked_for_in_many_ways(given, level, budget):
     request = ChatCompletions().read({"messages": CHAT["messages"], **given})
     assert (request.thinking, request.thinking_budget) == (level, budget)
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"reasoning_effort": "low", "reasoning": {"effort": "high"}}, "reasoning_effort"),
+        ({"reasoning": {"enabled": True}}, "reasoning.enabled"),
+        ({"reasoning": {"max_tokens": 7}}, "reasoning.max_tokens"),
+        ({"thinking_budget_tokens": 7}, "thinking_budget_tokens"),
+        ({"chat_template_kwargs": {"thinking": True}}, "chat_template_kwargs.thinking"),
+        ({}, ""),
+    ],
+)
+def test_the_field_that_asks_for_thinking_is_known(given, field):
+    assert ChatCompletions().read({"messages": CHAT["messages"], **given}).thinking_field == field
+
+
+WHOLE = {"max_tokens": 9, "top_k": 40, "seed": 7, "logprobs": 2, "n": 1, "best_of": 1, "presence_penalty": 0}
+
+
+@pytest.mark.parametrize("kind", [int, float])
+def test_a_whole_number_may_have_a_point(kind):
+    given = {name: kind(value) for name, value in WHOLE.items()}
+    request = Completions().read({"prompt": "Once", **given})
+    assert request.options == {"max_tokens": 9, "top_k": 40, "seed": 7, "logprobs": 2}
+    assert all(type(value) is int for value in request.options.values())
+    scored = Responses().read({"input": "Hi", "top_logprobs": kind(3)})
+    assert repr(scored.options) == "{'logprobs': 3}"
 
 
 def test_only_the_tools_that_are_allowed_are_offered():

@@ -1,0 +1,42 @@
+"""What weights say of themselves: enough to describe a model that has not been loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from localagent.detection import AUTO, declared_in, detect_dialect, find_dialect
+from localagent.hosts.gguf import read_header
+from localagent.hosts.host import choose_context
+from localagent.hosts.mlx.folder import read_folder
+from parsers import Dialect
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A model as the header of its file, or its folder's configuration, describes it."""
+
+    architecture: str
+    context: int
+    """Tokens, with which it would be loaded."""
+    format: Literal["gguf", "mlx"]
+    template: str
+    dialect: Dialect
+
+
+def read_weights(path: Path, dialect: str | Path | None, context: int | None) -> Weights:
+    """What is known of the weights at `path` without an engine. `dialect`, `context`: as for `model.load`.
+
+    The vocabulary is not read. Where that alone tells the dialect, this may be another than the loaded model
+    has. Raises InvalidWeights, UnknownDialect, UsageError.
+    """
+    header = read_folder(path) if path.is_dir() else read_header(path)
+    named = None if dialect is None or dialect == AUTO else find_dialect(dialect)
+    return Weights(
+        header.architecture,
+        choose_context(context, header.context_length),
+        "mlx" if path.is_dir() else "gguf",
+        header.chat_template or "",
+        named or detect_dialect(frozenset(), header.architecture, header.chat_template, declared_in(path)),
+    )
