@@ -8,16 +8,16 @@ so that what they publish overnight does not decide about a change; with `--newe
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 from localagent.files.paths import user_path
-from tests.server.acceptance.scenes import must_run
+from tests.server.acceptance.scenes import named
 
 COMMANDS = ("@openai/codex@0.169.0", "opencode-ai@1.18.33")
 """The command lines, as packages of npm."""
@@ -29,6 +29,17 @@ def folder() -> Path:
     return user_path("cache", "clients")
 
 
+def client(name: str) -> Any:
+    """Marks a test that runs one of these, so that its name says the version; it takes `client`."""
+    package = {"codex": "@openai/codex", "opencode": "opencode-ai"}.get(name, name)
+    described = folder() / "node_modules" / package / "package.json"
+    if described.exists():
+        return named(f"{name}-{json.loads(described.read_bytes())['version']}", None)
+    for found in folder().glob(f"{name}/lib/python*/site-packages/{name}-*.dist-info"):
+        return named(found.stem, None)
+    return named(name, missing(name))
+
+
 def command(name: str) -> Path:
     """The binary itself: the scripts around it only choose the one for this machine."""
     root = folder() / "node_modules"
@@ -37,24 +48,19 @@ def command(name: str) -> Path:
         for pattern in (f"@openai/codex-*/vendor/*/bin/{name}", f"opencode-*/bin/{name}")
         for each in sorted(root.glob(pattern))
     ]
-    if not found:
-        missing(name)
+    assert found, missing(name)
     return found[0]
 
 
 def litellm() -> Path:
     """The Python of the environment that has litellm."""
     python = folder() / "litellm" / "bin" / "python"
-    if not python.exists():
-        missing("litellm")
+    assert python.exists(), missing("litellm")
     return python
 
 
-def missing(name: str) -> None:
-    why = f"{name} is not in {folder()}: make clients"
-    if must_run():
-        pytest.fail(why)
-    pytest.skip(why)
+def missing(name: str) -> str:
+    return f"{name} is not in {folder()}: make clients"
 
 
 def install(newest: bool = False) -> bool:
