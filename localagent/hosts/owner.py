@@ -9,6 +9,8 @@ Engines may be called from one thread only, and what they compute must not make 
 - Exceptions arrive in the caller with their traceback.
 - An owner belongs to the process that made it: threads do not survive a fork, and nothing waits for them.
 - If the thread itself breaks, whoever waits gets an error, and `alive` is False.
+- A thread that hangs in the engine cannot be ended, but abandoned: nobody waits for it any more, and what the
+  engine holds stays in memory. Should it come back, it cleans up and ends.
 - The thread is not a daemon, since engines abort when the interpreter dies under them. It ends when the owner
   is closed, garbage-collected, or the main thread has ended.
 """
@@ -22,7 +24,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
@@ -33,6 +35,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _CLOSED = "the host is closed: load the model again"
+_HANGS = "the engine hangs and was given up: load the model again"
 _here = threading.local()
 
 
@@ -118,18 +121,37 @@ class OwnerThread:
         self._worker.at_end.append(function)
 
     def close(self) -> None:
-        """Give up all work, end the thread and wait for it. Safe to call twice and from any thread."""
+        """Give up all work, end the thread and wait for it, or until it is abandoned.
+
+        Safe to call twice and from any thread.
+        """
         if self.foreign:
             return
         self.stop()
         if threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._worker.over.wait()
+            if not self._worker.abandoned:
+                self._thread.join()
 
     def stop(self) -> None:
         """Like `close`, without waiting."""
         with self._lock:
             self._closed = True
         self._finalizer()
+
+    def abandon(self) -> None:
+        """Give up a thread that hangs: whoever waits for a call, or for the thread's end, waits no longer.
+
+        Calls raise OwnerClosed from now on. A process ends only after this thread has, or by `os._exit`.
+        """
+        with self._lock:  # no call may come after the last look into the inbox
+            self._closed = True
+            self._worker.abandon()
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the thread was abandoned and has not come back."""
+        return self._worker.abandoned and self._thread.is_alive()
 
     @property
     def alive(self) -> bool:
@@ -179,6 +201,10 @@ class _Worker:
         self.at_end: list[Callable[[], object]] = []
         self.work: Work | None = None
         self.busy_since: float | None = None
+        self.over = threading.Event()
+        """Nobody needs to wait for the thread any more."""
+        self.abandoned = False
+        self._answering: _Call | None = None
         self._stopped = False
 
     def stop(self) -> None:
@@ -191,8 +217,30 @@ class _Worker:
     def stopping(self) -> bool:
         return self._stopped
 
+    def abandon(self) -> None:
+        """On another thread: answer all calls with an error. The lock is held, so none is added meanwhile."""
+        self.abandoned = self._stopped = True
+        refusal = Outcome(error=OwnerClosed(_HANGS))
+        if (call := self._answering) is not None and call.answer is not None:
+            call.answer.put(refusal)  # the thread may just be putting its own, which nobody will read
+        for _ in range(self.inbox.qsize()):
+            with contextlib.suppress(Empty):  # the thread has just come back
+                call = self.inbox.get_nowait()
+                if call is not None and call.answer is not None:
+                    call.answer.put(refusal)
+                    call = None
+                # As many as before: the thread, should it be counting them, may wait for each of them.
+                self.inbox.put(call)
+        self.over.set()
+
     def serve(self) -> None:
         """Answer calls and do the work until stopped, give up what is left, and clean up."""
+        try:
+            self._serve_to_the_end()
+        finally:
+            self.over.set()
+
+    def _serve_to_the_end(self) -> None:
         _here.serving = True
         inbox = self.inbox
         try:
@@ -208,6 +256,7 @@ class _Worker:
         while not inbox.empty():
             self._answer(inbox.get())
         while self.at_end:
+            self.busy_since = perf_counter()
             # One cleanup that fails must not keep the next one from running.
             with contextlib.suppress(Exception):
                 self.at_end.pop()()
@@ -233,7 +282,9 @@ class _Worker:
         elif self._stopped:
             call.answer.put(Outcome(error=OwnerClosed(_CLOSED)))
         else:
+            self._answering = call
             call.answer.put(_outcome(call.function))
+            self._answering = None
 
     def _work(self) -> bool:
         assert self.work is not None

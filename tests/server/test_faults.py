@@ -219,28 +219,6 @@ def test_with_the_flag_it_is_started_again_before_anybody_asks() -> None:
         until(lambda: len(made) == 2)
 
 
-def test_health_tells_of_an_engine_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localagent.server.models._STALLED", 0.5)
-    goes_on = threading.Event()
-    goes_on.set()
-
-    def works(work: str, _: object) -> None:
-        goes_on.wait(20)
-
-    model = Model(speaking_host(Speaking(HELLO, works)), DIALECTS["lfm2"])
-    with serving(model) as server:
-        assert server.ask({"prompt": "Go."}).status == 200
-        time.sleep(1)  # nothing to do is no hanging
-        assert server.ask(path="/health", method="GET").status == 200
-        goes_on.clear()
-        server.connect().sendall(server.request({"prompt": "Go."}))
-        time.sleep(1)
-        answer = server.ask(path="/health", method="GET")
-        assert (answer.status, answer.json["models"]["model-1"]["state"]) == (503, "stalled")
-        goes_on.set()
-        until(lambda: server.ask(path="/health", method="GET").status == 200)
-
-
 def test_an_engine_that_fails_once_goes_on() -> None:
     left = [1]
 
