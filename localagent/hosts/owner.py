@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 _CLOSED = "the host is closed: load the model again"
 _HANGS = "the engine hangs and was given up: load the model again"
+_LOOK = 0.1  # seconds in which whoever waits for the end of a thread sees that it was abandoned
 _here = threading.local()
 
 
@@ -129,9 +130,8 @@ class OwnerThread:
             return
         self.stop()
         if threading.current_thread() is not self._thread:
-            self._worker.over.wait()
-            if not self._worker.abandoned:
-                self._thread.join()
+            while self._thread.is_alive() and not self._worker.abandoned:
+                self._thread.join(_LOOK)
 
     def stop(self) -> None:
         """Like `close`, without waiting."""
@@ -201,8 +201,6 @@ class _Worker:
         self.at_end: list[Callable[[], object]] = []
         self.work: Work | None = None
         self.busy_since: float | None = None
-        self.over = threading.Event()
-        """Nobody needs to wait for the thread any more."""
         self.abandoned = False
         self._answering: _Call | None = None
         self._stopped = False
@@ -231,16 +229,10 @@ class _Worker:
                     call = None
                 # As many as before: the thread, should it be counting them, may wait for each of them.
                 self.inbox.put(call)
-        self.over.set()
+        self.wake()
 
     def serve(self) -> None:
         """Answer calls and do the work until stopped, give up what is left, and clean up."""
-        try:
-            self._serve_to_the_end()
-        finally:
-            self.over.set()
-
-    def _serve_to_the_end(self) -> None:
         _here.serving = True
         inbox = self.inbox
         try:
