@@ -186,10 +186,12 @@ async def streamed_loop(agent: Any) -> Any:
 def test_errors_reach_pydantic_ai(client: str, api: str, two_models: Running, nano_server: Running) -> None:
     from pydantic_ai.exceptions import ModelHTTPError
 
-    with pytest.raises(ModelHTTPError, match="model-2"):
+    with pytest.raises(ModelHTTPError, match="model-2") as failed:
         asyncio.run(run_pydantic(pydantic_agent(two_models, api, "gpt-9"), QUESTION, False))
-    with pytest.raises(ModelHTTPError, match="4096"):
+    assert failed.value.status_code == 404
+    with pytest.raises(ModelHTTPError, match="4096") as failed:
         asyncio.run(run_pydantic(pydantic_agent(nano_server, api), TOO_LONG, False))
+    assert failed.value.status_code == 400
 
 
 # -- langchain ---------------------------------------------------------------------------------------------
