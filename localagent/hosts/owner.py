@@ -241,8 +241,11 @@ class _Worker:
             with self._lock:  # no call may come after the last look into the inbox
                 self._stopped = True
             log.critical("the engine thread ends: %r", error)
+            failed = EngineFailed(f"the engine thread has ended: {error!r}")
+            if (call := self._answering) is not None and call.answer is not None:
+                call.answer.put(Outcome(error=failed))  # nobody reads it if the call was answered just before
             if self.work is not None:
-                self.work.fail(EngineFailed(f"the engine thread has ended: {error!r}"))
+                self.work.fail(failed)
         if self.work is not None:
             self.work.end()
         while not inbox.empty():
@@ -260,9 +263,10 @@ class _Worker:
                 # No more than there are now, or calls that come without end would hold up the work.
                 for _ in range(inbox.qsize() or 1):
                     self.busy_since = None
-                    call = inbox.get()
+                    call = self._answering = inbox.get()
                     self.busy_since = perf_counter()
                     self._answer(call)
+                    self._answering = None
             self.busy_since = perf_counter()
             more = self.work is not None and not self._stopped and self._work()
 
@@ -274,9 +278,7 @@ class _Worker:
         elif self._stopped:
             call.answer.put(Outcome(error=OwnerClosed(_CLOSED)))
         else:
-            self._answering = call
             call.answer.put(_outcome(call.function))
-            self._answering = None
 
     def _work(self) -> bool:
         assert self.work is not None

@@ -149,13 +149,17 @@ def test_who_does_not_read_is_given_up() -> None:
 
 
 def kill(host: EngineHost) -> None:
-    """Raise SystemExit in the owner thread, wherever it is."""
+    """Raise SystemExit in the owner thread, wherever it is; again only if a call has taken it for its own.
+
+    A second one would end the thread while it answers those who wait.
+    """
     thread = host._owner._thread
     assert thread.ident is not None
-    while thread.is_alive():
+    while not host._owner.stopping():
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
         host._owner.wake()
-        time.sleep(0.01)
+        thread.join(1)
+    thread.join(10)
 
 
 def test_health_tells_of_a_dead_engine_at_once_and_everybody_is_answered() -> None:
