@@ -4,7 +4,7 @@
 #   make test          all tests, those on real weights included
 #   make test-core     tests that need no engine, in an environment without one; TESTS=... picks some
 #   make test-parsers  tests of the parsers, where localagent cannot be imported
-#   make clients       install the agents and frameworks that tests/server/acceptance runs, for make test to find
+#   make clients       install the command lines that tests/server/acceptance runs, for make test to find
 #   make serve-demo    the server on lfm2-nano, and one request by each official client
 #   make test-long     all tests, with thirty times as many examples
 #   make check         style and types; make format fixes style
@@ -97,11 +97,10 @@ demo: weights
 serve-demo: dev
 	@$(BIN)/python -m tests.server.acceptance.demonstration
 
-# The command lines, and litellm in an environment of its own, go into the user's cache folder.
+# Into the user's cache folder; litellm into an environment of its own. NEWEST=1: not the versions that CI runs.
 clients: dev
-	@echo "==> installing clients for the acceptance tests"
-	@$(BIN)/pip install --quiet $(PIP_ARGS) --group clients
-	@$(BIN)/python -m tests.server.acceptance.installed
+	@echo "==> installing command lines for the acceptance tests"
+	@$(BIN)/python -m tests.server.acceptance.installed $(if $(NEWEST),--newest)
 
 test: dev weights
 	@echo "==> all tests"

@@ -28,6 +28,7 @@ SLOW = {
         "tests/hosts/test_hostile_weights.py",
     ],
     "the commands, in terminals and pipes": ["tests/cli"],
+    "clients that others wrote": ["tests/server/acceptance"],
     "downloads, wheels and environments": ["tests/store", "tests/test_packaging.py"],
     "programs that are killed": [
         "tests/agent/test_killed.py",

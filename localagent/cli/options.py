@@ -235,8 +235,22 @@ class ServeOptions:
         ),
     ] = None
     restart: Annotated[
-        bool, typer.Option("--restart", help="Load a model again whose engine thread has ended.")
+        bool,
+        typer.Option(
+            "--restart",
+            help="Load a model again whose engine has ended or was given up. "
+            "Where memory does not allow that, end, so that what watches over the server starts it again.",
+        ),
     ] = False
+    stall_limit: Annotated[
+        float,
+        typer.Option(
+            "--stall-limit",
+            metavar="SECONDS",
+            min=0,
+            help="Give up an engine that spends so long on one step, at least 60. 0: never.",
+        ),
+    ] = 300.0
     buffer_tool_calls: Annotated[
         bool, typer.Option("--buffer-tool-calls", help="Send each tool call only when it is complete.")
     ] = False

@@ -16,7 +16,7 @@ from localagent.cli.loading import Report
 from localagent.cli.options import ServeOptions
 from localagent.cli.terminal import say
 from localagent.distribution import install_command, version
-from localagent.errors import ServerMissing, UsageError
+from localagent.errors import EngineFailed, ServerMissing, UsageError
 from localagent.wording import listed
 
 if TYPE_CHECKING:
@@ -43,10 +43,17 @@ def serve(options: ServeOptions) -> None:
     from localagent.server.listening import bind, listener
     from localagent.server.service import Service
 
+    failure: str | None = None
+
+    def give_up(why: str) -> None:
+        nonlocal failure
+        failure = why
+        server.should_exit = True
+
     access = _access(options)
     bounds = Bounds(queue=options.max_queue, deadline=options.deadline)
     with bind(options.host, options.port) as listening:  # first: it fails at once, and loading takes long
-        pool = _pool(options)
+        pool = _pool(options, give_up)
         service = Service(
             pool,
             access,
@@ -62,7 +69,13 @@ def serve(options: ServeOptions) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: None)
         server.run(sockets=[listening])
-    say("stopped")
+    if failure is not None and not pool.hangs:
+        raise EngineFailed(failure)
+    say("stopped" if failure is None else f"stopped: {failure}")
+    if pool.hangs:  # the interpreter would wait for the engine's thread for ever
+        logging.shutdown()
+        sys.stderr.flush()
+        os._exit(failure is not None)
 
 
 def _access(options: ServeOptions) -> Access:
@@ -89,8 +102,11 @@ def _access(options: ServeOptions) -> Access:
     )
 
 
-def _pool(options: ServeOptions) -> ModelPool:
-    """The models. The first one is loaded here, and the weights of the others fetched, if need be."""
+def _pool(options: ServeOptions, end: Callable[[str], None]) -> ModelPool:
+    """The models. The first one is loaded here, and the weights of the others fetched, if need be.
+
+    `end`: see `ModelPool`.
+    """
     from localagent.server.models import ModelPool
 
     loaders: dict[str, Callable[[], Model]] = {}
@@ -108,7 +124,9 @@ def _pool(options: ServeOptions) -> ModelPool:
         aliases=aliases,
         idle=idle,
         restart=options.restart,
+        stall=options.stall_limit,
         queue=options.max_queue,
+        end=end,
     )
     pool.begin_with(next(iter(loaders)))
     return pool

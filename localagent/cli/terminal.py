@@ -66,16 +66,21 @@ class OutputLost(OSError):
         super().__init__(f"standard output {how}: there is nowhere to print the result")
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 class Output(io.TextIOWrapper):
     """Standard output or standard error, as a text stream that cannot control the terminal.
 
-    Failing to write a result ends the command; failing to write a note to standard error does not.
+    Failing to write a result ends the command; failing to write a note to standard error does not. Notes are
+    lost while the disk is full that they go to; the first one that can be written again is told so.
     """
 
     def __init__(self, name: str) -> None:
         """`name`: "stdout" or "stderr"."""
         stream: Any = getattr(sys, name)
         self._notes = name == "stderr"
+        self._gap = False
         if stream is None:
             # The stream was closed when the program began. If the next opened file got its descriptor, an
             # engine that prints would write into that file; a read-only descriptor refuses the writes.
@@ -95,7 +100,10 @@ class Output(io.TextIOWrapper):
     def write_raw(self, text: str) -> None:
         """Write text unchanged."""
         try:
+            if self._gap:
+                super().write("\n(notes are missing here: the disk was full)\n")
             super().write(text)
+            self._gap = False
         except OSError as error:
             self._lose(error)
 
@@ -107,7 +115,9 @@ class Output(io.TextIOWrapper):
             self._lose(error)
 
     def _lose(self, error: OSError) -> None:
-        if self._notes:
+        if self._notes and error.errno in _FULL:
+            self._gap = True
+        elif self._notes:
             discard(self)
         elif isinstance(error, BrokenPipeError):
             raise error

@@ -138,9 +138,12 @@ def remember(report: Report) -> None:
             path = _record(build)
             path.parent.mkdir(parents=True, exist_ok=True)
             processor = read_processor()
-            path.write_text(
-                json.dumps({"processor": [processor.name, *processor.features], **report.facts}, indent=2)
-            )
+            facts = {"processor": [processor.name, *processor.features], **report.facts}
+            try:
+                path.write_text(json.dumps(facts, indent=2))
+            except OSError:  # the disk is full, and an empty file would be left
+                path.unlink()
+                raise
 
 
 def passed(backend: Backend) -> bool:

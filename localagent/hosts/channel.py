@@ -211,6 +211,10 @@ class EngineGeneration:
         """How it ended; None while tokens may still come, and after an error."""
         return self._end.finish if self._end is not None else None
 
+    def abandon(self, error: Exception) -> None:
+        """Let the reader wait no longer: the owner thread hangs. `error` is raised there."""
+        self._channel.end(End(error=error))
+
     def close(self) -> None:
         """Stop early, and wait until the engine has stopped. Safe to call twice and after the end.
 

@@ -10,13 +10,15 @@ import copy
 import hashlib
 import os
 import platform
+import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from localagent.errors import ContextOverflow, UsageError
+from localagent.errors import ContextOverflow, EngineFailed, UsageError
 from localagent.hosts.channel import Channel, EngineGeneration
 from localagent.hosts.counting import tokenize_within
 from localagent.hosts.engine import Engine, Vocabulary
@@ -72,6 +74,8 @@ class EngineHost:
         self._identity = identity
         self._template: ChatTemplate | None = None
         self._known = 0  # tokens whose pieces have been made
+        self._running: weakref.WeakSet[EngineGeneration] = weakref.WeakSet()
+        self._noting = threading.Lock()
         reuse = reuse or Reuse()
 
         def build() -> tuple[Engine, PrefixCache, Transcripts, Scheduler]:
@@ -244,6 +248,8 @@ class EngineHost:
         scheduler, job = self._scheduler, Job(generation, channel, cancel, constraint, self._scope)
         record = recorder(prompt, self._template, self._transcripts, engine.vocabulary.piece)
         running = EngineGeneration(self._owner, channel, record)
+        with self._noting:
+            self._running.add(running)
         # Last: an interrupt before it leaves nothing behind, and one after it drops the generation.
         self._owner.post(lambda: scheduler.add(job))
         return running
@@ -279,6 +285,22 @@ class EngineHost:
     def save(self) -> None:
         """Write the evaluated states to disk now, if snapshots are kept; `close` does so too."""
         self._owner.run(self._prefix.write)
+
+    def abandon(self) -> None:
+        """Give up an engine that hangs: whoever waits for it gets an error at once, and `alive` is False.
+
+        What it holds stays in memory, and the process cannot end by itself, until it comes back: see `hangs`.
+        """
+        self._owner.abandon()
+        with self._noting:
+            running = list(self._running)
+        for generation in running:
+            generation.abandon(EngineFailed(f"the engine of {self.name} hangs and was given up"))
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it was abandoned and has not come back from the engine."""
+        return self._owner.hangs
 
     def close(self) -> None:
         """Cancel running generations, free the weights and end the owner thread. Safe to call twice."""

@@ -12,6 +12,8 @@ Engines may be called from one thread only, and what they compute must not make 
 - Exceptions arrive in the caller with their traceback.
 - An owner belongs to the process that made it: threads do not survive a fork, and nothing waits for them.
 - If the thread itself breaks, whoever waits gets an error, and `alive` is False.
+- A thread that hangs in the engine cannot be ended, but abandoned: nobody waits for it any more, and what the
+  engine holds stays in memory. Should it come back, it cleans up and ends.
 - The thread is not a daemon, since engines abort when the interpreter dies under them. It ends when the owner
   is closed, garbage-collected, or the main thread has ended.
 """
@@ -37,6 +39,8 @@ log = logging.getLogger(__name__)
 
 _CLOSED = "the host is closed: load the model again"
 _READING = 0.005
+_HANGS = "the engine hangs and was given up: load the model again"
+_LOOK = 0.1  # seconds in which whoever waits for the end of a thread sees that it was abandoned
 _here = threading.local()
 
 
@@ -143,18 +147,36 @@ class OwnerThread:
         self._worker.at_end.append(function)
 
     def close(self) -> None:
-        """Give up all work, end the thread and wait for it. Safe to call twice and from any thread."""
+        """Give up all work, end the thread and wait for it, or until it is abandoned.
+
+        Safe to call twice and from any thread.
+        """
         if self.foreign:
             return
         self.stop()
         if threading.current_thread() is not self._thread:
-            self._thread.join()
+            while self._thread.is_alive() and not self._worker.abandoned:
+                self._thread.join(_LOOK)
 
     def stop(self) -> None:
         """Like `close`, without waiting."""
         with self._lock:
             self._closed = True
         self._finalizer()
+
+    def abandon(self) -> None:
+        """Give up a thread that hangs: whoever waits for a call, or for the thread's end, waits no longer.
+
+        Calls raise OwnerClosed from now on. A process ends only after this thread has, or by `os._exit`.
+        """
+        with self._lock:  # no call may come after the last look into the inbox
+            self._closed = True
+            self._worker.abandon()
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the thread was abandoned and has not come back."""
+        return self._worker.abandoned and self._thread.is_alive()
 
     @property
     def alive(self) -> bool:
@@ -205,6 +227,8 @@ class _Worker:
         self.work: Work | None = None
         self.readers: set[object] = set()
         self.busy_since: float | None = None
+        self.abandoned = False
+        self._answering: _Call | None = None
         self._stopped = False
 
     def stop(self) -> None:
@@ -217,6 +241,22 @@ class _Worker:
     def stopping(self) -> bool:
         return self._stopped
 
+    def abandon(self) -> None:
+        """On another thread: answer all calls with an error. The lock is held, so none is added meanwhile."""
+        self.abandoned = self._stopped = True
+        refusal = Outcome(error=OwnerClosed(_HANGS))
+        if (call := self._answering) is not None and call.answer is not None:
+            call.answer.put(refusal)  # the thread may just be putting its own, which nobody will read
+        for _ in range(self.inbox.qsize()):
+            with contextlib.suppress(Empty):  # the thread has just come back
+                call = self.inbox.get_nowait()
+                if call is not None and call.answer is not None:
+                    call.answer.put(refusal)
+                    call = None
+                # As many as before: the thread, should it be counting them, may wait for each of them.
+                self.inbox.put(call)
+        self.wake()
+
     def serve(self) -> None:
         """Answer calls and do the work until stopped, give up what is left, and clean up."""
         _here.serving = True
@@ -227,8 +267,11 @@ class _Worker:
             with self._lock:  # no call may come after the last look into the inbox
                 self._stopped = True
             log.critical("the engine thread ends: %r", error)
+            failed = EngineFailed(f"the engine thread has ended: {error!r}")
+            if (call := self._answering) is not None and call.answer is not None:
+                call.answer.put(Outcome(error=failed))  # nobody reads it if the call was answered just before
             if self.work is not None:
-                self.work.fail(EngineFailed(f"the engine thread has ended: {error!r}"))
+                self.work.fail(failed)
         if self.work is not None:
             self.work.end()
         while not inbox.empty():
@@ -236,6 +279,7 @@ class _Worker:
         while self.readers:  # a moment's work, and there are no new ones any more
             sleep(_READING)
         while self.at_end:
+            self.busy_since = perf_counter()
             # One cleanup that fails must not keep the next one from running.
             with contextlib.suppress(Exception):
                 self.at_end.pop()()
@@ -249,11 +293,12 @@ class _Worker:
                 for _ in range(inbox.qsize() or 1):
                     self.busy_since = None
                     try:
-                        call = inbox.get(timeout=patience)
+                        call = self._answering = inbox.get(timeout=patience)
                     except Empty:
                         break
                     self.busy_since = perf_counter()
                     self._answer(call)
+                    self._answering = None
             self.busy_since = perf_counter()
             more = False
             if self.work is not None and not self._stopped:

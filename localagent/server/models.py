@@ -52,7 +52,9 @@ class Served:
         self.keep_alive: float | None = None
         """Seconds after the last request for which it stays loaded, as that asked; None: as the pool says."""
         self.error: Exception | None = None
-        """Why the last attempt to load it failed."""
+        """Why the last attempt to load it failed, or why its engine was given up."""
+        self.looks = 0
+        """How many looks at it, one after the other, have found it stalled."""
         self.scoped: dict[str, Model] = {}
         """The model as clients use it who do not share their prompts with others, by scope."""
         self.load = load
@@ -82,8 +84,7 @@ class Served:
         that thread has not come back from the engine for a minute.
         """
         if self.model is not None:
-            hangs = getattr(self.model.host, "busy_seconds", 0) > _STALLED
-            return "failed" if not alive(self.model) else "stalled" if hangs else "ready"
+            return "failed" if not alive(self.model) else "stalled" if _stalled(self.model) else "ready"
         return "loading" if self.loading is not None else "failed" if self.error else "unloaded"
 
 
@@ -107,14 +108,18 @@ class ModelPool:
         aliases: Sequence[tuple[str, str]] = (),
         idle: float | None = None,
         restart: bool = False,
+        stall: float = 300.0,
         queue: int = 64,
+        end: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`loaders`: what loads the model of each name; the first one answers where none is named. `headers`:
         what reads the header of its weights, to describe it before that.
 
         `aliases`: (pattern, name) pairs; patterns as in shells. `idle`: seconds after which an unused model
-        is unloaded. `restart`: load a model again whose engine thread has ended. `queue`: requests that may
-        wait for one model. Raises UsageError.
+        is unloaded. `restart`: load a model again whose engine thread has ended, or was given up. `stall`:
+        seconds, at least 60, after which an engine that does not come back from one step is given up; 0:
+        never. `queue`: requests that may wait for one model. `end`: with `restart`, called with the reason
+        when only another process could load a model again. Raises UsageError.
         """
         if not loaders:
             raise UsageError("no model is served")
@@ -128,6 +133,9 @@ class ModelPool:
         self._aliases = tuple(aliases)
         self._idle = idle
         self._restart = restart
+        self._stall = stall
+        self._end = end
+        self._abandoned: list[EngineHost] = []
         self._one_at_a_time = asyncio.Lock()  # what one load leaves free, the next one may count on
 
     def find(self, asked: str, exactly: bool = False) -> Served:
@@ -176,6 +184,14 @@ class ModelPool:
             return served.model
         if served.model is not None and not self._restart:
             raise _dead(served)
+        return await self.load(served)
+
+    async def load(self, served: Served) -> Model:
+        """The model, loaded if need be: also if its engine has ended, or is stalled. Raises as `use`."""
+        if served.state == "stalled":
+            self._abandon(served)
+        if served.model is not None and alive(served.model):
+            return served.model
         if served.loading is None:
             served.loading = asyncio.create_task(self._load(served))
             # Looked at here, since all who waited for it may have left.
@@ -190,8 +206,14 @@ class ModelPool:
                 raise Overloaded(f"{served.name} is in use by {served.users} requests")
             await self._drop(served)
 
+    @property
+    def hangs(self) -> bool:
+        """Whether an engine that was given up still hangs: the process cannot end by itself then."""
+        self._abandoned = [host for host in self._abandoned if host.hangs]
+        return bool(self._abandoned)
+
     async def watch(self) -> None:
-        """Unload what is idle, and load again what has died. Runs until it is cancelled."""
+        """Unload what is idle, give up what hangs, load again what has died. Runs until it is cancelled."""
         while True:
             await asyncio.sleep(_WATCH)
             for served in self.served.values():
@@ -200,6 +222,11 @@ class ModelPool:
                 try:
                     if served.model is None:
                         continue
+                    # Looks are counted, and not the seconds of the step: to a process that was stopped for
+                    # an hour and goes on, every engine seems to have hung.
+                    served.looks = served.looks + 1 if served.state == "stalled" else 0
+                    if served.looks and self._stall and served.looks * _WATCH >= self._stall - _STALLED:
+                        self._abandon(served)
                     if self._restart and not alive(served.model):
                         await self.ready(served)
                     elif idle:
@@ -231,6 +258,8 @@ class ModelPool:
             raise
         except Exception as error:
             served.error = error
+            if isinstance(error, OnlyRestartHelps) and self._restart:
+                self._end(str(error))
             raise
         finally:
             served.loading = None
@@ -248,6 +277,10 @@ class ModelPool:
         """Unload the model that has been unused for longest."""
         others = [each for each in self.served.values() if each.model is not None and each is not wanting]
         unused = [each for each in others if not each.users]
+        if not others and self.hangs:
+            raise OnlyRestartHelps(
+                f"{wanting.name} does not fit into memory beside an engine that hangs: restart the server"
+            ) from error
         if not others:
             raise error
         if not unused:
@@ -260,8 +293,34 @@ class ModelPool:
     async def _drop(self, served: Served) -> None:
         model, served.model = served.model, None
         served.scoped.clear()
-        if model is not None:
-            await asyncio.to_thread(model.close)
+        if model is None:
+            return
+        closing = asyncio.create_task(asyncio.to_thread(model.close))
+        while not (await asyncio.wait({closing}, timeout=_WATCH))[0]:
+            if _stalled(model):
+                self._give_up(model)
+        await closing
+
+    def _abandon(self, served: Served) -> None:
+        """Give up a stalled engine. Nothing can end its thread, but nobody has to wait for it."""
+        assert served.model is not None
+        self._give_up(served.model)
+        served.looks = 0
+        served.error = EngineFailed(f"the engine of {served.name} hung and was given up")
+        log.error("%s", served.error)
+
+    def _give_up(self, model: Model) -> None:
+        assert isinstance(model.host, EngineHost)
+        self._abandoned.append(model.host)
+        model.host.abandon()
+
+
+class OnlyRestartHelps(EngineFailed):
+    """A model cannot be loaded again while an engine hangs that cannot be ended."""
+
+
+def _stalled(model: Model) -> bool:
+    return float(getattr(model.host, "busy_seconds", 0)) > _STALLED
 
 
 def alive(model: Model) -> bool:
@@ -270,4 +329,5 @@ def alive(model: Model) -> bool:
 
 
 def _dead(served: Served) -> EngineFailed:
-    return EngineFailed(f"the engine of {served.name} has ended: load it again with POST /v1/models/load")
+    what = served.error or f"the engine of {served.name} has ended"
+    return EngineFailed(f"{what}: load it again with POST /v1/models/load")

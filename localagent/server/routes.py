@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from localagent.errors import LocalAgentError, UnknownModel, UsageError
 from localagent.server.access import Head
 from localagent.server.bounds import Gone, Receive, parse_json, read_body
-from localagent.server.exchange import BadRequest, Wire, dump
+from localagent.server.exchange import BadRequest, Wire, dump, message_of
 from localagent.server.models import Served
 from localagent.server.openapi import openapi
 from localagent.server.page import page, state
@@ -114,12 +114,10 @@ class OwnRoutes:
         return JsonAnswer(_described(served))
 
     async def load(self, request: Request) -> Response:
-        """Load a model, also one whose engine has ended."""
+        """Load a model, also one whose engine has ended or is stalled."""
         try:
             served = await self._named(request)
-            if served.state == "failed":
-                await self._service.pool.unload(served)
-            await self._service.pool.ready(served)
+            await self._service.pool.load(served)
         except Exception as error:
             return self._refused(request, error)
         return JsonAnswer(_described(served))
@@ -211,13 +209,13 @@ async def _for_ollama(served: Served) -> ollama_models.Described:
 
 
 def _state(served: Served) -> dict[str, Any]:
-    lanes = served.model.lanes if served.model is not None else 0
-    return {
+    state: dict[str, Any] = {
         "state": served.state,
-        "lanes": lanes,
+        "lanes": served.model.lanes if served.model is not None else 0,
         "running": served.queue.running,
         "waiting": served.queue.waiting,
     }
+    return state if served.error is None else {**state, "error": message_of(served.error)}
 
 
 def _described(served: Served) -> dict[str, Any]:

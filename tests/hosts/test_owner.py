@@ -11,8 +11,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
+from random import random
 
 import pytest
 
@@ -256,6 +258,67 @@ def test_a_dropped_owner_ends() -> None:
     thread.join(5)
     assert not thread.is_alive()
     wake()
+
+
+def test_nobody_waits_for_an_abandoned_thread() -> None:
+    owner = OwnerThread("test-hanging")
+    hangs, comes_back, refused = threading.Event(), threading.Event(), SimpleQueue[Exception]()
+    ended: list[str] = []
+    owner.at_end(lambda: ended.append("end"))
+
+    def ask(function: Callable[[], object]) -> None:
+        try:
+            owner.run(function)
+        except OwnerClosed as error:
+            refused.put(error)
+
+    def hang() -> None:
+        hangs.set()
+        comes_back.wait(20)
+
+    asking = [threading.Thread(target=ask, args=(function,)) for function in (hang, fail, fail)]
+    asking[0].start()
+    assert hangs.wait(5)
+    for thread in asking[1:]:
+        thread.start()
+    owner.post(lambda: ended.append("posted"))
+    closing = threading.Thread(target=owner.close)
+    closing.start()
+    assert owner.busy_seconds > 0
+    owner.abandon()
+    for thread in (*asking, closing):
+        thread.join(5)
+        assert not thread.is_alive()
+    assert refused.qsize() == 3
+    assert (owner.alive, owner.hangs, ended) == (False, True, [])
+    with pytest.raises(OwnerClosed):
+        owner.run(fail)
+    comes_back.set()
+    owner._thread.join(5)
+    assert (owner.hangs, ended) == (False, ["posted", "end"])
+
+
+def test_abandoning_a_thread_that_comes_back_meanwhile() -> None:
+    for _ in range(50):
+        owner = OwnerThread("test-back")
+        answered: list[object] = []
+
+        def ask(owner: OwnerThread = owner, answered: list[object] = answered) -> None:
+            try:
+                while True:
+                    owner.run(int)
+            except OwnerClosed as error:
+                answered.append(error)
+
+        asking = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in asking:
+            thread.start()
+        time.sleep(random() / 500)
+        owner.abandon()
+        for thread in (*asking, owner._thread):
+            thread.join(5)
+            assert not thread.is_alive()
+        assert len(answered) == 3
 
 
 def test_closing_while_others_ask() -> None:

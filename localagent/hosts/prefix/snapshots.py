@@ -134,6 +134,8 @@ class Snapshots:
         self._folder = folder.root / key.folder
         self._headers: dict[Path, tuple[tuple[int, int], Header | None]] = {}
         """What is known of each file, as long as it is the same one: None for one not to be used."""
+        self._failing: int | None = None
+        """Why the last file could not be written, as the system's number."""
 
     def turns(self) -> Iterator[Turns]:
         """The generations that make up every stored sequence, oldest first."""
@@ -176,7 +178,10 @@ class Snapshots:
         checkpoints: Sequence[tuple[int, Packed]],
         turns: Turns = (),
     ) -> None:
-        """Store a sequence, in place of those that are a prefix of it. A failure is a warning."""
+        """Store a sequence, in place of those that are a prefix of it.
+
+        A failure is a warning, given once for many files: a disk that is full is full for all of them.
+        """
         path = self._folder / (digest(struct.pack(f"<{len(ids)}q", *ids)).hex()[:24] + _SUFFIX)
         try:
             if path in self._scan():
@@ -189,8 +194,11 @@ class Snapshots:
                 if other != path and list(ids[: len(header.ids)]) == header.ids:
                     other.unlink(missing_ok=True)
             self._all.shrink(self._folder)
+            self._failing = None
         except OSError as error:
-            log.warning("%s: not written: %s", path, error.strerror or error)
+            if error.errno != self._failing:
+                log.warning("%s: not written: %s", path, error.strerror or error)
+            self._failing = error.errno
 
     def _scan(self) -> dict[Path, Header]:
         """The headers of the files that are there now; each file is read once."""

@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel
 
 from localagent.hosts.replay import ReplayHost
 from localagent.server.app import all_wires
@@ -24,6 +25,15 @@ THOUGHT = "<think>Oslo is wet.</think>Yes."
 TOO_LONG = "word " * 12_000
 """For lfm2-nano, whose window is 4,096 tokens."""
 PLACE = {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]}
+
+
+class Paint(BaseModel):
+    """What lfm2-nano would never write by itself."""
+
+    colour: Literal["red", "blue"]
+    litres: Literal[1, 2]
+
+
 LONGEST = 60
 """Seconds that a client may wait for an answer: the machines that run tests are busy."""
 
@@ -35,15 +45,19 @@ def must_run() -> bool:
 
 def client(*packages: str) -> Any:
     """Marks a test that runs these packages, so that its name says their versions; it takes `client`."""
-    names, reason = [], None
+    names, missing = [], None
     for package in packages:
         try:
             names.append(f"{package}-{version(package)}")
         except PackageNotFoundError:
             names.append(package)
-            reason = f"{package} is not installed: pip install --group clients"
-    skip = [pytest.mark.skipif(reason is not None and not must_run(), reason=str(reason))]
-    name = "+".join(names)
+            missing = f"{package} is not installed: pip install --group clients"
+    return named("+".join(names), missing)
+
+
+def named(name: str, missing: str | None) -> Any:
+    """Gives a test its `client`. `missing`: why that cannot run here."""
+    skip = pytest.mark.skipif(missing is not None and not must_run(), reason=str(missing))
     return pytest.mark.parametrize("client", [pytest.param(name, id=name, marks=skip)])
 
 

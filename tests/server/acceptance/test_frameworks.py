@@ -7,16 +7,12 @@ import gc
 import json
 import os
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
-from localagent.model import load
-from localagent.server.app import all_wires
-from tests.agent.replaying import scripted
 from tests.server.acceptance import installed
 from tests.server.acceptance.scenes import (
     ANSWER,
@@ -29,12 +25,13 @@ from tests.server.acceptance.scenes import (
     RAIN,
     THOUGHT,
     TOO_LONG,
+    Paint,
     client,
     heard,
     playing,
     spoken,
 )
-from tests.server.serving import Running, serving
+from tests.server.serving import Running
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 """What the packages warn of among themselves is theirs to mend."""
@@ -45,29 +42,6 @@ def gone() -> Iterator[None]:
     """Let go of the packages' connections while their warnings are still ignored."""
     yield
     gc.collect()
-
-
-class Paint(BaseModel):
-    """A structured answer."""
-
-    colour: str
-    litres: int
-
-
-PAINT = '{"colour": "red", "litres": 2}'
-
-
-@pytest.fixture(scope="module")
-def nano_server(nano: dict[str, Path]) -> Iterator[Running]:
-    with serving(load(nano["llamacpp"], lanes=2), wires=all_wires()) as running:
-        yield running
-
-
-@pytest.fixture
-def two_models() -> Iterator[Running]:
-    """With two models served, a name that neither has is an error."""
-    with serving(scripted(ANSWER), scripted(ANSWER), wires=all_wires()) as running:
-        yield running
 
 
 # -- openai-agents -----------------------------------------------------------------------------------------
@@ -88,7 +62,7 @@ def agents_of(server: Running, api: str, model: str = "model-1", **options: Any)
         return RAIN if place == "Oslo" else "unknown"
 
     talks = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="any", timeout=LONGEST, max_retries=0)
-    return agents.Agent(name="porter", model=kind(model, talks), tools=[get_weather], **options)
+    return agents.Agent(name="porter", model=kind(model, talks), **{"tools": [get_weather], **options})
 
 
 async def run_agents(agent: Any, prompt: str, stream: bool) -> Any:
@@ -108,7 +82,7 @@ async def run_agents(agent: Any, prompt: str, stream: bool) -> Any:
 @client("openai-agents", "openai")
 @pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_openai_agents(client: str, api: str, stream: bool) -> None:
+def test_openai_agents(client: str, api: str, stream: bool, nano_server: Running) -> None:
     with playing(CALL, ANSWER) as server:
         result = asyncio.run(run_agents(agents_of(server, api), QUESTION, stream))
         assert result.final_output == ANSWER
@@ -119,10 +93,8 @@ def test_openai_agents(client: str, api: str, stream: bool) -> None:
         thoughts = [item.raw_item for item in result.new_items if item.type == "reasoning_item"]
         assert len(thoughts) == 1
         assert "Oslo is wet." in thoughts[0].model_dump_json()
-    with playing(PAINT) as server:
-        agent = agents_of(server, api, output_type=Paint)
-        result = asyncio.run(run_agents(agent, QUESTION, stream))
-        assert result.final_output == Paint(colour="red", litres=2)
+    agent = agents_of(nano_server, api, output_type=Paint, tools=[])
+    assert isinstance(asyncio.run(run_agents(agent, QUESTION, stream)).final_output, Paint)
 
 
 @client("openai-agents", "openai")
@@ -158,13 +130,11 @@ def pydantic_agent(server: Running, api: str, model: str = "model-1", **options:
         provider = OpenAIProvider(base_url=f"{server.url}/v1", api_key="any")
         kind: Any = OpenAIChatModel if api == "chat" else OpenAIResponsesModel
         chosen = kind(model, provider=provider)
-    agent: Any = Agent(chosen, **options)
 
-    @agent.tool_plain
     def get_weather(place: str) -> str:
         return RAIN if place == "Oslo" else "unknown"
 
-    return agent
+    return Agent(chosen, **{"tools": [get_weather], **options})
 
 
 async def run_pydantic(agent: Any, prompt: str, stream: bool) -> tuple[Any, list[Any]]:
@@ -181,7 +151,7 @@ async def run_pydantic(agent: Any, prompt: str, stream: bool) -> tuple[Any, list
 @client("pydantic-ai-slim", "openai", "anthropic")
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_pydantic_ai(client: str, api: str, stream: bool) -> None:
+def test_pydantic_ai(client: str, api: str, stream: bool, nano_server: Running) -> None:
     from pydantic_ai import NativeOutput
 
     with playing(CALL, ANSWER) as server:
@@ -200,10 +170,9 @@ def test_pydantic_ai(client: str, api: str, stream: bool) -> None:
         said = thought.provider_details["raw_content"] if api == "responses" else [thought.content]
         assert said == ["Oslo is wet."]
     if api != "messages":  # of unknown models the package believes that they have no structured answers there
-        with playing(PAINT) as server:
-            agent = pydantic_agent(server, api, output_type=NativeOutput(Paint))
-            output, _ = asyncio.run(run_pydantic(agent, QUESTION, stream))
-            assert output == Paint(colour="red", litres=2)
+        agent = pydantic_agent(nano_server, api, output_type=NativeOutput(Paint), tools=[])
+        output, _ = asyncio.run(run_pydantic(agent, QUESTION, stream))
+        assert isinstance(output, Paint)
 
 
 async def streamed_loop(agent: Any) -> Any:
@@ -217,10 +186,12 @@ async def streamed_loop(agent: Any) -> Any:
 def test_errors_reach_pydantic_ai(client: str, api: str, two_models: Running, nano_server: Running) -> None:
     from pydantic_ai.exceptions import ModelHTTPError
 
-    with pytest.raises(ModelHTTPError, match="model-2"):
+    with pytest.raises(ModelHTTPError, match="model-2") as failed:
         asyncio.run(run_pydantic(pydantic_agent(two_models, api, "gpt-9"), QUESTION, False))
-    with pytest.raises(ModelHTTPError, match="4096"):
+    assert failed.value.status_code == 404
+    with pytest.raises(ModelHTTPError, match="4096") as failed:
         asyncio.run(run_pydantic(pydantic_agent(nano_server, api), TOO_LONG, False))
+    assert failed.value.status_code == 400
 
 
 # -- langchain ---------------------------------------------------------------------------------------------
@@ -252,7 +223,7 @@ def invoked(runnable: Any, prompt: Any, stream: bool) -> Any:
 @client("langchain-openai", "openai")
 @pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_langchain(client: str, api: str, stream: bool) -> None:
+def test_langchain(client: str, api: str, stream: bool, nano_server: Running) -> None:
     from langchain_core.messages import HumanMessage, ToolMessage
     from langchain_core.tools import tool
 
@@ -277,9 +248,8 @@ def test_langchain(client: str, api: str, stream: bool) -> None:
         assert answered.text == "Yes."
         if (api, stream) == ("responses", False):  # elsewhere the package drops all thought but summaries
             assert "Oslo is wet." in json.dumps(answered.content)
-    with playing(PAINT) as server:
-        model = langchain_model(server, api).with_structured_output(Paint, method="json_schema")
-        assert model.invoke(QUESTION) == Paint(colour="red", litres=2)
+    model = langchain_model(nano_server, api).with_structured_output(Paint, method="json_schema")
+    assert isinstance(model.invoke(QUESTION), Paint)
 
 
 @client("langchain-openai", "openai")
@@ -300,56 +270,68 @@ def test_errors_reach_langchain(
 # -- litellm -----------------------------------------------------------------------------------------------
 
 LITELLM = """
-import importlib.metadata, json, sys
-url, *turns = json.loads(sys.argv[1])
-print("litellm", importlib.metadata.version("litellm"), file=sys.stderr)
+import json, sys
 import litellm
-found = []
-for options in turns:
-    stream, api = options["stream"], options["model"].split("/")[0]
-    base = url if api == "anthropic" else f"{url}/v1"
+out, sys.stdout = sys.stdout, sys.stderr
+for line in sys.stdin:
+    url, options = json.loads(line)
+    base = url if options["model"].startswith("anthropic/") else f"{url}/v1"
     try:
         answer = litellm.completion(api_base=base, api_key="any", timeout=60, max_retries=0, **options)
-        if stream:
+        if options["stream"]:
             answer = litellm.stream_chunk_builder(list(answer))
-        found.append(answer.choices[0].message.model_dump())
+        said = answer.choices[0].message.model_dump()
     except Exception as error:
-        found.append({"error": type(error).__name__, "said": str(error)})
-print(json.dumps(found))
+        said = {"error": type(error).__name__, "said": str(error)}
+    print(json.dumps(said), file=out, flush=True)
 """
-"""Runs in an environment of its own, since litellm pins an older openai."""
+"""Runs in an environment of its own, since litellm pins an older openai. A line for each answer."""
+Litellm = Callable[..., Any]
 
 
-def litellm_turns(server: Running, *turns: dict[str, Any]) -> list[Any]:
-    ended = subprocess.run(
-        [str(installed.litellm()), "-c", LITELLM, json.dumps([server.url, *turns])],
+@pytest.fixture(scope="module")
+def litellm() -> Iterator[Litellm]:
+    """Asks a server through litellm, which takes many seconds to import: all tests share one process."""
+    with subprocess.Popen(
+        [installed.litellm(), "-c", LITELLM],
         env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"},
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=3 * LONGEST,
-        check=False,
-    )
-    print(ended.stderr)
-    assert ended.returncode == 0, ended.stderr
-    return list(json.loads(ended.stdout.splitlines()[-1]))
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+
+        def completion(server: Running, **options: Any) -> Any:
+            late = threading.Timer(3 * LONGEST, child.kill)
+            late.start()
+            print(json.dumps([server.url, options]), file=child.stdin, flush=True)
+            line = child.stdout.readline()  # type: ignore[union-attr]
+            late.cancel()
+            return json.loads(line)
+
+        yield completion
+        child.stdin.close()
 
 
+@installed.client("litellm")
 @pytest.mark.parametrize("api", ["openai", "anthropic"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_litellm(api: str, stream: bool, nano_server: Running) -> None:
-    turn = {"model": f"{api}/model-1", "messages": ASK, "stream": stream}
-    tool = {"type": "function", "function": {"name": "get_weather", "parameters": PLACE}}
-    with playing(CALL, THOUGHT) as server:
-        called, thought = litellm_turns(server, {**turn, "tools": [tool]}, turn)
-    assert called["content"] == "Let me see."
-    (call,) = called["tool_calls"]
-    assert json.loads(call["function"]["arguments"]) == {"place": "Oslo"}
-    assert (thought["content"], thought["reasoning_content"]) == ("Yes.", "Oslo is wet.")
-    with playing(ANSWER) as server:
-        result = {"role": "tool", "tool_call_id": call["id"], "content": RAIN}
+def test_litellm(client: str, api: str, stream: bool, litellm: Litellm, nano_server: Running) -> None:
+    turn = {"model": f"{api}/model-1", "stream": stream}
+    tools = [{"type": "function", "function": {"name": "get_weather", "parameters": PLACE}}]
+    with playing(CALL, ANSWER) as server:
+        called = litellm(server, **turn, messages=ASK, tools=tools)
+        assert called["content"] == "Let me see."
+        (call,) = called["tool_calls"]
+        assert json.loads(call["function"]["arguments"]) == {"place": "Oslo"}
         said = {"role": "assistant", "content": called["content"], "tool_calls": called["tool_calls"]}
-        (last,) = litellm_turns(server, {**turn, "messages": [*ASK, said, result], "tools": [tool]})
+        result = {"role": "tool", "tool_call_id": call["id"], "content": RAIN}
+        last = litellm(server, **turn, messages=[*ASK, said, result], tools=tools)
         assert last["content"] == ANSWER
-        assert spoken(heard(server)[0]) == LOOP
-    (failed,) = litellm_turns(nano_server, {**turn, "messages": [{"role": "user", "content": TOO_LONG}]})
+        assert [spoken(each) for each in heard(server)] == [LOOP[:1], LOOP]
+    with playing(THOUGHT) as server:
+        thought = litellm(server, **turn, messages=ASK)
+        assert (thought["content"], thought["reasoning_content"]) == ("Yes.", "Oslo is wet.")
+    failed = litellm(nano_server, **turn, messages=[{"role": "user", "content": TOO_LONG}])
     assert failed["error"] == "ContextWindowExceededError", failed["said"]

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
-from localagent.model import load
-from localagent.server.app import all_wires
-from tests.agent.replaying import scripted
 from tests.server.acceptance.scenes import (
     ANSWER,
     ASK,
@@ -24,12 +20,13 @@ from tests.server.acceptance.scenes import (
     RAIN,
     THOUGHT,
     TOO_LONG,
+    Paint,
     client,
     heard,
     playing,
     spoken,
 )
-from tests.server.serving import Running, serving
+from tests.server.serving import Running
 
 MOST = 24
 """Tokens of an answer of lfm2-nano."""
@@ -55,19 +52,6 @@ VARYING = {
     "index",
 }
 """What differs between two answers that say the same."""
-
-
-@pytest.fixture(scope="module")
-def nano_server(nano: dict[str, Path]) -> Iterator[Running]:
-    with serving(load(nano["llamacpp"], lanes=2), wires=all_wires()) as running:
-        yield running
-
-
-@pytest.fixture
-def two_models() -> Iterator[Running]:
-    """With two models served, a name that neither has is an error."""
-    with serving(scripted(ANSWER), scripted(ANSWER), wires=all_wires()) as running:
-        yield running
 
 
 def openai_client(server: Running) -> Any:
@@ -207,14 +191,6 @@ def test_errors(client: str, api: str, stream: bool, two_models: Running, nano_s
 
 @client("openai")
 def test_a_structured_answer_is_parsed(client: str, nano_server: Running) -> None:
-    from typing import Literal
-
-    from pydantic import BaseModel
-
-    class Paint(BaseModel):
-        colour: Literal["red", "blue"]
-        litres: Literal[1, 2]
-
     with openai_client(nano_server) as talks:
         given: dict[str, Any] = {"model": "any", "temperature": 0}
         chat = talks.chat.completions.parse(**given, messages=ASK, response_format=Paint)
