@@ -277,7 +277,7 @@ def _readable(options: Options, kinds: frozenset[str]) -> Options:
         kind = _kind(option)
         if kind in kinds or (kind == "integer" and "number" in kinds):
             found.append(option)
-        elif option == Number(False) and "integer" in kinds and "string" not in kinds:
+        elif option == Number(False) and "integer" in kinds:
             found.append(Number(True))
     return tuple(found)
 
