@@ -286,8 +286,9 @@ class EngineHost:
         """Write the evaluated states to disk now, if snapshots are kept; `close` does so too."""
         self._owner.run(self._prefix.write)
 
-    def abandon(self) -> None:
+    def abandon(self, called: str | None = None) -> None:
         """Give up an engine that hangs: whoever waits for it gets an error at once, and `alive` is False.
+        `called`: the model's name in that error, by default the one in the weights.
 
         What it holds stays in memory, and the process cannot end by itself, until it comes back: see `hangs`.
         """
@@ -295,7 +296,7 @@ class EngineHost:
         with self._noting:
             running = list(self._running)
         for generation in running:
-            generation.abandon(EngineFailed(f"the engine of {self.name} hangs and was given up"))
+            generation.abandon(EngineFailed(f"the engine of {called or self.name} hung and was given up"))
 
     @property
     def hangs(self) -> bool:

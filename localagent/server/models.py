@@ -312,7 +312,7 @@ class ModelPool:
     def _give_up(self, model: Model) -> None:
         assert isinstance(model.host, EngineHost)
         self._abandoned.append(model.host)
-        model.host.abandon()
+        model.host.abandon(model.name)
 
 
 class OnlyRestartHelps(EngineFailed):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Iterator
@@ -95,7 +94,7 @@ def test_it_is_given_up_everybody_is_answered_and_another_one_is_loaded(
         assert all(0.8 < answer.seconds < 5 for answer in answers)
         for answer in answers:
             told = events(answer)[-1]["failed"] if answer.status == 200 else answer.json["plain"]["message"]
-            assert re.search("the engine of .* (hung|hangs) and was given up", told), told
+            assert told.startswith("the engine of one hung and was given up"), told
         if not restart:
             said = "the engine of one hung and was given up"
             assert health(server) == (503, "failed", said)

@@ -172,7 +172,7 @@ def _logprobs(body: Fields) -> int | None:
 
 def _thinking(body: Fields) -> tuple[bool | str | None, int | None, str, list[str]]:
     """The level of reasoning and the most tokens for it, in any of the forms that clients use; the field that
-    asked for it; and the fields that have no effect. Where several ask for different things, the first counts.
+    asked for it; and the fields that have no effect. Where several do not agree, the first one counts.
 
     A budget of 0 tokens switches thinking off, as it does for llama-server; there, -1 is no budget.
     """
