@@ -38,8 +38,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _CLOSED = "the host is closed: load the model again"
-_READING = 0.005
 _HANGS = "the engine hangs and was given up: load the model again"
+_READING = 0.005  # seconds between two looks at whether anybody still reads
 _LOOK = 0.1  # seconds in which whoever waits for the end of a thread sees that it was abandoned
 _here = threading.local()
 

@@ -43,7 +43,7 @@ class Served:
         self.name = name
         self.queue = FairQueue(1, waiting)
         self.counts = FairQueue(1, waiting)
-        """Of those who want no answer, but a number of tokens."""
+        """The queue of those who only have tokens counted."""
         self.model: Model | None = None
         self.created = int(time())
         self.users = 0
@@ -117,9 +117,10 @@ class ModelPool:
 
         `aliases`: (pattern, name) pairs; patterns as in shells. `idle`: seconds after which an unused model
         is unloaded. `restart`: load a model again whose engine thread has ended, or was given up. `stall`:
-        seconds, at least 60, after which an engine that does not come back from one step is given up; 0:
-        never. `queue`: requests that may wait for one model. `end`: with `restart`, called with the reason
-        when only another process could load a model again. Raises UsageError.
+        seconds, at least 60, after which an engine that does not come back from one step is given up; 0: only
+        if it is to be unloaded, and then after 60. `queue`: requests that may wait for one model. `end`: with
+        `restart`, called with the reason when only another process could load a model again. Raises
+        UsageError.
         """
         if not loaders:
             raise UsageError("no model is served")
