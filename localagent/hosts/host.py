@@ -90,10 +90,10 @@ class EngineHost:
             sizes = engine.context_size, engine.capacity
             prefix = PrefixCache(engine.lanes, reuse.budget, stored, transcripts, *sizes)
             at_end(prefix.drop)
-            at_end(prefix.write)
+            at_end(lambda: prefix.write(goes_on))
             return engine, prefix, transcripts, Scheduler(engine, prefix, stopping, wake)
 
-        at_end, stopping, wake = owner.at_end, owner.stopping, owner.wake
+        at_end, stopping, wake, goes_on = owner.at_end, owner.stopping, owner.wake, owner.goes_on
         try:
             key = _key(identity) if reuse.snapshots and reuse.budget else None
             self._engine, self._prefix, transcripts, self._scheduler = owner.run(build)
@@ -284,7 +284,7 @@ class EngineHost:
 
     def save(self) -> None:
         """Write the evaluated states to disk now, if snapshots are kept; `close` does so too."""
-        self._owner.run(self._prefix.write)
+        self._owner.run(lambda: self._prefix.write(self._owner.goes_on))
 
     def abandon(self, called: str | None = None) -> None:
         """Give up an engine that hangs: whoever waits for it gets an error at once, and `alive` is False.

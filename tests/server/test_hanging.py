@@ -6,11 +6,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from localagent.errors import NotEnoughMemory
-from localagent.hosts.host import EngineHost
+from localagent.hosts.host import EngineHost, Reuse
+from localagent.hosts.prefix import SnapshotFolder, Snapshots
 from localagent.model import Model
 from localagent.server.models import ModelPool
 from parsers import DIALECTS
@@ -169,6 +171,28 @@ def test_a_server_ends_although_its_engine_hangs(hanging: Hanging) -> None:
         server.stop()
         server.stopped(20)
         assert time.monotonic() - began < 8
+
+
+def test_who_writes_much_to_a_slow_disk_does_not_hang(hanging: Hanging, tmp_path: Path) -> None:
+    class Slow(Snapshots):
+        def write(self, *what: Any) -> None:
+            time.sleep(0.2)  # less than what counts as hanging
+            super().write(*what)
+
+    def load() -> Model:
+        reuse = Reuse(snapshots=SnapshotFolder(tmp_path))
+        return Model(speaking_host(Speaking(HELLO, lanes=4), reuse), DIALECTS["lfm2"])
+
+    pool = ModelPool({"one": load})
+    with pytest.MonkeyPatch.context() as patched, serving(pool=pool) as server:
+        patched.setattr("localagent.hosts.host.Snapshots", Slow)
+        for prompt in "abcd":
+            assert server.ask({"prompt": prompt * 50}).status == 200
+        began = time.monotonic()
+        assert server.ask({"model": "one"}, path="/v1/models/unload").status == 200
+        assert time.monotonic() - began > 0.8
+        assert not pool.hangs
+    assert len(SnapshotFolder(tmp_path).files()) == 4
 
 
 HANGS = """
