@@ -215,6 +215,22 @@ class ModelPool:
 
     async def watch(self) -> None:
         """Unload what is idle, give up what hangs, load again what has died. Runs until it is cancelled."""
+        async with asyncio.TaskGroup() as watching:
+            watching.create_task(self._watch_for_hanging())
+            watching.create_task(self._watch_for_idle_and_dead())
+
+    async def _watch_for_hanging(self) -> None:
+        """A watch of its own: the other one waits for models that are being loaded."""
+        while True:
+            await asyncio.sleep(_WATCH)
+            for served in self.served.values():
+                # Looks are counted, and not the seconds of the step: to a process that was stopped for an
+                # hour and goes on, every engine seems to have hung.
+                served.looks = served.looks + 1 if served.state == "stalled" else 0
+                if served.looks and self._stall and served.looks * _WATCH >= self._stall - _STALLED:
+                    self._abandon(served)
+
+    async def _watch_for_idle_and_dead(self) -> None:
         while True:
             await asyncio.sleep(_WATCH)
             for served in self.served.values():
@@ -223,11 +239,6 @@ class ModelPool:
                 try:
                     if served.model is None:
                         continue
-                    # Looks are counted, and not the seconds of the step: to a process that was stopped for
-                    # an hour and goes on, every engine seems to have hung.
-                    served.looks = served.looks + 1 if served.state == "stalled" else 0
-                    if served.looks and self._stall and served.looks * _WATCH >= self._stall - _STALLED:
-                        self._abandon(served)
                     if self._restart and not alive(served.model):
                         await self.ready(served)
                     elif idle:

@@ -125,6 +125,28 @@ def test_a_stream_that_has_begun_ends_with_the_error(hanging: Hanging) -> None:
         assert b"was given up" in read(stream, 10, time.monotonic()).data[-300:]
 
 
+def test_it_is_given_up_while_another_one_is_loaded_again(hanging: Hanging) -> None:
+    loads = iter([0, 3])
+
+    def dying() -> Model:
+        time.sleep(next(loads))
+        return Model(speaking_host(Speaking(HELLO, lanes=2)), DIALECTS["lfm2"])
+
+    pool = ModelPool({"dying": dying, "one": hanging.load}, stall=0.6, restart=True)
+    with serving(pool=pool) as server:
+        for name in pool.served:
+            assert server.ask({"prompt": "Go.", "model": name}).status == 200
+        dead = pool.served["dying"].model
+        assert dead is not None and isinstance(dead.host, EngineHost)
+        dead.host._owner.stop()
+        until(lambda: pool.served["dying"].loading is not None)
+        hanging.goes_on.clear()
+        answer = server.ask({"prompt": "Go.", "model": "one"})
+        assert answer.status == 500
+        assert answer.seconds < 2
+        until(lambda: pool.served["dying"].state == "ready")
+
+
 def test_a_person_need_not_wait_for_the_limit(hanging: Hanging) -> None:
     with serving(pool=ModelPool({"one": hanging.load}, stall=0)) as server:
         assert server.ask({"prompt": "Go."}).status == 200
