@@ -72,8 +72,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class Output(io.TextIOWrapper):
     """Standard output or standard error, as a text stream that cannot control the terminal.
 
-    Failing to write a result ends the command; failing to write a note to standard error does not. Notes are
-    lost while the disk is full that they go to; the first one that can be written again is told so.
+    Failing to write a result ends the command; failing to write a note to standard error does not. While the
+    disk is full, notes are lost; when there is room again, a line says so before the next one.
     """
 
     def __init__(self, name: str) -> None:

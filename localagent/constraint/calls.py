@@ -89,7 +89,8 @@ def call_rules(shape: Layout, tool: str, strict: bool, special: tuple[tuple[str,
     schema = function.get("parameters") or {}
     if isinstance(schema, dict) and not isinstance(schema.get("type"), list):
         schema["type"] = "object"  # whatever it says: arguments have names
-    reader = Reader(function["name"], schema, strict, inlines)
+    closing = shape.values.strings.close if shape.values.strings.style == "verbatim" else ""
+    reader = Reader(function["name"], schema, strict, inlines, closing)
     values = Values(
         rules, reader, shape.values, literals, shape.member, _unwritable(shape, rules), shape.is_sorted
     )

@@ -63,14 +63,16 @@ class Relaxed:
 class Reader:
     """Reads the schema of one tool. `relaxed` is what was left out of it so far.
 
-    `inlines`: strings with patterns are written as JSON by llguidance, which takes more of them.
+    `inlines`: strings with patterns are written as JSON by llguidance, which takes more of them. `closing`:
+    what ends a string in a notation that escapes nothing, so that no string can hold it.
     """
 
-    def __init__(self, tool: str, root: Any, strict: bool, inlines: bool = True) -> None:
+    def __init__(self, tool: str, root: Any, strict: bool, inlines: bool = True, closing: str = "") -> None:
         self.tool = tool
         self.root = root
         self.strict = strict
         self._inlines = inlines
+        self._closing = json.dumps(closing)[1:-1]
         self.relaxed: dict[tuple[str, str], Relaxed] = {}
         self._references: dict[str, Options] = {}
         self._choices = Merging(self.resolve)
@@ -142,9 +144,12 @@ class Reader:
         for keyword in ("const", "enum"):
             if not _is_text(schema.get(keyword)):
                 raise Unreadable(keyword, "it holds half of a surrogate pair, which no text has")
+            said = json.dumps(schema.get(keyword))
             # JSON's strings escape them; elsewhere a grammar would force a byte that no token may have.
-            if not self._inlines and _CONTROL.search(json.dumps(schema.get(keyword))):
+            if not self._inlines and _CONTROL.search(said):
                 raise Unreadable(keyword, "it holds a control character, which many vocabularies lack")
+            if self._closing and self._closing in said:
+                raise Unreadable(keyword, "it holds what ends a string, and nothing is escaped")
 
     def _combined(self, options: Options, schema: Mapping[str, Any], path: str, depth: int) -> Options:
         """The options that `allOf`, `anyOf` and `oneOf` leave."""

@@ -34,7 +34,9 @@ class End:
 
 
 class Channel:
-    """The owner thread calls `put` and `end`, and `tell` for all of them at once; the reader all else."""
+    """The owner thread calls `put` and `end`, and `tell` for all of them at once; the reader all else. Where
+    the thread hangs, somebody else calls `end`.
+    """
 
     __slots__ = (
         "_asleep", "_bell", "_call", "_loop", "_put", "_steps", "_taken", "_told", "_untold", "_wake",

@@ -90,10 +90,10 @@ class EngineHost:
             sizes = engine.context_size, engine.capacity
             prefix = PrefixCache(engine.lanes, reuse.budget, stored, transcripts, *sizes)
             at_end(prefix.drop)
-            at_end(prefix.write)
+            at_end(lambda: prefix.write(goes_on))
             return engine, prefix, transcripts, Scheduler(engine, prefix, stopping, wake)
 
-        at_end, stopping, wake = owner.at_end, owner.stopping, owner.wake
+        at_end, stopping, wake, goes_on = owner.at_end, owner.stopping, owner.wake, owner.goes_on
         try:
             key = _key(identity) if reuse.snapshots and reuse.budget else None
             self._engine, self._prefix, transcripts, self._scheduler = owner.run(build)
@@ -284,10 +284,11 @@ class EngineHost:
 
     def save(self) -> None:
         """Write the evaluated states to disk now, if snapshots are kept; `close` does so too."""
-        self._owner.run(self._prefix.write)
+        self._owner.run(lambda: self._prefix.write(self._owner.goes_on))
 
-    def abandon(self) -> None:
+    def abandon(self, called: str | None = None) -> None:
         """Give up an engine that hangs: whoever waits for it gets an error at once, and `alive` is False.
+        `called`: the model's name in that error, by default the one in the weights.
 
         What it holds stays in memory, and the process cannot end by itself, until it comes back: see `hangs`.
         """
@@ -295,7 +296,7 @@ class EngineHost:
         with self._noting:
             running = list(self._running)
         for generation in running:
-            generation.abandon(EngineFailed(f"the engine of {self.name} hangs and was given up"))
+            generation.abandon(EngineFailed(f"the engine of {called or self.name} hung and was given up"))
 
     @property
     def hangs(self) -> bool:

@@ -38,8 +38,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _CLOSED = "the host is closed: load the model again"
-_READING = 0.005
 _HANGS = "the engine hangs and was given up: load the model again"
+_READING = 0.005  # seconds between two looks at whether anybody still reads
 _LOOK = 0.1  # seconds in which whoever waits for the end of a thread sees that it was abandoned
 _here = threading.local()
 
@@ -138,6 +138,13 @@ class OwnerThread:
         return self._worker.wake
 
     @property
+    def goes_on(self) -> Callable[[], None]:
+        """Says within a long call that the thread does not hang: see `busy_seconds`. Called on the thread; it
+        does not refer to the owner.
+        """
+        return self._worker.goes_on
+
+    @property
     def stopping(self) -> Callable[[], bool]:
         """Whether the thread has been asked to end; it does not refer to the owner."""
         return self._worker.stopping
@@ -185,7 +192,9 @@ class OwnerThread:
 
     @property
     def busy_seconds(self) -> float:
-        """How long the thread has been at its present call or step: 0 while it waits for something to do."""
+        """How long the thread has been at its present call or step, or since that said that it `goes_on`: 0
+        while it waits for something to do.
+        """
         since = self._worker.busy_since
         return 0.0 if since is None else perf_counter() - since
 
@@ -238,6 +247,9 @@ class _Worker:
     def wake(self) -> None:
         self.inbox.put(None)
 
+    def goes_on(self) -> None:
+        self.busy_since = perf_counter()
+
     def stopping(self) -> bool:
         return self._stopped
 
@@ -279,7 +291,7 @@ class _Worker:
         while self.readers:  # a moment's work, and there are no new ones any more
             sleep(_READING)
         while self.at_end:
-            self.busy_since = perf_counter()
+            self.goes_on()
             # One cleanup that fails must not keep the next one from running.
             with contextlib.suppress(Exception):
                 self.at_end.pop()()
@@ -296,10 +308,10 @@ class _Worker:
                         call = self._answering = inbox.get(timeout=patience)
                     except Empty:
                         break
-                    self.busy_since = perf_counter()
+                    self.goes_on()
                     self._answer(call)
                     self._answering = None
-            self.busy_since = perf_counter()
+            self.goes_on()
             more = False
             if self.work is not None and not self._stopped:
                 try:

@@ -109,7 +109,8 @@ class Scheduler:
     def end(self) -> None:
         """Cancel everything."""
         for job in self._all():
-            self._end(job)
+            with suppress(Exception):  # as in `fail`
+                self._end(job)
 
     def _tell(self, patiently: bool = False) -> None:
         """Tell all readers of what was put; without `patiently`, since nothing may be put for a while."""
@@ -357,8 +358,7 @@ class Scheduler:
         if generation.ended is None:
             for token in generation.cancelled():
                 job.channel.put(token)
-        self._leave(job)
-        job.channel.end(End(error=job.error) if job.error else End(generation.finish()))
+        self._leave(job, End(error=job.error) if job.error else End(generation.finish()))
 
     def _broke(self, job: Job, error: BaseException) -> None:
         """End with an error. What the lane holds is not known then, and nothing of it is used again."""
@@ -366,21 +366,27 @@ class Scheduler:
             if job.seat is not None:
                 self._prefix.clear(job.seat)
         finally:
-            self._leave(job)
-            job.channel.end(End(error=error))
+            self._leave(job, End(error=error))
 
-    def _leave(self, job: Job) -> None:
-        """Free the lane, or the place in the queue."""
+    def _leave(self, job: Job, end: End) -> None:
+        """Free the lane, or the place in the queue, and tell the reader, even if the engine fails at that:
+        the job is in no list any more, so nobody else would.
+        """
         if job in self._reading:
             self._reading.remove(job)
         self._running = [other for other in self._running if other is not job]
         if job in self._waiting:
             self._waiting.remove(job)
             self._moved, job.place = True, 0
-        if job.seat is not None:
-            job.seat.lane.end()
-            self._prefix.release(job.seat)
-            job.seat = None
+        seat, job.seat = job.seat, None
+        try:
+            if seat is not None:
+                try:
+                    seat.lane.end()
+                finally:
+                    self._prefix.release(seat)
+        finally:
+            job.channel.end(end)
 
     def _number(self) -> None:
         """Tell those who wait how many begin before them, themselves included."""

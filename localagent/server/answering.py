@@ -33,6 +33,7 @@ from localagent.server.exchange import (
     header_word,
 )
 from localagent.server.metrics import Watched
+from localagent.server.models import Served
 from localagent.server.queue import Overloaded
 from localagent.server.raw import continuing
 from localagent.server.reply import Reply, Send, refuse, retry_after
@@ -122,10 +123,7 @@ class Endpoint:
         if request.only_loads and request.keep_alive == 0:
             await self._unload(request, note, reply)
             return
-        served = service.pool.find(request.model)
-        note["model"] = served.name
-        reply.headers = [(b"x-localagent-model", header_word(served.name).encode())]
-        self._ignore(request.ignored, reply)
+        served = self._find(request, note, reply)
         if service.log_prompts:
             prompts.info("%s %s", wire.path, request)
         answer = self._about(served.name)
@@ -168,10 +166,20 @@ class Endpoint:
                     # Without a switch the thinking is ended at once, so that only a wish for it is not met.
                     case RequestWarning(kind="thinking") if request.thinking is not False:
                         self._ignore([request.thinking_field], reply)
+                    case RequestWarning(kind="images_removed"):  # those that a tool has shown
+                        self._ignore(["image"], reply)
                 watched.feed(event)
                 frames = writer.feed(event)
                 if request.stream and frames:
                     await reply.write(frames)
+
+    def _find(self, request: TurnRequest, note: dict[str, Any], reply: Reply) -> Served:
+        """The model that is asked, which the head names, as it does what is ignored. Raises UnknownModel."""
+        served = self._service.pool.find(request.model)
+        note["model"] = served.name
+        reply.headers = [(b"x-localagent-model", header_word(served.name).encode())]
+        self._ignore(request.ignored, reply)
+        return served
 
     def _ignore(self, fields: Sequence[str], reply: Reply) -> None:
         """Say that these fields are ignored: in the log, and in a header unless the head has been sent."""
@@ -179,8 +187,7 @@ class Endpoint:
         self._service.mention(self.wire.path, [*filter(None, fields)])
 
     async def _unload(self, request: TurnRequest, note: dict[str, Any], reply: Reply) -> None:
-        served = self._service.pool.find(request.model)
-        note["model"] = served.name
+        served = self._find(request, note, reply)
         await self._service.pool.unload(served)
         writer = self.wire.writer(request, self._about(served.name))
         writer.begin()
@@ -213,8 +220,7 @@ class CountEndpoint(Endpoint):
     """An ASGI application that counts the tokens of a prompt."""
 
     async def _turn(self, request: TurnRequest, note: dict[str, Any], reply: Reply, watched: Watched) -> None:
-        served = self._service.pool.find(request.model)
-        note["model"] = served.name
+        served = self._find(request, note, reply)
         asked = turn_options(request)
         told = {name: asked[name] for name in _PROMPTING if name in asked}
         async with (

@@ -76,9 +76,8 @@ class Guard:
                 more += access.cors(head)
             except BadRequest as refusal:
                 note["outcome"] = "refused"
-                with suppress(
-                    BadRequest
-                ):  # a page that may ask is to see why it was refused, as without a key
+                # A page that may ask is to see why it was refused, as where it has no key.
+                with suppress(BadRequest):
                     access.check_origin(head)
                     more += access.cors(head)
                 wire = self._shape(head.path)

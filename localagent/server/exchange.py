@@ -343,10 +343,8 @@ _STATUSES: Collection[tuple[type[Exception], int]] = (
     (UnknownModel, 404),
     (ContextOverflow, 400),
     (UsageError, 400),
-    (
-        GrammarMissing,
-        400,
-    ),  # it was asked for what cannot be had here; asking again, as after a 5xx, is no use
+    # What cannot be had here was asked for: asking again, as clients do after a 5xx, is no use.
+    (GrammarMissing, 400),
     (NotEnoughMemory, 503),
     (ModelMissing, 503),
     (TimeoutError, 504),

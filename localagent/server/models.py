@@ -43,7 +43,7 @@ class Served:
         self.name = name
         self.queue = FairQueue(1, waiting)
         self.counts = FairQueue(1, waiting)
-        """Of those who want no answer, but a number of tokens."""
+        """The queue of those who only have tokens counted."""
         self.model: Model | None = None
         self.created = int(time())
         self.users = 0
@@ -117,9 +117,10 @@ class ModelPool:
 
         `aliases`: (pattern, name) pairs; patterns as in shells. `idle`: seconds after which an unused model
         is unloaded. `restart`: load a model again whose engine thread has ended, or was given up. `stall`:
-        seconds, at least 60, after which an engine that does not come back from one step is given up; 0:
-        never. `queue`: requests that may wait for one model. `end`: with `restart`, called with the reason
-        when only another process could load a model again. Raises UsageError.
+        seconds, at least 60, after which an engine that does not come back from one step is given up; 0: only
+        if it is to be unloaded, and then after 60. `queue`: requests that may wait for one model. `end`: with
+        `restart`, called with the reason when only another process could load a model again. Raises
+        UsageError.
         """
         if not loaders:
             raise UsageError("no model is served")
@@ -214,6 +215,22 @@ class ModelPool:
 
     async def watch(self) -> None:
         """Unload what is idle, give up what hangs, load again what has died. Runs until it is cancelled."""
+        async with asyncio.TaskGroup() as watching:
+            watching.create_task(self._watch_for_hanging())
+            watching.create_task(self._watch_for_idle_and_dead())
+
+    async def _watch_for_hanging(self) -> None:
+        """A watch of its own: the other one waits for models that are being loaded."""
+        while True:
+            await asyncio.sleep(_WATCH)
+            for served in self.served.values():
+                # Looks are counted, and not the seconds of the step: to a process that was stopped for an
+                # hour and goes on, every engine seems to have hung.
+                served.looks = served.looks + 1 if served.state == "stalled" else 0
+                if served.looks and self._stall and served.looks * _WATCH >= self._stall - _STALLED:
+                    self._abandon(served)
+
+    async def _watch_for_idle_and_dead(self) -> None:
         while True:
             await asyncio.sleep(_WATCH)
             for served in self.served.values():
@@ -222,11 +239,6 @@ class ModelPool:
                 try:
                     if served.model is None:
                         continue
-                    # Looks are counted, and not the seconds of the step: to a process that was stopped for
-                    # an hour and goes on, every engine seems to have hung.
-                    served.looks = served.looks + 1 if served.state == "stalled" else 0
-                    if served.looks and self._stall and served.looks * _WATCH >= self._stall - _STALLED:
-                        self._abandon(served)
                     if self._restart and not alive(served.model):
                         await self.ready(served)
                     elif idle:
@@ -312,7 +324,7 @@ class ModelPool:
     def _give_up(self, model: Model) -> None:
         assert isinstance(model.host, EngineHost)
         self._abandoned.append(model.host)
-        model.host.abandon()
+        model.host.abandon(model.name)
 
 
 class OnlyRestartHelps(EngineFailed):

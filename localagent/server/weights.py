@@ -19,7 +19,7 @@ class Weights:
 
     architecture: str
     context: int
-    """Tokens, with which it would be loaded."""
+    """The context window with which it would be loaded, in tokens."""
     format: Literal["gguf", "mlx"]
     template: str
     dialect: Dialect

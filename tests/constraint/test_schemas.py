@@ -203,6 +203,20 @@ def test_a_control_character_is_forced_only_where_it_is_escaped(text: str) -> No
         assert (relaxed.path, relaxed.keyword) == ("/properties/a", "enum")
 
 
+@pytest.mark.parametrize(("name", "mark"), [("gemma4", '<|"|>'), ("functiongemma", "<escape>")])
+def test_a_constant_that_holds_what_ends_a_string_is_not_written(name: str, mark: str) -> None:
+    """It would end there, and the call would be another one."""
+    schema = {
+        "type": "object",
+        "properties": {"a": {"enum": [f"x{mark},b:{mark}y", "z"]}, "b": {"const": "y"}},
+    }
+    [relaxed] = block_grammar(DIALECTS[name], [tool_of("f", schema)]).relaxed
+    assert (relaxed.path, relaxed.keyword) == ("/properties/a", "enum")
+    with pytest.raises(SchemaRefused):
+        block_grammar(DIALECTS[name], [tool_of("f", schema)], strict=True)
+    assert not block_grammar(DIALECTS["hermes"], [tool_of("f", schema)]).relaxed
+
+
 @pytest.mark.parametrize("name", ["lfm2", "qwen3-coder"])
 def test_a_reason_is_a_few_words_and_not_the_grammar(name: str) -> None:
     for row, words in (

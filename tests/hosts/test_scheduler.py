@@ -18,6 +18,7 @@ from localagent.hosts import channel
 from localagent.hosts.channel import AHEAD
 from localagent.hosts.engine import State
 from localagent.hosts.prefix import SnapshotFolder, Snapshots
+from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.prefix.snapshots import Snapshot
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.scheduler import Scheduler
@@ -780,6 +781,38 @@ def test_an_engine_that_fails_again_while_lanes_are_emptied_leaves_no_reader_wai
         broken.setattr(SpeakingLane, "clear", breaks)
         stepping.step()
     assert [each.outcome for each in asked] == [MemoryError] * 4
+
+
+@pytest.mark.parametrize("budget", [0, DEFAULT_BUDGET])
+@pytest.mark.parametrize("work", ["end", "clear"])
+@pytest.mark.parametrize("how", ["finish", "cancel", "fail", "end"])
+def test_a_lane_that_cannot_be_freed_leaves_no_reader_waiting(
+    monkeypatch: pytest.MonkeyPatch, how: str, work: str, budget: int
+) -> None:
+    stepping = Stepping(Speaking(None, lanes=2), budget)
+    asked = [stepping.ask(talk(seed, 20), tokens(9)) for seed in range(3)]
+    while not asked[1].tokens:
+        stepping.step()
+
+    def breaks(_: SpeakingLane) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(SpeakingLane, work, breaks)
+        if how == "finish":
+            for _ in range(20):
+                stepping.step()
+        elif how == "cancel":
+            for each in asked:
+                each.cancel.set()
+            stepping.step()
+        elif how == "fail":
+            stepping.scheduler.fail(MemoryError())
+        else:
+            stepping.scheduler.end()
+        stepping.take()
+    assert None not in [each.outcome for each in asked]
+    assert stepping.busy == 0
 
 
 def test_a_cancel_flag_that_fails_ends_its_own_generation_alone() -> None:

@@ -20,6 +20,7 @@ from localagent.server.models import ModelPool
 from localagent.server.weights import read_weights
 from parsers import DIALECTS
 from tests.agent.replaying import block, scripted
+from tests.hosts.speaking import Speaking, speaking_host
 from tests.server.serving import Answered, Running, read, serving
 
 WEATHER = {
@@ -233,6 +234,56 @@ def test_what_is_ignored_is_named_in_a_header(server: Running) -> None:
     answer = server.ask(body, path="/v1/chat/completions")
     named = [line for line in answer.head.split("\r\n") if line.startswith("x-localagent-ignored")]
     assert named == ["x-localagent-ignored: user, store, sparkle"]
+
+
+CALL = {"name": "look", "arguments": "{}"}
+PNG = "data:image/png;base64,iVBORw0KGgo="
+IGNORED: dict[str, tuple[dict[str, Any], str]] = {
+    "/v1/chat/completions": (
+        {
+            "messages": [
+                *ASK,
+                {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": CALL}]},
+                {
+                    "role": "tool",
+                    "tool_call_id": "a",
+                    "content": [{"type": "image_url", "image_url": {"url": PNG}}],
+                },
+            ]
+        },
+        "image",
+    ),
+    "/v1/responses": (
+        {
+            "input": [
+                *ASK,
+                {"type": "function_call", "call_id": "a", **CALL},
+                {
+                    "type": "function_call_output",
+                    "call_id": "a",
+                    "output": [{"type": "input_image", "image_url": PNG}],
+                },
+            ]
+        },
+        "image",
+    ),
+    "/v1/messages/count_tokens": (
+        {"messages": ASK, "betas": ["new"], "tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+        "betas, web_search",
+    ),
+    "/api/generate": ({"model": "model-1", "keep_alive": 0, "sparkle": 1}, "sparkle"),
+}
+
+
+@pytest.mark.parametrize("path", IGNORED)
+def test_what_is_left_out_of_a_prompt_or_of_no_use_is_named_too(path: str) -> None:
+    body, named = IGNORED[path]
+    model = Model(speaking_host(Speaking(b"Yes.")), DIALECTS["lfm2"])
+    with serving(model, wires=all_wires()) as server:
+        answer = server.ask(body, path=path)
+    assert answer.status == 200
+    assert f"\r\nx-localagent-ignored: {named}\r\n" in answer.head + "\r\n"
+    assert "x-localagent-model: model-1" in answer.head
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

@@ -160,15 +160,19 @@ class PrefixCache:
         seat.lane.clear()
         seat.checkpoints = []
 
-    def write(self) -> None:
-        """Put the sequences on disk, the one used last at the end, so that it counts as the newest."""
+    def write(self, written: Callable[[], None] = lambda: None) -> None:
+        """Put the sequences on disk, the one used last at the end, so that it counts as the newest.
+
+        `written` is called after each: many gigabytes may take minutes.
+        """
         seats = sorted(self._seats, key=lambda seat: seat.used)
         try:
-            self._saved.write(
+            in_lanes = (
                 Saved(list(seat.lane.ids), seat.lane.save(), seat.checkpoints)
                 for seat in seats
                 if len(seat.lane.ids) >= WORTH_SAVING and not seat.scope
             )
+            self._saved.write(in_lanes, written)
         except LocalAgentError as error:
             log.warning("what was evaluated is not kept: %s", error)
 

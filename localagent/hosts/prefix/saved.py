@@ -174,8 +174,10 @@ class SavedStates:
         if saved.source:
             self._reject(saved.source, "the engine refused it")
 
-    def write(self, newer: Iterable[Saved]) -> None:
-        """Put the sequences of the scope "" on disk, and after them `newer` ones."""
+    def write(self, newer: Iterable[Saved], written: Callable[[], None]) -> None:
+        """Put the sequences of the scope "" on disk, and after them `newer` ones; `written` is called after
+        each.
+        """
         if self._snapshots is None:
             return
         pack = self._lanes[0].pack
@@ -183,6 +185,7 @@ class SavedStates:
             checkpoints = [(point.length, pack(point.state)) for point in saved.checkpoints]
             turns = self._transcripts.along(saved.ids)
             self._snapshots.write(saved.ids, pack(saved.state), checkpoints, turns)
+            written()
 
     def _reject(self, path: Path, why: str) -> None:
         assert self._snapshots is not None

@@ -172,7 +172,7 @@ def _logprobs(body: Fields) -> int | None:
 
 def _thinking(body: Fields) -> tuple[bool | str | None, int | None, str, list[str]]:
     """The level of reasoning and the most tokens for it, in any of the forms that clients use; the field that
-    asked for it, and the fields beside these that are not read.
+    asked for it; and the fields that have no effect. Where several do not agree, the first one counts.
 
     A budget of 0 tokens switches thinking off, as it does for llama-server; there, -1 is no budget.
     """
@@ -194,6 +194,9 @@ def _thinking(body: Fields) -> tuple[bool | str | None, int | None, str, list[st
         unread += map(variables.path, variables.rest())
     asked, level = _first(levels)
     bounded, budget = _first(budgets)
+    # One that says just whether agrees with any level.
+    unread += (name for name, value in levels.items() if value not in (None, level, bool(level)))
+    unread += (name for name, value in budgets.items() if value not in (None, budget))
     if budget == 0:
         if level:
             raise body.wrong(f"0 tokens, and {asked} asks for thinking: choose one of them", bounded)

@@ -350,6 +350,22 @@ def test_variables_of_a_template_and_wishes_for_thinking_that_are_not_read_are_n
     assert request.ignored == ("reasoning.exclude", "chat_template_kwargs.mood")
 
 
+def test_wishes_for_thinking_that_an_earlier_one_overrules_are_named():
+    wishes = {
+        "reasoning_effort": "low",
+        "reasoning": {"effort": "high", "enabled": True, "max_tokens": 9},
+        "thinking_budget_tokens": 7,
+        "chat_template_kwargs": {"enable_thinking": False, "thinking": True},
+    }
+    request = ChatCompletions().read({"messages": CHAT["messages"]} | wishes)
+    assert (request.thinking, request.thinking_budget) == ("low", 7)
+    assert request.ignored == (
+        "reasoning.effort",
+        "chat_template_kwargs.enable_thinking",
+        "reasoning.max_tokens",
+    )
+
+
 def test_a_tool_may_be_named_like_a_choice():
     tools = [{"type": "function", "function": {"name": "none"}}]
     choice = {"type": "function", "function": {"name": "none"}}
