@@ -87,11 +87,15 @@ class OwnRoutes:
         return JsonAnswer(openapi(self._wires, keys=bool(self._service.access.keys)))
 
     async def health(self, _: Request) -> Response:
-        """Whether HTTP and every engine thread live: 503 as soon as one of them does not."""
-        models = {name: _state(served) for name, served in self._service.pool.served.items()}
-        failed = self._service.stopping or any(
-            each["state"] in ("failed", "stalled") for each in models.values()
-        )
+        """Whether HTTP and every engine thread live: 503 as soon as one of them does not.
+
+        One of several models that could not be loaded, say for want of memory, leaves the others as they are.
+        """
+        pool = self._service.pool.served
+        models = {name: _state(served) for name, served in pool.items()}
+        down = {name for name, told in models.items() if told["state"] in ("failed", "stalled")}
+        dead = any(pool[name].model is not None for name in down)
+        failed = self._service.stopping or dead or len(down) == len(models)
         said = {"status": "stopping" if self._service.stopping else "failed" if failed else "ok"}
         # Which models there are is nobody's business who has no key.
         if not self._service.access.keys:
@@ -100,7 +104,7 @@ class OwnRoutes:
 
     async def models(self, _: Request) -> Response:
         """All models, with the fields of OpenAI's API and of Anthropic's."""
-        data = [_described(served) for served in self._service.pool.served.values()]
+        data = [await _described(served) for served in self._service.pool.served.values()]
         ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]}
         return JsonAnswer({"object": "list", "data": data, "has_more": False, **ends})
 
@@ -111,7 +115,7 @@ class OwnRoutes:
             served = self._service.pool.find(name, exactly=True)
         except UnknownModel as error:
             return self._refused(request, error)
-        return JsonAnswer(_described(served))
+        return JsonAnswer(await _described(served))
 
     async def load(self, request: Request) -> Response:
         """Load a model, also one whose engine has ended or is stalled."""
@@ -120,7 +124,7 @@ class OwnRoutes:
             await self._service.pool.load(served)
         except Exception as error:
             return self._refused(request, error)
-        return JsonAnswer(_described(served))
+        return JsonAnswer(await _described(served))
 
     async def unload(self, request: Request) -> Response:
         """Unload a model that nobody uses."""
@@ -129,7 +133,7 @@ class OwnRoutes:
             await self._service.pool.unload(served)
         except Exception as error:
             return self._refused(request, error)
-        return JsonAnswer(_described(served))
+        return JsonAnswer(await _described(served))
 
     async def metrics(self, _: Request) -> Response:
         """The counters."""
@@ -218,8 +222,9 @@ def _state(served: Served) -> dict[str, Any]:
     return state if served.error is None else {**state, "error": message_of(served.error)}
 
 
-def _described(served: Served) -> dict[str, Any]:
-    context = served.model.host.context if served.model is not None else None
+async def _described(served: Served) -> dict[str, Any]:
+    weights = None if served.model is not None else await served.weights()
+    context = served.model.host.context if served.model is not None else weights and weights.context
     created = datetime.fromtimestamp(served.created, UTC).isoformat(timespec="seconds")
     return {
         "id": served.name,

@@ -419,6 +419,8 @@ def test_models_are_loaded_when_asked_for_and_make_room_for_each_other() -> None
         room[0] = 0
         answer = server.ask({"prompt": "Who?", "model": "a"})
         assert (answer.status, answer.json["plain"]["message"]) == (503, "a does not fit")
+        health = server.ask(path="/health", method="GET")
+        assert (health.status, health.json["models"]["a"]["state"]) == (200, "failed")
     assert closed == ["b", "a", "c"]
 
 
