@@ -313,6 +313,7 @@ def test_a_model_is_described_as_well_before_it_is_loaded(nano: dict[str, Path],
         before = (
             server.ask({"model": "m"}, path="/api/show").json,
             server.ask(path="/api/tags", method="GET").json,
+            server.ask(path="/v1/models", method="GET").json["data"][0]["context_length"],
         )
         assert pool.served["m"].model is None
         assert set(before[0]["capabilities"]) == {"completion", "tools", "thinking"}
@@ -320,6 +321,7 @@ def test_a_model_is_described_as_well_before_it_is_loaded(nano: dict[str, Path],
         after = (
             server.ask({"model": "m"}, path="/api/show").json,
             server.ask(path="/api/tags", method="GET").json,
+            server.ask(path="/v1/models", method="GET").json["data"][0]["context_length"],
         )
     assert before == after
 
