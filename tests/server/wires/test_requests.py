@@ -211,7 +211,7 @@ def test_everything_of_a_chat_completion_is_read():
     assert (request.model, request.stream) == ("m", True)
     assert request.tool_choice == {"type": "function", "function": {"name": "f"}}
     assert (request.parallel_tool_calls, request.strict, request.thinking) == (False, True, "medium")
-    assert request.thinking_budget == 50 and request.ignored == ("user",)
+    assert request.thinking_budget == 50 and request.ignored == ("user", "reasoning.effort")
     assert request.options == {
         "max_tokens": 100, "temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.05,
         "repetition_penalty": 1.1, "seed": 7, "stop": ["a", "b"], "logprobs": 3,
