@@ -180,7 +180,7 @@ def report(found: dict[str, dict[str, list[Run]]], names: list[str]) -> dict[str
 
 
 def table(rows: dict[str, dict[str, dict[str, Any]]]) -> Table:
-    """All of it. The columns with ratios compare what stands left of them."""
+    """All of it. A column of ratios compares the column to its left."""
     shown = Table(box=SIMPLE_HEAD, collapse_padding=True)
     for head in ("", "server", *_COLUMNS[:1], "ratio", *_COLUMNS[1:], "ratio"):
         shown.add_column(head, justify="left" if head in ("", "server") else "right", no_wrap=True)
