@@ -7,9 +7,9 @@ is needed. What is on disk is found after a `load`, when `loaded` says so.
 Recurrent state cannot be cut, so a sequence is re-entered only at its end or at a checkpoint. Attention-only
 models follow the same rule, since floating-point sums, and so tokens, may depend on where a prompt is cut
 into chunks: a chunk of one token has a kernel of its own. A prefix that is held by a lane in use, or by one
-whose rest is worth keeping, is forked: engines share what two lanes have in common, or copy it faster than they compute it. Before a lane is cut for another
-prompt, the part that would be lost is saved, within a limit of bytes; the least recently used state is
-dropped first.
+whose rest is worth keeping, is forked: engines share what two lanes have in common, or copy it faster than
+they compute it. Before a lane is cut for another prompt, the part that would be lost is saved, within a limit
+of bytes; the least recently used state is dropped first.
 
 Every sequence belongs to a scope, and is found only for prompts of the same one: how fast a prompt is read
 tells whether somebody has asked the same before. Only sequences of the scope "", which all share, go to disk.
