@@ -67,6 +67,10 @@ class State:
     nbytes: int
 
 
+NOTHING = State(None, 0)
+"""The checkpoint of a lane that needs none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Packed:
     """A `State` as bytes: a JSON-shaped description and the buffers that it describes."""
@@ -128,7 +132,10 @@ class Lane(Protocol):
         """The state that `rewind` needs to return here. Cheap; empty for pure attention."""
 
     def rewind(self, length: int, checkpoint: State) -> bool:
-        """Return to the first `length` tokens, where `checkpoint` was taken. False if the engine cannot."""
+        """Return to the first `length` tokens, where `checkpoint` was taken. False if the engine cannot.
+
+        With the engine's `spacing` None, `NOTHING` stands for any checkpoint, here and in `fork`.
+        """
 
     def save(self) -> State:
         """A copy of the whole state, for a return after other sequences were evaluated."""
@@ -174,22 +181,35 @@ class Engine(Protocol):
 
     @property
     def chunk(self) -> int:
-        """The most tokens that are evaluated at once: what all other lanes wait for."""
+        """The most tokens that are evaluated at once while other lanes wait for their next token."""
 
     @property
-    def spacing(self) -> int:
-        """Tokens between two checkpoints within a message: a multiple of `chunk`, so that the cuts after a
-        checkpoint are those of the whole prompt.
+    def batch(self) -> int:
+        """The most tokens that are evaluated at once while none do: at least `chunk`."""
+
+    @property
+    def divisible(self) -> bool:
+        """Whether a prompt has the same logits wherever it is cut into chunks, if none is a single token.
+
+        If not, it is always cut in the same places, and `batch` is `chunk`.
         """
 
-    def together(self, size: int) -> int:
-        """How many lanes `evaluate` takes at once, for chunks of `size` tokens; 1 where the logits would not
-        be those of one chunk after the other.
+    @property
+    def joint(self) -> bool:
+        """Whether `evaluate` may be called: it gives the logits of one chunk after the other."""
+
+    @property
+    def spacing(self) -> int | None:
+        """Tokens between two checkpoints within a message. If the engine is not `divisible`, a multiple of
+        `chunk`, so that the cuts after a checkpoint are those of the whole prompt.
+
+        None where a lane needs no checkpoints to `rewind` to any length. Only for a `divisible` engine: else
+        the logits would not be those of a prompt that is read from its beginning.
         """
 
     def evaluate(self, lanes: Sequence[Lane], chunks: Sequence[Sequence[int]], cancelled: Cancelled) -> bool:
-        """`Lane.evaluate` for several lanes, whose chunks have the same length: see `together`. Each may then
-        `begin`. False and EngineFailed are about all of them.
+        """`Lane.evaluate` for several lanes, whose chunks have the same length, two tokens or more. Each may
+        then `begin`. Only where `joint`. False and EngineFailed are about all of them.
         """
 
     def advance(self, lanes: Sequence[Lane]) -> Sequence[int | EngineFailed]:

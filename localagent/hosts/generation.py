@@ -4,21 +4,22 @@
 there is none left, and then tells it every token that was drawn; it answers with the tokens as text, and with
 the reason to stop when there is one.
 
-A prompt is cut after the end of every message, and every `chunk` tokens within one. The cuts depend on the
-prompt alone, so a prompt that goes on from a known prefix passes through the same floating-point sums, and
-gives the same tokens, as one evaluated from the start, whatever else is being served. A checkpoint is worth
-its memory after every message, and every few chunks within one.
+A prompt that goes on from a known prefix is to give the same tokens as one evaluated from the start, whatever
+else is being served. Where the floating-point sums depend on the cuts between chunks, these depend on the
+prompt alone: after the end of every message, and every so many tokens within one. Elsewhere the scheduler
+cuts as it likes, and only the checkpoints have their places. A checkpoint is worth its memory after every
+message, and now and then within a long one.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from localagent.hosts.engine import Vocabulary
-from localagent.hosts.prefix.matching import common
+from localagent.hosts.engine import Engine, Vocabulary
+from localagent.hosts.prefix.matching import WORTH_FORKING, common, enter_anywhere
 from localagent.hosts.protocol import Finish, Logprobs, Prefilled, StopReason, Token
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.stopping import StopStrings
@@ -26,14 +27,26 @@ from localagent.hosts.utf8 import TokenText
 from localagent.messages.usage import Timings
 
 
-class Chunk(NamedTuple):
-    """Tokens of a prompt that are evaluated at once."""
+class Cuts(NamedTuple):
+    """Where the prompts of an engine are cut into chunks, in tokens."""
+
+    every: int | None
+    """The length of all chunks within a message; None where any will do, but for a single token."""
+    spacing: int | None
+    """Between two checkpoints within a message, a multiple of `every`; None where there are to be none."""
+
+    @classmethod
+    def of(cls, engine: Engine) -> Cuts:
+        """As the engine needs them."""
+        return cls(None if engine.divisible else engine.chunk, engine.spacing)
+
+
+class Stop(NamedTuple):
+    """A position of the prompt where a chunk must end."""
 
     end: int
-    """The position after them."""
-    ids: Sequence[int]
     marked: bool
-    """A checkpoint is to be taken after them."""
+    """A checkpoint is to be taken there."""
 
 
 class Generation:
@@ -45,12 +58,9 @@ class Generation:
         sampling: Sampling,
         vocabulary: Vocabulary,
         context: int,
-        chunk: int,
-        spacing: int | None = None,
+        cuts: Cuts,
     ) -> None:
-        """`context`: the most tokens that a lane holds; `chunk`: the most that are evaluated at once;
-        `spacing`: between two checkpoints within a message, by default as many.
-        """
+        """`context`: the most tokens that a lane holds."""
         self.ids = ids
         self.sampling = sampling
         self.cached = 0
@@ -60,9 +70,10 @@ class Generation:
         self.ended: StopReason | None = None
         """Why nothing more is to be drawn; None while it goes on."""
         self._vocabulary = vocabulary
-        self._chunk = chunk
-        self._chunks: deque[Chunk] = deque()
-        self._spacing = spacing or chunk
+        self._cuts = cuts
+        self.position = 0
+        """How many tokens of the prompt are evaluated."""
+        self._ahead: deque[Stop] = deque()
         # The last token drawn is not evaluated, so one more than fits.
         room = context - len(ids) + 1
         self.most = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
@@ -72,35 +83,48 @@ class Generation:
 
     def resume(self, cached: int) -> None:
         """The first `cached` tokens of the prompt are evaluated already."""
-        self.cached = cached
-        unmarked = 0
-        for end, ids in cut(self.ids, cached, self._chunk, self._vocabulary):
-            unmarked += len(ids)
-            marked = unmarked >= self._spacing or self._vocabulary.piece(ids[-1]).end
-            self._chunks.append(Chunk(end, ids, marked))
-            if marked:
-                unmarked = 0
+        self.cached = self.position = cached
+        self._ahead.extend(stops(self.ids, cached, self._cuts, self._vocabulary))
 
     @property
-    def chunk(self) -> Sequence[int] | None:
-        """The tokens of the prompt to evaluate next; None when all have been."""
-        return self._chunks[0].ids if self._chunks else None
+    def whole(self) -> bool:
+        """Whether all of the prompt is evaluated."""
+        return not self._ahead
+
+    def size(self, wanted: int) -> int:
+        """The length of the next chunk, if it is to have about `wanted` tokens, two or more."""
+        left = self._ahead[0].end - self.position
+        if self._cuts.every or left <= wanted:
+            return left
+        if left > wanted + 1:
+            return wanted
+        return wanted - 1 if wanted > 2 else left  # a single token would be left
+
+    def takes(self, size: int) -> bool:
+        """Whether the next chunk may have this length."""
+        left = self._ahead[0].end - self.position
+        return left == size or (not self._cuts.every and left >= size + 2)
+
+    def chunk(self, size: int) -> Sequence[int]:
+        """The tokens of the prompt to evaluate next."""
+        return self.ids[self.position : self.position + size]
 
     def will_reach(self, ids: Sequence[int]) -> int:
-        """How many tokens of another prompt this one will have evaluated for it: up to the last checkpoint
-        that is still to be taken within what both begin with.
-        """
+        """How many tokens of another prompt this one will have evaluated for it."""
+        if self._cuts.spacing is None:
+            shared = enter_anywhere(list(self.ids), (), list(ids))
+            return shared if shared >= WORTH_FORKING else 0
         shared = min(common(list(self.ids), list(ids)), len(ids) - 1)
-        return max((chunk.end for chunk in self._chunks if chunk.marked and chunk.end <= shared), default=0)
+        return max((stop.end for stop in self._ahead if stop.marked and stop.end <= shared), default=0)
 
     def progress(self) -> Prefilled:
         """How much of the prompt is evaluated."""
-        chunk = self._chunks[0]
-        return Prefilled(chunk.end - len(chunk.ids), len(self.ids), self.cached)
+        return Prefilled(self.position, len(self.ids), self.cached)
 
-    def evaluated(self) -> bool:
-        """The chunk has been evaluated. Whether a checkpoint is to be taken here."""
-        return self._chunks.popleft().marked
+    def evaluated(self, size: int) -> bool:
+        """A chunk has been evaluated. Whether a checkpoint is to be taken here."""
+        self.position += size
+        return self.position == self._ahead[0].end and self._ahead.popleft().marked
 
     def drawn(self, token: int, logprobs: Callable[[], Any]) -> Sequence[Token]:
         """A token was drawn: the tokens whose text is complete now. Sets `ended` if it was the last one.
@@ -152,16 +176,21 @@ class Generation:
         return found
 
 
-def cut(ids: Sequence[int], begin: int, size: int, vocabulary: Vocabulary) -> list[tuple[int, Sequence[int]]]:
-    """The chunks of `ids` from `begin` on, each with the position of its end; at least one."""
-    chunks = []
-    start = begin
-    for position in range(begin, len(ids)):
-        end = position + 1
-        if end == len(ids) or end - start == size or vocabulary.piece(ids[position]).end:
-            chunks.append((end, ids[start:end]))
-            start = end
-    return chunks
+def stops(ids: Sequence[int], begin: int, cuts: Cuts, vocabulary: Vocabulary) -> Iterator[Stop]:
+    """Where the chunks of `ids` from `begin` on must end; at least one, at the end of all."""
+    if cuts.spacing is None:
+        yield Stop(len(ids), False)
+        return
+    size = cuts.every or cuts.spacing
+    stopped = marked = begin
+    for end, token in enumerate(ids[begin:], begin + 1):
+        over = vocabulary.piece(token).end
+        if end == len(ids) or end - stopped == size or over:
+            stopped = end
+            worth = over or end - marked >= cuts.spacing
+            if worth:
+                marked = end
+            yield Stop(end, worth)
 
 
 def _score(logprobs: Any, token: int, count: int) -> Logprobs:

@@ -22,7 +22,7 @@ from localagent.errors import ContextOverflow, EngineFailed, UsageError
 from localagent.hosts.channel import Channel, EngineGeneration
 from localagent.hosts.counting import tokenize_within
 from localagent.hosts.engine import Engine, Vocabulary
-from localagent.hosts.generation import Generation
+from localagent.hosts.generation import Cuts, Generation
 from localagent.hosts.job import Job
 from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots, Transcripts
@@ -88,7 +88,9 @@ class EngineHost:
             for turns in stored.turns() if stored else ():
                 transcripts.learn(turns)
             sizes = engine.context_size, engine.capacity
-            prefix = PrefixCache(engine.lanes, reuse.budget, stored, transcripts, *sizes)
+            prefix = PrefixCache(
+                engine.lanes, reuse.budget, stored, transcripts, *sizes, anywhere=engine.spacing is None
+            )
             at_end(prefix.drop)
             at_end(lambda: prefix.write(goes_on))
             return engine, prefix, transcripts, Scheduler(engine, prefix, stopping, wake)
@@ -244,7 +246,7 @@ class EngineHost:
             raise UsageError(f"the prompt holds an id outside the vocabulary of {engine.vocabulary.size:,}")
         channel = Channel(self._owner.wake)
         size = engine.context_size
-        generation = Generation(ids, sampling, engine.vocabulary, size, engine.chunk, engine.spacing)
+        generation = Generation(ids, sampling, engine.vocabulary, size, Cuts.of(engine))
         scheduler, job = self._scheduler, Job(generation, channel, cancel, constraint, self._scope)
         record = recorder(prompt, self._template, self._transcripts, engine.vocabulary.piece)
         running = EngineGeneration(self._owner, channel, record)

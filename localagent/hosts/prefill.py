@@ -1,7 +1,13 @@
 """How llama.cpp computes a model here: how many tokens of a prompt at once, and with which attention.
 
-Both depend on the model and the context alone, not on the machine: the tokens depend on them, and a state on
-disk is used only where they are the same. The figures were measured on two x86 cores.
+With plain attention, on a CPU, a prompt has the same logits, bit for bit, wherever it is cut into chunks of
+two tokens or more: measured on x86, for the kinds of weights in `_SAME`. With K-quants they are up to 0.6
+apart, since llama.cpp rounds activations by groups of four tokens and the rest by themselves; flash attention
+has other kernels for short chunks than for long ones.
+
+All depends on the model, the context and the engine's build, not on how fast the machine is: the tokens
+depend on it, and a state on disk is used only where it is the same. The figures were measured on two x86
+cores.
 """
 
 from __future__ import annotations
@@ -14,6 +20,8 @@ from localagent.hosts.header import Array, Header
 
 MOST: Final = 256
 """Tokens that are computed at once: more are no faster."""
+ALONE: Final = 128
+"""Tokens at once while nobody waits for the next token of an answer: 32 cost a seventh more each."""
 LEAST: Final = 32
 """Fewer are slower: 16 at once cost a sixth more each, 32 no more than 256."""
 LEAST_FLASH: Final = 64
@@ -26,28 +34,44 @@ SCORES: Final = 256 << 20
 After 1,000 tokens SmolLM2 takes 1.7 times as long for a token with flash attention; reading a prompt costs
 the same with both.
 """
+_SAME: Final = frozenset({0, 1, 30, 2, 3, 6, 8, 20})
+"""ggml's types with which cuts change nothing: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q8_0, IQ4_NL."""
+_UNMEASURED: Final = ("expert_count", "ssm.state_size", "ssm.conv_kernel", "wkv.head_size")
+"""Keys of models whose prompts are always cut in the same places: experts, who get now several rows of a
+chunk and now one, and recurrences that are computed in blocks.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """`chunk`: tokens at once. `flash`: whether attention is computed without keeping its scores."""
+    """`chunk` and `batch`: tokens at once while others wait for their next token, and while none do.
+    `divisible`: see `engine.Engine`. `flash`: whether attention is computed without keeping its scores.
+    """
 
     chunk: int
+    batch: int
     flash: bool
+    divisible: bool
 
 
-def choose_prefill(header: Header, context: int, chunk: int | None = None, gpu: bool = False) -> Prefill:
+def choose_prefill(
+    header: Header, context: int, chunk: int | None = None, gpu: bool = False, measured: bool = True
+) -> Prefill:
     """What suits the model with a context of so many tokens.
 
-    `chunk`: what was asked for. `gpu`: a graphics card computes some of the layers.
+    `chunk`: what was asked for, for `batch` too. `gpu`: a graphics card computes some of the layers.
+    `measured`: the engine's build is one of those on which cuts were seen to change nothing.
     """
     if gpu:
-        return Prefill(chunk or MOST, flash=True)
+        return Prefill(chunk or MOST, chunk or MOST, flash=True, divisible=False)
     asked, chunk = chunk, chunk or _chunk(header)
-    flash = chunk * context * _heads(header) * 4 > SCORES
+    scores = context * _heads(header) * 4
+    flash = chunk * scores > SCORES
     if flash and asked is None:
         chunk = max(chunk, LEAST_FLASH)
-    return Prefill(chunk, flash)
+    divisible = measured and not flash and _divisible(header)
+    batch = ALONE if divisible and asked is None and ALONE * scores <= SCORES else chunk
+    return Prefill(chunk, max(chunk, batch), flash, divisible)
 
 
 def _chunk(header: Header) -> int:
@@ -57,6 +81,11 @@ def _chunk(header: Header) -> int:
         return MOST
     fitting = max(1, WORK // parameters)
     return min(MOST, max(LEAST, 1 << (fitting.bit_length() - 1)))
+
+
+def _divisible(header: Header) -> bool:
+    kinds = {tensor.kind for tensor in header.tensors}
+    return kinds <= _SAME and not any(header.own(key) for key in _UNMEASURED)
 
 
 def _heads(header: Header) -> int:

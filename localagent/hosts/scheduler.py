@@ -5,9 +5,8 @@ chunk of tokens of prompts. So no reader waits longer for other people's prompts
 rules:
 
 - First come, first served: prompts begin in the order in which they came. A long one is read alone. Short
-  ones are read together, a chunk of each in turn, and chunks that an engine can evaluate in one call in one
-  call: they end at about the same time, and then generate together, which takes much less than a few lanes
-  in each step.
+  ones are read together, a chunk of each in turn, and several chunks in one call where the engine can: they
+  end at about the same time, and then generate together, which takes much less than a few lanes in each step.
 - A prompt waits while one before it evaluates what both begin with. So a prefix that many share is evaluated
   once.
 - A generation begins when a lane is free, the most tokens that it may need fit beside those of the others,
@@ -36,9 +35,12 @@ from localagent.hosts.job import Job
 from localagent.hosts.prefix.cache import PrefixCache
 from localagent.hosts.protocol import Queued
 
-_SHORT = 8
-"""The most chunks' worth of tokens that are read together: a little less than a second, by which the first
-token of one prompt may come later for the others."""
+_SHORT = 16
+"""The most chunks' worth of tokens that are read together: one or two seconds, by which the first token of
+one prompt may come later for the others. Sixteen short questions are then read in two groups."""
+_LEAST_EACH = 8
+"""Tokens of each of several prompts that are read in one call: with fewer, attention costs more than the
+larger matrices save."""
 _LOOK = 0.02
 """Seconds after which cancel flags are looked at again where no token is drawn meanwhile."""
 
@@ -172,12 +174,12 @@ class Scheduler:
         """Evaluate a chunk, or several at once; after the last one of a prompt draw its first token, while
         the engine has its logits.
         """
-        jobs = self._turn()
+        jobs, size = self._turn()
         for job in jobs:
             job.channel.put(job.generation.progress())
         self._tell()
         try:
-            whole = self._evaluate(jobs)
+            whole = self._evaluate(jobs, size)
         except Exception as error:  # whose fault it was is not known, nor what the lanes hold
             for job in jobs:
                 self._broke(job, error)
@@ -185,11 +187,11 @@ class Scheduler:
         begun = []
         for job in jobs:
             try:
-                if whole and self._evaluated(job):
+                if whole and self._evaluated(job, size):
                     begun.append(job)
                 elif not whole:
                     assert job.seat is not None
-                    self._prefix.recover(job.seat)
+                    self._prefix.recover(job.seat, job.generation.position)
                     self._end(job)
             except Exception as error:
                 self._broke(job, error)
@@ -202,9 +204,9 @@ class Scheduler:
         if forced:
             self._advance(forced)
 
-    def _evaluate(self, jobs: Sequence[Job]) -> bool:
+    def _evaluate(self, jobs: Sequence[Job], size: int) -> bool:
         """Evaluate their chunks in one call. False if all of them were cancelled meanwhile."""
-        chunks = [job.generation.chunk or () for job in jobs]
+        chunks = [job.generation.chunk(size) for job in jobs]
         lanes = [job.lane for job in jobs]
 
         def cancelled() -> bool:  # as long as one of them is wanted, all are computed
@@ -223,24 +225,27 @@ class Scheduler:
                 job.generation.decode += seconds
         return whole
 
-    def _turn(self) -> list[Job]:
-        """Whose chunks are evaluated now: the next one's, and others of the same length as far as the engine
-        takes them at once.
+    def _turn(self) -> tuple[list[Job], int]:
+        """Whose chunks are evaluated now, and their length: the next one's, and those of others that can have
+        the same one, as long as there is room in one call.
         """
-        size = len(self._reading[0].generation.chunk or ())
-        most = self._engine.together(size)
-        jobs = [job for job in self._reading if len(job.generation.chunk or ()) == size][:most]
+        joint = self._engine.joint
+        most = self._engine.chunk if self._running else self._engine.batch
+        share = most // max(1, min(len(self._reading), most // _LEAST_EACH)) if joint else most
+        size = self._reading[0].generation.size(max(2, share))
+        room = most // size if joint and size > 1 else 1  # a single token has a kernel of its own
+        jobs = [job for job in self._reading if job.generation.takes(size)][: max(1, room)]
         for job in jobs:
             self._reading.remove(job)
             self._reading.append(job)
-        return jobs
+        return jobs, size
 
-    def _evaluated(self, job: Job) -> bool:
+    def _evaluated(self, job: Job, size: int) -> bool:
         """Its chunk has been evaluated. Whether that was the last one, and tokens can be drawn."""
         generation, seat = job.generation, job.seat
         assert seat is not None
-        worth_a_checkpoint = generation.evaluated()
-        if generation.chunk is not None:
+        worth_a_checkpoint = generation.evaluated(size)
+        if not generation.whole:
             if worth_a_checkpoint:
                 self._prefix.mark(seat)
             return False

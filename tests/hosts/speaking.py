@@ -75,7 +75,7 @@ class SpeakingLane(Chain):
 
     def append(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
         self._engine.works("evaluate", self)
-        assert len(ids) <= self._engine.chunk
+        assert len(ids) <= self._engine.batch
         return super().evaluate(ids, cancelled)
 
     def begin(self, sampling: Sampling, history: Sequence[int]) -> None:
@@ -164,13 +164,20 @@ class Speaking:
         capacity: int | None = None,
         drafts: bool = False,
         joint: bool = False,
+        batch: int | None = None,
+        anywhere: bool = False,
     ) -> None:
-        """`joint`: it evaluates chunks of several lanes at once."""
+        """`joint`: it evaluates chunks of several lanes at once. `batch`: a prompt may be cut wherever one likes; so
+        it may with `anywhere`, and lanes need no checkpoints.
+        """
         self.drafts = drafts
         self.joint = joint
+        self.divisible = anywhere or batch is not None
+        self.batch = batch or chunk
         self.script = None if script is None else [*script]
         self.works = works
-        self.chunk = self.spacing = chunk
+        self.chunk = chunk
+        self.spacing = None if anywhere else chunk
         self.context_size = context_size
         self.capacity = lanes * context_size if capacity is None else capacity
         self.vocabulary = Bytes()
@@ -185,15 +192,14 @@ class Speaking:
         """How many generations have been ended."""
         self.closed = self.rests = 0
 
-    def together(self, size: int) -> int:
-        return self.chunk // size if self.joint else 1
-
     def evaluate(
         self, lanes: Sequence[SpeakingLane], chunks: Sequence[Sequence[int]], cancelled: Cancelled
     ) -> bool:
         self.log.append(("read", tuple(lane.number for lane in lanes)))
         assert len({len(chunk) for chunk in chunks}) == 1
-        assert sum(map(len, chunks)) <= self.chunk
+        assert self.joint
+        assert len(chunks[0]) > 1
+        assert sum(map(len, chunks)) <= self.batch
         self.latest = tuple(lanes)
         whole = [lane.append(chunk, cancelled) for lane, chunk in zip(lanes, chunks, strict=True)]
         return all(whole)

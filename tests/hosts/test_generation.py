@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy
@@ -15,7 +16,7 @@ from localagent.agent import Agent, RunFailed
 from localagent.errors import ContextOverflow, EngineFailed, UsageError
 from localagent.hosts import generation as module
 from localagent.hosts import scheduler
-from localagent.hosts.generation import Generation, cut
+from localagent.hosts.generation import Cuts, Generation, stops
 from localagent.hosts.protocol import Finish, Logprobs, Prefilled, Prompt, Token
 from localagent.hosts.sampling import Sampling
 from localagent.messages.usage import Timings
@@ -47,7 +48,7 @@ def texts(tokens: Any) -> list[str]:
 
 
 def fresh(ids: list[int] = IDS, context: int = 1000, chunk: int = 16, **sampling: Any) -> Generation:
-    return Generation(ids, Sampling(**sampling), Bytes(), context, chunk)
+    return Generation(ids, Sampling(**sampling), Bytes(), context, Cuts(chunk, chunk))
 
 
 def unasked() -> Any:
@@ -59,11 +60,13 @@ def test_it_asks_for_its_prompt_chunk_by_chunk(cached: int) -> None:
     generation = fresh()
     generation.resume(cached)
     found, progress = [], []
-    while generation.chunk is not None:
-        assert generation.chunk is generation.chunk, "asking changes nothing"
+    while not generation.whole:
+        size = generation.size(7)
+        assert generation.takes(size)
+        assert generation.size(100) == size, "asking for more or less changes nothing"
         progress.append(generation.progress())
-        found.append(list(generation.chunk))
-        generation.evaluated()
+        found.append(list(generation.chunk(size)))
+        generation.evaluated(size)
     assert [token for chunk in found for token in chunk] == IDS[cached:]
     assert {len(chunk) for chunk in found[:-1]} <= {16}
     done = [cached + sum(map(len, found[:count])) for count in range(len(found))]
@@ -133,21 +136,60 @@ def decoded(ids: list[int], piece: Any) -> list[Token]:
 
 def test_a_prompt_is_cut_behind_messages_and_at_the_size_of_a_chunk() -> None:
     ids = [1, 2, END, 3, 4, 5, 6, 7, 8, END, END, 9]
-    whole = [(3, [1, 2, END]), (7, [3, 4, 5, 6]), (10, [7, 8, END]), (11, [END]), (12, [9])]
-    assert cut(ids, 0, 4, Bytes()) == whole
-    assert cut(ids, 7, 4, Bytes()) == whole[2:]
-    assert cut([*ids, END], 11, 4, Bytes()) == [(13, [9, END])]
+    whole = [(3, True), (7, True), (10, True), (11, True), (12, False)]
+    assert list(stops(ids, 0, Cuts(4, 4), Bytes())) == whole
+    assert list(stops(ids, 7, Cuts(4, 4), Bytes())) == whole[2:]
+    assert list(stops([*ids, END], 11, Cuts(4, 4), Bytes())) == [(13, True)]
+    assert list(stops([1] * 11, 0, Cuts(4, 8), Bytes())) == [(4, False), (8, True), (11, False)]
+
+
+def test_where_cuts_change_nothing_a_prompt_stops_only_for_its_checkpoints() -> None:
+    ids = [1, 2, END, 3, 4, 5, 6, 7, 8, END, END, 9]
+    marked = [(3, True), (7, True), (10, True), (11, True), (12, False)]
+    assert list(stops(ids, 0, Cuts(None, 4), Bytes())) == marked
+    assert list(stops(ids, 2, Cuts(None, None), Bytes())) == [(12, False)]
+
+
+@given(
+    st.lists(st.sampled_from([1, 2, END]), min_size=1, max_size=60),
+    st.lists(st.integers(2, 20), min_size=1),
+    st.sampled_from([None, 5, 16]),
+)
+def test_where_cuts_change_nothing_no_chunk_is_a_single_token(
+    ids: list[int], wanted: list[int], spacing: int | None
+) -> None:
+    """But where two checkpoints, or the ends of the prompt, are no more apart."""
+    generation = Generation(ids, Sampling(), Bytes(), 1000, Cuts(None, spacing))
+    generation.resume(0)
+    ends = [0, *(stop.end for stop in stops(ids, 0, Cuts(None, spacing), Bytes()))]
+    found: list[int] = []
+    position = 0
+    while not generation.whole:
+        size = generation.size(wanted[len(found) % len(wanted)])
+        assert generation.takes(size)
+        assert size <= max(wanted[len(found) % len(wanted)], 3)
+        assert size > 1 or {position, position + 1} <= set(ends)
+        found += generation.chunk(size)
+        position += size
+        assert generation.evaluated(size) == (
+            position in ends
+            and (spacing is not None)
+            and (ids[position - 1] == END or position - max(e for e in ends if e < position) >= spacing)
+        )
+    assert found == ids
 
 
 @given(st.lists(st.sampled_from([1, 2, END]), min_size=1, max_size=60), st.integers(1, 20))
 def test_the_cuts_depend_on_the_prompt_alone(ids: list[int], size: int) -> None:
     """Wherever a prompt is entered at a cut, and whatever follows it, the other cuts are the same."""
-    whole = cut(ids, 0, size, Bytes())
-    assert [token for _, chunk in whole for token in chunk] == ids
-    assert all(0 < len(chunk) <= size for _, chunk in whole)
+    cuts = Cuts(size, size)
+    whole = list(stops(ids, 0, cuts, Bytes()))
+    ends = [0, *(stop.end for stop in whole)]
+    assert ends[-1] == len(ids)
+    assert all(0 < end - start <= size for start, end in pairwise(ends))
     for number, (end, _) in enumerate(whole[:-1], 1):
-        assert cut(ids, end, size, Bytes()) == whole[number:]
-    assert cut([*ids, 1], 0, size, Bytes())[: len(whole) - 1] == whole[:-1]
+        assert list(stops(ids, end, cuts, Bytes())) == whole[number:]
+    assert list(stops([*ids, 1], 0, cuts, Bytes()))[: len(whole) - 1] == whole[:-1]
 
 
 # -- an engine that fails -----------------------------------------------------------------------------

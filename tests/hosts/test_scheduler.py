@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from localagent.hosts.channel import AHEAD
 from localagent.hosts.engine import State
 from localagent.hosts.prefix import SnapshotFolder, Snapshots
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
+from localagent.hosts.prefix.matching import WORTH_FORKING
 from localagent.hosts.prefix.snapshots import Snapshot
 from localagent.hosts.sampling import Sampling
-from localagent.hosts.scheduler import Scheduler
+from localagent.hosts.scheduler import _SHORT, Scheduler
 from tests.hosts.prefix.chain import Chain, folded, spoken
 from tests.hosts.prefix.test_cache import talk
 from tests.hosts.prefix.test_snapshots import KEY
@@ -118,16 +120,71 @@ def test_chunks_of_one_length_are_evaluated_at_once_as_many_as_one_chunk_has_roo
     assert all(map(is_right, asked))
 
 
+@pytest.mark.parametrize("anywhere", [True, False])
+def test_where_cuts_change_nothing_short_prompts_are_read_at_once_in_equal_parts(anywhere: bool) -> None:
+    """A larger batch while nobody generates, and none leaves a single token."""
+    stepping, engine = serving(4, joint=True, batch=64, anywhere=anywhere)
+    if not anywhere:
+        engine.spacing = 256
+    asked = [stepping.ask(talk(seed, length), tokens(10)) for seed, length in enumerate((33, 33, 40, 20))]
+    assert logs(stepping, 5) == [
+        [("read", (0, 1, 2, 3))],  # sixteen each
+        [("read", (0, 1, 2))],  # fifteen, where sixteen would leave one
+        [("read", (3, 2)), ("draw", (3,))],  # the last four
+        [("draw", (3,)), ("read", (0, 1, 2)), ("draw", (0, 1))],  # the last two
+        [("draw", (3, 0, 1)), ("read", (2,)), ("draw", (2,))],
+    ]
+    stepping.run()
+    assert all(map(is_right, asked))
+
+
+def test_where_cuts_change_nothing_the_last_chunk_is_never_a_single_token() -> None:
+    for length in (15, 16, 17, 18, 33, 65):
+        stepping, _ = serving(1, batch=16, anywhere=True)
+        asked = stepping.ask(talk(0, length), tokens(1))
+        stepping.run()
+        ends = [*(each.done for each in asked.progress), length]
+        sizes = [end - start for start, end in pairwise(ends)]
+        assert min(sizes) > 1
+        assert max(sizes) <= 16
+        assert is_right(asked)
+
+
+def test_a_prompt_is_continued_from_any_token_where_lanes_need_no_checkpoints() -> None:
+    stepping, engine = serving(2, anywhere=True)
+    first = stepping.ask(talk(0, 50), tokens(3))
+    stepping.run()
+    again = stepping.ask(talk(0, 50), tokens(3))
+    stepping.run()
+    other = stepping.ask([*talk(0, 37), *talk(1, 9)], tokens(3))
+    stepping.run()
+    assert [each.finish.cached for each in (first, again, other)] == [0, 48, 37]
+    assert engine.evaluated == 50 + 2 + 2 + 2 + 9 + 2
+    assert all(map(is_right, (first, again, other)))
+
+
+def test_a_few_tokens_in_common_are_not_worth_a_copy_of_another_lane() -> None:
+    for shared, cached in ((WORTH_FORKING - 1, 0), (WORTH_FORKING, WORTH_FORKING)):
+        stepping, engine = serving(2, anywhere=True)
+        first = stepping.ask(talk(0, 90), tokens(60))
+        stepping.step()
+        second = stepping.ask([*talk(0, shared), *(50 + each for each in talk(1, 30))], tokens(3))
+        stepping.run()
+        assert second.finish.cached == cached
+        assert sum(lane.forks for lane in engine.lanes) == (cached > 0)
+        assert all(map(is_right, (first, second)))
+
+
 def test_those_who_come_later_again_and_again_delay_a_prompt_by_a_few_chunks() -> None:
-    stepping, engine = serving(16)
-    first = stepping.ask(talk(0, 100), tokens(2))
+    stepping, engine = serving(30)
+    first = stepping.ask(talk(0, 200), tokens(2))
     others = []
     while not first.tokens:
         stepping.step()
         others.append(stepping.ask(talk(len(others) + 1, 8), tokens(1)))
     reads = [lanes for work, lanes in engine.log if work == "read"]
-    assert reads.count((0,)) == 7
-    assert len(reads) == 7 + (8 * 16 - 100) // 8
+    assert reads.count((0,)) == 13
+    assert len(reads) == 13 + (_SHORT * 16 - 200) // 8
     stepping.run()
     assert all(map(is_right, [first, *others]))
 
@@ -561,9 +618,18 @@ def test_readers_on_one_event_loop_are_woken_with_one_call_for_a_step(
     chunk=st.sampled_from([3, 16, 64]),
     trouble=st.booleans(),
     joint=st.booleans(),
+    batch=st.sampled_from([None, 64, 100]),
+    anywhere=st.booleans(),
 )
 def test_whatever_comes_goes_and_fails_every_token_is_right_and_all_end(
-    seed: int, lanes: int, share: float, chunk: int, trouble: bool, joint: bool
+    seed: int,
+    lanes: int,
+    share: float,
+    chunk: int,
+    trouble: bool,
+    joint: bool,
+    batch: int | None,
+    anywhere: bool,
 ) -> None:
     """Random arrivals, prompts that go on from others, limits, slow readers, cancels, and faults of one lane."""
     draw = random.Random(seed)
@@ -575,8 +641,9 @@ def test_whatever_comes_goes_and_fails_every_token_is_right_and_all_end(
     context = 200
     capacity = context + int((lanes - 1) * context * share)
     stepping, engine = serving(
-        lanes, works, chunk=chunk, context_size=context, capacity=capacity, reading=False, joint=joint
-    )
+        lanes, works, chunk=chunk, context_size=context, capacity=capacity, reading=False, joint=joint,
+        batch=batch, anywhere=anywhere,
+    )  # fmt: skip
     asked: list[Asked] = []
     begun: list[Asked] = []
     for _ in range(draw.randrange(50, 400)):

@@ -23,7 +23,8 @@ SPACING = 256
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to load. `gpu_layers` -1 is all of them; `chunk` is the longest prefill chunk, in tokens.
+    """How to load. `gpu_layers` -1 is all of them. `chunk` and `batch`: see `engine.Engine`; by default the
+    same. `divisible`: see there, if each lane has its own cells.
 
     `flash_attention` False turns it off; otherwise llama.cpp uses it where it can. `capacity`: the tokens
     that all lanes hold together, by default those of one context. `batch_exact`: see `lanes.Context.exact`.
@@ -37,6 +38,8 @@ class Options:
     lanes: int = 1
     capacity: int | None = None
     batch_exact: bool | None = None
+    batch: int | None = None
+    divisible: bool = False
 
     @property
     def cells(self) -> int:
@@ -53,12 +56,14 @@ class LlamaCppEngine:
         self._context: Any = None
         self._team: Team | None = None
         self.chunk = min(options.chunk, options.context)
-        self.spacing = max(1, SPACING // self.chunk) * self.chunk
         self.context_size = options.context
         self.capacity = options.cells
         # One pool of cells only where they are too few for all lanes: in it the sums, and so now and then a
         # token, depend on the cells that a sequence got, and every lane's attention passes over those of all.
         self._pooled = options.cells < options.lanes * options.context
+        self.joint = not self._pooled
+        self.divisible = options.divisible and not self._pooled
+        self.batch = min(options.batch or self.chunk, options.context) if self.divisible else self.chunk
         forget()
         try:
             self._model = self._load_model(path, options)
@@ -69,7 +74,7 @@ class LlamaCppEngine:
         except BaseException:
             self.close()
             raise
-        most = max(self.chunk, options.lanes)
+        most = max(self.batch, options.lanes)
         self._team = Team(self._native, self._context, options.threads, CORES)
         self._shared = Context(
             self._native,
@@ -80,13 +85,9 @@ class LlamaCppEngine:
             options.batch_exact,
             self._team,
         )
+        spacing = max(1, SPACING // self.chunk) * self.chunk
+        self.spacing = spacing if self._shared.stateful or not self.divisible else None
         self.lanes = [LlamaCppLane(self._shared, number) for number in range(options.lanes)]
-
-    def together(self, size: int) -> int:
-        """As many as fit into a chunk. One where a chunk is a single token, for which there are other kernels
-        than for several, or where all lanes share one pool, whose cells change the order of the sums.
-        """
-        return 1 if size < 2 or self._pooled else self.chunk // size
 
     def evaluate(self, lanes: Sequence[Any], chunks: Sequence[Sequence[int]], cancelled: Cancelled) -> bool:
         """See `engine.Engine`."""
@@ -131,7 +132,7 @@ class LlamaCppEngine:
         parameters.n_ctx = options.cells
         parameters.n_seq_max = options.lanes
         parameters.kv_unified = self._pooled
-        parameters.n_batch = parameters.n_ubatch = max(self.chunk, options.lanes)
+        parameters.n_batch = parameters.n_ubatch = max(self.batch, options.lanes)
         parameters.n_threads = parameters.n_threads_batch = options.threads
         parameters.no_perf = True
         if not options.flash_attention:

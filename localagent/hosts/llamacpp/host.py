@@ -18,7 +18,7 @@ from localagent.hosts.gguf import read_header
 from localagent.hosts.header import Header
 from localagent.hosts.host import EngineHost, Identity, Reuse, choose_context
 from localagent.hosts.llamacpp.engine import LlamaCppEngine, Options
-from localagent.hosts.llamacpp.library import library, version
+from localagent.hosts.llamacpp.library import cuts_measured, library, version
 from localagent.hosts.memory import admit, available_memory, check_lanes, estimate_gguf
 from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefill import Prefill, choose_prefill
@@ -59,7 +59,7 @@ class LlamaCppHost(EngineHost):
         context = choose_context(context, header.context_length)
         name = header.name or file.stem
         offloads = _offloads(gpu_layers)
-        prefill = choose_prefill(header, context, chunk, offloads)
+        prefill = choose_prefill(header, context, chunk, offloads, cuts_measured())
         # The memory of a graphics card is not known here; Apple's GPU uses the machine's.
         known = sys.platform == "darwin" or not offloads
         admitted = admit(
@@ -77,6 +77,8 @@ class LlamaCppHost(EngineHost):
             lanes=admitted.count,
             capacity=admitted.capacity,
             batch_exact=_batch_exact(header, prefill, offloads),
+            batch=prefill.batch,
+            divisible=prefill.divisible,
         )
         identity = Identity(
             name=name,

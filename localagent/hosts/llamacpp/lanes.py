@@ -23,7 +23,7 @@ from operator import itemgetter
 from typing import Any
 
 from localagent.errors import EngineFailed
-from localagent.hosts.engine import Cancelled, Packed, State
+from localagent.hosts.engine import NOTHING, Cancelled, Packed, State
 from localagent.hosts.llamacpp.cores import Team
 from localagent.hosts.llamacpp.library import forget, reason
 from localagent.hosts.llamacpp.sampling import Sampler, bound
@@ -286,7 +286,7 @@ class LlamaCppLane:
 
     def checkpoint(self) -> State:
         """The recurrent state; nothing for pure attention."""
-        return self._read(_PARTIAL) if self._context.stateful else State(None, 0)
+        return self._read(_PARTIAL) if self._context.stateful else NOTHING
 
     def rewind(self, length: int, checkpoint: State) -> bool:
         """Put the recurrent state back and cut the KV cache."""
@@ -337,7 +337,7 @@ class LlamaCppLane:
         if packed.layout is not None or len(packed.buffers) > 1:
             raise ValueError("no state of a llama.cpp sequence")
         if not packed.buffers:
-            return State(None, 0)
+            return NOTHING
         data = packed.buffers[0]
         return State((ctypes.c_uint8 * len(data)).from_buffer_copy(data), len(data))
 
@@ -371,8 +371,7 @@ def evaluate(
         return False
     native = context.native
     parts = sorted(zip(lanes, chunks, strict=True), key=lambda part: part[0].number)
-    # A chunk may take seconds on a slow CPU; chunks of measured length would be no way out, since the sums,
-    # and with them the tokens, depend on how the prompt is cut.
+    # A chunk may take seconds on a slow CPU.
     abort = native.ggml_abort_callback(lambda _: cancelled())
     native.llama_set_abort_callback(context.pointer, abort, None)
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import re
 import threading
 from collections import deque
@@ -64,6 +65,17 @@ def describe() -> dict[str, Any]:
         "gpu": bool(native.llama_supports_gpu_offload()),
         "devices": _devices(),
     }
+
+
+def cuts_measured() -> bool:
+    """Whether the build computes by the kernels with which cuts of a prompt were seen to change nothing.
+
+    ARM's take rows by twos, so that an odd one may differ; BLAS and AMX have kernels of their own for many.
+    """
+    uses = describe()["uses"]
+    return platform.machine().lower() in ("x86_64", "amd64") and not any(
+        use.startswith(("BLAS", "ACCELERATE", "AMX")) for use in uses
+    )
 
 
 def quantize(source: Path, target: Path, kind: str) -> Path:

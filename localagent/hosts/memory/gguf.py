@@ -34,7 +34,7 @@ def estimate_gguf(path: Path, header: Header, context: int, prefill: Prefill | N
     """
     keys = _Keys(header)
     prefill = prefill or choose_prefill(header, context)
-    chunk = max(1, min(prefill.chunk, context))
+    batch = max(1, min(prefill.batch, context))
     embedding = keys.number("embedding_length")
     vocabulary = keys.vocabulary()
     return Estimate(
@@ -44,10 +44,10 @@ def estimate_gguf(path: Path, header: Header, context: int, prefill: Prefill | N
         state=_state(keys),
         kv_per_token=_kv_per_token(keys),
         # The logits of every token of the step, and its hidden states before and after the last norm.
-        logits=chunk * (F32 * vocabulary + 2 * F32 * embedding),
+        logits=batch * (F32 * vocabulary + 2 * F32 * embedding),
         # The residual, queries, keys, values and the two halves of a gated feed-forward layer.
-        activations=chunk * F32 * (2 * _feed_forward(keys) + 7 * embedding),
-        activations_per_token=chunk * _attention(keys, prefill.flash),
+        activations=batch * F32 * (2 * _feed_forward(keys) + 7 * embedding),
+        activations_per_token=batch * _attention(keys, prefill.flash),
         overhead=vocabulary * VOCABULARY_ENTRY,
         pooled=True,  # the host asks for one pool of cells (`kv_unified`) where lanes share them
         most=_most_cells(header, context),

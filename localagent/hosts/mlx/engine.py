@@ -39,7 +39,9 @@ class MlxEngine:
         self._lib = library()
         self._closed = False
         self.context_size = context
-        self.chunk = chunk
+        self.chunk = self.batch = chunk
+        self.divisible = False
+        self.joint = False  # a chunk is computed in the caches of its lane
         self.spacing = max(1, SPACING // chunk) * chunk
         self.lanes: list[MlxLane] = []
         self._context = _load(self._lib, folder)
@@ -68,12 +70,8 @@ class MlxEngine:
         estimate = estimate_mlx(folder.path, folder.config, context)
         return cls(folder, context, lambda alone: admit(path.name, estimate, lanes, None, alone))
 
-    def together(self, size: int) -> int:
-        """One: a chunk is computed in the caches of its lane."""
-        return 1
-
     def evaluate(self, lanes: Sequence[Any], chunks: Sequence[Sequence[int]], cancelled: Cancelled) -> bool:
-        """Not to be called: see `together`."""
+        """Not to be called: see `joint`."""
         raise NotImplementedError
 
     def advance(self, lanes: Sequence[Any]) -> Sequence[int | EngineFailed]:

@@ -4,12 +4,12 @@
 rest, calls `mark` after every chunk, and `release` at the end. What a lane holds stays there until the lane
 is needed. What is on disk is found after a `load`, when `loaded` says so.
 
-Recurrent state cannot be cut, so a sequence is re-entered only at its end or at a checkpoint. Attention-only
-models follow the same rule, since floating-point sums, and so tokens, may depend on where a prompt is cut
-into chunks: a chunk of one token has a kernel of its own. A prefix that is held by a lane in use, or by one
-whose rest is worth keeping, is forked: engines share what two lanes have in common, or copy it faster than
-they compute it. Before a lane is cut for another prompt, the part that would be lost is saved, within a limit
-of bytes; the least recently used state is dropped first.
+Recurrent state cannot be cut, so a sequence is re-entered only at its end or at a checkpoint. So is that of
+an engine whose sums, and with them the tokens, depend on where a prompt is cut into chunks. Others are
+entered anywhere, but for the last token of a prompt: a chunk of one token has a kernel of its own. A prefix
+that is held by a lane in use, or by one whose rest is worth keeping, is forked: engines share what two lanes
+have in common, or copy it faster than they compute it. Before a lane is cut for another prompt, the part that
+would be lost is saved, within a limit of bytes; the least recently used state is dropped first.
 
 Every sequence belongs to a scope, and is found only for prompts of the same one: how fast a prompt is read
 tells whether somebody has asked the same before. Only sequences of the scope "", which all share, go to disk.
@@ -22,11 +22,21 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from operator import itemgetter
 
 from localagent.errors import LocalAgentError
-from localagent.hosts.engine import Lane
-from localagent.hosts.prefix.matching import common, reach
-from localagent.hosts.prefix.saved import WORTH_SAVING, Checkpoint, Loading, Saved, SavedStates
+from localagent.hosts.engine import NOTHING, Lane, State
+from localagent.hosts.prefix.matching import WORTH_FORKING, common, enter_anywhere, enter_at_checkpoints
+from localagent.hosts.prefix.saved import (
+    BEYOND,
+    WORTH_SAVING,
+    Checkpoint,
+    Evaluated,
+    Loading,
+    Saved,
+    SavedStates,
+    reach,
+)
 from localagent.hosts.prefix.snapshots import Snapshots
 from localagent.hosts.prefix.transcripts import Transcripts
 
@@ -48,11 +58,10 @@ class Seat:
     """When it was used last, as a number that grows."""
     scope: str = ""
 
-    def reach(self, wanted: list[int], scope: str = "") -> int:
-        """How many tokens of `wanted` can be continued from."""
-        if self.scope != scope:
-            return 0
-        return reach(self.lane.ids, (point.length for point in self.checkpoints), wanted)
+    @property
+    def ids(self) -> list[int]:
+        """What the lane holds."""
+        return self.lane.ids
 
 
 class PrefixCache:
@@ -66,16 +75,20 @@ class PrefixCache:
         transcripts: Transcripts | None = None,
         context: int = sys.maxsize,
         capacity: int = sys.maxsize,
+        anywhere: bool = False,
     ) -> None:
         """`budget`: bytes; 0 turns all reuse off. `snapshots`: where sequences survive the process, with what
         `transcripts` say of them. `context`: the longest sequence that fits into a lane, in tokens;
-        `capacity`: how many tokens fit into all lanes together.
+        `capacity`: how many tokens fit into all lanes together. `anywhere`: lanes need no checkpoints, see
+        `Engine.spacing`.
         """
+        self._anywhere = anywhere
+        self._entering = enter_anywhere if anywhere else enter_at_checkpoints
         self._seats = [Seat(lane) for lane in lanes]
         self._budget = budget
         self._context = context
         self._capacity = capacity
-        self._saved = SavedStates(lanes, snapshots if budget else None, transcripts)
+        self._saved = SavedStates(lanes, snapshots if budget else None, transcripts, self._entering)
         self._ticks = count(1)
 
     @property
@@ -120,8 +133,7 @@ class PrefixCache:
         if not self._budget:
             return 0
         wanted = list(ids)
-        saved = [state.reach(wanted, scope) for state in self._saved]
-        return max([*(seat.reach(wanted, scope) for seat in self._seats), *saved])
+        return max(self._reach(each, wanted, scope) for each in (*self._seats, *self._saved))
 
     def load(self, ids: Sequence[int], then: Callable[[], None], scope: str = "") -> Loading:
         """Begin to read a longer prefix of `ids` from disk, if there is one and it fits.
@@ -143,17 +155,18 @@ class PrefixCache:
             self.clear(seat)
 
     def mark(self, seat: Seat) -> None:
-        """Take a checkpoint here."""
+        """Take a checkpoint here, where lanes need any."""
         points, length = seat.checkpoints, len(seat.lane.ids)
-        if self._budget and not (points and points[-1].length == length):
+        if self._budget and not self._anywhere and not (points and points[-1].length == length):
             points.append(Checkpoint(length, seat.lane.checkpoint()))
             self._thin(points)
 
-    def recover(self, seat: Seat) -> None:
-        """Return to the last checkpoint after a chunk was cancelled midway."""
-        last = seat.checkpoints[-1] if seat.checkpoints else None
-        if last is None or not seat.lane.rewind(last.length, last.state):
-            self.clear(seat)
+    def recover(self, seat: Seat, length: int) -> None:
+        """After a chunk was cancelled midway, return to the `length` tokens before it, or to the last
+        checkpoint among them.
+        """
+        last = seat.checkpoints[-1].length if seat.checkpoints else 0
+        self._rewind(seat, length if self._anywhere else last)
 
     def clear(self, seat: Seat) -> None:
         """Forget what a lane holds."""
@@ -187,6 +200,9 @@ class PrefixCache:
         """How many tokens fit beside what is in use."""
         return self._capacity - sum(seat.need for seat in self._seats if seat.need is not None)
 
+    def _reach(self, have: Evaluated, wanted: list[int], scope: str) -> int:
+        return reach(self._entering, have, wanted, scope)
+
     # -- choosing a lane --------------------------------------------------------------------------------
 
     def _lead(self, wanted: list[int], need: int, room: int, scope: str) -> Seat:
@@ -198,10 +214,13 @@ class PrefixCache:
             return self._spare()
         while True:
             # Of equals a free lane, and of those the one used last.
-            nearest = max(
-                self._seats, key=lambda seat: (seat.reach(wanted, scope), seat.need is None, seat.used)
+            length, _, _, nearest = max(
+                (
+                    (self._reach(seat, wanted, scope), seat.need is None, seat.used, seat)
+                    for seat in self._seats
+                ),
+                key=itemgetter(0, 1, 2),
             )
-            length = nearest.reach(wanted, scope)
             saved = self._saved.furthest(wanted, length, room, scope)
             if saved is None:
                 return self._enter(nearest, length, need, room)
@@ -219,6 +238,8 @@ class PrefixCache:
             self._cut(nearest, length)
             self._make_room(room - need, nearest)
             return nearest
+        if self._anywhere and length < WORTH_FORKING:
+            length = 0
         if length:
             nearest.used = next(self._ticks)  # so that it is the last one to be emptied
         self._retire(seat, _common(seat, nearest.scope, nearest.lane.ids[:length]))
@@ -227,7 +248,7 @@ class PrefixCache:
         if not length:
             return seat
         points = [point for point in nearest.checkpoints if point.length <= length]
-        if seat.lane.fork(nearest.lane, length, points[-1].state if lost else None):
+        if seat.lane.fork(nearest.lane, length, self._checkpoint(points) if lost else None):
             seat.checkpoints = points
         else:
             self.clear(seat)
@@ -263,9 +284,12 @@ class PrefixCache:
         self._rewind(seat, length)
 
     def _rewind(self, seat: Seat, length: int) -> None:
-        """Back to the last checkpoint, which is that of `length` tokens; to nothing where that fails."""
-        if not length or not seat.lane.rewind(length, seat.checkpoints[-1].state):
+        """Back to `length` tokens, where the last checkpoint was taken; to nothing where that fails."""
+        if not length or not seat.lane.rewind(length, self._checkpoint(seat.checkpoints)):
             self.clear(seat)
+
+    def _checkpoint(self, points: Sequence[Checkpoint]) -> State:
+        return NOTHING if self._anywhere else points[-1].state
 
     def _switch(self, seat: Seat, saved: Saved, wanted: list[int], room: int) -> bool:
         """Put a saved sequence into a lane, beside `room` tokens in other free ones.
@@ -274,7 +298,7 @@ class PrefixCache:
 
         False when the engine refuses it: it is then forgotten, and the lane is empty.
         """
-        length = saved.reach(wanted, saved.scope)
+        length = self._reach(saved, wanted, saved.scope)
         # Before anything is saved: that drops what the lane goes on from.
         self._saved.remove(saved)
         self._retire(seat, _common(seat, saved.scope, saved.ids[:length]))
@@ -297,7 +321,7 @@ class PrefixCache:
         if (
             len(ids) - kept < WORTH_SAVING
             or self._saved.holds(ids, scope)
-            or any(other.reach([*ids, -1], scope) == len(ids) for other in others)
+            or any(self._reach(other, [*ids, *BEYOND], scope) == len(ids) for other in others)
         ):
             return
         self._saved.supersede(Saved(list(ids), seat.lane.save(), list(seat.checkpoints), scope=scope))

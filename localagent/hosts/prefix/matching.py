@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+WORTH_FORKING = 16
+"""Tokens: fewer are evaluated again more cheaply than copied from another lane, with all that it holds."""
+
+Enter = Callable[[list[int], Iterable[int], list[int]], int]
+"""`enter_at_checkpoints` or `enter_anywhere`: how many tokens of a sequence, which has checkpoints at some
+lengths, a prompt can go on from. At least one token of the prompt is left to be evaluated, because only an
+evaluation gives the engine the logits of the next token.
+"""
 
 
 def common(left: list[int], right: list[int]) -> int:
@@ -19,13 +28,14 @@ def common(left: list[int], right: list[int]) -> int:
     return low
 
 
-def reach(have: list[int], checkpoints: Iterable[int], wanted: list[int]) -> int:
-    """How many tokens of `have` a prompt of `wanted` can go on from.
-
-    A sequence can be entered at its end and at its checkpoints. At least one token of the prompt is left to
-    be evaluated, because only an evaluation gives the engine the logits of the next token.
-    """
+def enter_at_checkpoints(have: list[int], checkpoints: Iterable[int], wanted: list[int]) -> int:
+    """A sequence can be entered at its end and at its checkpoints: see `Enter`."""
     shared = min(common(have, wanted), len(wanted) - 1)
     if shared == len(have):
         return shared
     return max((length for length in checkpoints if length <= shared), default=0)
+
+
+def enter_anywhere(have: list[int], _: Iterable[int], wanted: list[int]) -> int:
+    """A sequence can be entered everywhere. Two tokens are left, since a single one has other logits."""
+    return max(0, min(common(have, wanted), len(wanted) - 2))

@@ -12,14 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from typing import Protocol
 
 from localagent.hosts.engine import Lane, State
-from localagent.hosts.prefix.matching import reach
+from localagent.hosts.prefix.matching import Enter
 from localagent.hosts.prefix.snapshots import Snapshot, Snapshots
 from localagent.hosts.prefix.transcripts import Transcripts
 
 WORTH_SAVING = 32
 """Tokens: fewer are evaluated again more cheaply than copied."""
+BEYOND = (-1, -1)
+"""Tokens that no sequence has: with them behind it, one can be entered at its very end."""
 _WORTH_LOADING = 32  # tokens by which a file must be ahead of memory to be worth reading
 
 log = logging.getLogger(__name__)
@@ -44,11 +47,28 @@ class Saved:
     """The file that it came from."""
     scope: str = ""
 
-    def reach(self, wanted: list[int], scope: str = "") -> int:
-        """How many tokens of `wanted` can be continued from."""
-        if self.scope != scope:
-            return 0
-        return reach(self.ids, (point.length for point in self.checkpoints), wanted)
+
+class Evaluated(Protocol):
+    """A sequence that is evaluated, in a lane or saved."""
+
+    @property
+    def ids(self) -> list[int]:
+        """Its tokens."""
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        """Where it can be entered, if that needs one."""
+
+    @property
+    def scope(self) -> str:
+        """Whose prompts may go on from it."""
+
+
+def reach(enter: Enter, have: Evaluated, wanted: list[int], scope: str) -> int:
+    """How many tokens of `wanted`, a prompt of `scope`, can be continued from."""
+    if have.scope != scope:
+        return 0
+    return enter(have.ids, (point.length for point in have.checkpoints), wanted)
 
 
 class Loading:
@@ -88,12 +108,17 @@ class SavedStates:
     """All that is saved for the lanes of one engine."""
 
     def __init__(
-        self, lanes: Sequence[Lane], snapshots: Snapshots | None, transcripts: Transcripts | None
+        self,
+        lanes: Sequence[Lane],
+        snapshots: Snapshots | None,
+        transcripts: Transcripts | None,
+        enter: Enter,
     ) -> None:
         """`lanes`: any of them turns states into bytes and back. `snapshots`: what is on disk, written with
-        what `transcripts` say of it.
+        what `transcripts` say of it. `enter`: see `matching`.
         """
         self._lanes = lanes
+        self._enter = enter
         self._snapshots = snapshots
         self._transcripts = transcripts or Transcripts()
         self._states: list[Saved] = []  # the least recently used first
@@ -111,8 +136,9 @@ class SavedStates:
         itself has at most `room`, since it is put back whole.
         """
         fitting = [saved for saved in self._states if len(saved.ids) <= room]
-        best = max(fitting, key=lambda saved: saved.reach(wanted, scope), default=None)
-        return best if best and best.reach(wanted, scope) > least else None
+        reached = {id(saved): reach(self._enter, saved, wanted, scope) for saved in fitting}
+        best = max(fitting, key=lambda saved: reached[id(saved)], default=None)
+        return best if best and reached[id(best)] > least else None
 
     def holds(self, ids: list[int], scope: str) -> bool:
         """Whether a sequence begins with `ids`."""
@@ -123,14 +149,11 @@ class SavedStates:
         self._states.append(saved)
 
     def supersede(self, fresh: Saved) -> None:
-        """Keep a sequence in place of those that it goes on from, if a checkpoint leads back to their end."""
-        ends = {point.length for point in fresh.checkpoints}
+        """Keep a sequence in place of those that it goes on from, if it can be entered at their end."""
         self._states = [
             saved
             for saved in self._states
-            if saved.scope != fresh.scope
-            or len(saved.ids) not in ends
-            or fresh.ids[: len(saved.ids)] != saved.ids
+            if reach(self._enter, fresh, [*saved.ids, *BEYOND], saved.scope) < len(saved.ids)
         ]
         self.add(fresh)
 
@@ -150,7 +173,7 @@ class SavedStates:
         `then` is called in another thread at the end. Only where anything is kept `on_disk`.
         """
         assert self._snapshots is not None
-        loading = Loading(self._snapshots.find(ids, known + _WORTH_LOADING, most))
+        loading = Loading(self._snapshots.find(ids, known + _WORTH_LOADING, most, self._enter))
         if loading.path is not None:
             loading.start(self._snapshots.reader(loading.path), then)
         return loading

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from localagent.files.paths import user_path
 from localagent.hosts.engine import Packed
-from localagent.hosts.prefix.matching import reach
+from localagent.hosts.prefix.matching import Enter, enter_at_checkpoints
 from localagent.hosts.prefix.snapshot_file import Header, Turns, digest, read_header, read_states, write_file
 
 PER_MODEL = 1 << 30
@@ -142,14 +142,14 @@ class Snapshots:
         for header in self._scan().values():
             yield header.turns
 
-    def find(self, ids: list[int], least: int, most: int) -> Path | None:
+    def find(self, ids: list[int], least: int, most: int, enter: Enter = enter_at_checkpoints) -> Path | None:
         """The file of the sequence that reaches furthest into `ids`, if that is at least `least` tokens.
 
-        `most`: the longest sequence that there is room for, in tokens.
+        `most`: the longest sequence that there is room for, in tokens. `enter`: see `matching`.
         """
         best, longest = None, least - 1
         for path, header in self._scan().items():
-            if len(header.ids) <= most and (found := reach(header.ids, header.lengths, ids)) > longest:
+            if len(header.ids) <= most and (found := enter(header.ids, header.lengths, ids)) > longest:
                 best, longest = path, found
         return best
 

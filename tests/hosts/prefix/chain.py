@@ -1,6 +1,7 @@
 """Lanes whose whole state is one number that every token changes: wrong state is wrong at once.
 
-The recurrent part cannot be cut, as in a hybrid model; the list of ids stands for the KV cache, which can. Lanes of one
+The recurrent part cannot be cut, as in a hybrid model, but where `NOTHING` is the checkpoint, as in one that has
+attention alone; the list of ids stands for the KV cache, which can. Lanes of one
 `Pool` share its room, and each token takes some, also where two lanes hold the same ones.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from localagent.errors import EngineFailed
-from localagent.hosts.engine import Cancelled, Packed, State
+from localagent.hosts.engine import NOTHING, Cancelled, Packed, State
 from localagent.hosts.sampling import Sampling
 
 _PRIME = (1 << 61) - 1
@@ -86,8 +87,9 @@ class Chain:
         return State(self.value, self._nbytes)
 
     def rewind(self, length: int, checkpoint: State) -> bool:
+        assert length <= len(self.ids)
         del self.ids[length:]
-        self.value = checkpoint.data
+        self.value = folded(self.ids) if checkpoint is NOTHING else checkpoint.data
         return True
 
     def save(self) -> State:
@@ -109,7 +111,10 @@ class Chain:
             return False
         self.forks += 1
         assert (checkpoint is None) == (length == len(other.ids))
-        self.value = other.value if checkpoint is None else checkpoint.data
+        if checkpoint is NOTHING:
+            self.value = folded(self.ids)
+        else:
+            self.value = other.value if checkpoint is None else checkpoint.data
         return True
 
     def clear(self) -> None:

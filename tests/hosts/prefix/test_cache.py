@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from localagent.errors import EngineFailed
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots
 from localagent.hosts.prefix.cache import _MOST_CHECKPOINTS, Seat
-from localagent.hosts.prefix.matching import common, reach
+from localagent.hosts.prefix.matching import WORTH_FORKING, common, enter_anywhere, enter_at_checkpoints
 from tests.hosts.prefix.chain import Chain, Pool, folded, spoken
 
 
@@ -82,13 +82,18 @@ turns = st.tuples(
 )
 
 
-@given(st.lists(turns, min_size=1, max_size=14), st.integers(0, 20_000), st.sampled_from([1, 7, 16, 200]))
+@given(
+    st.lists(turns, min_size=1, max_size=14),
+    st.integers(0, 20_000),
+    st.sampled_from([1, 7, 16, 200]),
+    st.booleans(),
+)
 def test_the_state_is_right_whatever_came_before(
-    drawn: list[tuple[int, float, int, int, int]], budget: int, step: int
+    drawn: list[tuple[int, float, int, int, int]], budget: int, step: int, anywhere: bool
 ) -> None:
     """Prompts that go on from any place in any earlier one, under any budget."""
     chain = Chain()
-    cache = PrefixCache([chain], budget)
+    cache = PrefixCache([chain], budget, anywhere=anywhere)
     past: list[list[int]] = [[]]
     for which, share, seed, length, more in drawn:
         earlier = past[which % len(past)]
@@ -228,7 +233,24 @@ def test_how_much_two_sequences_share(left: list[int], right: list[int], shared:
 def test_a_sequence_is_entered_at_its_end_or_at_a_checkpoint(
     checkpoints: list[int], wanted: list[int], reached: int
 ) -> None:
-    assert reach([1, 2, 3, 4], checkpoints, wanted) == reached
+    assert enter_at_checkpoints([1, 2, 3, 4], checkpoints, wanted) == reached
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reached"),
+    [
+        ([1, 2, 3, 4, 5, 6], 4),
+        ([1, 2, 3, 4, 5], 3),
+        ([1, 2, 3, 4], 2),
+        ([1, 2, 3, 9, 9], 3),
+        ([1], 0),
+        ([], 0),
+    ],
+)
+def test_where_no_checkpoints_are_needed_a_sequence_is_entered_anywhere_but_for_the_last_token(
+    wanted: list[int], reached: int
+) -> None:
+    assert enter_anywhere([1, 2, 3, 4], [], wanted) == reached
 
 
 def test_a_chunk_given_up_on_the_way() -> None:
@@ -239,11 +261,11 @@ def test_a_chunk_given_up_on_the_way() -> None:
     assert seat is not None
     assert len(chain.ids) == 64
     assert not chain.evaluate(talk(2, 20), lambda: True)
-    cache.recover(seat)
+    cache.recover(seat, 64)
     assert (len(chain.ids), chain.value) == (64, folded(talk(1, 64)))
     cache.clear(seat)
     chain.evaluate([1], lambda: True)
-    cache.recover(seat)
+    cache.recover(seat, 0)
     assert chain.ids == []
 
 
@@ -310,12 +332,15 @@ class Cache(RuleBasedStateMachine):
         budget=st.sampled_from([0, 300, 5_000, 1 << 20]),
         share=st.sampled_from([0.0, 0.4, 1.0, 1.0]),
         step=st.sampled_from([7, 16, 200]),
+        anywhere=st.booleans(),
     )
-    def load(self, count: int, budget: int, share: float, step: int) -> None:
+    def load(self, count: int, budget: int, share: float, step: int, anywhere: bool) -> None:
         self.context = 300
         self.capacity = self.context + int((count - 1) * self.context * share)
-        self.cache, self.lanes = lanes(count, self.capacity, budget=budget, context=self.context)
-        self.budget, self.step = budget, step
+        self.cache, self.lanes = lanes(
+            count, self.capacity, budget=budget, context=self.context, anywhere=anywhere
+        )
+        self.budget, self.step, self.anywhere = budget, step, anywhere
         self.past: list[list[int]] = [talk(seed, 150) for seed in range(3)]
         self.running: dict[Seat, tuple[list[int], int]] = {}
         """The prompt of every seat in use, and how many tokens it holds."""
@@ -332,14 +357,15 @@ class Cache(RuleBasedStateMachine):
         cache = self.cache
         room = self.capacity - sum(seat.need for seat in cache._seats if seat.need is not None)
         kept = [saved for saved in cache._saved if len(saved.ids) <= room]
-        best = max(each.reach(prompt, scope) for each in [*cache._seats, *kept]) if self.budget else 0
+        best = max(cache._reach(each, prompt, scope) for each in [*cache._seats, *kept]) if self.budget else 0
         seat = begin(cache, prompt, need, scope)
         if seat is None:
             assert len(self.running) == len(self.lanes) or need > room
             return None
         assert need <= room
         assert seat not in self.running, "it was free"
-        assert len(seat.lane.ids) == best, "nothing that there is leads further"
+        if not (self.anywhere and best < WORTH_FORKING):
+            assert len(seat.lane.ids) == best, "nothing that there is leads further"
         held = seat.lane.ids
         assert not held or any(each[: len(held)] == held for each in self.known[scope]), "it is of this scope"
         self.known[scope].append(prompt)
@@ -400,8 +426,9 @@ class Cache(RuleBasedStateMachine):
         if held < len(prompt):
             seat.lane.evaluate(prompt[held : held + self.step][:-1], lambda: True)
             seat.lane.value = -1
-            self.cache.recover(seat)
+            self.cache.recover(seat, held)
             assert len(seat.lane.ids) <= held
+            assert len(seat.lane.ids) == held or not self.anywhere
             del self.running[seat]
             self.cache.release(seat)
 
@@ -422,6 +449,7 @@ class Cache(RuleBasedStateMachine):
     def every_state_is_that_of_its_tokens(self) -> None:
         for seat in getattr(self, "cache", PrefixCache([]))._seats:
             assert right(seat.lane)
+            assert not (self.anywhere and seat.checkpoints)
             for point in seat.checkpoints:
                 assert point.state.data == folded(seat.lane.ids[: point.length])
         for saved in self.cache._saved if hasattr(self, "cache") else ():
