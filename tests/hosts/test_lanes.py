@@ -257,7 +257,9 @@ def same_tokens(left: list[Token], right: list[Token]) -> bool:
 def engines() -> Iterator[tuple[list[LlamaCppEngine], Alone]]:
     """Engines of two to eight lanes, and one to ask alone."""
     together = [
-        LlamaCppEngine(GGUF, Options(CONTEXT, 1, lanes=count, capacity=size, chunk=96, batch=200, **AS_LOADED))
+        LlamaCppEngine(
+            GGUF, Options(CONTEXT, 1, lanes=count, capacity=size, chunk=96, batch=200, **AS_LOADED)
+        )
         for count, size in SIZES
     ]
     alone = Alone()

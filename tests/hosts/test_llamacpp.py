@@ -96,7 +96,7 @@ def test_the_end_token_ends_an_answer(host: LlamaCppHost) -> None:
     finish = generation.finish
     assert finish is not None
     assert (finish.stop_reason, finish.prompt) == ("stop", len(prompt.ids))
-    assert finish.cached in (0, prompt.ids.index(IM_END) + 1), "the system turn, where a test ran before"
+    assert finish.cached < len(prompt.ids) - 1, "what a test before it had in common"
     assert finish.generated == len(rest) + 1
     assert finish.timings.prefill > 0 < finish.timings.decode
 
@@ -244,8 +244,8 @@ def test_cancelled_within_a_chunk(gguf: Path, monkeypatch: pytest.MonkeyPatch) -
         assert not loaded._owner.run(lambda: seat.lane.evaluate((5,) * 512, cancelled))
         assert 20 < len(asked) < 40
         assert seat.lane.ids == held
-        loaded._owner.run(lambda: loaded._prefix.recover(seat))
-        assert held[: len(seat.lane.ids)] == seat.lane.ids != held
+        loaded._owner.run(lambda: loaded._prefix.recover(seat, len(held)))
+        assert seat.lane.ids == held
         assert [token.id for token in loaded.generate(loaded.render(ASK), Sampling(max_tokens=5))] == before
 
 

@@ -69,7 +69,7 @@ def test_against_llama_cpp(gguf: Path, heads: str, flash: bool, chunk: int) -> N
     gguf, allowed = (gguf, 0.06) if heads == "wide" else (GGUF, 0.2)
     header, longest = read_header(gguf), 8192 if heads == "wide" else 4096
     sizes = ((1, 512), (1, longest), (4, 512), (8, 2048))
-    prefill = Prefill(chunk, flash)
+    prefill = Prefill(chunk, chunk, flash, divisible=False)
     options = (chunk, int(prefill.flash), *(f"{lanes}x{context}" for lanes, context in sizes))
     command = [sys.executable, "-c", MEASURE, str(gguf), *map(str, options)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -204,7 +204,9 @@ def test_the_buffer_of_a_step(
 ) -> None:
     header = header_of("llama", 1000, block_count=2, embedding_length=128, attention__head_count=heads, **own)
     for chunk, context, step in ((64, 1024, 64), (256, 100, 100), (0, 100, 1)):
-        estimate = estimate_gguf(weights, header, context, Prefill(chunk, flash=heads == 2))
+        estimate = estimate_gguf(
+            weights, header, context, Prefill(chunk, chunk, flash=heads == 2, divisible=False)
+        )
         assert estimate.logits == step * (4 * 1000 + 8 * 128)
         assert estimate.activations == step * 4 * (2 * feed_forward + 7 * 128)
         assert estimate.activations_per_token == step * pair
@@ -216,7 +218,7 @@ def test_the_buffer_of_a_step(
 
 def test_a_vocabulary_that_is_only_counted(weights: Path) -> None:
     counted = Header({"general.architecture": "llama", "llama.vocab_size": 50, "llama.embedding_length": 8})
-    estimate = estimate_gguf(weights, counted, 300, Prefill(2, flash=True))
+    estimate = estimate_gguf(weights, counted, 300, Prefill(2, 2, flash=True, divisible=False))
     assert (estimate.logits, estimate.overhead) == (2 * (4 * 50 + 8 * 8), 50 * 128)
     assert (estimate.longest, LFM2.context_length) == (300, 128_000), "as far as the header says"
     assert estimate_gguf(weights, LFM2, 300).longest == 128_000
@@ -237,7 +239,8 @@ def test_split_sets_count_all_files(tmp_path: Path) -> None:
 def test_a_long_context_needs_a_large_mask(weights: Path) -> None:
     """131,072 tokens, steps of 256: llama.cpp's compute buffer grows only when the mask outgrows the logits."""
     short, long, longest = (
-        estimate_gguf(weights, LFM2, size, Prefill(256, flash=True)) for size in (1024, 8192, 524_288)
+        estimate_gguf(weights, LFM2, size, Prefill(256, 256, flash=True, divisible=False))
+        for size in (1024, 8192, 524_288)
     )
     assert short.compute == long.compute < longest.compute
     assert longest.compute > 524_288 * 256 * 2
