@@ -120,6 +120,14 @@ def test_too_much_is_a_typed_error_and_no_hang(text: str) -> None:
     assert time.monotonic() - start < 20
 
 
+@pytest.mark.engine
+def test_a_grammar_that_is_too_long_is_not_tried() -> None:
+    with pytest.raises(
+        GrammarTooLarge, match=r"^the grammar has [\d,]{9,} characters, and [\d,]+ are allowed$"
+    ):
+        Factory(BYTES).compile("start: " + " | ".join(f'"{n}"' for n in range(700_000)))
+
+
 def test_without_llguidance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(GrammarMissing, match=r"needs llguidance: .*install"):

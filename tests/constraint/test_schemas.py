@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from localagent.constraint.calls import _refusal
 from localagent.constraint.grammar import block_grammar, schema_grammar
 from localagent.constraint.keywords import FORMATS, KEYWORDS
 from localagent.constraint.matching import matcher_factory
+from localagent.constraint.rules import Rules
 from localagent.errors import SchemaRefused, Unsupported, UsageError
 from parsers import DIALECTS
 from tests.constraint.drawing import special_of, tool_of
@@ -354,3 +356,18 @@ def test_the_readme_has_the_table() -> None:
     rows = re.findall(r"^\| `(\S+)` \| (\w+) \| (.*) \|$", text, re.MULTILINE)
     assert rows == [(keyword, treatment, remark) for keyword, (treatment, remark) in KEYWORDS.items()]
     assert all(f"`{name}`" in text for name in FORMATS)
+
+
+@pytest.mark.parametrize("kind", ["string", None, "array"])
+def test_arguments_have_names_whatever_their_schema_says_of_its_type(kind: str | None) -> None:
+    schema = {"type": kind, "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    meant = block_grammar(DIALECTS["hermes"], [tool_of("f", {**schema, "type": "object"})])
+    found = block_grammar(DIALECTS["hermes"], [tool_of("f", schema)])
+    assert (found.text, found.relaxed) == (meant.text, ())
+
+
+def test_values_that_cannot_be_compiled_are_refused_with_the_reason() -> None:
+    rules = Rules()
+    fine, wrong = rules.terminal("/[a-z]+/ & ~/b/"), rules.terminal("/[a-z]+/ & ~/(?=b)/")
+    assert _refusal(rules, [("string", fine)]) == ""
+    assert "look-around" in _refusal(rules, [("string", wrong)])

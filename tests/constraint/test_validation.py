@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from localagent.constraint.validation import SECONDS, Arguments, Violation, violations
+from localagent.constraint.validation import SECONDS, Arguments, Violation, _leaves_bounds, violations
 from localagent.errors import GrammarMissing, InvalidArguments
 
 DRAFT7 = "http://json-schema.org/draft-07/schema#"
@@ -62,6 +62,7 @@ UNFIT = [
     (of({"unevaluatedProperties": False, "properties": {"b": {}}}), {"a": {"c": 1}}, "a: Unevaluated properties"),
     (of({"pattern": "b"}, **{"$schema": DRAFT7}), {"a": "x"}, "a: 'x' does not match 'b'"),
     (of({"enum": ["x" * 1000]}), {"a": "y" * 1000}, "..."),
+    (of({"patternProperties": {"x": {}}, "minimum": 10}), {"a": 5}, "a: 5 is less than the minimum of 10"),
     ({"required": list("abcd")}, {}, "'a' is a required property; 'b' is a required property; 'c' is a required property; and more"),
 ]  # fmt: skip
 
@@ -105,6 +106,18 @@ HOSTILE = {
     "wide": (of({"items": {"anyOf": [{"type": "integer"}] * 1000}}), {"a": ["x" * 10_000] * 1000}),
     "wide_schema": (of({"anyOf": [{"type": "integer", "title": "t"}] * 100_000}), {"a": "x"}),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("schema", "leaves"),
+    [
+        ({"anyOf": [{"$schema": DRAFT7}]}, True),
+        ({"allOf": [[{"patternProperties": {}}]], "unevaluatedProperties": False}, True),
+        ({"allOf": [{"patternProperties": {}}], "anyOf": [{"type": "object"}]}, False),
+    ],
+)
+def test_what_cannot_be_checked_within_limits_is_found_within_lists(schema, leaves):
+    assert _leaves_bounds(schema) is leaves
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
