@@ -41,7 +41,7 @@ one prompt may come later for the others. Sixteen short questions are then read 
 _LEAST_EACH = 8
 """Tokens of each of several prompts that are read in one call: with fewer, attention costs more than the
 larger matrices save."""
-_LOOK = 0.02
+_PATIENCE = 0.02
 """Seconds after which cancel flags are looked at again where no token is drawn meanwhile."""
 
 
@@ -100,7 +100,7 @@ class Scheduler:
     @property
     def patience(self) -> float | None:
         """See `owner.Work`: nobody wakes the thread when a cancel flag is set."""
-        return _LOOK if any(job.flagged for job in self._all()) else None
+        return _PATIENCE if any(job.flagged for job in self._all()) else None
 
     def fail(self, error: BaseException) -> None:
         """End everything with `error`."""

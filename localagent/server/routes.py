@@ -167,7 +167,8 @@ class OwnRoutes:
             return Response(status_code=400)  # nobody is there to read it
         if not isinstance(error, LocalAgentError):
             log.error("%s failed", request.url.path, exc_info=error)
-        return Refused(self._shape(request.url.path), error, self._service)
+        unread = isinstance(error, BadRequest) and error.status in (408, 413)  # some of the body, at least
+        return Refused(self._shape(request.url.path), error, self._service, unread)
 
     async def _body(self, request: Request) -> Any:
         bounds = self._service.bounds
