@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from localagent.catalog import Backend
 
 VARIABLE = "LOCALAGENT_MODEL"
-HUB = "hf:"
-"""What the name of a Hugging Face repository begins with: `hf:owner/repo[:file or quantization]`."""
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _PAGE = re.compile(
@@ -77,6 +75,8 @@ def names() -> list[str]:
 
 def is_name(text: str) -> bool:
     """Whether a word can only mean a model: a whole name or an alias, or a repository with `hf:`."""
+    from localagent.catalog import HUB
+
     return text.startswith(HUB) or text.lower() in names()
 
 
@@ -137,7 +137,7 @@ def check_alias(name: str) -> str:
 
 
 def _resolved(name: str, ask: Ask | None) -> str:
-    from localagent.catalog import load_catalog
+    from localagent.catalog import HUB, load_catalog
 
     catalog = load_catalog()
     if name.lower() in catalog:
@@ -164,7 +164,7 @@ def _resolved(name: str, ask: Ask | None) -> str:
 
 def _of_repository(name: str) -> str:
     """The model of the catalogue whose weights are in that repository. Raises UnknownModel."""
-    from localagent.catalog import HubSource, load_catalog
+    from localagent.catalog import HUB, HubSource, load_catalog
 
     for spec in load_catalog():
         for source in spec.sources.values():

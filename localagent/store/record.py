@@ -38,6 +38,8 @@ class Record:
     source: dict[str, Any]
     files: tuple[FileProof, ...]
     commit: str | None = None
+    at: str | None = None
+    """The file or folder to load, where it is in another program's folder."""
 
     @property
     def size(self) -> int:
@@ -74,7 +76,7 @@ def read(folder: Path) -> Record | None:
         if body["version"] != VERSION:
             return None
         files = tuple(FileProof(**proof) for proof in body["files"])
-        return Record(dict(body["source"]), files, body["commit"]) if files else None
+        return Record(dict(body["source"]), files, body["commit"], body.get("at")) if files else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
