@@ -124,7 +124,9 @@ class PathSource(_Entry):
     path: Path
     """Absolute, or relative to this package, for weights that come with it."""
     sha256: Sha256 | None = None
-    """Hash of the file; not for folders."""
+    """Hash of the file; not for folders. It is checked before the weights are first used."""
+    hashes: Mapping[str, Sha256] = {}
+    """Hashes of the file, or of the files in the folder, by their names: only `verify` checks these."""
     size: Size | None = None
 
     @field_validator("path")
@@ -187,6 +189,8 @@ class ModelSpec(_Entry):
     """How many there are: what the weights take is reckoned from it where no `size` is given."""
     kv_per_token: Annotated[int, Field(gt=0)] | None = None
     """Bytes that a token of context takes in the KV cache, at 16 bits."""
+    suggested: bool = False
+    """Whether to propose it for general use to somebody whose memory it fits."""
     prices: Prices | None = None
     """The price of a million tokens; None for models that run on this machine."""
     default: tuple[Backend, ...] = ()

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from localagent.cli.completing import session_names
+from localagent.cli.home import help_alone
 from localagent.cli.terminal import (
     Style,
     agrees,
@@ -35,13 +37,21 @@ if TYPE_CHECKING:
     from localagent.messages import Message
     from localagent.session import Session, SessionInfo
 
-app = typer.Typer(help="Saved conversations: list, show, remove and export them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Saved conversations: list, show, remove and export them.",
+    callback=help_alone,
+    invoke_without_command=True,
+)
 
 Format = Literal["markdown", "text", "json", "jsonl", "openai", "anthropic", "gemini"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 SessionName = Annotated[
     str,
-    typer.Argument(metavar="ID", help="An id or the beginning of one; `last` is the session changed last."),
+    typer.Argument(
+        metavar="ID",
+        help="An id or the beginning of one; `last` is the session changed last.",
+        autocompletion=session_names,
+    ),
 ]
 EntryOption = Annotated[
     str | None,
@@ -109,7 +119,10 @@ def show(
 
 @app.command("rm")
 def remove(
-    names: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids, or the beginnings of ids.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="ID...", help="Ids, or the beginnings of ids.", autocompletion=session_names),
+    ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Remove sessions for good.

@@ -50,10 +50,10 @@ class Record:
 def identity(source: HubSource | WheelSource | PathSource) -> dict[str, Any]:
     """The fields that identify the weights of a source.
 
-    Sizes are only for display. Options with their default value are left out, so that a newer localagent
-    with more options still trusts older records.
+    Sizes are only for display, and `hashes` are of files that have no record. Options with their default
+    value are left out, so that a newer localagent with more options still trusts older records.
     """
-    sizes = {"size", "wheel_size"}
+    sizes = {"size", "wheel_size", "hashes"}
     return {"kind": source.kind, **source.model_dump(mode="json", exclude=sizes, exclude_defaults=True)}
 
 

@@ -122,10 +122,20 @@ class WeightStore:
         return self.path(spec, backend)
 
     def verify(self, spec: ModelSpec, backend: Backend, progress: Progress | None = None) -> Path:
-        """Hash every byte again. Raises ModelMissing, or HashMismatch, also in `find` until the next pull."""
+        """Hash every byte again. Raises ModelMissing, or HashMismatch, also in `find` until the next pull.
+
+        Weights where the catalogue says that they are, are checked as far as it has their hashes.
+        """
         folder, proof = self._folder(spec, backend), self._record(spec, backend)
         if proof is None:
-            return self.require(spec, backend)
+            path, source = self.require(spec, backend), self._source(spec, backend)
+            hashes = source.hashes if isinstance(source, PathSource) else {}
+            files = {path / name if path.is_dir() else path: digest for name, digest in hashes.items()}
+            advance = _Meter(progress or silent, sum(file.stat().st_size for file in files if file.exists()))
+            for file, digest in files.items():
+                if not file.is_file() or disk.sha256(file, advance) != digest:
+                    raise HashMismatch(f"{file} is not the file that the catalogue knows for {spec.name}")
+            return path
         advance = _Meter(progress or silent, proof.size)
         if (name := record.altered_on_disk(folder, proof, advance)) is not None:
             raise HashMismatch(self._damaged(spec, backend, folder / name))

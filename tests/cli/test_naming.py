@@ -7,7 +7,7 @@ import json
 import pytest
 
 from localagent.cli import naming
-from localagent.cli.naming import Preferences, check_alias, default_model, is_name, names, resolve
+from localagent.cli.naming import Preferences, check_alias, default_model, model_and_words, names, resolve
 from localagent.errors import SaveFailed, UnknownModel, UsageError
 
 
@@ -105,9 +105,15 @@ def test_n9_an_alias_is_another_name(home):
     assert resolve("FAST") == resolve("fas") == "hf:acme/tiny:Q4_K_M"
     assert resolve("la") == "lfm2.5-1.2b-instruct"
     assert names()[:2] == ["fast", "lap"]
-    assert [is_name(word) for word in ("fast", "LFM2-nano", "hf:a/b", "lfm2-n", "Hello")] == [True] * 3 + [
-        False
-    ] * 2
+
+
+def test_w12_a_first_word_that_is_a_model_is_the_model():
+    Preferences(aliases={"fast": "lfm2-350m"}).write()
+    for first in ("fast", "LFM2-nano", "hf:a/b"):
+        assert model_and_words(None, [first, "Hi."]) == (first, ["Hi."])
+        assert model_and_words("other", [first, "Hi."]) == ("other", [first, "Hi."])
+    for words in ([], ["Hi."], ["lfm2-n", "Hi."], ["Hi.", "lfm2-nano"], ["lfm2-nano says"]):
+        assert model_and_words(None, words) == (None, words)
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "a/b", "hf:a", "-x", "ä", "x" + "\x1b[31m"])
