@@ -275,7 +275,7 @@ class Catalog:
             close = difflib.get_close_matches(name.lower(), self._specs, n=3)
             hint = f"did you mean {' or '.join(close)}? " if close else ""
             raise UnknownModel(
-                f"no model {name!r} in the catalogue: {hint}`localagent models list` shows all models"
+                f"no model {name!r} in the catalogue: {hint}`localagent models list --all` shows all models"
             )
         return spec
 

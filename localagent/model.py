@@ -378,7 +378,7 @@ def locate(
     elif isinstance(model, Path) or model.endswith(".gguf"):
         raise UnknownModel(f"no such file: {model}")
     elif not model.strip():
-        raise UnknownModel("the model name is empty: `localagent models list` shows all models")
+        raise UnknownModel("the model name is empty: `localagent models list --all` shows all models")
     elif "/" in model:
         raise UnknownModel(
             f"no such file or folder: {quoted(model)}: a repository of Hugging Face is {HUB}owner/name"

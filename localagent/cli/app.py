@@ -176,8 +176,9 @@ def serve(options: ServeOptions) -> None:
     """Serve models over HTTP to other programs.
 
     Clients of OpenAI, Anthropic and Ollama can use them. The first model is loaded at once, the others when
-    they are asked for. A model that nobody uses makes room for another one. With one model, that answers whatever name a client asks for; with several, an unknown
-    name is an error, unless an --alias says which is meant.
+    they are asked for. A model that nobody uses makes room for another one. With one model, that answers
+    whatever name a client asks for; with several, an unknown name is an error, unless an --alias says
+    which is meant.
 
     Only programs on this machine can connect, unless --host says otherwise, and then a key is needed: in the
     file of --api-key-file, one a line, or in LOCALAGENT_API_KEYS, separated by commas. Pages in a browser are
@@ -200,6 +201,12 @@ def serve(options: ServeOptions) -> None:
 
 @app.command()
 def parse(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE", show_default=False, help="What to read. Default, and -: standard input."
+        ),
+    ] = None,
     dialect: Annotated[
         str | None,
         typer.Option(
@@ -230,7 +237,7 @@ def parse(
         ),
     ] = False,
 ) -> None:
-    """Parse model output from standard input.
+    """Parse model output, from a file or standard input.
 
     Without --jsonl the input is one raw output, and the result is printed for people. With --jsonl each input
     line is an object with `id` and one of `text`, `chunks` (strings) or `pieces` ({text, special}), and
@@ -238,22 +245,25 @@ def parse(
     `content`, `reasoning`, `tool_calls`, `malformed`, `segments` and `events`, or `id` and `error`.
 
     --dialect auto finds the dialect in which the output has calls and nothing malformed; with --jsonl the
-    answer names it as `dialect`. A TOML file describes a dialect of your own: see parsers/README.md.
+    answer names it as `dialect`. Without --jsonl an output that no dialect reads like that is shown as the
+    nearest one reads it. A TOML file describes a dialect of your own: see parsers/README.md.
     --dialect-from reads the format that newer models declare themselves: give the file or the model's folder.
 
     \b
     Examples:
-      localagent parse < output.txt
+      localagent parse output.txt
       localagent parse --dialect auto < output.txt
       localagent parse --dialect lfm2 --jsonl < outputs.jsonl > parsed.jsonl
       localagent parse --dialect-from models/some-model < output.txt
     """
-    from localagent.cli.parse import chosen_dialect, list_dialects, parse_lines, parse_text
+    from localagent.cli.parse import chosen_dialect, list_dialects, opened, parse_lines, parse_text
 
     if list_them:
         list_dialects(as_json=jsonl)
         return
-    (parse_lines if jsonl else parse_text)(chosen_dialect(dialect, dialect_from))
+    found = chosen_dialect(dialect, dialect_from)
+    with opened(file) as source:
+        (parse_lines if jsonl else parse_text)(found, source)
 
 
 @app.command()
@@ -293,10 +303,11 @@ def connect(
 ) -> None:
     """Connect another program to `serve`.
 
-    It is told to use the models that `localagent serve` serves. Shows what would change in the program's configuration file and writes it if you agree. Comments, order
-    and formatting stay as they are. --undo gives back the file as it was; if it was changed meanwhile, only
-    the entries made here go, and what they replaced comes back. Open WebUI and programs that know only Ollama
-    are told by environment variables, which are printed.
+    It is told to use the models that `localagent serve` serves. Shows what would change in the program's
+    configuration file and writes it if you agree. Comments, order and formatting stay as they are. --undo
+    gives back the file as it was; if it was changed meanwhile, only the entries made here go, and what
+    they replaced comes back. Open WebUI and programs that know only Ollama are told by environment
+    variables, which are printed.
 
     \b
     Examples:

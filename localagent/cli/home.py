@@ -133,5 +133,8 @@ def _tell(name: str, details: list[str], *, aside: bool = False) -> None:
     """A line, or where the terminal is narrow a name and below it what belongs to it; `aside`: on stderr."""
     text = ", ".join(filter(None, details))
     wide = len(name) <= 38 and table_width() >= 42 + len(text)
-    line = f"  {name:<38}  {text}" if wide else f"  {name}\n      {text}"
-    (say if aside else show_line)(line)
+    lines = [f"  {name:<38}  {text}"]
+    if not wide:
+        lines = [f"  {name}", *wrap(text, table_width(), initial_indent=" " * 6, subsequent_indent=" " * 6)]
+    for line in lines:
+        (say if aside else show_line)(line)

@@ -411,8 +411,10 @@ def _print_table(rows: list[dict[str, Any]], hint: str) -> None:
     from rich.table import Table
 
     titles = ["model", "here", "size", "memory", "context", "licence", "description"]
+    if len({bool(row["present"]) for row in rows}) == 1:  # all here, or none, as the text around says
+        titles.remove("here")
     if width < 120:  # the rest is left to `show`
-        titles = ["model", "here", "size", "memory", "description"]
+        titles = [title for title in titles if title not in ("context", "licence")]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
         right = title in ("size", "memory", "context")
