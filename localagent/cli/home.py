@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -104,6 +104,14 @@ def present(store: WeightStore) -> Iterable[tuple[ModelSpec, Backend]]:
         backend = next((each for each in spec.backends if store.find(spec, each)), None)
         if backend is not None:
             yield spec, backend
+
+
+def choose(question: str, names: Sequence[str]) -> str | None:
+    """Let a person choose one of several names, by its number. Raises UsageError where the input ends."""
+    say(f"{question}:")
+    for number, name in enumerate(names, 1):
+        say(f"  {number}  {name}")
+    return names[_number(len(names)) - 1]
 
 
 def _number(most: int) -> int:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localagent.cli.terminal import say
+from localagent.cli.terminal import on_terminal, say
 from localagent.wording import size_text
 
 if TYPE_CHECKING:
@@ -32,11 +32,12 @@ def licence_text(spec: ModelSpec) -> str:
 
 def open_model(options: ModelOptions, *, snapshots: bool = False) -> Model:
     """Load the model, fetching missing weights first. Raises LocalAgentError."""
+    from localagent.cli.home import choose
     from localagent.cli.naming import default_model, resolve
     from localagent.model import load
 
-    asked = options.model
-    name = default_model(options.backend) if asked is None else resolve(asked)
+    asked, ask = options.model, choose if on_terminal() else None
+    name = default_model(options.backend) if asked is None else resolve(asked, ask=ask)
     with Report(found := find(name, options.backend)) as report:
         return load(
             name if found is None else found.name, backend=options.backend, context=options.context,

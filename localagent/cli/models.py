@@ -386,6 +386,9 @@ def _row(spec: ModelSpec, store: WeightStore) -> dict[str, Any]:
 
 
 def _print_table(rows: list[dict[str, Any]], hint: str) -> None:
+    if not rows:
+        show_line(f"none\n{hint}")
+        return
     cells = [
         {
             "model": row["name"] + (" *" if row["default"] else ""),

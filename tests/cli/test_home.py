@@ -179,6 +179,23 @@ def test_w12_chat_takes_the_model_as_a_word_and_asks_nothing(terminal, more):
     assert any(line.startswith("lfm2-nano, ") for line in lines)
 
 
+def test_w12_of_several_models_one_is_chosen_by_its_number(terminal):
+    keys = [("2  lfm2.5-1.2b-thinking", ""), ("Number, or Enter for 1 [1-2]: ", "2\r")]
+    code, lines = terminal(
+        "run",
+        "-m",
+        "lfm2.5-1",
+        "Hi.",
+        columns=200,
+        keys=keys,
+        LOCALAGENT_OFFLINE="1",
+        LOCALAGENT_ENGINE_CHECK="0",
+    )
+    assert code == 1
+    assert lines[0] == "Several models begin with lfm2.5-1:"
+    assert "no weights of lfm2.5-1.2b-thinking" in "".join(lines)
+
+
 @pytest.mark.engine
 def test_w12_run_takes_a_first_word_that_is_a_model(home):
     done = subprocess.run(

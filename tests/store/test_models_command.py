@@ -20,7 +20,7 @@ from localagent.store import WeightStore
 from tests import forking
 from tests.forking import COMMAND
 from tests.store.loopback import Loopback
-from tests.store.pulling import REPOSITORY, WEIGHTS
+from tests.store.pulling import REPOSITORY, WEIGHTS, cached
 
 
 @pytest.fixture
@@ -429,6 +429,21 @@ def test_n9_a_repository_from_its_choice_to_its_removal(
     done = models(tmp_path, "rm", name, "--yes", **hub)
     assert done.returncode == 1
     assert "is not on this machine" in done.stderr
+
+
+@pytest.mark.engine
+def test_n9_an_mlx_folder_in_hugging_faces_cache_is_used_offline(
+    tmp_path: Path, nano: dict[str, Path]
+) -> None:
+    files = {file.name: file.read_bytes() for file in nano["mlx"].iterdir()}
+    snapshot = cached(tmp_path, "acme/nano-MLX", files)
+    hub = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}
+    words = "run", "hf:acme/nano-MLX", "What is 2 + 2?", "--max-tokens", "4"
+    done = localagent(tmp_path, *words, **hub)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert str(snapshot) in models(tmp_path, "show", "hf:acme/nano-MLX", **hub).stdout
+    assert not list((tmp_path / "models").rglob("*.safetensors"))
 
 
 @pytest.mark.engine

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +12,8 @@ from localagent.errors import DownloadFailed, ModelMissing, NotEnoughMemory, Unk
 from localagent.store import WeightStore, hub, repository
 from localagent.store.hub_cache import find_cached
 from localagent.store.repository import RepositoryName, find_model, installed, quantization
-from tests.store.loopback import COMMIT, git_id
-from tests.store.pulling import WEIGHTS
+from tests.store.loopback import COMMIT
+from tests.store.pulling import WEIGHTS, cached
 
 MB = 1 << 20
 TINY = "Tiny-GGUF"
@@ -52,22 +49,6 @@ def _machine(monkeypatch, tmp_path, loopback):
 
 def memory(monkeypatch, size: int) -> None:
     monkeypatch.setattr(repository, "available_memory", lambda: size)
-
-
-def cached(home: Path, repo: str, files: dict[str, bytes], commit: str = COMMIT) -> Path:
-    """Hugging Face's cache, as its own programs leave it."""
-    folder = home / "hf" / "hub" / f"models--{repo.replace('/', '--')}"
-    (folder / "refs").mkdir(parents=True)
-    (folder / "refs" / "main").write_text(commit)
-    (folder / "blobs").mkdir()
-    for name, content in files.items():
-        large = len(content) > 10_000
-        blob = folder / "blobs" / (hashlib.sha256(content).hexdigest() if large else git_id(content))
-        blob.write_bytes(content)
-        link = folder / "snapshots" / commit / name
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(os.path.relpath(blob, link.parent))
-    return folder / "snapshots" / commit
 
 
 @pytest.mark.parametrize(
