@@ -128,16 +128,20 @@ class RemoteCalls:
         if piece is not None and not isinstance(piece, str):  # the object itself, as some servers write it
             piece = json.dumps(piece, ensure_ascii=False)
         place = delta.get("index")
-        if place is None:
-            place = call_id or (len(self.all) - 1 if self.all and not name else len(self.all))
-        call = self._by_place.get(place)
+        if place is not None:
+            call = self._by_place.get(place) if isinstance(place, int | str) else None
+        elif not call_id and not name:
+            call = self.all[-1] if self.all else None
+        else:
+            call = next((each for each in self.all if each.id == call_id), None)
         # Some servers give every call the index 0, and only an id of its own.
         new = call is None or (isinstance(call_id, str) and call_id and call.id and call_id != call.id)
         events: list[Event] = []
         if call is None or new:
             given = {key: value for key, value in delta.items() if key not in _KNOWN and value is not None}
             call = RemoteCall(len(self.all), str(call_id or ""), name if isinstance(name, str) else "", given)
-            self._by_place[place] = call
+            if isinstance(place, int | str):
+                self._by_place[place] = call
             events += self.settle()
             self.all.append(call)
             self._open.append(call)

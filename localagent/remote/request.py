@@ -77,7 +77,7 @@ def _tool(tool: ToolSchema, strict: bool) -> dict[str, Any]:
 def counting_body(
     model: str, messages: Sequence[Message], tools: Sequence[ToolSchema] | None
 ) -> dict[str, Any]:
-    """The body of a request to count tokens, which Anthropic's API has. Raises Unsupported, UnpairedResult."""
+    """The body of a request to count tokens, as Anthropic's API has it. Raises Unsupported."""
     request = build_request(messages, anthropic.TARGET)
     body: dict[str, Any] = {"model": model, **anthropic.to_wire(request.messages)}
     functions = [tool.get("function", tool) for tool in tools or ()]

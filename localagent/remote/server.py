@@ -12,7 +12,7 @@ import json
 import re
 import ssl
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -120,6 +120,10 @@ class Server:
             raise StreamBroken(
                 f"{self.url} closed the connection without an answer: its log says why; ask again"
             ) from error
+        except http.client.IncompleteRead as error:
+            raise StreamBroken(
+                f"{self.url} broke the answer off in the midst: its log says why; ask again"
+            ) from error
         except http.client.HTTPException as error:
             raise StreamBroken(
                 f"{self.url} does not answer as an HTTP server does ({type(error).__name__}): correct the "
@@ -179,8 +183,9 @@ class Answer:
                     yield self._parsed(said)
             elif text.startswith("data:"):
                 data.append(text[5:].removeprefix(" "))
-        if data and (said := "\n".join(data)).strip() not in ("", "[DONE]"):
-            yield self._parsed(said)
+        with suppress(ValueError, RecursionError):  # half an event at the end is no event
+            if data:
+                yield json.loads("\n".join(data))
 
     def _parsed(self, text: str) -> Any:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic
@@ -31,6 +31,7 @@ from localagent.messages import (
 from localagent.remote.calls import RemoteCalls, reason_of
 from localagent.remote.server import Server, stream_error
 from localagent.turn import BrokenOff, Done, TurnEvent, as_part
+from localagent.wording import writable
 from parsers import (
     ArgumentsDelta,
     CallEnd,
@@ -185,11 +186,9 @@ class RemoteTurn:
 
     def _read_scores(self, logprobs: Any) -> None:
         content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
-        for entry in content if isinstance(content, list) else ():
-            if isinstance(entry, Mapping) and isinstance(value := entry.get("logprob"), int | float):
-                top = [each for each in entry.get("top_logprobs") or () if isinstance(each, Mapping)]
-                others = tuple((_text(each.get("token")) or "", float(each["logprob"])) for each in top)
-                self._scores.append(RemoteLogprobs(float(value), (), _text(entry.get("token")) or "", others))
+        for token, value, entry in _scored(content):
+            others = tuple((text, score) for text, score, _ in _scored(entry.get("top_logprobs")))
+            self._scores.append(RemoteLogprobs(value, (), token, others))
 
     # -- what is told ---------------------------------------------------------------------------------
 
@@ -250,8 +249,16 @@ class RemoteTurn:
         )
 
 
+def _scored(entries: Any) -> Iterator[tuple[str, float, Mapping[str, Any]]]:
+    """The tokens of a list that have a log-probability, with it."""
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, Mapping) and isinstance(value := entry.get("logprob"), int | float):
+            yield _text(entry.get("token")) or "", float(value), entry
+
+
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+    # JSON can hold half a surrogate pair, which is no text.
+    return writable(value) if isinstance(value, str) and value else None
 
 
 def _texts(content: Any) -> list[str]:
@@ -260,7 +267,7 @@ def _texts(content: Any) -> list[str]:
         return [
             text for block in content if isinstance(block, Mapping) and (text := _text(block.get("text")))
         ]
-    return [content] if isinstance(content, str) and content else []
+    return [text] if (text := _text(content)) else []
 
 
 def _count(value: Any) -> int:
