@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from localagent.cli import cache, models, sessions
-from localagent.cli.options import AnswerOptions, ModelOptions, ServeOptions, ToolOptions, grouped
+from localagent.cli.options import AnswerOptions, ModelOptions, RunOptions, ServeOptions, ToolOptions, grouped
 
 app = typer.Typer(
     help="Language models on the machine in front of you, with tool calls that work.",
@@ -48,6 +48,7 @@ def run(
     options: ModelOptions,
     tools: ToolOptions,
     answer: AnswerOptions,
+    how: RunOptions,
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -56,10 +57,6 @@ def run(
             help="The prompt; text from a pipe is added below it. - as the last word waits for the pipe.",
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the whole AssistantMessage as JSON, with usage.")
-    ] = False,
-    stats: Annotated[bool, typer.Option("--stats", help="Print tokens and speed on stderr.")] = False,
 ) -> None:
     """Ask once and print the answer as it is written.
 
@@ -71,19 +68,25 @@ def run(
     Missing weights are fetched first. With --tools the model may call tools before it answers. Tools that
     change something ask first; where nobody can answer, they run only with --allow.
 
+    On a terminal the conversation is saved, as `chat` does, and -c goes on with it; in a pipe it is not. With
+    --url a server answers, and nothing is loaded here.
+
     \b
     Examples:
       localagent run "Name three colours."
+      localagent run -c "Three more."
+      localagent run "Name three colours." --url http://127.0.0.1:8080
       git diff | localagent run "Write a commit message." --temperature 0
       localagent run Summarise this: < notes.txt
       localagent run "Name three colours." --json | jq .usage
+      localagent run "Name three colours." --events | jq 'select(.event == "text") | .text'
       localagent run "What is 17 * 23?" --model lfm2.5-1.2b-instruct --tools calculator
       localagent run "Book a table for two." --tool booking:book --tool-choice required
       localagent run "Who wrote Emma, and when?" --schema book.json | jq .year
     """
     from localagent.cli.run import run_once
 
-    run_once(words or (), options, tools, answer, as_json=as_json, stats=stats)
+    run_once(words or (), options, tools, answer, how)
 
 
 @app.command()
@@ -115,6 +118,7 @@ def chat(
       localagent chat
       localagent chat --model lfm2.5-1.2b-instruct --system "Answer in one sentence."
       localagent chat --resume last
+      localagent chat --url http://127.0.0.1:8080
       localagent chat --model lfm2.5-1.2b-instruct --tools time,files,write --root ~/notes
       localagent chat --model lfm2.5-1.2b-instruct --mcp mcp.json --allow 'github_get*'
     """
