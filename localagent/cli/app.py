@@ -118,7 +118,7 @@ def chat(
       localagent chat --model lfm2.5-1.2b-instruct --tools time,files,write --root ~/notes
       localagent chat --model lfm2.5-1.2b-instruct --mcp mcp.json --allow 'github_get*'
     """
-    from localagent.cli.chat import Chat
+    from localagent.cli.talk.chat import Chat
 
     Chat.open(options, tools, stats=stats, resume=resume, save=not no_save).run()
 

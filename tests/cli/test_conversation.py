@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localagent.cli.conversation import Conversation
+from localagent.cli.talk.conversation import Conversation
 from localagent.errors import UnknownSession, UsageError
 from localagent.messages import (
     AssistantMessage,

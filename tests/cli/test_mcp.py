@@ -15,8 +15,8 @@ if sys.platform == "win32":
 import pexpect
 
 from localagent.agent import Agent
-from localagent.cli.chat import Chat
-from localagent.cli.conversation import Conversation
+from localagent.cli.talk.chat import Chat
+from localagent.cli.talk.conversation import Conversation
 from localagent.errors import InvalidTool
 from tests.agent.replaying import scripted
 from tests.cli.conftest import COMMAND

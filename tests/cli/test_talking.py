@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from localagent.agent import RunDone, RunFailed
-from localagent.cli import chat as module
-from localagent.cli.chat import HELP, Chat, Interrupts
-from localagent.cli.conversation import Conversation
+from localagent.cli.talk import chat as module
+from localagent.cli.talk.chat import HELP, Chat, Interrupts
+from localagent.cli.talk.conversation import Conversation
 from localagent.errors import ContextOverflow, EngineFailed, InvalidTool
 from localagent.messages import AssistantMessage, SystemMessage, ToolCallPart, ToolMessage, UserMessage
 from localagent.messages.usage import Usage

@@ -18,10 +18,10 @@ from typing import Self
 
 from localagent.agent import Agent, AgentEvent, Approvals, Approver, Compaction, RunDone, RunFailed
 from localagent.cli.approving import TerminalApprover
-from localagent.cli.conversation import Conversation
 from localagent.cli.input import require_text, typed_file, typed_lines
 from localagent.cli.loading import open_model
 from localagent.cli.options import ModelOptions, ToolOptions
+from localagent.cli.talk.conversation import Conversation
 from localagent.cli.terminal import flat, on_terminal, require_stdout, say
 from localagent.cli.tools import open_tools, rules
 from localagent.cli.view import StreamView, print_stats
