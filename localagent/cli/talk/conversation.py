@@ -1,17 +1,22 @@
-"""The conversation of `localagent chat` and the session that saves it, as the agent's history.
+"""The conversation of `localagent chat`: a session, as the agent's history, with its branches and settings.
 
-The conversation goes on whatever happens to its session; if the session can no longer be written, the user
-is told once. A user message is saved only when its answer begins, so that a refused turn leaves no trace.
+It is in memory until the first answer, or for good with `--no-save`; then a file keeps it. The conversation
+goes on whatever happens to that file; if it can no longer be written, the user is told once. A user message
+is added only when its answer begins, so that a refused turn leaves no trace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from localagent.agent import ListHistory, SessionHistory
+from localagent.agent import SessionHistory
 from localagent.errors import LocalAgentError, UsageError
 from localagent.messages import (
+    AssistantMessage,
     CustomMessage,
+    FlushMessage,
     Message,
     RescueMessage,
     SystemMessage,
@@ -19,10 +24,27 @@ from localagent.messages import (
     UserMessage,
 )
 from localagent.session import Entry, MessageEntry, Session, SessionStore
+from localagent.wording import one_line
+
+SETTINGS = "settings"
+"""The type of the custom messages that record how a session's model is set up; see `settings.py`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One way that the conversation took: the entry it ends in, and what tells it from the others."""
+
+    end: str
+    asked: str
+    answered: str
+    turns: int
+    """How many messages of the user's are on it."""
+    here: bool
+    """The conversation goes on from here."""
 
 
 class Conversation:
-    """The agent's `History`, saved to a session if there is one."""
+    """The agent's `History`, kept by a session."""
 
     def __init__(
         self,
@@ -32,14 +54,23 @@ class Conversation:
         store: SessionStore | None = None,
         session: Session | None = None,
     ) -> None:
+        """`store`: where it is saved; None for a conversation in memory. `session`: one that is resumed."""
         self.system = system
-        self._messages: list[Message] = session.context() if session else _instructions(system)
-        self._asked: list[Message] = []
         self.say = say
         """Tells the user what happens to the session."""
+        self.settings: dict[str, Any] | None = None if session is None else recorded(session)
+        """What to record of the model and its tools, with the next message."""
+        self._recorded = self.settings
         self._store = store
-        self._session = session
-        self._saved = len(self._messages) if session else 0
+        self._saved = store is not None and session is not None
+        self._asked: list[Message] = []
+        self._session = Session.in_memory()
+        if session is not None and self._saved:
+            self._session = session
+        elif session is not None:
+            self._session.copy_from(session)
+        else:
+            self._instruct()
 
     @classmethod
     def open(
@@ -64,9 +95,16 @@ class Conversation:
         system = "\n\n".join(told) or None
         return cls(say, system=system, store=store if save else None, session=session)
 
+    @property
+    def where(self) -> str | None:
+        """The file that keeps it, if one does."""
+        return str(self._session.file) if self._saved else None
+
+    # -- the agent's history --------------------------------------------------------------------------
+
     def messages(self) -> list[Message]:
         """The messages that are sent to the model."""
-        return [*self._messages, *self._asked]
+        return [*self._session.context(), *self._asked]
 
     def append(self, message: Message) -> None:
         """Add a message, and save it unless it still waits for an answer."""
@@ -84,57 +122,176 @@ class Conversation:
             self._answered()
         else:
             kept -= len(self._asked)
-        if self._store is None or self._session is None:
-            ListHistory(self._messages).compact(summary, kept, tokens_before)
-            self._saved = 0
-            return
-        try:
-            SessionHistory(self._session).compact(summary, kept, tokens_before)
-        except LocalAgentError as error:
-            self._give_up(error)
-            ListHistory(self._messages).compact(summary, kept, tokens_before)
-        else:
-            self._messages = self._session.context()
-            self._saved = len(self._messages)
+        self._write(lambda session: SessionHistory(session).compact(summary, kept, tokens_before))
 
     def _answered(self) -> None:
-        self._messages += self._asked
+        self._keep(self._asked)
         self._asked.clear()
-        self._save()
+
+    # -- branches -------------------------------------------------------------------------------------
+
+    def last_asked(self) -> UserMessage | None:
+        """The user's last message of this conversation."""
+        asked = self._last_asked()
+        return asked.message if asked is not None else None  # type: ignore[return-value]
+
+    def last_answer(self) -> AssistantMessage | None:
+        """The model's last message of this conversation."""
+        found = (m for m in reversed(self.messages()) if isinstance(m, AssistantMessage))
+        return next(found, None)
+
+    def reopen(self) -> Callable[[], bool] | None:
+        """Go back to the user's last message, for another answer to it; None if there is none.
+
+        Returns what to call afterwards: where no answer came, it goes back to the earlier one.
+        """
+        asked, before = self._last_asked(), self._session.head
+        if asked is None:
+            return None
+        self._session.branch(asked.id)
+
+        def settle() -> bool:
+            """Whether there is another answer now."""
+            answered = self._session.head != asked.id
+            if not answered:
+                self._session.branch(before)
+            return answered
+
+        return settle
+
+    def rewind(self) -> UserMessage | None:
+        """Go back to before the user's last message, which is returned. It stays in the session."""
+        asked = self._last_asked()
+        if asked is None:
+            return None
+        self._session.branch(asked.parent)
+        return asked.message  # type: ignore[return-value]
+
+    def branches(self) -> list[Branch]:
+        """All ways that the conversation took, the oldest first."""
+        paths = [_unmarked(self._session.path(leaf.id)) for leaf in self._session.leaves]
+        current = _unmarked(self._session.path())
+        # After /undo the conversation stands within another branch; a branch of its own is where one ends.
+        inner = {entry.id for path in paths for entry in path[:-1]}
+        ends = {path[-1].id: path for path in paths if path and path[-1].id not in inner}
+        if current:
+            ends[current[-1].id] = current
+        branches = []
+        for end, path in ends.items():
+            said = [entry.message for entry in path if isinstance(entry, MessageEntry)]
+            asked = [entry.message.text for entry in path if _is_asked(entry)]  # type: ignore[union-attr]
+            answered = [message.text for message in said if isinstance(message, AssistantMessage)]
+            if asked:
+                words = one_line(asked[-1], 60), one_line(answered[-1], 60) if answered else ""
+                branches.append(Branch(end, *words, len(asked), path == current))
+        return branches
+
+    def switch(self, end: str) -> None:
+        """Go on from the end of another branch."""
+        self._session.branch(end)
+        self.mark()
+
+    def mark(self) -> None:
+        """Record where the conversation stands now, so that it is resumed here."""
+        if self._saved:
+            self._record()
+
+    def _last_asked(self) -> MessageEntry | None:
+        for entry in reversed(self._session.path()):
+            if not isinstance(entry, MessageEntry):
+                continue
+            if isinstance(entry.message, FlushMessage):
+                return None
+            if _is_asked(entry):
+                return entry
+        return None
+
+    # -- the session ----------------------------------------------------------------------------------
 
     def restart(self, system: str | None) -> None:
         """Start again with the instructions only; the old messages stay in the session."""
         self.system = system
-        self._messages = _instructions(system)
-        self._saved = 0
-        if self._session is not None and self._session.head is not None:
-            self._save(flush=True)
+        self._asked.clear()
+        if not self._saved and not self._last_asked():
+            self._session = Session.in_memory()
+        elif self._session.head is not None:
+            self._write(lambda session: session.flush())
+        self._instruct()
 
-    def _save(self, *, flush: bool = False) -> None:
-        if self._store is None:
-            return
+    def save(self) -> None:
+        """Save a conversation that was in memory so far. Raises SaveFailed."""
+        if not self._saved:
+            self._store = self._store or SessionStore()
+            kept = self._store.create()
+            kept.copy_from(self._session)
+            self._session, self._saved = kept, True
+            self.say(f"(saved in {kept.file}; continue with: localagent chat --resume {kept.id})")
+
+    def _instruct(self) -> None:
+        if self.system:
+            message = SystemMessage(content=self.system)
+            self._write(lambda session: session.append(message))
+
+    def _keep(self, messages: Iterable[Message]) -> None:
+        if self._store is not None and not self._saved:
+            try:
+                self.save()
+            except LocalAgentError as error:
+                self._give_up(error)
+        if self.settings != self._recorded:
+            self._record()
+        for message in messages:
+            self._write(lambda session, message=message: session.append(message))
+
+    def _record(self) -> None:
+        self._recorded = self.settings
+        self._write(lambda session: session.append_custom(SETTINGS, self.settings))
+
+    def _write(self, change: Callable[[Session], object]) -> None:
+        """Change the session. If its file cannot be written, go on in memory."""
         try:
-            if self._session is None:
-                self._session = self._store.create()
-                self.say(
-                    f"(saved in {self._session.file}; "
-                    f"continue with: localagent chat --resume {self._session.id})"
-                )
-            if flush:
-                self._session.flush()
-            for message in self._messages[self._saved :]:
-                self._session.append(message)
-                self._saved += 1
+            change(self._session)
         except LocalAgentError as error:
+            if not self._saved:
+                raise
             self._give_up(error)
+            change(self._session)
 
     def _give_up(self, error: LocalAgentError) -> None:
-        self._store = self._session = None
+        if self._saved:
+            lost, self._session = self._session, Session.in_memory()
+            self._session.copy_from(lost)
+        self._store, self._saved = None, False
         self.say(f"localagent: {error}; this conversation goes on and is no longer saved")
 
 
-def _instructions(system: str | None) -> list[Message]:
-    return [SystemMessage(content=system)] if system else []
+def recorded(session: Session) -> dict[str, Any] | None:
+    """The settings that a session recorded last, on whatever branch."""
+    for entry in reversed(session.entries):
+        if isinstance(entry, MessageEntry) and isinstance(entry.message, CustomMessage):
+            message = entry.message
+            if message.custom_type == SETTINGS and isinstance(message.payload, dict):
+                return message.payload
+    return None
+
+
+def _unmarked(path: list[Entry]) -> list[Entry]:
+    """A path without the settings at its end, which may be there only to mark the place."""
+    end = len(path)
+    while end and _is_custom(path[end - 1]):
+        end -= 1
+    return path[:end]
+
+
+def _is_custom(entry: Entry) -> bool:
+    return isinstance(entry, MessageEntry) and isinstance(entry.message, CustomMessage)
+
+
+def _is_asked(entry: Entry) -> bool:
+    """Whether it is a message of the user's, and not only tool results."""
+    return (
+        _is_unanswered(entry) and isinstance(entry, MessageEntry) and isinstance(entry.message, UserMessage)
+    )
 
 
 def _step_back(session: Session) -> bool:
