@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from localagent.cli import cache, models, sessions
-from localagent.cli.options import AnswerOptions, ModelOptions, ServeOptions, ToolOptions, grouped
+from localagent.cli.options import AnswerOptions, Files, ModelOptions, ServeOptions, ToolOptions, grouped
 
 app = typer.Typer(
     help="Language models on the machine in front of you, with tool calls that work.",
@@ -56,6 +56,7 @@ def run(
             help="The prompt; text from a pipe is added below it. - as the last word waits for the pipe.",
         ),
     ] = None,
+    files: Files = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the whole AssistantMessage as JSON, with usage.")
     ] = False,
@@ -76,6 +77,7 @@ def run(
       localagent run "Name three colours."
       git diff | localagent run "Write a commit message." --temperature 0
       localagent run Summarise this: < notes.txt
+      localagent run "What do these have in common?" -f one.txt -f two.txt
       localagent run "Name three colours." --json | jq .usage
       localagent run "What is 17 * 23?" --model lfm2.5-1.2b-instruct --tools calculator
       localagent run "Book a table for two." --tool booking:book --tool-choice required
@@ -83,7 +85,7 @@ def run(
     """
     from localagent.cli.run import run_once
 
-    run_once(words or (), options, tools, answer, as_json=as_json, stats=stats)
+    run_once(words or (), options, tools, answer, files=files or (), as_json=as_json, stats=stats)
 
 
 @app.command()
@@ -91,6 +93,7 @@ def run(
 def chat(
     options: ModelOptions,
     tools: ToolOptions,
+    files: Files = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print tokens and speed after each answer.")] = False,
     resume: Annotated[
         str | None,
@@ -110,17 +113,21 @@ def chat(
     --tools the model may call tools; those that change something ask first. When the context window fills
     up, the oldest part of the conversation is summarised.
 
+    A resumed chat has the model, the options and the tools that it had, and options given now go before
+    them; only --allow is not kept. @notes.txt in a message puts that file into it.
+
     \b
     Examples:
       localagent chat
       localagent chat --model lfm2.5-1.2b-instruct --system "Answer in one sentence."
       localagent chat --resume last
+      localagent chat --role reviewer --file main.py
       localagent chat --model lfm2.5-1.2b-instruct --tools time,files,write --root ~/notes
       localagent chat --model lfm2.5-1.2b-instruct --mcp mcp.json --allow 'github_get*'
     """
     from localagent.cli.talk.chat import Chat
 
-    Chat.open(options, tools, stats=stats, resume=resume, save=not no_save).run()
+    Chat.open(options, tools, stats=stats, resume=resume, save=not no_save, files=files or ()).run()
 
 
 @app.command()

@@ -9,9 +9,9 @@ import dataclasses
 import functools
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 import typer
 
@@ -20,6 +20,8 @@ from localagent.hosts.sampling import Sampling
 
 if TYPE_CHECKING:
     from localagent.control import TurnOptions  # slow to load, and `--help` must not be
+
+T = TypeVar("T", "ModelOptions", "ToolOptions")
 
 _SAMPLING = {each.name: each for each in dataclasses.fields(Sampling)}
 
@@ -41,6 +43,14 @@ Context = Annotated[
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: one per core.")]
 
 
+Files = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--file", "-f", metavar="FILE", help="A file that goes with the prompt; may be given again."
+    ),
+]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelOptions:
     """Which model answers, how it is loaded, how its tokens are sampled and how it thinks."""
@@ -53,6 +63,15 @@ class ModelOptions:
     ] = None
     system: Annotated[
         str | None, typer.Option("--system", "-s", help="Instructions for the whole conversation.")
+    ] = None
+    role: Annotated[
+        str | None,
+        typer.Option(
+            "--role",
+            metavar="NAME|FILE",
+            help="Instructions and options from a file, or from NAME.md in the folder `roles` of "
+            "$LOCALAGENT_HOME.",
+        ),
     ] = None
     max_tokens: Annotated[int | None, _of_sampling("max_tokens")] = None
     temperature: Annotated[float | None, _of_sampling("temperature", " Default: the model's own.")] = None
@@ -109,14 +128,11 @@ class ToolOptions:
         ),
     ] = None
     root: Annotated[
-        Path,
+        Path | None,
         typer.Option(
-            "--root",
-            metavar="FOLDER",
-            help="The folder that file tools are confined to. Default: this one.",
-            show_default=False,
+            "--root", metavar="FOLDER", help="The folder that file tools are confined to. Default: this one."
         ),
-    ] = Path()
+    ] = None
     mcp: Annotated[
         Path | None,
         typer.Option(
@@ -172,6 +188,27 @@ class AnswerOptions:
         if self.strict:
             given["strict"] = True
         return given
+
+
+def fill(given: T, kept: Mapping[str, Any], whose: str) -> T:
+    """The options with the values of `kept` where none was given.
+
+    `whose`: for the UsageError about a value that makes no sense.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        found = TypeAdapter(type(given)).validate_python(dict(kept))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "value"
+        raise UsageError(f"{whose}: {where}: {' '.join(first['msg'].split())}") from None
+    unset = {
+        each.name: getattr(found, each.name)
+        for each in dataclasses.fields(given)
+        if getattr(given, each.name) is None
+    }
+    return dataclasses.replace(given, **unset)
 
 
 def _read_schema(path: Path) -> Any:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 from localagent.agent import Agent, AgentEvent, Approvals, Compaction, RunDone, RunFailed
 from localagent.cli.approving import TerminalApprover
+from localagent.cli.attaching import read_files, tell, with_files
 from localagent.cli.input import require_text, whole_prompt
 from localagent.cli.loading import open_model
 from localagent.cli.options import AnswerOptions, ModelOptions, ToolOptions
+from localagent.cli.roles import with_role
 from localagent.cli.terminal import require_stdout, say, show_json
 from localagent.cli.tools import open_tools, rules
 from localagent.cli.view import StreamView, print_stats
@@ -24,13 +27,16 @@ def run_once(
     tools: ToolOptions,
     answer: AnswerOptions,
     *,
+    files: Sequence[Path] = (),
     as_json: bool,
     stats: bool,
 ) -> None:
     """Load a model, run the prompt with its tool calls, print. Raises LocalAgentError, OutputLost."""
     require_stdout()
     require_text("--system", options.system)
-    prompt = whole_prompt(words)
+    options, tools = with_role(options, tools)
+    attached = read_files(files)
+    prompt = whole_prompt(words, required=not attached)
     with ExitStack() as stack:
         wishes: TurnOptions = {**options.of_turns(), **answer.of_turns()}
         offered = open_tools(tools, stack, say)
@@ -44,7 +50,9 @@ def run_once(
             loaded, offered, instructions=options.system, approvals=approvals, middleware=[Compaction()]
         )
         view = StreamView(answers=not as_json)
-        done = _follow(agent.run(prompt, cancel=cancel, **wishes), view)
+        for line in tell(attached, prompt, loaded) if attached else ():
+            say(line)
+        done = _follow(agent.run(with_files(prompt, attached), cancel=cancel, **wishes), view)
         if done.stop_reason == "cancelled":  # by the answer "stop" to an approval, which means Ctrl-C
             raise KeyboardInterrupt
         if done.message is not None:

@@ -30,7 +30,7 @@ def rules(options: ToolOptions) -> list[Rule]:
 def open_tools(options: ToolOptions, stack: ExitStack, say: Callable[[str], None]) -> list[Any]:
     """The tools, open as long as `stack` is. Reports a server that fails. Raises LocalAgentError."""
     names = [name.strip() for given in options.tools or () for name in given.split(",") if name.strip()]
-    present = shipped(names, options.root)
+    present = shipped(names, options.root or Path())
     present += [read_function(named) for named in options.functions or ()]
     tools: list[Any] = list(present)
     if options.mcp is not None:

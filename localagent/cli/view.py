@@ -117,6 +117,9 @@ class StreamView:
             case _:
                 pass
 
+    def toggle_reasoning(self) -> None:
+        """Reasoning is shown as it comes, so there is nothing to unfold."""
+
     def end(self) -> None:
         """Leave the cursor at the start of a line."""
         self._erase_passing()

@@ -7,8 +7,9 @@ is added only when its answer begins, so that a refused turn leaves no trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from localagent.agent import SessionHistory
@@ -140,24 +141,21 @@ class Conversation:
         found = (m for m in reversed(self.messages()) if isinstance(m, AssistantMessage))
         return next(found, None)
 
-    def reopen(self) -> Callable[[], bool] | None:
-        """Go back to the user's last message, for another answer to it; None if there is none.
+    @property
+    def place(self) -> str | None:
+        """The entry that the next one will follow."""
+        return self._session.head
 
-        Returns what to call afterwards: where no answer came, it goes back to the earlier one.
-        """
-        asked, before = self._last_asked(), self._session.head
-        if asked is None:
-            return None
-        self._session.branch(asked.id)
+    def return_to(self, place: str | None) -> None:
+        """Go on from an entry as if nothing had come after it."""
+        self._session.branch(place)
 
-        def settle() -> bool:
-            """Whether there is another answer now."""
-            answered = self._session.head != asked.id
-            if not answered:
-                self._session.branch(before)
-            return answered
-
-        return settle
+    def reopen(self) -> bool:
+        """Go back to the user's last message, for another answer to it; False if there is none."""
+        asked = self._last_asked()
+        if asked is not None:
+            self._session.branch(asked.id)
+        return asked is not None
 
     def rewind(self) -> UserMessage | None:
         """Go back to before the user's last message, which is returned. It stays in the session."""
@@ -241,7 +239,7 @@ class Conversation:
         if self.settings != self._recorded:
             self._record()
         for message in messages:
-            self._write(lambda session, message=message: session.append(message))
+            self._write(partial(Session.append, message=message))
 
     def _record(self) -> None:
         self._recorded = self.settings
