@@ -86,7 +86,9 @@ class Turns:
             return
         after = self._conversation.last_answer()
         if before is not None and after is not None and before.raw is not None and before.raw == after.raw:
-            say("(the same answer again: try /set temperature 0.8, then /retry)")
+            temperature = self.agent.sampling.get("temperature", self.agent.model.sampling.temperature)
+            hint = ": try /set temperature 0.8, then /retry" if temperature < 0.5 else ""
+            say(f"(the same answer again{hint})")
 
     def ask_instead(self, text: str) -> None:
         """Ask this in place of the user's last message, which stays as a branch; its files go along."""
