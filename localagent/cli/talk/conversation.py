@@ -175,7 +175,8 @@ class Conversation:
         if current:
             ends[current[-1].id] = current
         branches = []
-        for end, path in ends.items():
+        for end in (entry.id for entry in self._session.entries if entry.id in ends):
+            path = ends[end]
             said = [entry.message for entry in path if isinstance(entry, MessageEntry)]
             asked = [entry.message.text for entry in path if _is_asked(entry)]  # type: ignore[union-attr]
             answered = [message.text for message in said if isinstance(message, AssistantMessage)]
