@@ -19,7 +19,7 @@ from localagent.messages.media import sniff
 from localagent.wording import quoted, size_text
 
 if TYPE_CHECKING:
-    from localagent.model import Model
+    from localagent.chat_model import ChatModel
 
 LIMIT = 64 << 20
 """Bytes of one file, far more than any context window holds."""
@@ -79,7 +79,7 @@ def typed_of(message: UserMessage) -> str:
     return first.text if isinstance(first, TextPart) else message.text
 
 
-def tell(files: Sequence[Attachment], text: str, model: Model) -> list[str]:
+def tell(files: Sequence[Attachment], text: str, model: ChatModel) -> list[str]:
     """How many tokens each file adds to a message, a line each.
 
     Raises UsageError for an image where the model sees none, ContextOverflow.

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from localagent.cli.input import require_text
 from localagent.cli.terminal import Style, agrees, say, show_line, styled, write_raw
 from localagent.errors import LocalAgentError, UsageError
 from localagent.wording import quoted
@@ -49,6 +50,7 @@ def connect_client(
     from localagent.connect.connection import Connection
 
     client = find_client(name)
+    require_text("--model", model)
     if undo and run:
         raise UsageError("--undo and --run exclude each other")
     if arguments and not run:

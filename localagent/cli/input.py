@@ -49,16 +49,16 @@ def require_text(name: str, argument: str | None) -> None:
         raise UsageError(f"{name} is not UTF-8 text: see character {error.start + 1:,}") from None
 
 
-def read_text(data: bytes) -> str:
-    """Standard input as text. Raises UsageError for what is not text."""
+def read_text(data: bytes, name: str = "standard input") -> str:
+    """What was read from standard input, or from `name`, as text. Raises UsageError for what is not text."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"standard input is not UTF-8 text: byte 0x{data[error.start]:02x} at offset {error.start:,}"
+            f"{name} is not UTF-8 text: byte 0x{data[error.start]:02x} at offset {error.start:,}"
         ) from None
     if (at := text.find("\0")) >= 0:
-        raise UsageError(f"standard input is binary: NUL at character {at:,}")
+        raise UsageError(f"{name} is binary: NUL at character {at:,}")
     return text
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from localagent.catalog import Backend
 
 VARIABLE = "LOCALAGENT_MODEL"
-HUB = "hf:"
-"""What the name of a Hugging Face repository begins with: `hf:owner/repo[:file or quantization]`."""
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _PAGE = re.compile(
@@ -68,6 +66,14 @@ def default_model(backend: Backend | None = None) -> str:
     return load_catalog().default_for(backend).name
 
 
+def absolute(model: str) -> str:
+    """The same model from any folder: a path becomes absolute, a name stays as it is."""
+    from localagent.catalog import HUB, load_catalog
+
+    named = model in load_catalog() or model.startswith(HUB)
+    return model if named else str(Path(model).expanduser().absolute())
+
+
 def names() -> list[str]:
     """The names that `resolve` knows without a path, for completion: the aliases, then the catalogue."""
     from localagent.catalog import load_catalog
@@ -75,9 +81,18 @@ def names() -> list[str]:
     return [*sorted(Preferences.read().aliases), *load_catalog().names]
 
 
-def is_name(text: str) -> bool:
-    """Whether a word can only mean a model: a whole name or an alias, or a repository with `hf:`."""
-    return text.startswith(HUB) or text.lower() in names()
+def model_and_words(model: str | None, words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+    """The model and the prompt: a first word that can only mean a model names it, unless `model` does.
+
+    That is a whole name or an alias, or a repository with `hf:`; the beginning of a name may be a word.
+    """
+    if model is not None or not words:
+        return model, words
+    from localagent.catalog import HUB
+
+    first = words[0]
+    is_model = " " not in first and (first.startswith(HUB) or first.lower() in names())
+    return (first, words[1:]) if is_model else (model, words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +152,7 @@ def check_alias(name: str) -> str:
 
 
 def _resolved(name: str, ask: Ask | None) -> str:
-    from localagent.catalog import load_catalog
+    from localagent.catalog import HUB, load_catalog
 
     catalog = load_catalog()
     if name.lower() in catalog:
@@ -164,7 +179,7 @@ def _resolved(name: str, ask: Ask | None) -> str:
 
 def _of_repository(name: str) -> str:
     """The model of the catalogue whose weights are in that repository. Raises UnknownModel."""
-    from localagent.catalog import HubSource, load_catalog
+    from localagent.catalog import HUB, HubSource, load_catalog
 
     for spec in load_catalog():
         for source in spec.sources.values():

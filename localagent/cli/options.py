@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_ty
 
 import typer
 
+from localagent.cli.completing import dialect_names, model_names, tool_names
 from localagent.errors import UsageError
 from localagent.hosts.sampling import Sampling
 
@@ -58,7 +59,11 @@ class ModelOptions:
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", help="A name from `localagent models list`, a GGUF file or an MLX folder."
+            "--model",
+            "-m",
+            help="A name from `localagent models list` or its beginning, an alias, a GGUF file, an MLX "
+            "folder or hf:owner/name[:quantization]. Default: LOCALAGENT_MODEL, or `models default`.",
+            autocompletion=model_names,
         ),
     ] = None
     system: Annotated[
@@ -116,7 +121,11 @@ class ToolOptions:
     tools: Annotated[
         list[str] | None,
         typer.Option(
-            "--tools", "-t", metavar="NAME,...", help="Tools that the model may call; see `localagent tools`."
+            "--tools",
+            "-t",
+            metavar="NAME,...",
+            help="Tools that the model may call; see `localagent tools`.",
+            autocompletion=tool_names,
         ),
     ] = None
     functions: Annotated[
@@ -233,7 +242,8 @@ class ServeOptions:
             "--model",
             "-m",
             metavar="MODEL",
-            help="A name from `localagent models list`, a GGUF file or an MLX folder; may be given again.",
+            help="As for `run`: a name, an alias, a path or hf:owner/name; may be given again.",
+            autocompletion=model_names,
         ),
     ] = None
     aliases: Annotated[
@@ -314,6 +324,7 @@ class ServeOptions:
             metavar="NAME",
             help="How the models write calls: a name from `localagent parse --list`, a TOML file, or auto. "
             "Default: what is known of each.",
+            autocompletion=dialect_names,
         ),
     ] = None
     backend: Backend = None

@@ -21,10 +21,13 @@ from localagent.files.lock import PATIENCE, take
 from localagent.files.paths import cannot_save, sync
 from localagent.messages import explain
 from localagent.session.entries import OPENING, Damaged, Entry, Header, dump_line, load_line
+from localagent.wording import one_line
 
 SUFFIX = ".jsonl"
 WITNESS = 128
 """Bytes that are compared to recognise a file."""
+MOST_TITLE = 200
+"""Characters of a title."""
 
 Item = Line[Header | Entry | Damaged] | LineProblem
 
@@ -167,9 +170,36 @@ def remove_file(path: Path) -> None:
     with exclusive(path, lambda: UnknownSession(f"no session in {path}")):
         try:
             path.unlink(missing_ok=True)
+            _title_path(path).unlink(missing_ok=True)
             _lock_path(path).unlink(missing_ok=True)
         except OSError as error:
             raise cannot_save(path, error) from error
+
+
+def given_title(path: Path) -> str | None:
+    """The title that `rename_file` gave the session."""
+    try:
+        return one_line(_title_path(path).read_text("utf-8", "replace"), MOST_TITLE) or None
+    except (OSError, ValueError):
+        return None
+
+
+def rename_file(path: Path, title: str | None) -> None:
+    """Give the session another title; None: the one that it had first. Raises SaveFailed, UnknownSession.
+
+    It is kept in a file of its own, `FILE.title`, since lines once written are never changed.
+    """
+    kept = _title_path(path)
+    with exclusive(path, lambda: UnknownSession(f"no session in {path}")):
+        try:
+            if title is None:
+                kept.unlink(missing_ok=True)
+                return
+            fresh = kept.with_name(f"{kept.name}.new")
+            fresh.write_text(title + "\n", "utf-8")
+            fresh.replace(kept)
+        except (OSError, ValueError) as error:  # lone surrogates
+            raise cannot_save(kept, error) from error
 
 
 @contextmanager
@@ -187,6 +217,10 @@ def exclusive(path: Path, gone: Callable[[], UnknownSession]) -> Iterator[None]:
         raise cannot_save(path, error) from error
     with lock:
         yield
+
+
+def _title_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.title")
 
 
 def _lock_path(path: Path) -> Path:

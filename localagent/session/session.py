@@ -33,7 +33,7 @@ from localagent.session.entries import (
     dump_line,
     load_line,
 )
-from localagent.session.file import Item, Memory, SessionFile, create_file
+from localagent.session.file import Item, Memory, SessionFile, create_file, given_title
 from localagent.session.tree import Tree
 from localagent.wording import one_line
 
@@ -88,6 +88,8 @@ class Session:
     @property
     def title(self) -> str | None:
         """The given title, or else the user's first words, or None."""
+        if renamed := given_title(self.file):
+            return renamed
         if self.header is not None and self.header.title:
             return one_line(self.header.title)
         return next(filter(None, map(first_words, self._tree.entries.values())), None)

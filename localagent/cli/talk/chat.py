@@ -14,7 +14,6 @@ from pathlib import Path
 from localagent.cli.attaching import Attachment, read_files
 from localagent.cli.input import require_text
 from localagent.cli.options import ModelOptions, ToolOptions
-from localagent.cli.roles import with_role
 from localagent.cli.talk.commands import Commands
 from localagent.cli.talk.conversation import Conversation
 from localagent.cli.talk.keyboard import Keyboard
@@ -64,7 +63,6 @@ class Chat:
         """Find the session, then the tools, then load the model. Raises LocalAgentError, OutputLost."""
         require_stdout()
         require_text("--system", options.system)
-        options, tools = with_role(options, tools)
         attached = read_files(files)
         conversation = Conversation.open(say, system=options.system, resume=resume, save=save)
         with ExitStack() as stack:

@@ -14,7 +14,7 @@ from localagent.cli.options import ModelOptions, ToolOptions
 from localagent.cli.talk.settings import record, restore
 from localagent.cli.tools import open_tools, rules
 from localagent.control import TurnOptions
-from localagent.model import Model
+from localagent.chat_model import ChatModel
 
 
 class Speaker:
@@ -22,12 +22,12 @@ class Speaker:
 
     def __init__(
         self,
-        model: Model,
+        model: ChatModel,
         offered: list[Any],
         options: ModelOptions,
         tools: ToolOptions,
         turn: TurnOptions,
-        load: Callable[[ModelOptions], Model],
+        load: Callable[[ModelOptions], ChatModel],
     ) -> None:
         """`offered`: the tools, as agents take them. `turn`: the options of its turns.
 
@@ -59,7 +59,7 @@ class Speaker:
         options, tools, turn = restore(kept, options, tools)
         offered = open_tools(tools, stack, say)
 
-        def load(wanted: ModelOptions) -> Model:
+        def load(wanted: ModelOptions) -> ChatModel:
             return open_model(wanted, snapshots=save)
 
         speaker = cls(load(options), offered, options, tools, turn, load)
