@@ -22,9 +22,9 @@ from localagent.cli.conversation import Conversation
 from localagent.cli.input import require_text, typed_file, typed_lines
 from localagent.cli.loading import open_model
 from localagent.cli.options import ModelOptions, ToolOptions
+from localagent.cli.show.view import StreamView, print_stats
 from localagent.cli.terminal import flat, on_terminal, require_stdout, say
 from localagent.cli.tools import open_tools, rules
-from localagent.cli.view import StreamView, print_stats
 from localagent.errors import ContextOverflow, LocalAgentError
 from localagent.messages import AssistantMessage
 from localagent.wording import one_line

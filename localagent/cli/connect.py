@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from localagent.cli.terminal import Style, agrees, say, show_line, styled, write_raw
+from localagent.cli.terminal import Style, agrees, say, show_line, styled, takes_colour, write_raw
 from localagent.errors import LocalAgentError, UsageError
 from localagent.wording import quoted
 
@@ -107,7 +107,7 @@ def _show(change: Change) -> None:
     """The change as a diff."""
     before, after = ((data or b"").decode().splitlines() for data in (change.before, change.after))
     old, new = (str(change.path) if data is not None else "(none)" for data in (change.before, change.after))
-    colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    colours = takes_colour(sys.stdout)
     for line in difflib.unified_diff(before, after, old, new, lineterm=""):
         style = _COLOURS.get(line[0]) if not line.startswith(("---", "+++")) else "bold"
         write_raw(sys.stdout, styled(line, style if colours else None) + "\n")

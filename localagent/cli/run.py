@@ -11,9 +11,9 @@ from localagent.cli.approving import TerminalApprover
 from localagent.cli.input import require_text, whole_prompt
 from localagent.cli.loading import open_model
 from localagent.cli.options import AnswerOptions, ModelOptions, ToolOptions
+from localagent.cli.show.view import StreamView, print_stats
 from localagent.cli.terminal import require_stdout, say, show_json
 from localagent.cli.tools import open_tools, rules
-from localagent.cli.view import StreamView, print_stats
 from localagent.control import TurnOptions, control_of
 from localagent.tools import Tool
 
