@@ -22,9 +22,13 @@ from localagent.cli.conversation import Conversation
 from localagent.cli.input import require_text, typed_file, typed_lines
 from localagent.cli.loading import open_model
 from localagent.cli.options import ModelOptions, ToolOptions
-from localagent.cli.show.view import StreamView, print_stats
+from localagent.cli.permissions import Permissions
+from localagent.cli.show import open_view
+from localagent.cli.show.status import show_status
+from localagent.cli.show.view import print_stats
 from localagent.cli.terminal import flat, on_terminal, require_stdout, say
 from localagent.cli.tools import open_tools, rules
+from localagent.cli.tools import permissions as permissions_of
 from localagent.errors import ContextOverflow, LocalAgentError
 from localagent.messages import AssistantMessage
 from localagent.wording import one_line
@@ -54,21 +58,23 @@ class Chat:
         *,
         stats: bool,
         typed: Path | None = None,
+        permissions: Permissions | None = None,
     ) -> None:
         """`make_agent` takes the approver that asks in this chat.
 
         `open_things`: the model and the MCP servers, closed when the user leaves.
         `typed`: the file for the input history; None saves none.
+        `permissions`: where "always" can be kept.
         """
         self._conversation = conversation
         self._open_things = open_things
         self._stats = stats
         self._typed = typed
         self._interrupts = Interrupts()
-        self._view = StreamView()
+        self._view = open_view()
         self._warned: set[str] = set()
         conversation.say = self._say
-        self._agent = make_agent(TerminalApprover(self._say, lambda: self._interrupts.cancel))
+        self._agent = make_agent(TerminalApprover(self._say, lambda: self._interrupts.cancel, permissions))
         self._commands: dict[str, Callable[[str], bool]] = {
             "/help": self._help,
             "/system": self._set_system,
@@ -100,7 +106,9 @@ class Chat:
 
             opened = ExitStack()
             typed = typed_file() if save else None
-            chat = cls(make_agent, conversation, opened, stats=stats, typed=typed)
+            chat = cls(
+                make_agent, conversation, opened, stats=stats, typed=typed, permissions=permissions_of(tools)
+            )
             opened.enter_context(
                 stack.pop_all()
             )  # only now: if making the agent fails, `stack` must still close them
@@ -127,7 +135,7 @@ class Chat:
 
     def _follow(self, start: Callable[[threading.Event], Iterable[AgentEvent]]) -> None:
         """Show the events of a run until it ends or Ctrl-C stops it."""
-        self._view = view = StreamView(warned=self._warned)
+        self._view = view = open_view(warned=self._warned)
         self._interrupts.cancel = cancel = threading.Event()
         try:
             for event in start(cancel):
@@ -158,6 +166,8 @@ class Chat:
             say("(cut off: the token limit or the end of the context window was reached)")
         if self._stats:
             print_stats(done)
+        elif done.message is not None:
+            show_status(done.message, self._agent.model.host.context)
 
     # -- commands -------------------------------------------------------------------------------------
 

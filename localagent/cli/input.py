@@ -18,7 +18,7 @@ from pathlib import Path
 from select import select
 from typing import TYPE_CHECKING
 
-from localagent.cli.terminal import on_terminal, printable, say
+from localagent.cli.terminal import on_terminal, printable, say, typing_output
 from localagent.errors import UsageError
 from localagent.files.paths import user_path
 
@@ -185,4 +185,5 @@ def _prompt_session(kept: Path | None, commands: Collection[str]) -> PromptSessi
         completer=WordCompleter(list(commands), sentence=True),
         key_bindings=keys,
         complete_while_typing=False,
+        output=typing_output(),
     )

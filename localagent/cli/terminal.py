@@ -231,6 +231,15 @@ def on_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
+def typing_output() -> Any:
+    """What prompt_toolkit writes to: as it chooses, but without any escape sequence where none is taken."""
+    if takes_escapes(sys.stdout):
+        return None
+    from prompt_toolkit.output.plain_text import PlainTextOutput
+
+    return PlainTextOutput(sys.stdout)
+
+
 def agrees(question: str) -> bool:
     """Ask yes or no on the terminal. Raises UsageError if there is no terminal."""
     from localagent.errors import UsageError

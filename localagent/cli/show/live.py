@@ -17,7 +17,9 @@ from localagent.agent import AgentEvent, CompactionStarted, ToolStarted, TurnSta
 from localagent.cli.show.region import Region
 from localagent.cli.show.view import PATIENCE, StreamView
 from localagent.cli.terminal import Output, flat, styled, takes_colour, write_raw
-from parsers import CallStart, Reasoning, Text
+from localagent.messages import describe_arguments
+from localagent.wording import one_line
+from parsers import CallEnd, CallStart, Reasoning, Text
 
 if TYPE_CHECKING:
     from localagent.cli.show.markdown import MarkdownRows
@@ -28,6 +30,8 @@ _SHARE = 30
 """And at least so many times as long as drawing it took, so that drawing takes little from decoding."""
 _TICK = 0.1
 """Seconds after which what was not drawn at once is drawn, and a wait is counted on."""
+_ARGUMENTS = 300
+"""Characters of a call's arguments to show: a whole file may be one of them."""
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -96,6 +100,8 @@ class LiveView(StreamView):
                 case CallStart(name=name):
                     self._end_thought()
                     self.waiting(f"writing a call of {name}")
+                case CallEnd(name=name, arguments=arguments):  # whoever is asked about it is shown all of it
+                    self._note(f"call {name}({one_line(describe_arguments(arguments), _ARGUMENTS)})", "cyan")
                 case ToolStarted(call=call):
                     self.waiting(f"{self._named(call)} is running")
                 case CompactionStarted():
