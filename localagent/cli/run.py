@@ -14,9 +14,10 @@ from localagent.cli.input import require_text, whole_prompt
 from localagent.cli.loading import open_model
 from localagent.cli.options import AnswerOptions, ModelOptions, ToolOptions
 from localagent.cli.roles import with_role
+from localagent.cli.show import View, open_view
+from localagent.cli.show.view import print_stats
 from localagent.cli.terminal import require_stdout, say, show_json
-from localagent.cli.tools import open_tools, rules
-from localagent.cli.view import StreamView, print_stats
+from localagent.cli.tools import open_tools, permissions, rules
 from localagent.control import TurnOptions, control_of
 from localagent.tools import Tool
 
@@ -45,14 +46,15 @@ def run_once(
         control_of(wishes).check_tools([tool.schema for tool in known])
         loaded = stack.enter_context(open_model(options))
         cancel = threading.Event()
-        approvals = Approvals(rules(tools), TerminalApprover(say, lambda: cancel))
+        approvals = Approvals(rules(tools), TerminalApprover(say, lambda: cancel, permissions(tools)))
         agent = Agent(
             loaded, offered, instructions=options.system, approvals=approvals, middleware=[Compaction()]
         )
-        view = StreamView(answers=not as_json)
         for line in tell(attached, prompt, loaded) if attached else ():
             say(line)
-        done = _follow(agent.run(with_files(prompt, attached), cancel=cancel, **wishes), view)
+        asked = with_files(prompt, attached)
+        with open_view(answers=not as_json, keys=False) as view:
+            done = _follow(agent.run(asked, cancel=cancel, **wishes), view)
         if done.stop_reason == "cancelled":  # by the answer "stop" to an approval, which means Ctrl-C
             raise KeyboardInterrupt
         if done.message is not None:
@@ -64,7 +66,7 @@ def run_once(
                 print_stats(done)
 
 
-def _follow(events: Iterable[AgentEvent], view: StreamView) -> RunDone:
+def _follow(events: Iterable[AgentEvent], view: View) -> RunDone:
     """Show a run to its end. Raises the error that made it fail."""
     for event in events:
         if isinstance(event, RunDone | RunFailed):

@@ -11,6 +11,7 @@ from typing import Any
 
 from localagent.agent import Rule
 from localagent.cli.options import ToolOptions
+from localagent.cli.permissions import Permissions
 from localagent.cli.terminal import show_json, show_line
 from localagent.errors import LocalAgentError, UsageError
 from localagent.toolbox import shipped
@@ -25,6 +26,11 @@ def rules(options: ToolOptions) -> list[Rule]:
         *(Rule("allow", name) for name in options.allow or ()),
         *(Rule("ask", name) for name in options.ask or ()),
     ]
+
+
+def permissions(options: ToolOptions) -> Permissions | None:
+    """What is always allowed for these tools. With --ask nothing is: it is there to be asked."""
+    return None if options.ask else Permissions(options.root or Path())
 
 
 def open_tools(options: ToolOptions, stack: ExitStack, say: Callable[[str], None]) -> list[Any]:

@@ -44,7 +44,9 @@ class Chat:
         self._open_things = open_things
         self._files = files
         self._keyboard = Keyboard()
-        self._turns = Turns(speaker.agent, conversation, self._keyboard, stats=stats)
+        self._turns = Turns(
+            speaker.agent, conversation, self._keyboard, stats=stats, permissions=speaker.permissions
+        )
         self._prompt = Prompt(typed, self._complete, self._keyboard.take_typed)
         self._commands = Commands(speaker, conversation, self._turns, self._keyboard, self._prompt.begin)
         conversation.settings = speaker.settings

@@ -17,6 +17,7 @@ from typing import Any
 
 from localagent.agent import Allow, Deny
 from localagent.cli.attaching import files_of, typed_of
+from localagent.cli.show.view import print_stats
 from localagent.cli.talk.conversation import Conversation
 from localagent.cli.talk.keyboard import Keyboard
 from localagent.cli.talk.settings import SETTABLE, read_setting, read_thinking, shown
@@ -24,7 +25,6 @@ from localagent.cli.talk.speaker import Speaker
 from localagent.cli.talk.turns import Turns, complain
 from localagent.cli.terminal import flat, on_terminal, say
 from localagent.cli.transcript import as_markdown, tell
-from localagent.cli.view import print_stats
 from localagent.errors import LocalAgentError, UsageError
 from localagent.messages import AssistantMessage, CustomMessage, ToolCallPart, UserMessage
 from localagent.wording import one_line, size_text
@@ -306,13 +306,15 @@ class Commands:
 
     def _tools(self, _: str) -> None:
         agent = self._turns.agent
-        tools = agent.toolset()
+        tools, permissions = agent.toolset(), self._speaker.permissions
         for tool in tools:
             match agent.approvals.decide(tool, ToolCallPart(id="none", name=tool.name)):
                 case Deny():
                     how = " (never runs)"
                 case Allow():
                     how = " (runs without asking)" if tool.side_effects else ""
+                case _ if permissions is not None and permissions.allows(tool):
+                    how = " (runs without asking in this folder)"
                 case _:
                     how = " (asks)"
             say(f"{tool.name}{how}: {one_line(tool.description, 120)}")

@@ -18,7 +18,7 @@ from select import select
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from localagent.cli.terminal import on_terminal
+from localagent.cli.terminal import on_terminal, takes_escapes
 
 if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyPress
@@ -131,9 +131,8 @@ class Keyboard:
     def _keep_paste_marked(self) -> None:
         """Let the terminal mark what is pasted during answers too: line editing would switch that off."""
         from prompt_toolkit.application import get_app_session
-        from prompt_toolkit.utils import is_dumb_terminal
 
-        if is_dumb_terminal():
+        if not takes_escapes(sys.stdout):
             return
         output: Any = get_app_session().output
         switch_off = type(output).disable_bracketed_paste

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localagent.cli.input import read_text, require_text
-from localagent.cli.terminal import on_terminal, printable, say
+from localagent.cli.terminal import on_terminal, printable, say, takes_escapes, typing_output
 from localagent.errors import UsageError
 from localagent.files.paths import user_path
 
@@ -75,14 +75,13 @@ def _above() -> Any:
     from contextlib import ExitStack
 
     from prompt_toolkit.patch_stdout import StdoutProxy
-    from prompt_toolkit.utils import is_dumb_terminal
 
     class Above(StdoutProxy):
         def write(self, data: str) -> int:
             return super().write(printable(data))
 
     stack = ExitStack()
-    if not is_dumb_terminal():  # it moves the cursor
+    if takes_escapes(sys.stdout):  # it moves the cursor
         above = stack.enter_context(Above())
         stack.enter_context(redirect_stdout(above))
         stack.enter_context(redirect_stderr(above))
@@ -124,6 +123,7 @@ def _prompt_session(kept: Path | None, completions: Completions) -> PromptSessio
         key_bindings=keys,
         complete_while_typing=False,
         tempfile_suffix=".md",
+        output=typing_output(),
     )
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from localagent.agent import Agent, Approvals, Approver, Compaction
+from localagent.chat_model import ChatModel
 from localagent.cli.loading import open_model
 from localagent.cli.options import ModelOptions, ToolOptions
 from localagent.cli.talk.settings import record, restore
 from localagent.cli.tools import open_tools, rules
+from localagent.cli.tools import permissions as permissions_of
 from localagent.control import TurnOptions
-from localagent.chat_model import ChatModel
 
 
 class Speaker:
@@ -39,6 +40,8 @@ class Speaker:
         self._tools = tools
         self._offered = offered
         self._load = load
+        self.permissions = permissions_of(tools)
+        """Where "always" is kept for later chats, if anywhere."""
         self._approvals: Approvals | None = None
 
     @classmethod

@@ -19,10 +19,13 @@ from localagent.cli.attaching import (
     typed_of,
     with_files,
 )
+from localagent.cli.permissions import Permissions
+from localagent.cli.show import open_view
+from localagent.cli.show.status import show_status
+from localagent.cli.show.view import print_stats
 from localagent.cli.talk.conversation import Conversation
 from localagent.cli.talk.keyboard import Keyboard
 from localagent.cli.terminal import on_terminal, say
-from localagent.cli.view import StreamView, print_stats
 from localagent.errors import ContextOverflow, LocalAgentError
 from localagent.messages import UserMessage
 
@@ -37,18 +40,22 @@ class Turns:
         keyboard: Keyboard,
         *,
         stats: bool,
+        permissions: Permissions | None = None,
     ) -> None:
-        """`make_agent` takes the approver that asks in this chat. `stats`: print figures after each turn."""
+        """`make_agent` takes the approver that asks in this chat. `stats`: print figures after each turn.
+
+        `permissions`: where "always" can be kept.
+        """
         self.interrupts = Interrupts()
         self.last: RunDone | None = None
         """How the last run ended, for its figures."""
         self._conversation = conversation
         self._keyboard = keyboard
         self._stats = stats
-        self._view = StreamView()
+        self._view = open_view()
         self._warned: set[str] = set()
         self._make_agent = make_agent
-        self._approver = TerminalApprover(self.say, lambda: self.interrupts.cancel)
+        self._approver = TerminalApprover(self.say, lambda: self.interrupts.cancel, permissions)
         conversation.say = self.say
         self.agent = make_agent(self._approve)
 
@@ -134,7 +141,7 @@ class Turns:
         end_thinking: threading.Event | None = None,
     ) -> None:
         """Show the events of a run until it ends or Ctrl-C stops it."""
-        self._view = view = StreamView(warned=self._warned)
+        self._view = view = open_view(warned=self._warned, keys=self._keyboard.active)
         self.interrupts.cancel = cancel = threading.Event()
         obeyed = {"c-t": view.toggle_reasoning}
         if end_thinking is not None:
@@ -169,6 +176,8 @@ class Turns:
             say("(cut off: the token limit or the end of the context window was reached)")
         if self._stats:
             print_stats(done)
+        elif done.message is not None:
+            show_status(done.message, self.agent.model.host.context)
 
 
 def complain(error: LocalAgentError) -> None:
