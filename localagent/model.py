@@ -23,6 +23,7 @@ from localagent.prompt.rendering import ToolSchema, render_turn, request_for, th
 from localagent.prompt.segments import Prompt
 from localagent.prompt.thinking import Thinking
 from localagent.turn import TurnEvent, arun_turn, run_turn
+from localagent.wording import quoted
 from parsers import Dialect
 
 if TYPE_CHECKING:
@@ -175,6 +176,7 @@ def load(
     lanes: int | None = None,
 ) -> Model:
     """Load a model: a name in the catalogue, a GGUF file or an MLX folder; None is the catalogue's default.
+    `hf:owner/name[:file or quantization]` is a repository of Hugging Face; see `store.repository`.
 
     Missing weights are fetched first, unless `offline` (None: as the environment says), and `progress` is
     called meanwhile. `backend`: by default MLX on Apple silicon and llama.cpp elsewhere, if the model has
@@ -200,7 +202,7 @@ def load(
 
     check_lanes(lanes)
     named = None if dialect is None or dialect == AUTO else find_dialect(dialect)
-    found, engine = locate(model, backend)
+    found, engine = locate(model, backend, offline=offline)
     spec = None if isinstance(found, Path) else found
     if dialect is None and spec is not None and spec.dialect != AUTO:
         named = find_dialect(spec.dialect)
@@ -259,9 +261,15 @@ def _folder(snapshots: bool | Path | None) -> SnapshotFolder | None:
     return SnapshotFolder(folder)
 
 
-def locate(model: str | Path | None, backend: Backend | None) -> tuple[ModelSpec | Path, Backend]:
-    """The catalogue entry, or the path of weights that are not in it, and the backend."""
-    from localagent.catalog import HOSTED, load_catalog
+def locate(
+    model: str | Path | None, backend: Backend | None, *, offline: bool | None = None
+) -> tuple[ModelSpec | Path, Backend]:
+    """The catalogue entry, or the path of weights that are not in it, and the backend.
+
+    A repository of Hugging Face gets an entry of its own; unless its weights are here, it is asked for its
+    files.
+    """
+    from localagent.catalog import HOSTED, HUB, load_catalog
 
     if backend is not None and backend not in HOSTED:
         raise UsageError(f"no backend {backend!r}: choose {' or '.join(HOSTED)}")
@@ -270,16 +278,19 @@ def locate(model: str | Path | None, backend: Backend | None) -> tuple[ModelSpec
         spec = catalog.default_for(backend)
     elif isinstance(model, str) and model in catalog:
         spec = catalog.get(model)
+    elif isinstance(model, str) and model.startswith(HUB):
+        from localagent.store.repository import find_model
+
+        return find_model(model, backend, offline=offline)
     elif (path := _existing(model)) is not None:
         return path, _backend_of(path, backend)
     elif isinstance(model, Path) or model.endswith(".gguf"):
         raise UnknownModel(f"no such file: {model}")
     elif not model.strip():
-        raise UnknownModel("the model name is empty: `localagent models list` shows all models")
+        raise UnknownModel("the model name is empty: `localagent models list --all` shows all models")
     elif "/" in model:
         raise UnknownModel(
-            f"{model!r} is not a file or folder, and a repository id cannot be loaded: fetch its weights "
-            "and give their path"
+            f"no such file or folder: {quoted(model)}: a repository of Hugging Face is {HUB}owner/name"
         )
     else:
         spec = catalog.get(model)

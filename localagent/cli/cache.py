@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from localagent.cli.home import help_alone
 from localagent.cli.terminal import agrees, flat, say, show_json, show_line
 from localagent.wording import size_text
 
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 
     from localagent.hosts.prefix import SnapshotFolder
 
-app = typer.Typer(help="Evaluated conversations on disk, which need not be read again.", no_args_is_help=True)
+app = typer.Typer(
+    help="Evaluated conversations on disk, which need not be read again.",
+    callback=help_alone,
+    invoke_without_command=True,
+)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 

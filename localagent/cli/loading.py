@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localagent.cli.terminal import say
@@ -39,12 +39,15 @@ def open_model(options: ModelOptions, *, snapshots: bool = False) -> ChatModel:
     """
     if options.url:
         return _open_remote(options, options.url)
+    from localagent.cli.naming import default_model, resolve
     from localagent.model import load
 
-    with Report(_entry(options.model, options.backend)) as report:
+    asked = options.model
+    name = default_model(options.backend) if asked is None else resolve(asked)
+    with Report(found := find(name, options.backend)) as report:
         return load(
-            options.model, backend=options.backend, context=options.context, threads=options.threads,
-            progress=report, snapshots=snapshots,
+            name if found is None else found.name, backend=options.backend, context=options.context,
+            threads=options.threads, progress=report, snapshots=snapshots,
             lanes=1,  # one person asks one thing at a time: more lanes would only cost memory
         )  # fmt: skip
 
@@ -59,15 +62,21 @@ def _open_remote(options: ModelOptions, url: str) -> ChatModel:
     return RemoteModel.open(url, options.model, context=options.context)
 
 
-def _entry(name: str | None, backend: Backend | None) -> ModelSpec | None:
-    """The model's entry in the catalogue; None for a path, which is never fetched."""
-    from localagent.catalog import load_catalog
-    from localagent.errors import UnknownModel
+def find(name: str, backend: Backend | None) -> ModelSpec | None:
+    """The entry of a resolved name; None for a path, which is never fetched. Raises LocalAgentError.
 
-    catalog = load_catalog()
-    with suppress(UnknownModel):
-        return catalog.default_for(backend) if name is None else catalog.get(name)
-    return None
+    What is chosen from a repository of Hugging Face is told.
+    """
+    from localagent.catalog import HUB
+    from localagent.model import locate
+
+    found, _ = locate(name, backend)
+    if isinstance(found, Path):
+        return None
+    if found.name.startswith(HUB) and found.name != name:
+        sizes = (source.size for source in found.sources.values())
+        say(f"{name}: taking {found.description} ({size_text(next(sizes))})")
+    return found
 
 
 class Report:

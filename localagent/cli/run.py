@@ -2,61 +2,67 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from typing import Protocol
+from pathlib import Path
 
 from localagent.agent import Agent, AgentEvent, Approvals, Compaction, RunDone, RunFailed
 from localagent.cli.approving import TerminalApprover
-from localagent.cli.conversation import Conversation
+from localagent.cli.attaching import read_files, tell, with_files
 from localagent.cli.event_lines import EventLines
 from localagent.cli.input import require_text, whole_prompt
 from localagent.cli.loading import open_model
 from localagent.cli.options import AnswerOptions, ModelOptions, RunOptions, ToolOptions
+from localagent.cli.roles import with_role
+from localagent.cli.show import View, open_view
+from localagent.cli.show.view import print_stats
+from localagent.cli.talk.conversation import Conversation
+from localagent.cli.talk.settings import loadable, record, restore
 from localagent.cli.terminal import require_stdout, say, show_json
-from localagent.cli.tools import open_tools, rules
-from localagent.cli.view import StreamView, print_stats
+from localagent.cli.tools import open_tools, permissions, rules
 from localagent.control import TurnOptions, control_of
 from localagent.errors import UsageError
-from localagent.messages import AssistantMessage
 from localagent.tools import Tool
 
 
-class View(Protocol):
-    """What shows the events of a run."""
-
-    def show(self, event: AgentEvent) -> None:
-        """Show the next event."""
-
-    def end(self) -> None:
-        """Leave the cursor at the start of a line."""
-
-
 def run_once(
-    words: Sequence[str], options: ModelOptions, tools: ToolOptions, answer: AnswerOptions, how: RunOptions
+    words: Sequence[str],
+    options: ModelOptions,
+    tools: ToolOptions,
+    answer: AnswerOptions,
+    how: RunOptions,
+    files: Sequence[Path] = (),
 ) -> None:
     """Load a model, run the prompt with its tool calls, print. Raises LocalAgentError, OutputLost."""
     require_stdout()
     require_text("--system", options.system)
-    prompt = whole_prompt(words)
+    options, tools = with_role(options, tools)
+    attached = read_files(files)
+    prompt = whole_prompt(words, required=not attached)
     conversation = _conversation(options, how)
-    if how.go_on:
-        options = _as_before(conversation, options)
+    options, tools, turn = restore(conversation.settings, options, tools)
     with ExitStack() as stack:
-        wishes: TurnOptions = {**options.of_turns(), **answer.of_turns()}
+        wishes: TurnOptions = {**turn, **answer.of_turns()}
         offered = open_tools(tools, stack, say)
         # Before a model is loaded, which takes long. MCP servers are sources of tools.
         known = [tool for each in offered for tool in ([each] if isinstance(each, Tool) else each.tools())]
         control_of(wishes).check_tools([tool.schema for tool in known])
         loaded = stack.enter_context(open_model(options, snapshots=how.go_on))
+        conversation.settings = record(loadable(options.model, loaded.name), options, tools, turn)
         cancel = threading.Event()
-        approvals = Approvals(rules(tools), TerminalApprover(say, lambda: cancel))
+        approvals = Approvals(rules(tools), TerminalApprover(say, lambda: cancel, permissions(tools)))
         agent = Agent(loaded, offered, approvals=approvals, middleware=[Compaction()])
-        view = EventLines() if how.events else StreamView(answers=not how.as_json)
-        done = _follow(agent.run(prompt, history=conversation, cancel=cancel, **wishes), view)
+        for line in tell(attached, prompt, loaded) if attached else ():
+            say(line)
+        asked = with_files(prompt, attached)
+        events = agent.run(asked, history=conversation, cancel=cancel, **wishes)
+        if how.events:
+            done = _follow(events, EventLines())
+        else:
+            with open_view(answers=not how.as_json, keys=False) as view:
+                done = _follow(events, view)
         if done.stop_reason == "cancelled":  # by the answer "stop" to an approval, which means Ctrl-C
             raise KeyboardInterrupt
         if done.message is not None:
@@ -87,18 +93,7 @@ def _say_troubles(text: str) -> None:
         say(text)
 
 
-def _as_before(conversation: Conversation, options: ModelOptions) -> ModelOptions:
-    """The options with the model that answered last, where none is named and it can be found by name."""
-    from localagent.catalog import load_catalog
-
-    answers = (each for each in reversed(conversation.messages()) if isinstance(each, AssistantMessage))
-    last = next(answers, None)
-    if options.model or options.url or last is None or last.model not in load_catalog():
-        return options
-    return dataclasses.replace(options, model=last.model)
-
-
-def _follow(events: Iterable[AgentEvent], view: View) -> RunDone:
+def _follow(events: Iterable[AgentEvent], view: View | EventLines) -> RunDone:
     """Show a run to its end. Raises the error that made it fail."""
     for event in events:
         if isinstance(event, RunDone | RunFailed):
