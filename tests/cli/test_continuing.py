@@ -67,6 +67,29 @@ def test_n8_run_c_goes_on_with_the_last_run(command: Command) -> None:
     assert models == ["lfm2-nano"] * 2  # not the default, which -c did not name
 
 
+def test_n8_run_c_has_the_options_and_tools_that_there_were(command: Command) -> None:
+    on_a_terminal(command, "What is 17 * 23?", *NANO, "--tools", "calculator", "--tool-choice", "calculate")
+    done = command("run", "-c", "What is 3 * 4?", "--events", "--tool-choice", "calculate")
+    assert done.returncode == 0, done.stderr
+    assert "tool_ended" in [each["event"] for each in events_of(done)]
+    recorded = [each.message.payload for each in SessionStore().open("last").entries if _is_setting(each)]
+    assert recorded[-1]["loading"] == {"model": "lfm2-nano"}
+    assert recorded[-1]["tools"]["tools"] == ["calculator"]
+    assert recorded[-1]["turn"] == {"temperature": 0.0, "max_tokens": 40}
+
+
+def _is_setting(entry: Any) -> bool:
+    return getattr(getattr(entry, "message", None), "role", "") == "custom"
+
+
+def test_n8_a_chat_goes_on_with_what_run_asked(command: Command) -> None:
+    on_a_terminal(command, "Hello there.", *NANO)
+    done = command("chat", "--resume", "last", stdin=b"Thank you!\n")
+    assert done.returncode == 0, done.stderr
+    assert b"lfm2-nano, " in done.stderr
+    assert [each.partition(":")[0] for each in kept()[0]] == ["user", "assistant"] * 2
+
+
 def test_n8_run_c_goes_on_in_a_pipe_with_what_was_said(command: Command) -> None:
     on_a_terminal(command, "My name is Ada.", *NANO, "--system", "Be kind.")
     done = command("run", "-c", "Who am I?", "--json", *NANO)

@@ -89,6 +89,27 @@ def test_n8_a_chat_with_a_url(command: Command, server: Process) -> None:
     assert child.exitstatus == 0
 
 
+def test_a_chat_does_not_know_the_context_that_nobody_tells(command: Command) -> None:
+    said = stream(chunk({"content": "Hello."}, "stop"))
+    with scripted(said, models={"data": [{"id": "theirs"}, {"id": "other"}]}) as server:
+        lines = b"Hi.\n/model other\nAnd?\n/stats\n"
+        done = command("chat", "--url", server.url, stdin=lines)
+        again = command("run", "-c", "Once more.")
+    assert done.returncode == 0, done.stderr
+    assert b"theirs. /help tells more." in done.stderr
+    assert b"tokens of context" not in done.stderr
+    assert done.stdout == b"Hello.\nHello.\n"
+    assert again.stdout == b"Hello.\n", again.stderr  # the session knows the server
+    assert [each["model"] for each in server.chats] == ["theirs", "other", "other"]
+    assert [len(each["messages"]) for each in server.chats] == [1, 3, 5]
+
+
+def test_a_role_cannot_say_where_a_conversation_goes(command: Command, tmp_path: Path) -> None:
+    role = tmp_path / "role.md"
+    role.write_text('+++\nurl = "http://elsewhere"\n+++\nBe kind.\n')
+    command.refuse("run", "Hi.", "--role", str(role), code=2, says="no option url")
+
+
 def test_what_goes_wrong_is_one_line(command: Command) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
