@@ -25,10 +25,10 @@ from localagent.agent.history import History, as_history, stamped
 from localagent.agent.middleware import Stack
 from localagent.agent.rules import Rule
 from localagent.agent.run import Run
+from localagent.chat_model import ChatModel, Conversation, as_conversation
 from localagent.control import TurnOptions
 from localagent.errors import UsageError
 from localagent.messages import Message, UserMessage
-from localagent.model import Conversation, Model, as_conversation
 from localagent.prompt.pairing import has_results
 from localagent.prompt.request import build_request
 from localagent.session import Session
@@ -52,7 +52,7 @@ class Agent:
 
     def __init__(
         self,
-        model: Model,
+        model: ChatModel,
         tools: Sequence[Tool | Callable[..., Any] | ToolSource] = (),
         *,
         name: str | None = None,

@@ -30,6 +30,7 @@ from localagent.cli.terminal import (
     show_table,
     styled,
     table_width,
+    takes_colour,
     write_raw,
 )
 from localagent.wording import size_text
@@ -349,4 +350,4 @@ def _paint(passage: Passage) -> str:
     """The passage in its colour, if stdout is a terminal."""
     from localagent.cli.transcript import in_words
 
-    return styled(in_words(passage), _STYLES.get(passage.manner) if sys.stdout.isatty() else None)
+    return styled(in_words(passage), _STYLES.get(passage.manner) if takes_colour(sys.stdout) else None)

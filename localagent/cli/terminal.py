@@ -15,7 +15,8 @@ import os
 import re
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TextIO
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -47,6 +48,16 @@ def styled(text: str, style: Style | None) -> str:
     return "\n".join(f"\x1b[{_CODES[style]}m{line}\x1b[0m" if style and line else line for line in lines)
 
 
+def takes_escapes(stream: TextIO) -> bool:
+    """Whether escape sequences may be written: to a terminal, unless it is called dumb."""
+    return stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+
+
+def takes_colour(stream: TextIO) -> bool:
+    """Whether text may be coloured. NO_COLOR forbids it: https://no-color.org."""
+    return takes_escapes(stream) and not os.environ.get("NO_COLOR")
+
+
 def json_escaped(text: str) -> str:
     """Equivalent JSON, with the characters that `printable` escapes as JSON escapes."""
     return _DECEPTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
@@ -76,6 +87,10 @@ class Output(io.TextIOWrapper):
     disk is full, notes are lost; when there is room again, a line says so before the next one.
     """
 
+    make_way: ClassVar[Callable[[], None] | None] = None
+    """Called before text from any source is written, while a part of the screen is redrawn again and again:
+    it has to leave the cursor where that text does no harm."""
+
     def __init__(self, name: str) -> None:
         """`name`: "stdout" or "stderr"."""
         stream: Any = getattr(sys, name)
@@ -94,6 +109,8 @@ class Output(io.TextIOWrapper):
 
     def write(self, text: str, /) -> int:
         """Write text from any source."""
+        if Output.make_way is not None:
+            Output.make_way()
         self.write_raw(printable(text))
         return len(text)
 
@@ -212,6 +229,15 @@ def show_table(table: Table, hint: str | None = None, *, soft_wrap: bool = False
 def on_terminal() -> bool:
     """Whether a person can both type and read."""
     return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def typing_output() -> Any:
+    """What prompt_toolkit writes to: as it chooses, but without any escape sequence where none is taken."""
+    if takes_escapes(sys.stdout):
+        return None
+    from prompt_toolkit.output.plain_text import PlainTextOutput
+
+    return PlainTextOutput(sys.stdout)
 
 
 def agrees(question: str) -> bool:

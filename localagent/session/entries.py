@@ -102,7 +102,7 @@ class Damaged:
     reason: str
 
 
-def dump_line(item: Header | KnownEntry) -> bytes:
+def dump_line(item: Header | Entry) -> bytes:
     """A line without its end."""
     return item.model_dump_json().encode()
 

@@ -109,6 +109,33 @@ class SessionFile:
         return UnknownSession(f"no session {self.id} in {self.path.parent}")
 
 
+class Memory:
+    """The lines of a session that is kept nowhere: they are gone with the program."""
+
+    id = "unsaved"
+    path = Path(os.devnull)
+    torn: LineProblem | None = None
+
+    def __init__(self) -> None:
+        self._lines = [dump_line(Header(id=self.id, created=datetime.now(UTC)))]
+        self._read = 0
+
+    def read(self) -> list[Item]:
+        """The lines since the last call."""
+        new, first = self._lines[self._read :], self._read + 1
+        self._read = len(self._lines)
+        return [Line(number, 0, load_line(line)) for number, line in enumerate(new, first)]
+
+    def begins_like_one(self) -> bool:
+        """It has its first line from the start."""
+        return True
+
+    @contextmanager
+    def alone(self) -> Iterator[Callable[[bytes], None]]:
+        """Yield a function that appends a line."""
+        yield self._lines.append
+
+
 def create_file(folder: Path, title: str | None) -> Path:
     """A new file with its first line, named for the time. Raises SaveFailed, InvalidMessage."""
     now = datetime.now(UTC)

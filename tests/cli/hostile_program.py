@@ -35,7 +35,8 @@ if __name__ == "__main__":  # what is not asked for is not imported: most comman
         entries = catalog.load_catalog(Path(os.environ["HOSTILE_CATALOGUE"]))
         catalog._bundled = lambda: entries
     if "HOSTILE_OUTPUTS" in os.environ or "HOSTILE_ERROR" in os.environ:
-        from localagent.cli import chat, run
+        from localagent.cli import run
+        from localagent.cli.talk import speaker
 
-        chat.open_model = run.open_model = open_model if "HOSTILE_OUTPUTS" in os.environ else fail
+        speaker.open_model = run.open_model = open_model if "HOSTILE_OUTPUTS" in os.environ else fail
     main()
