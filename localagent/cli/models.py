@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -93,7 +92,7 @@ def list_models(
     names = {row["name"] for row in here}
     fitting = [spec.name for spec, _ in proposals(catalog, store) if spec.name not in names]
     if fitting:
-        show_line("\nNot here, and would fit into the memory that is free:")
+        show_line("\nNot here, and fit into memory:")
         rows = [next(row for row in rows if row["name"] == name) for name in fitting]
         _print_table(rows, "Fetch one with: localagent models pull NAME")
 
@@ -401,22 +400,12 @@ def _print_table(rows: list[dict[str, Any]], hint: str) -> None:
         }
         for row in rows
     ]
-    width = table_width()
-    if width < 60:  # a table would cut what is to be typed
-        for each in cells:
-            show_line(each["model"])
-            costs = f"{each['size']}, {each['memory']} of memory" if each["memory"] else each["size"]
-            for text in (costs if each["here"] == "-" else f"{costs}, here", each["description"]):
-                for line in wrap(text, width - 2):
-                    show_line(f"  {line}")
-        show_line("\n".join(["", *wrap(hint, width)]))
-        return
     from rich.table import Table
 
     titles = ["model", "here", "size", "memory", "context", "licence", "description"]
     if len({bool(row["present"]) for row in rows}) == 1:  # all here, or none, as the text around says
         titles.remove("here")
-    if width < 120:  # the rest is left to `show`
+    if table_width() < 120:  # the rest is left to `show`
         titles = [title for title in titles if title not in ("context", "licence")]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:

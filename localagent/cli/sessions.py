@@ -10,7 +10,6 @@ import json
 import sys
 from importlib import import_module
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -29,7 +28,6 @@ from localagent.cli.terminal import (
     show_line,
     show_table,
     styled,
-    table_width,
     takes_colour,
     write_raw,
 )
@@ -311,7 +309,6 @@ def _details(session: Session) -> dict[str, Any]:
 
 
 def _print_table(infos: list[SessionInfo]) -> None:
-    hint = "Continue one: localagent chat --resume ID"
     rows = [
         (
             flat(info.id),
@@ -321,14 +318,6 @@ def _print_table(infos: list[SessionInfo]) -> None:
         )
         for info in infos
     ]
-    columns = table_width()
-    if columns < 60:  # a table would cut the titles
-        for name, changed, size, title in rows:
-            show_line(
-                "\n".join([name, f"  {changed}, {size}", *(f"  {line}" for line in wrap(title, columns - 2))])
-            )
-        show_line("\n".join(["", *wrap(hint, columns)]))
-        return
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -340,7 +329,7 @@ def _print_table(infos: list[SessionInfo]) -> None:
         )
     for row in rows:
         table.add_row(*map(cell, row))
-    show_table(table, hint)
+    show_table(table, "Continue one: localagent chat --resume ID")
 
 
 _STYLES: dict[str, Style] = {"reasoning": "dim", "call": "cyan", "problem": "red", "note": "dim"}

@@ -99,7 +99,7 @@ def test_w16_list_shows_what_is_here_and_what_would_fit(home: Path) -> None:
     here, fitting = models(home, "list").stdout.split("\n\n")
     assert [line.split()[0] for line in here.splitlines()] == ["model", "smollm2-135m", "lfm2-nano", "*"]
     title, _, *rows, hint = fitting.splitlines()
-    assert title == "Not here, and would fit into the memory that is free:"
+    assert title == "Not here, and fit into memory:"
     assert hint == "Fetch one with: localagent models pull NAME"
     assert 1 <= len(rows) <= 3
     assert {row.split()[0] for row in rows} <= {spec.name for spec in load_catalog() if spec.suggested}
