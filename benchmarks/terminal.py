@@ -1,9 +1,9 @@
 """What a long answer costs that is rendered on a terminal while it is written.
 
-    python benchmarks/terminal.py [nano | smollm2] [--tokens 5000] [--rounds 3] [--rates 70 300 2000] [--threads 1]
+    python benchmarks/terminal.py [nano | smollm2] [--tokens 5000] [--rounds 3] [--rates 70 300] [--threads 1]
 
-    paced    a Markdown answer of so many tokens, which come at a steady rate: the CPU time of all threads over
-             the same without a view, as a share of the time that the answer takes
+    paced    a Markdown answer of so many tokens, which come at a steady rate: the CPU time of all threads
+             over the same without a view, as a share of the time that the answer takes
     decoded  the model, without its end token, writes as many tokens, or as fill its window: with a view and
              without, in turn
 
@@ -34,12 +34,29 @@ from localagent.model import Model
 from parsers import DIALECTS, Reasoning, Text
 
 PARTS = (
-    "## Part {n}\n\nSorting is **stable** in Python, so `sorted(words, key=len)` keeps the order of words that are "
-    "equally long; that is what makes it possible to sort by *two* keys, one after the other.\n\n",
-    "1. Collect the words, without their punctuation.\n2. Sort them by `str.casefold`.\n3. Sort them by length.\n\n",
-    "```python\ndef by_length(words: list[str]) -> list[str]:\n    \"\"\"The shortest first.\"\"\"\n"
-    "    words = sorted(words, key=str.casefold)  # {n}\n    return sorted(words, key=len)\n```\n\n",
-    "| way | memory | stable |\n|-----|-------:|--------|\n| `sort` | n/2 | yes |\n| `nsmallest` | k | yes |\n\n",
+    """\
+## Part {n}
+
+Sorting is **stable** in Python, so `sorted(words, key=len)` keeps the order of words that are equally long;
+that is what makes it possible to sort by *two* keys, one after the other.
+
+1. Collect the words, without their punctuation.
+2. Sort them by `str.casefold`.
+3. Sort them by length.
+
+```python
+def by_length(words: list[str]) -> list[str]:
+    \'\'\'The shortest first.\'\'\'
+    words = sorted(words, key=str.casefold)  # {n}
+    return sorted(words, key=len)
+```
+
+| way | memory | stable |
+|-----|-------:|--------|
+| `sort` | n/2 | yes |
+| `nsmallest` | k | yes |
+
+""",
     "The rest is a matter of taste, of habit and of what one has read lately. " * 12 + "\n\n",
 )
 
@@ -63,7 +80,7 @@ def terminal() -> Iterator[list[bytes]]:
     reader = threading.Thread(target=drain, daemon=True)
     reader.start()
     before = sys.stdout
-    sys.stdout = open(theirs, "w", closefd=False)  # noqa: PTH123, SIM115
+    sys.stdout = open(theirs, "w", closefd=False)  # noqa: SIM115
     try:
         yield sent
     finally:
@@ -124,7 +141,10 @@ def main() -> None:
         took, spent, sent = paced(events, rate, shown=True)
         _, idle, _ = paced(events, rate, shown=False)
         share = 100 * (spent - idle) / took
-        print(f"| {rate:,.0f} | {share:.1f} | {len(sent) / len(events):.0f} | {sent.count(b'[2J')} |", flush=True)
+        print(
+            f"| {rate:,.0f} | {share:.1f} | {len(sent) / len(events):.0f} | {sent.count(b'[2J')} |",
+            flush=True,
+        )
     with tempfile.TemporaryDirectory() as folder:
         path = endless_weights(given.model, Path(folder))
         host = LlamaCppHost.load(path, context=None, threads=given.threads, reuse=Reuse(0))
@@ -139,7 +159,9 @@ def main() -> None:
     for name in lanes:
         print(f"{name}: {median(each[name] for each in rounds):,.0f} tokens/s")
     ratio = median(each["rendered"] / each["without"] for each in rounds)
-    print(f"{given.model}, {tokens:,} tokens, rendered / without, median of {given.rounds} rounds: {ratio:.3f}")
+    print(
+        f"{given.model}, {tokens:,} tokens, rendered / without, median of {given.rounds} rounds: {ratio:.3f}"
+    )
 
 
 if __name__ == "__main__":
