@@ -215,8 +215,8 @@ def test_on_a_terminal(command, session):
 
     def run(*arguments):
         return pexpect.spawn(
-            str(COMMAND), ["sessions", *arguments], env=command.environment, encoding="utf-8", timeout=30,
-            dimensions=(60, 200),
+            str(COMMAND), ["sessions", *arguments], env={**command.environment, "NO_COLOR": ""},
+            encoding="utf-8", timeout=30, dimensions=(60, 200),
         )  # fmt: skip
 
     child = run("show", "last", "--entry", session.path()[2].branch)

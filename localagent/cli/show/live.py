@@ -13,7 +13,7 @@ from shutil import get_terminal_size
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from localagent.agent import AgentEvent, CompactionStarted, ToolStarted, TurnStarted
+from localagent.agent import AgentEvent, ApprovalAsked, CompactionStarted, ToolStarted, TurnEnded, TurnStarted
 from localagent.cli.show.region import Region
 from localagent.cli.show.view import PATIENCE, StreamView
 from localagent.cli.terminal import Output, flat, styled, takes_colour, write_raw
@@ -30,8 +30,8 @@ _SHARE = 30
 """And at least so many times as long as drawing it took, so that drawing takes little from decoding."""
 _TICK = 0.1
 """Seconds after which what was not drawn at once is drawn, and a wait is counted on."""
-_ARGUMENTS = 300
-"""Characters of a call's arguments to show: a whole file may be one of them."""
+_ARGUMENTS = 60
+"""Characters of a call's arguments to show at least; and as many as there is room for in a row."""
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -101,7 +101,11 @@ class LiveView(StreamView):
                     self._end_thought()
                     self.waiting(f"writing a call of {name}")
                 case CallEnd(name=name, arguments=arguments):  # whoever is asked about it is shown all of it
-                    self._note(f"call {name}({one_line(describe_arguments(arguments), _ARGUMENTS)})", "cyan")
+                    room = max(_columns() - len(f"call {name}()"), _ARGUMENTS)
+                    self._note(f"call {name}({one_line(describe_arguments(arguments), room)})", "cyan")
+                case TurnEnded() | ApprovalAsked():  # a question may come, and nothing may be drawn over it
+                    self._settle()
+                    super().show(event)
                 case ToolStarted(call=call):
                     self.waiting(f"{self._named(call)} is running")
                 case CompactionStarted():

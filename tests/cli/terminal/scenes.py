@@ -115,7 +115,11 @@ def picture(terminal: Terminal, title: str) -> str:
     cells = terminal.cells
     console = Console(record=True, width=len(cells[0]), file=io.StringIO(), force_terminal=True)
     for row in cells:
+        written = "".join(cell.data for cell in row).rstrip()
         text = Text()
+        if steady([written]) != f"{written}\n":
+            console.print(Text(steady([written]).rstrip(), "dim"))
+            continue
         for cell in row:
             colour = cell.fg.replace("bright", "bright_").replace("brown", "yellow").replace("default", "")
             style = [name for name in ("bold", "italics", "underscore") if getattr(cell, name)]

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from localagent.agent import ToolEnded, ToolProgress, ToolStarted, TurnStarted
+from localagent.agent import ApprovalAsked, ToolEnded, ToolProgress, ToolStarted, TurnStarted
 from localagent.cli.show import live, open_view
 from localagent.cli.show.view import StreamView
 from localagent.cli.terminal import Output
@@ -145,6 +145,25 @@ def test_n1_calls_and_tools_have_a_sign_of_life_too(view, monkeypatch):
         assert terminal.screen[-1].endswith("find 50%: half · 0 s")
         shown.show(ToolEnded(CALL, CALL.result("here")))
     assert terminal.screen == ["I look.", 'call find(name="Bob")', "find: here"]
+
+
+def test_nothing_is_drawn_while_somebody_is_asked(view):
+    shown, terminal = view(thread=True)
+    with shown:
+        shown.show(said("I **look"))
+        shown.show(ApprovalAsked(()))
+        terminal.write("may it run? ")
+        time.sleep(0.3)
+        assert terminal.screen == ["I **look", "may it run?"]
+
+
+def test_n1_a_call_takes_a_row_however_long_its_arguments_are(view):
+    shown, terminal = view(columns=80)
+    with shown:
+        shown.show(CallEnd(0, "write_file", {"text": "long " * 500}, False, 0, 1))
+    [row] = terminal.screen
+    assert row.startswith('call write_file(text="long long')
+    assert row.endswith("...)")
 
 
 def test_n2_reasoning_is_folded_into_one_line(view, monkeypatch):
