@@ -52,7 +52,13 @@ def test_a_chat_in_a_pipe(localagent, root, tmp_path):
     assert 'read_file(path="plan.txt")' in notes
     assert "tool: red fox" in notes
     session = SessionStore(tmp_path / "localagent" / "sessions").open("last")
-    assert [message.role for message in session.context()] == ["custom", "user", "assistant", "tool", "assistant"]
+    assert [message.role for message in session.context()] == [
+        "custom",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     again = localagent("chat", *options, "--resume", "last", stdin=f"{QUESTION}\n".encode())
     assert again.stdout == b"The result is red fox.\n"
 
