@@ -30,6 +30,10 @@ Conversation = str | Message | Mapping[str, Any] | Sequence[Message | Mapping[st
 """The user's words, one message or a list of messages; a dict is an OpenAI chat-completions message."""
 
 
+UNKNOWN_CONTEXT = 1 << 31
+"""The context of a model whose server does not tell it: more than any has, so that nothing is cut."""
+
+
 class Window(Protocol):
     """What is known of where a model runs. `Host` has this and much more."""
 
@@ -39,7 +43,7 @@ class Window(Protocol):
 
     @property
     def context(self) -> int:
-        """The tokens that a conversation and its answer may have together."""
+        """The tokens that a conversation and its answer may have together, or UNKNOWN_CONTEXT."""
 
     @property
     def lanes(self) -> int:

@@ -11,7 +11,15 @@ import typer
 from localagent.cli import cache, models, sessions
 from localagent.cli.completing import client_names, dialect_names, model_names, session_names
 from localagent.cli.home import greet
-from localagent.cli.options import AnswerOptions, Files, ModelOptions, ServeOptions, ToolOptions, grouped
+from localagent.cli.options import (
+    AnswerOptions,
+    Files,
+    ModelOptions,
+    RunOptions,
+    ServeOptions,
+    ToolOptions,
+    grouped,
+)
 
 app = typer.Typer(
     help="Language models on the machine in front of you, with tool calls that work.",
@@ -52,6 +60,7 @@ def run(
     options: ModelOptions,
     tools: ToolOptions,
     answer: AnswerOptions,
+    how: RunOptions,
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -63,10 +72,6 @@ def run(
         ),
     ] = None,
     files: Files = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the whole AssistantMessage as JSON, with usage.")
-    ] = False,
-    stats: Annotated[bool, typer.Option("--stats", help="Print tokens and speed on stderr.")] = False,
 ) -> None:
     """Ask once and print the answer as it is written.
 
@@ -78,14 +83,20 @@ def run(
     Missing weights are fetched first. With --tools the model may call tools before it answers. Tools that
     change something ask first; where nobody can answer, they run only with --allow.
 
+    On a terminal the conversation is saved, as `chat` does, and -c goes on with it; in a pipe it is not. With
+    --url a server answers, and nothing is loaded here.
+
     \b
     Examples:
       localagent run "Name three colours."
+      localagent run -c "Three more."
+      localagent run "Name three colours." --url http://127.0.0.1:8080
       localagent run lfm2.5-1.2b-instruct "Name three colours."
       git diff | localagent run "Write a commit message." --temperature 0
       localagent run Summarise this: < notes.txt
       localagent run "What do these have in common?" -f one.txt -f two.txt
       localagent run "Name three colours." --json | jq .usage
+      localagent run "Name three colours." --events | jq 'select(.event == "text") | .text'
       localagent run "What is 17 * 23?" --model lfm2.5-1.2b-instruct --tools calculator
       localagent run "Book a table for two." --tool booking:book --tool-choice required
       localagent run "Who wrote Emma, and when?" --schema book.json | jq .year
@@ -95,7 +106,7 @@ def run(
 
     model, prompt = model_and_words(options.model, words or ())
     options = replace(options, model=model)
-    run_once(prompt, options, tools, answer, files=files or (), as_json=as_json, stats=stats)
+    run_once(prompt, options, tools, answer, how, files or ())
 
 
 @app.command()
@@ -144,6 +155,7 @@ def chat(
       localagent chat
       localagent chat lfm2.5-1.2b-instruct --system "Answer in one sentence."
       localagent chat --resume last
+      localagent chat --url http://127.0.0.1:8080
       localagent chat --role reviewer --file main.py
       localagent chat --model lfm2.5-1.2b-instruct --tools time,files,write --root ~/notes
       localagent chat --model lfm2.5-1.2b-instruct --mcp mcp.json --allow 'github_get*'

@@ -19,7 +19,7 @@ from localagent.messages.media import sniff
 from localagent.wording import quoted, size_text
 
 if TYPE_CHECKING:
-    from localagent.chat_model import ChatModel
+    from localagent.chat_model import UNKNOWN_CONTEXT, ChatModel
 
 LIMIT = 64 << 20
 """Bytes of one file, far more than any context window holds."""
@@ -94,7 +94,9 @@ def tell(files: Sequence[Attachment], text: str, model: ChatModel) -> list[str]:
             continue
         message = UserMessage.text((text or ".") + file.part.text)
         tokens = model.count_tokens(message, limit=model.host.context) - before
-        lines.append(f"({file.name}: {tokens:,} tokens of {model.host.context:,})")
+        context = model.host.context
+        most = f" of {context:,}" if context < UNKNOWN_CONTEXT else ""
+        lines.append(f"({file.name}: {tokens:,} tokens{most})")
     return lines
 
 

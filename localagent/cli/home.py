@@ -70,11 +70,11 @@ def greet(context: typer.Context) -> None:
 def offer(options: ModelOptions) -> ModelOptions:
     """The options, with the model that a person chooses for a first chat, before anything was pulled.
 
-    Nobody is asked who named a model, has chosen a default, has weights already or cannot answer.
+    Nobody is asked who named a model or a server, has chosen a default, has weights already or cannot answer.
     """
     from localagent.cli.naming import VARIABLE, Preferences
 
-    named = options.model or os.environ.get(VARIABLE) or Preferences.read().default
+    named = options.model or options.url or os.environ.get(VARIABLE) or Preferences.read().default
     if named or options.backend or not (on_terminal() and sys.stderr.isatty()):
         return options
     from localagent.catalog import PathSource, load_catalog

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localagent.cli.terminal import say
+from localagent.errors import UsageError
+from localagent.settings import URL
 from localagent.wording import size_text
 
 if TYPE_CHECKING:
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from localagent.catalog import Backend, ModelSpec
+    from localagent.chat_model import ChatModel
     from localagent.cli.options import ModelOptions
-    from localagent.model import Model
     from localagent.store import Phase
 
 _VERBS = {"download": "downloading", "extract": "unpacking", "verify": "verifying"}
@@ -30,8 +32,13 @@ def licence_text(spec: ModelSpec) -> str:
     )
 
 
-def open_model(options: ModelOptions, *, snapshots: bool = False) -> Model:
-    """Load the model, fetching missing weights first. Raises LocalAgentError."""
+def open_model(options: ModelOptions, *, snapshots: bool = False) -> ChatModel:
+    """The model on a server, if one is named; else load it, fetching missing weights first.
+
+    Raises LocalAgentError.
+    """
+    if options.url:
+        return _open_remote(options, options.url)
     from localagent.cli.naming import default_model, resolve
     from localagent.model import load
 
@@ -43,6 +50,16 @@ def open_model(options: ModelOptions, *, snapshots: bool = False) -> Model:
             threads=options.threads, progress=report, snapshots=snapshots,
             lanes=1,  # one person asks one thing at a time: more lanes would only cost memory
         )  # fmt: skip
+
+
+def _open_remote(options: ModelOptions, url: str) -> ChatModel:
+    """The model on the server at `url`. `--context` bounds the conversation, whatever the server takes."""
+    from localagent.remote import RemoteModel
+
+    for name in ("backend", "threads"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"--{name} is for a model on this machine: leave it out, or {URL} and --url")
+    return RemoteModel.open(url, options.model, context=options.context)
 
 
 def find(name: str, backend: Backend | None) -> ModelSpec | None:

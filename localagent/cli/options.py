@@ -18,6 +18,7 @@ import typer
 from localagent.cli.completing import dialect_names, model_names, tool_names
 from localagent.errors import UsageError
 from localagent.hosts.sampling import Sampling
+from localagent.settings import API_KEY, URL
 
 if TYPE_CHECKING:
     from localagent.control import TurnOptions  # slow to load, and `--help` must not be
@@ -80,6 +81,12 @@ class ModelOptions:
     ] = None
     max_tokens: Annotated[int | None, _of_sampling("max_tokens")] = None
     temperature: Annotated[float | None, _of_sampling("temperature", " Default: the model's own.")] = None
+    top_p: Annotated[float | None, _of_sampling("top_p")] = None
+    top_k: Annotated[int | None, _of_sampling("top_k")] = None
+    stop: Annotated[
+        list[str] | None,
+        typer.Option("--stop", metavar="TEXT", help="End the answer before this text; may be given again."),
+    ] = None
     seed: Annotated[int | None, _of_sampling("seed")] = None
     think: Annotated[
         bool | None,
@@ -96,6 +103,16 @@ class ModelOptions:
         int | None,
         typer.Option(
             "--think-budget", min=0, metavar="TOKENS", help="End the thinking after this many tokens."
+        ),
+    ] = None
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            envvar=URL,
+            help="Ask a server, such as `localagent serve`, in place of a model on this machine. Its key, if "
+            f"it wants one, is taken from {API_KEY}.",
         ),
     ] = None
     backend: Backend = None
@@ -197,6 +214,26 @@ class AnswerOptions:
         if self.strict:
             given["strict"] = True
         return given
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How `run` prints the answer, and which conversation it belongs to."""
+
+    go_on: Annotated[
+        bool, typer.Option("--continue", "-c", help="Go on with the last conversation, also one of `chat`.")
+    ] = False
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the whole AssistantMessage as JSON, with usage.")
+    ] = False
+    events: Annotated[
+        bool,
+        typer.Option("--events", help="Print what happens as it happens, as JSON: one event on a line."),
+    ] = False
+    stats: Annotated[bool, typer.Option("--stats", help="Print tokens and speed on stderr.")] = False
+    no_save: Annotated[
+        bool, typer.Option("--no-save", help="Do not save the conversation, so that -c cannot go on with it.")
+    ] = False
 
 
 def fill(given: T, kept: Mapping[str, Any], whose: str) -> T:

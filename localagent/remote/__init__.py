@@ -1,7 +1,7 @@
 """Models that run on a server, and are held as if they ran here."""
 
-from localagent.remote.model import UNKNOWN_CONTEXT, RemoteHost, RemoteModel
+from localagent.remote.model import RemoteHost, RemoteModel
 from localagent.remote.server import Server
 from localagent.remote.turn import RemoteLogprobs
 
-__all__ = ["UNKNOWN_CONTEXT", "RemoteHost", "RemoteLogprobs", "RemoteModel", "Server"]
+__all__ = ["RemoteHost", "RemoteLogprobs", "RemoteModel", "Server"]

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Unpack, cast
 
-from localagent.chat_model import ChatModel, Conversation, as_conversation
+from localagent.chat_model import UNKNOWN_CONTEXT, ChatModel, Conversation, as_conversation
 from localagent.control import Control, TurnOptions
 from localagent.errors import (
     ContextOverflow,
@@ -45,8 +45,6 @@ from localagent.wire import openai
 CHAT = "/v1/chat/completions"
 COUNT = "/v1/messages/count_tokens"
 MODELS = "/v1/models"
-UNKNOWN_CONTEXT = 1 << 31
-"""The context of a model whose server does not tell it: more than any has, so that nothing is cut."""
 _CONTEXTS = ("context_length", "max_model_len", "loaded_context_length", "context_window")
 """Where servers tell it: this one, vLLM, LM Studio, others."""
 _IGNORED = "x-localagent-ignored"

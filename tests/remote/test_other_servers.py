@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localagent.agent import Agent
+from localagent.chat_model import UNKNOWN_CONTEXT
 from localagent.errors import (
     ContextOverflow,
     LocalAgentError,
@@ -28,7 +29,7 @@ from localagent.errors import (
 )
 from localagent.messages import AssistantMessage, ToolCallPart
 from localagent.prompt.request import RequestWarning
-from localagent.remote import UNKNOWN_CONTEXT, RemoteModel, Server
+from localagent.remote import RemoteModel, Server
 from localagent.remote.turn import RemoteTurn
 from localagent.tools import tool
 from localagent.turn import BrokenOff, Done

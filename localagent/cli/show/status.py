@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from localagent.chat_model import UNKNOWN_CONTEXT
 from localagent.cli.terminal import styled, takes_colour, write_raw
 from localagent.messages import AssistantMessage
 
@@ -13,7 +14,7 @@ def status_line(message: AssistantMessage, context: int) -> str:
     usage, timings = message.usage, message.timings
     parts = []
     if usage.total:
-        parts.append(f"{usage.total:,}/{_window(context)}")
+        parts.append(f"{usage.total:,}{_window(context)}")
     if timings.decode > 0 and usage.output:
         parts.append(f"{usage.output / timings.decode:,.0f} tok/s")
     if usage.input:
@@ -30,7 +31,9 @@ def show_status(message: AssistantMessage, context: int) -> None:
 
 
 def _window(tokens: int) -> str:
-    """Thousands of tokens; windows are powers of two, so that 32,768 is 32k."""
+    """What of it is known, in thousands of tokens; windows are powers of two, so that 32,768 is 32k."""
+    if tokens >= UNKNOWN_CONTEXT:
+        return " tokens"
     if tokens < 1024:
-        return f"{tokens:,}"
-    return f"{tokens / 1024:.0f}k" if tokens % 1024 == 0 else f"{tokens / 1000:.0f}k"
+        return f"/{tokens:,}"
+    return f"/{tokens / 1024:.0f}k" if tokens % 1024 == 0 else f"/{tokens / 1000:.0f}k"

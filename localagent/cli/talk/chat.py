@@ -20,7 +20,7 @@ from localagent.cli.talk.keyboard import Keyboard
 from localagent.cli.talk.prompt import Prompt, typed_file
 from localagent.cli.talk.speaker import Speaker
 from localagent.cli.talk.turns import Turns
-from localagent.cli.terminal import flat, require_stdout, say
+from localagent.cli.terminal import require_stdout, say
 
 
 class Chat:
@@ -79,9 +79,8 @@ class Chat:
 
     def run(self) -> None:
         """Talk until the user leaves."""
-        model = self._speaker.model
         with self._open_things, self._turns.interrupts, self._keyboard.attached():
-            say(f"{flat(model.name)}, {model.host.context:,} tokens of context. /help tells more.")
+            say(f"{self._speaker.described}. /help tells more.")
             if self._files:
                 say(f"(with your first message: {', '.join(file.name for file in self._files)})")
             for line in self._prompt.lines():

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from localagent.agent import Allow, Deny
+from localagent.chat_model import UNKNOWN_CONTEXT
 from localagent.cli.attaching import files_of, typed_of
 from localagent.cli.show.view import print_stats
 from localagent.cli.talk.conversation import Conversation
@@ -23,7 +24,7 @@ from localagent.cli.talk.keyboard import Keyboard
 from localagent.cli.talk.settings import SETTABLE, read_setting, read_thinking, shown
 from localagent.cli.talk.speaker import Speaker
 from localagent.cli.talk.turns import Turns, complain
-from localagent.cli.terminal import flat, on_terminal, say
+from localagent.cli.terminal import on_terminal, say
 from localagent.cli.transcript import as_markdown, tell
 from localagent.errors import LocalAgentError, UsageError
 from localagent.messages import AssistantMessage, CustomMessage, ToolCallPart, UserMessage
@@ -228,7 +229,8 @@ class Commands:
         print_stats(last)
         if last.message is not None:
             usage, context = last.message.usage, self._speaker.model.host.context
-            say(f"context: {usage.input + usage.output:,} of {context:,} tokens")
+            most = f" of {context:,}" if context < UNKNOWN_CONTEXT else ""
+            say(f"context: {usage.input + usage.output:,}{most} tokens")
 
     def _copy(self, _: str) -> None:
         from localagent.cli.talk.clipboard import copy
@@ -275,8 +277,7 @@ class Commands:
             finally:
                 self._turns.interrupts.raises = False
                 self._changed()
-        model = self._speaker.model
-        say(f"{flat(model.name)}, {model.host.context:,} tokens of context")
+        say(self._speaker.described)
 
     def _set(self, words: str) -> None:
         if not words:

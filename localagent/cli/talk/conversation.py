@@ -90,7 +90,7 @@ class Conversation:
         if problems := len(session.problems):
             lines = "line" if problems == 1 else "lines"
             say(f"({problems:,} {lines} of {session.id} could not be read: see `localagent sessions show`)")
-        say(f"(continuing {session.id}: {session.title or 'nothing said yet'}; /history shows it)")
+        say(f"(continuing {session.id}: {session.title or 'nothing said yet'})")
         if _step_back(session):
             say("(your last message in it has no answer: it stays in the session and is not sent)")
         told = [message.text for message in session.context() if isinstance(message, SystemMessage)]

@@ -33,6 +33,17 @@ def record(model: str, options: ModelOptions, tools: ToolOptions, turn: TurnOpti
     return {"loading": loading, "tools": _given(tools), "turn": dict(turn)}
 
 
+def loadable(given: str | None, name: str) -> str:
+    """The name by which a model can be loaded again, from any folder and whatever is default then.
+
+    `given`: what was asked for; `name`: what that was found to be.
+    """
+    if given is None:
+        return name
+    path = Path(given).expanduser()
+    return str(path.absolute()) if path.exists() else given
+
+
 def restore(
     kept: Mapping[str, Any] | None, options: ModelOptions, tools: ToolOptions
 ) -> tuple[ModelOptions, ToolOptions, TurnOptions]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, Self, cast
 
 from localagent.agent import Agent, Approvals, Approver, Compaction
-from localagent.chat_model import ChatModel
+from localagent.chat_model import UNKNOWN_CONTEXT, ChatModel
 from localagent.cli.loading import open_model
 from localagent.cli.options import ModelOptions, ToolOptions
-from localagent.cli.talk.settings import record, restore
+from localagent.cli.talk.settings import loadable, record, restore
+from localagent.cli.terminal import flat
 from localagent.cli.tools import open_tools, rules
 from localagent.cli.tools import permissions as permissions_of
 from localagent.control import TurnOptions
@@ -81,6 +81,12 @@ class Speaker:
         return Agent(self.model, self._offered, approvals=self._approvals, middleware=middleware, **self.turn)
 
     @property
+    def described(self) -> str:
+        """The model, and how much it can be told, if that is known."""
+        name, context = flat(self.model.name), self.model.host.context
+        return name if context >= UNKNOWN_CONTEXT else f"{name}, {context:,} tokens of context"
+
+    @property
     def settings(self) -> dict[str, Any]:
         """What a session records."""
         return record(self._loadable(), self.options, self._tools, self.turn)
@@ -92,7 +98,8 @@ class Speaker:
         """
         from localagent.cli.naming import resolve
 
-        wanted = dataclasses.replace(self.options, model=resolve(name))
+        # A server has names of its own.
+        wanted = dataclasses.replace(self.options, model=name if self.options.url else resolve(name))
         self.model.close()  # first: two models may not fit
         try:
             self.model = self._load(wanted)
@@ -110,9 +117,4 @@ class Speaker:
         self.turn = turn
 
     def _loadable(self) -> str:
-        """The name by which the model can be loaded again, from any folder and whatever is default then."""
-        given = self.options.model
-        if given is None:
-            return self.model.name
-        path = Path(given).expanduser()
-        return str(path.absolute()) if path.exists() else given
+        return loadable(self.options.model, self.model.name)
