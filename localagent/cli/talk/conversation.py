@@ -25,10 +25,8 @@ from localagent.messages import (
     UserMessage,
 )
 from localagent.session import Entry, MessageEntry, Session, SessionStore
+from localagent.session.entries import SETTINGS
 from localagent.wording import one_line
-
-SETTINGS = "settings"
-"""The type of the custom messages that record how a session's model is set up; see `settings.py`."""
 
 
 @dataclass(frozen=True, slots=True)
