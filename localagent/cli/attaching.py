@@ -11,15 +11,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from localagent.chat_model import UNKNOWN_CONTEXT, ChatModel
 from localagent.errors import UsageError
 from localagent.messages import ImagePart, TextPart, UserMessage
 from localagent.messages.media import sniff
 from localagent.wording import quoted, size_text
-
-if TYPE_CHECKING:
-    from localagent.chat_model import UNKNOWN_CONTEXT, ChatModel
 
 LIMIT = 64 << 20
 """Bytes of one file, far more than any context window holds."""
@@ -88,7 +86,7 @@ def tell(files: Sequence[Attachment], text: str, model: ChatModel) -> list[str]:
     before = model.count_tokens(UserMessage.text(text or "."))
     for file in files:
         if isinstance(file.part, ImagePart):
-            if not getattr(model, "vision", False):
+            if not model.vision:
                 raise UsageError(f"{quoted(file.name, 200)} is an image, and {quoted(model.name)} sees none")
             lines.append(f"({file.name}: an image of {size_text(len(file.part.data or b''))})")
             continue

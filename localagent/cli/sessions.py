@@ -239,14 +239,14 @@ def _open(name: str, entry: str | None) -> Session:
 
 
 def _exported(messages: list[Message], form: Format) -> str:
-    from localagent.cli.transcript import as_markdown, as_text, tell
+    from localagent.cli.transcript import as_markdown, as_text, tell, without_settings
     from localagent.messages import dump_messages
 
     match form:
         case "markdown":
-            return as_markdown(map(tell, messages))
+            return as_markdown(map(tell, without_settings(messages)))
         case "text":
-            return as_text(map(tell, messages))
+            return as_text(map(tell, without_settings(messages)))
         case "json":
             return json_escaped(dump_messages(messages)) + "\n"
         case "jsonl":

@@ -24,6 +24,8 @@ from localagent.messages import AnyMessage, explain
 from localagent.messages.values import Json, Text
 
 VERSION = 1
+SETTINGS = "settings"
+"""The type of the custom messages that record how a session's model is set up, for the command line."""
 OPENING = b'{"kind":"session"'
 """The first bytes of a session's file."""
 

@@ -85,6 +85,15 @@ def test_a_session_of_an_earlier_version_has_no_settings(localagent, store):
     assert b"user: hi" in done.stderr
 
 
+def test_settings_are_not_exported_as_something_said(localagent):
+    localagent("chat", *NANO, stdin=b"Hi.\n")
+    for form in ("markdown", "text"):
+        exported = localagent("sessions", "export", "last", "--format", form).stdout.decode()
+        assert "Hi." in exported
+        assert "settings" not in exported
+    assert b'"settings"' in localagent("sessions", "export", "last", "--format", "json").stdout
+
+
 @pytest.mark.parametrize(
     ("kept", "says"),
     [

@@ -25,10 +25,8 @@ from localagent.messages import (
     UserMessage,
 )
 from localagent.session import Entry, MessageEntry, Session, SessionStore
+from localagent.session.entries import SETTINGS
 from localagent.wording import one_line
-
-SETTINGS = "settings"
-"""The type of the custom messages that record how a session's model is set up; see `settings.py`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,8 @@ class Conversation:
             return cls(say, system=system, store=SessionStore() if save else None)
         if system is not None:
             raise UsageError(
-                "a resumed session has its own instructions: leave out --system, or use /system in the chat"
+                "a resumed session has its own instructions: leave out --system and --role, "
+                "or use /system in the chat"
             )
         store = SessionStore()
         session = store.open(resume)
