@@ -11,15 +11,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from localagent.chat_model import UNKNOWN_CONTEXT, ChatModel
 from localagent.errors import UsageError
 from localagent.messages import ImagePart, TextPart, UserMessage
 from localagent.messages.media import sniff
 from localagent.wording import quoted, size_text
-
-if TYPE_CHECKING:
-    from localagent.chat_model import UNKNOWN_CONTEXT, ChatModel
 
 LIMIT = 64 << 20
 """Bytes of one file, far more than any context window holds."""
