@@ -59,6 +59,8 @@ class ChatModel(ABC):
     """The defaults of every turn."""
     prices: Prices | None
     """Per million tokens; None for a model that costs nothing."""
+    vision: bool = False
+    """Whether it may be sent images."""
 
     @property
     def lanes(self) -> int:

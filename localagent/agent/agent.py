@@ -146,11 +146,12 @@ class Agent:
     ) -> Generator[AgentEvent, None, None]:
         """Answer, calling tools on the way. The last event is RunDone, or RunFailed with the error.
 
-        `prompt`: the user's words, or messages; None continues the history where it stands, such as that of a
-        program that was killed. `history`: the conversation, which grows by what is said: a list of messages,
-        a session, or anything like `history.History`; without it the run begins a conversation of its own.
-        `cancel`, when set, ends the run at the next token and gives up on running tools; closing the iterator
-        does the same. Raises UsageError for arguments that make no sense.
+        `prompt`: the user's words, or messages; None continues the history where it stands, such as that
+        of a program that was killed. `history`: the conversation, which grows by what is said: a list of
+        messages (or of dicts, which become messages), a session, or anything like `history.History`;
+        without it the run begins a conversation of its own. `cancel`, when set, ends the run at the next
+        token and gives up on running tools; closing the iterator does the same. Raises UsageError for
+        arguments that make no sense.
         """
         return self._prepare(prompt, history, cancel, options, state)(Coroutines()).events()
 

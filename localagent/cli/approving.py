@@ -110,7 +110,9 @@ class TerminalApprover:
         }
         short = {name: value for name, value in arguments.items() if name not in long}
         described = describe_arguments(short) if long else request.call.described_arguments
-        below = ", ".join(f"{name}: {len(text.splitlines()):,} lines" for name, text in long.items())
+        below = ", ".join(
+            f"{name}: {len(text.removesuffix(chr(10)).split(chr(10))):,} lines" for name, text in long.items()
+        )
         self._say(f"may it run{place}? {request.tool.name}({', '.join(filter(None, (described, below)))})")
         if change is not None:
             show_diff(_visible(change.path), *(_visible_text(text) for text in (change.before, change.after)))

@@ -86,7 +86,7 @@ def tell(files: Sequence[Attachment], text: str, model: ChatModel) -> list[str]:
     before = model.count_tokens(UserMessage.text(text or "."))
     for file in files:
         if isinstance(file.part, ImagePart):
-            if not getattr(model, "vision", False):
+            if not model.vision:
                 raise UsageError(f"{quoted(file.name, 200)} is an image, and {quoted(model.name)} sees none")
             lines.append(f"({file.name}: an image of {size_text(len(file.part.data or b''))})")
             continue

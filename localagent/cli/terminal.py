@@ -27,6 +27,8 @@ _DECEPTIVE = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]"
 )
 _PIPE_WIDTH = 400
+_NARROW = 60
+"""Columns below which a table that does not fit is shown a line for each cell."""
 
 Style = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
 _CODES: dict[Style, int] = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
@@ -219,11 +221,27 @@ def show_table(table: Table, hint: str | None = None, *, soft_wrap: bool = False
     width = None if soft_wrap else table_width()
     console = Console(highlight=False, markup=False, width=width, soft_wrap=soft_wrap)
     with console.capture() as shown:
-        console.print(table)
+        if width is not None and width < _NARROW and console.measure(table).maximum >= width:
+            console.print(*_stacked(table), sep="\n")
+        else:
+            console.print(table)
         if hint:
             console.print(hint, style="dim")
     write_raw(sys.stdout, shown.get())
     sys.stdout.flush()
+
+
+def _stacked(table: Table) -> list[Text]:
+    """The rows below each other, a line for each cell, so that none has to be cut."""
+    from rich.text import Text
+
+    lines: list[Text] = []
+    columns = [[value for value in column.cells if isinstance(value, Text)] for column in table.columns]
+    for row in zip(*columns, strict=True):
+        first, *others = ((column.header, value) for column, value in zip(table.columns, row, strict=True))
+        lines.append(Text.assemble(first[1], style="bold"))
+        lines += [Text.assemble(f"  {header}: ", value) for header, value in others if value.plain]
+    return lines
 
 
 def on_terminal() -> bool:

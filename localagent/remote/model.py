@@ -63,6 +63,8 @@ class RemoteHost:
 class RemoteModel(ChatModel):
     """A model on a server. Each turn is one request, with a connection of its own."""
 
+    vision = True  # a server whose model sees nothing says so itself
+
     def __init__(
         self,
         server: Server,

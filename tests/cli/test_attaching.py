@@ -30,6 +30,7 @@ class Model:
     """Counts words."""
 
     name = "tiny"
+    vision = False
     host = SimpleNamespace(context=50)
 
     def count_tokens(self, message, limit=None):

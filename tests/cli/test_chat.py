@@ -65,7 +65,7 @@ def test_a_chat_answers_shows_its_history_and_begins_anew(chat):
 def test_ctrl_c_stops_the_answer_and_not_the_program(chat):
     ask(chat, "Write a long story about a fox and a bear.")
     chat.expect_exact("\r\n")  # the line is taken
-    chat.expect("[a-z]+ [a-z]+ [a-z]+ [a-z]+")
+    chat.expect("[A-Z][a-z]+ [a-z]+ [a-z]+ [a-z]+")  # and not only the line that says what is waited for
     chat.sendintr()
     chat.expect_exact("(stopped)")
     chat.expect_exact(READY)

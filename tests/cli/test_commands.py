@@ -20,6 +20,10 @@ from localagent.errors import EngineFailed, UsageError
 from localagent.session import SessionStore
 from localagent.tools import tool
 from tests.agent.replaying import scripted
+from tests.cli.conftest import COMMAND
+
+if sys.platform != "win32":
+    from tests.cli.terminal.screen import Terminal
 
 NANO = ("--model", "lfm2-nano", "--threads", "1", "--temperature", "0")
 
@@ -407,87 +411,77 @@ def test_copy_writes_nothing_where_no_sequence_may_go(desk, monkeypatch, capsys,
 
 # In a terminal
 
-if sys.platform != "win32":
-    import pexpect
-
-    from tests.cli.conftest import COMMAND
-
-READY = "\x1b[?2004h"
-
 
 @pytest.fixture
 def spawn(localagent):
-    children = []
+    terminals = []
 
     def start(*arguments, **environment):
-        child = pexpect.spawn(
-            str(COMMAND), ["chat", *NANO, *arguments],
-            env={**localagent.environment, "PROMPT_TOOLKIT_NO_CPR": "1", **environment},
-            encoding="utf-8", timeout=30, dimensions=(40, 120),
-        )  # fmt: skip
-        children.append(child)
-        child.expect_exact("/help tells more.")
-        return child
+        terminal = Terminal(
+            [COMMAND, "chat", *NANO, *arguments], {**localagent.environment, **environment}, rows=40
+        )
+        terminals.append(terminal)
+        terminal.wait(r"/help tells more\.(.|\n)*^>$")
+        return terminal
 
     yield start
-    for child in children:
-        child.close(force=True)
+    for terminal in terminals:
+        terminal.__exit__()
 
 
-def ask(child, text):
-    child.expect_exact(READY)
-    child.send(text + "\r")
+UNIX = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are Unix")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are Unix")
+@UNIX
 def test_the_last_message_is_changed_at_the_prompt_and_in_an_editor(spawn, tmp_path):
     editor = tmp_path / "editor"
     editor.write_text("#!/bin/sh\nsed -i.old 's/colours/tools/' \"$1\"\n")
     editor.chmod(0o755)
-    child = spawn(EDITOR=str(editor))
-    ask(child, "Name three colours.")
-    child.expect_exact("Red, green and blue.")
-    ask(child, "/edit")
-    child.expect_exact(READY)
-    child.expect_exact("Name three colours.")  # it stands in the prompt
-    child.send("\x07")  # Ctrl-G
-    child.expect_exact("ols.")  # only what is new is drawn
-    child.send("\r")
-    ask(child, "/branches")
-    child.expect_exact("  1 (1) Name three colours. -> Red, green and blue.")
-    child.expect_exact("* 2 (1) Name three tools. -> ")
-    ask(child, "/edit")
-    child.expect_exact(READY)
-    child.expect_exact("Name three tools.")
-    child.send("\x03")  # given up: the next message follows the last one
-    ask(child, "Thanks.")
-    ask(child, "/history")
-    child.expect_exact("user: Name three tools.")
-    child.expect_exact("user: Thanks.")
+    terminal = spawn(EDITOR=str(editor))
+    terminal.type("Name three colours.\r")
+    terminal.wait(r"Red, green and blue\.(.|\n)*^>$")
+    terminal.type("/edit\r")
+    terminal.wait(r"^> /edit\n> Name three colours\.$")  # it stands in the prompt
+    terminal.type("\x07")  # Ctrl-G
+    terminal.wait(r"^> Name three tools\.$")
+    terminal.type("\r")
+    terminal.wait(r"^> Name three tools\.\n(.|\n)*^>$")
+    terminal.type("/branches\r")
+    terminal.wait(
+        r"  1 \(1\) Name three colours\. -> Red, green and blue\.\n\* 2 \(1\) Name three tools\. -> "
+    )
+    terminal.type("/edit\r")
+    terminal.wait(r"^> /edit\n> Name three tools\.$")
+    terminal.type("\x03")  # given up: the next message follows the last one
+    terminal.wait(r"^> Name three tools\.\n>$")
+    terminal.type("Thanks.\r")
+    terminal.wait(r"^> Thanks\.\n(.|\n)*^>$")
+    terminal.type("/history\r")
+    terminal.wait(r"^user: Name three tools\.\n(.|\n)*^user: Thanks\.$")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are Unix")
+@UNIX
 def test_commands_models_and_files_are_completed_at_the_prompt(spawn, tmp_path):
     (tmp_path / "notes-of-today.txt").write_text("milk")
-    child = spawn()
-    child.expect_exact(READY)
-    child.send("/hist\t\r")
-    ask(child, "")
-    child.send(f"Look at @{tmp_path}/notes-of\t")
-    child.expect_exact("-today.txt")
-    child.send("\r")
-    child.expect(r"notes-of-today.txt: \d+ tokens of 4,096")
+    terminal = spawn()
+    terminal.type("/hist\t")
+    terminal.wait("^> /history$")
+    terminal.type("\x03/model lfm2-na\t")
+    terminal.wait("^> /model lfm2-nano$")
+    terminal.type(f"\x03Look @{tmp_path}/notes-of\t")
+    terminal.wait("today.txt$")
+    terminal.type("\r")
+    terminal.wait(r"txt: \d+ tokens of 4,096")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are Unix")
+@UNIX
 def test_a_terminal_that_knows_no_sequences_gets_none(spawn):
-    child = spawn(TERM="dumb")
-    child.expect_exact("> ")
-    child.send("Name three colours.\r")
-    child.expect_exact("Red, green and blue.")
-    child.send("/exit\r")
-    child.expect(pexpect.EOF)
-    assert "\x1b" not in child.before
+    terminal = spawn(TERM="dumb")
+    terminal.type("Name three colours.\r")
+    terminal.wait("Red, green and blue.")
+    terminal.type("/exit\r")
+    assert terminal.end() == 0
+    assert "\x1b" not in terminal.written
 
 
 def test_a_retry_reads_only_the_end_of_the_prompt_again(localagent):

@@ -98,6 +98,7 @@ def test_nothing_comes_back_where_nothing_is_kept(typed):
 def test_messages_that_arrive_meanwhile_are_printed_harmlessly(monkeypatch):
     """A server may say something while a line is being typed: it is shown above that line."""
     monkeypatch.setattr(typing, "on_terminal", lambda: True)
+    monkeypatch.setattr(typing, "takes_escapes", lambda _: True)
     shown: list[str] = []
 
     class Screen(DummyOutput):

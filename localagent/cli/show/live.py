@@ -197,8 +197,7 @@ class LiveView(StreamView):
         if thought is None or thought.seconds is not None:
             return
         thought.seconds = monotonic() - thought.began
-        told = f"thought for {thought.measure}{' · Ctrl-T shows it' if self._folded else ''}"
-        self._region.draw([*self._end_text(), *self._dim(told)])
+        self._region.draw([*self._end_text(), *self._dim(self._with_key(f"thought for {thought.measure}"))])
 
     def _end_text(self) -> list[str]:
         text, self._text, self._open = self._text, None, []
@@ -227,10 +226,17 @@ class LiveView(StreamView):
         spinner = _SPINNER[int(now / _TICK) % len(_SPINNER)]
         thought = self._thought
         if thought is not None and thought.seconds is None and self._folded:
-            return f"{spinner} thinking · {thought.measure} · Ctrl-T shows it"
+            return self._with_key(f"{spinner} thinking · {thought.measure}")
         if self._wait is not None and now >= self._wait.told_from:
             return f"{spinner} {self._wait.words} · {now - self._wait.since:.0f} s"
         return ""
+
+    def _with_key(self, text: str) -> str:
+        """The line about a thought with the key that unfolds it, as long as there is room for that."""
+        if not self._folded:
+            return text
+        hints = (f"{text} · {hint}" for hint in ("Ctrl-T shows it", "Ctrl-T"))
+        return next((hint for hint in hints if len(hint) <= _columns()), text)
 
     def _dim(self, text: str) -> list[str]:
         """Dimmed text as rows: one, or none for an empty text."""

@@ -45,8 +45,7 @@ class Region:
         frame += self._changes(self._rows, rows)
         if rows and not unfinished:
             frame += "\r\n"
-        if frame:
-            self._write(f"{_NO_WRAP}{frame}{_WRAP}")
+        self._send(frame)
         self._gone = max(0, len(unfinished) - max(size.lines - 1, 1))
         self._rows = list(unfinished[self._gone :])
 
@@ -54,18 +53,21 @@ class Region:
         """Show rows that stay above those that can be replaced."""
         frame = self._fit(shutil.get_terminal_size())
         frame += self._changes(self._rows, [*rows, *self._rows]) + ("" if self._rows else "\r\n")
-        self._write(f"{_NO_WRAP}{frame}{_WRAP}")
+        self._send(frame)
 
     def clear(self) -> None:
         """Remove the rows, so that something else can be written there; the next `draw` shows them again."""
-        if frame := self._fit(shutil.get_terminal_size()) + self._changes(self._rows, []):
-            self._write(frame)
+        self._send(self._fit(shutil.get_terminal_size()) + self._changes(self._rows, []))
         self._rows = []
 
     def discard(self) -> None:
         """Remove the rows for good: the next ones belong to something else."""
         self.clear()
         self._gone = 0
+
+    def _send(self, frame: str) -> None:
+        if frame:
+            self._write(frame if frame.isascii() else f"{_NO_WRAP}{frame}{_WRAP}")
 
     def _fit(self, size: os.terminal_size) -> str:
         """What removes the rows if the terminal got another width, and so wrapped them in its own way."""

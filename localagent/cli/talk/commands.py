@@ -281,7 +281,8 @@ class Commands:
 
     def _set(self, words: str) -> None:
         if not words:
-            lines = shown(self._speaker.turn, self._speaker.model.sampling)
+            own = self._speaker.model.sampling if self._speaker.options.url is None else None
+            lines = shown(self._speaker.turn, own)
             for line in lines or ["(the model's own settings)"]:
                 say(line)
             return

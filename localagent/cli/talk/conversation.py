@@ -82,7 +82,8 @@ class Conversation:
             return cls(say, system=system, store=SessionStore() if save else None)
         if system is not None:
             raise UsageError(
-                "a resumed session has its own instructions: leave out --system, or use /system in the chat"
+                "a resumed session has its own instructions: leave out --system and --role, "
+                "or use /system in the chat"
             )
         store = SessionStore()
         session = store.open(resume)

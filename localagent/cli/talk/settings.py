@@ -91,8 +91,11 @@ def read_thinking(word: str) -> bool | str | None:
     return cast("bool | str | None", known[word.lower()])
 
 
-def shown(turn: TurnOptions, sampling: Sampling) -> list[str]:
-    """The settings of the next turn, a line each: those chosen here, and the model's own for the rest."""
+def shown(turn: TurnOptions, sampling: Sampling | None) -> list[str]:
+    """The settings of the next turn, a line each: those chosen here, and the model's own for the rest.
+
+    `sampling`: the model's own; None where they are not known.
+    """
     lines = []
     for name in SETTABLE:
         value = turn.get(name, getattr(sampling, name, None))

@@ -6,10 +6,12 @@ emulator, which also answers its questions about the cursor.
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from time import monotonic
 from typing import Self
 
@@ -17,6 +19,23 @@ import pexpect
 import pyte
 
 TIMEOUT = 60.0
+_HERE = Path(__file__).parent
+
+
+def program(
+    home: Path, arguments: Sequence[str], outputs: Sequence[str], *, pace: float = 0.0, size: int = 1
+) -> tuple[list[str], dict[str, str]]:
+    """A command with a model that writes these outputs, and its environment.
+
+    `size`: characters in a token; `pace`: seconds that each takes.
+    """
+    told = {"name": "tiny", "outputs": list(outputs), "pace": pace, "size": size}
+    settings = {
+        **os.environ, "LOCALAGENT_HOME": str(home), "LOCALAGENT_OFFLINE": "1", "HOSTILE_OUTPUTS": json.dumps(told),
+        "PYTHONPATH": str(_HERE.parents[2]),
+    }  # fmt: skip
+    settings.pop("NO_COLOR", None)
+    return [sys.executable, str(_HERE.parent / "hostile_program.py"), *arguments], settings
 
 
 class _Answering(pyte.HistoryScreen):
@@ -109,9 +128,6 @@ class Terminal:
     def interrupt(self) -> None:
         """Press Ctrl-C."""
         self._child.sendintr()
-
-    def kill(self) -> None:
-        os.kill(self._child.pid, signal.SIGKILL)
 
     # -- what is seen ---------------------------------------------------------------------------------
 
