@@ -231,4 +231,4 @@ def test_a_run_that_the_user_stops_has_no_success(localagent, root):
 
 def test_where_a_session_is_kept_is_said_on_a_line_of_its_own(chat):
     answer(chat, "Sing.")
-    chat.expect(r"\x1b\[\?2004l[^\r\n]+\r\n\(saved in ")
+    chat.expect(r"[\r\n](\x1b\[[0-9;?]*[A-Za-z])*\(saved in ")
