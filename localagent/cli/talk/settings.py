@@ -18,7 +18,7 @@ from localagent.control import TurnOptions
 from localagent.errors import UsageError
 from localagent.hosts.sampling import Sampling, SamplingOptions
 from localagent.prompt.thinking import LEVELS
-from localagent.wording import listed, quoted
+from localagent.wording import listed, quoted, writable
 
 THINKING = ("thinking", "thinking_budget")
 _OF_TURNS = {*SamplingOptions.__annotations__, "think", "think_level", "think_budget"}
@@ -30,7 +30,23 @@ SETTABLE = (*(name for name in SamplingOptions.__annotations__ if name != "logpr
 def record(model: str, options: ModelOptions, tools: ToolOptions, turn: TurnOptions) -> dict[str, Any]:
     """What a session records; `model` is the name by which it can be loaded again."""
     loading = {**_given(options), "model": model}
-    return {"loading": loading, "tools": _given(tools), "turn": dict(turn)}
+    return cast("dict[str, Any]", _as_text({"loading": loading, "tools": _given(tools), "turn": dict(turn)}))
+
+
+def _as_text(value: Any) -> Any:
+    """The same, with what is not Unicode escaped: a session is UTF-8, and a path may be any bytes.
+
+    Such a path, or such a rule for tools, is refused when the session is resumed. If it were left out here, a
+    rule that forbids something would be lost without a word.
+    """
+    match value:
+        case str():
+            return writable(value)
+        case list() | tuple():
+            return [_as_text(each) for each in value]
+        case dict():
+            return {name: _as_text(each) for name, each in value.items()}
+    return value
 
 
 def loadable(given: str | None, name: str) -> str:
