@@ -7,6 +7,7 @@
 #   make clients       install the command lines that tests/server/acceptance runs, for make test to find
 #   make serve-demo    the server on lfm2-nano, and one request by each official client
 #   make test-long     all tests, with thirty times as many examples
+#   make screens       write the screens that tests compare, and the pictures of the README, anew
 #   make check         style and types; make format fixes style
 #   make fuzz          random outputs in every dialect for FUZZ_SECONDS (60), or FUZZ_COUNT of them; GUIDED=1: by coverage
 #   make mutants       do the tests notice COUNT (200) small faults? SEED draws them, in paths that begin with ONLY;
@@ -23,7 +24,7 @@ SEED ?= 1
 COUNT ?= 200
 # Under `make -j`, two recipes would install into one environment at once.
 .NOTPARALLEL:
-.PHONY: help setup dev weights demo serve-demo clients test test-fast test-core test-parsers test-long mutants check format fuzz bench clean
+.PHONY: help setup dev weights demo serve-demo clients test test-fast test-core test-parsers test-long mutants screens check format fuzz bench clean
 
 # Options for pip's installs and for the build of llama.cpp, such as those that name an index of prebuilt wheels.
 PIP_ARGS ?=
@@ -125,6 +126,9 @@ test-long: dev weights
 mutants: dev weights
 	@echo "==> $(COUNT) faults, one after the other: seed $(SEED)"
 	@$(BIN)/python -m tests.mutants --seed $(SEED) --count $(COUNT) --only "$(ONLY)" $(if $(NOTES),--notes "$(NOTES)")
+
+screens: dev
+	@$(BIN)/python -m tests.cli.terminal.scenes
 
 check: dev
 	@echo "==> style and types"

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from localagent.agent import Agent
     from localagent.errors import LocalAgentError
     from localagent.model import Model, load
+    from localagent.remote import RemoteModel
     from localagent.tools import tool
     from localagent.turn import Done
 
-__all__ = ["Agent", "Done", "LocalAgentError", "Model", "load", "tool"]
+__all__ = ["Agent", "Done", "LocalAgentError", "Model", "RemoteModel", "load", "tool"]
 
 install()
 
@@ -29,6 +30,7 @@ _HOMES = {
     "Done": "localagent.turn",
     "LocalAgentError": "localagent.errors",
     "Model": "localagent.model",
+    "RemoteModel": "localagent.remote",
     "load": "localagent.model",
     "tool": "localagent.tools",
 }

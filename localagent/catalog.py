@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import difflib
 import platform
+import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -33,6 +34,8 @@ from localagent.messages.usage import Prices
 Backend = Literal["llamacpp", "mlx"]
 HOSTED: tuple[Backend, ...] = ("llamacpp", "mlx")
 """The backends that can load models."""
+HUB: Final = "hf:"
+"""What the name of a model begins with that is a Hugging Face repository: see `store.repository`."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Size = Annotated[int, Field(gt=0)]
@@ -50,6 +53,9 @@ def _inside(path: str) -> str:
     if path.startswith("/") or "\\" in path or ".." in parts or ":" in path:
         raise ValueError("must be a relative path without '..'")
     return path
+
+
+_FIRST_PART = re.compile(r"(.+)-00001-of-(\d{5})\.gguf")
 
 
 class HubSource(_Entry):
@@ -72,6 +78,17 @@ class HubSource(_Entry):
     """Total bytes to fetch."""
 
     _checked = field_validator("file", "subfolder")(lambda path: path if path is None else _inside(path))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """`file`, and the other parts of a model that is split into several, of which `file` is the first."""
+        if self.file is None:
+            return ()
+        split = _FIRST_PART.fullmatch(self.file)
+        if split is None:
+            return (self.file,)
+        count = int(split[2])
+        return tuple(f"{split[1]}-{number:05}-of-{split[2]}.gguf" for number in range(1, count + 1))
 
     @model_validator(mode="after")
     def _file_or_patterns(self) -> Self:
@@ -107,7 +124,9 @@ class PathSource(_Entry):
     path: Path
     """Absolute, or relative to this package, for weights that come with it."""
     sha256: Sha256 | None = None
-    """Hash of the file; not for folders."""
+    """Hash of the file; not for folders. It is checked before the weights are first used."""
+    hashes: Mapping[str, Sha256] = {}
+    """Hashes of the file, or of the files in the folder, by their names: only `verify` checks these."""
     size: Size | None = None
 
     @field_validator("path")
@@ -166,6 +185,12 @@ class ModelSpec(_Entry):
     """Context window in tokens."""
     licence: Licence
     sampling: SamplingDefaults = SamplingDefaults()
+    parameters: Annotated[int, Field(gt=0)] | None = None
+    """How many there are: what the weights take is reckoned from it where no `size` is given."""
+    kv_per_token: Annotated[int, Field(gt=0)] | None = None
+    """Bytes that a token of context takes in the KV cache, at 16 bits."""
+    suggested: bool = False
+    """Whether to propose it for general use to somebody whose memory it fits."""
     prices: Prices | None = None
     """The price of a million tokens; None for models that run on this machine."""
     default: tuple[Backend, ...] = ()
@@ -185,6 +210,11 @@ class ModelSpec(_Entry):
         if lacking := [backend for backend in self.default if backend not in self.sources]:
             raise ValueError(f"default names {lacking[0]}, but there is no source for it")
         return self
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder in which the store keeps the weights."""
+        return self.name
 
     @property
     def backends(self) -> tuple[Backend, ...]:
@@ -245,7 +275,7 @@ class Catalog:
             close = difflib.get_close_matches(name.lower(), self._specs, n=3)
             hint = f"did you mean {' or '.join(close)}? " if close else ""
             raise UnknownModel(
-                f"no model {name!r} in the catalogue: {hint}`localagent models list` shows all models"
+                f"no model {name!r} in the catalogue: {hint}`localagent models list --all` shows all models"
             )
         return spec
 

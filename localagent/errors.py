@@ -31,6 +31,10 @@
     ├── SaveFailed                  a log or a session could not be written; earlier lines are untouched
     ├── EngineFailed                the engine reported a failure while computing
     ├── ConstraintFailed            what bounds the tokens of a generation failed, or allows none
+    ├── ServerFailed                a model's server cannot be used
+    │   ├── ServerUnreachable       no connection to it can be made
+    │   ├── ServerRefused           it answers with an HTTP error, whose status is in `status`
+    │   └── StreamBroken            its answer broke off, or is no such answer
     ├── McpFailed                   an MCP server that cannot be started, reached or understood
     └── ToolError                   raised by a tool; the model reads the text and can go on
         └── InvalidArguments        the model's arguments do not fit the tool
@@ -181,6 +185,26 @@ class EngineFailed(LocalAgentError):
 
 class ConstraintFailed(LocalAgentError):
     """The constraint of a generation failed, or allows no token; the generation ends there, and no other."""
+
+
+class ServerFailed(LocalAgentError):
+    """The server that runs a model cannot be used; the text names its address and says what to do."""
+
+
+class ServerUnreachable(ServerFailed):
+    """No connection to the server can be made."""
+
+
+class ServerRefused(ServerFailed):
+    """The server answers with an HTTP error. `status`: its number."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class StreamBroken(ServerFailed):
+    """The server's answer broke off before its end, or cannot be read. What came of it was told before."""
 
 
 class McpFailed(LocalAgentError):

@@ -5,29 +5,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import suppress
-from itertools import groupby
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from pydantic import BaseModel
-
-from localagent.control import CONTROLS, Control, TurnOptions, control_of
+from localagent.chat_model import ChatModel, Conversation, as_conversation
+from localagent.control import TurnOptions
 from localagent.detection import AUTO, declared_in, detect_dialect, find_dialect, require_markers
 from localagent.errors import UnknownModel, UsageError
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.protocol import CancelFlag, Host
-from localagent.hosts.sampling import Sampling, SamplingOptions
-from localagent.messages import AssistantMessage, BaseMessage, Message, Prices, SystemMessage, UserMessage
+from localagent.hosts.sampling import Sampling
+from localagent.messages import Prices
 from localagent.prompt.rendering import ToolSchema, render_turn, request_for, thinking_for
 from localagent.prompt.segments import Prompt
 from localagent.prompt.thinking import Thinking
-from localagent.turn import Done, TurnEvent, arun_turn, run_turn
-from localagent.wire import openai
+from localagent.turn import TurnEvent, arun_turn, run_turn
+from localagent.wording import quoted
 from parsers import Dialect
 
 if TYPE_CHECKING:
@@ -37,11 +33,11 @@ if TYPE_CHECKING:
     from localagent.store import Progress
 
 T = TypeVar("T")
-Conversation = str | Message | Mapping[str, Any] | Sequence[Message | Mapping[str, Any]]
-"""The user's words, one message or a list of messages; a dict is an OpenAI chat-completions message."""
+
+__all__ = ["Conversation", "Model", "as_conversation", "load", "locate"]
 
 
-class Model:
+class Model(ChatModel):
     """A host, the dialect that its model writes, and the default sampling.
 
     Close it, or use it as a context manager, to free the weights.
@@ -59,16 +55,11 @@ class Model:
 
         `prices`: per million tokens; None for a model that costs nothing.
         """
-        self.host = host
+        self.host: Host = host
         self.dialect = dialect
         self.sampling = sampling or Sampling()
         self.name = name or host.name
         self.prices = prices
-
-    @property
-    def lanes(self) -> int:
-        """How many generations run at once; the others wait for their turn."""
-        return self.host.lanes
 
     def stream(
         self,
@@ -115,36 +106,6 @@ class Model:
         """
         return self._run(arun_turn, messages, system, tools, cancel, progress, options)
 
-    def respond(
-        self,
-        messages: Conversation,
-        *,
-        system: str | None = None,
-        tools: Sequence[ToolSchema] | None = None,
-        cancel: CancelFlag | None = None,
-        **options: Unpack[TurnOptions],
-    ) -> AssistantMessage:
-        """Run one turn and return the whole message. Arguments and errors as for `stream`."""
-        for event in self.stream(messages, system=system, tools=tools, cancel=cancel, **options):
-            last = event
-        assert isinstance(last, Done)
-        return last.message
-
-    async def arespond(
-        self,
-        messages: Conversation,
-        *,
-        system: str | None = None,
-        tools: Sequence[ToolSchema] | None = None,
-        cancel: CancelFlag | None = None,
-        **options: Unpack[TurnOptions],
-    ) -> AssistantMessage:
-        """As `respond`, on an event loop; see `astream`."""
-        async for event in self.astream(messages, system=system, tools=tools, cancel=cancel, **options):
-            last = event
-        assert isinstance(last, Done)
-        return last.message
-
     def _run(
         self,
         driver: Callable[..., T],
@@ -161,21 +122,6 @@ class Model:
         control.check_tools(tools)
         names = self.name, progress, self.prices
         return driver(self.host, self.dialect, conversation, tools, sampling, cancel, *names, control)
-
-    def turn_options(self, options: TurnOptions) -> tuple[Sampling, Control]:
-        """The options of a turn: the model's default sampling with some replaced, and the control.
-
-        Raises UsageError.
-        """
-        given = {name: value for name, value in options.items() if name not in CONTROLS}
-        return self.sampling_with(cast(SamplingOptions, given)), control_of(options)
-
-    def sampling_with(self, options: SamplingOptions) -> Sampling:
-        """The model's default sampling, with `options` replacing some of it. Raises UsageError."""
-        if unknown := [name for name in options if name not in SamplingOptions.__annotations__]:
-            known = ", ".join(TurnOptions.__annotations__)
-            raise UsageError(f"no sampling option {unknown[0]!r:.60}; the options are {known}")
-        return dataclasses.replace(self.sampling, **options)  # type: ignore[arg-type]
 
     def render(
         self,
@@ -215,42 +161,6 @@ class Model:
         """Free the weights. Safe to call twice."""
         self.host.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def as_conversation(messages: Conversation, system: str | None = None) -> list[Message]:
-    """The conversation as a list of messages, with `system` in front.
-
-    Dicts are read as OpenAI chat-completions messages; neighbouring dicts are read together, so that tool
-    results find their calls. Raises UsageError for an empty prompt and for anything that is not a
-    conversation; InvalidMessage and UnpairedResult are such errors.
-    """
-    if isinstance(messages, str):
-        if not messages.strip():
-            raise UsageError("the prompt is empty: say something to the model")
-        messages = UserMessage(content=messages)
-    if isinstance(messages, BaseModel | Mapping):
-        messages = [messages]
-    if not isinstance(messages, Iterable) or isinstance(messages, bytes):
-        raise UsageError(f"messages must be text, a message or a list of messages, not {messages!r:.40}")
-    conversation: list[Message] = [SystemMessage(content=system)] if system else []
-    for are_dicts, group in groupby(messages, lambda message: isinstance(message, Mapping)):
-        run = list(group)
-        conversation += openai.from_wire(run, conversation) if are_dicts else map(_message, run)
-    return conversation
-
-
-def _message(value: Any) -> Message:
-    if not isinstance(value, BaseMessage):
-        raise UsageError(f"{value!r:.60} is not a message: see localagent.messages")
-    return cast(Message, value)
-
 
 def load(
     model: str | Path | None = None,
@@ -266,6 +176,7 @@ def load(
     lanes: int | None = None,
 ) -> Model:
     """Load a model: a name in the catalogue, a GGUF file or an MLX folder; None is the catalogue's default.
+    `hf:owner/name[:file or quantization]` is a repository of Hugging Face; see `store.repository`.
 
     Missing weights are fetched first, unless `offline` (None: as the environment says), and `progress` is
     called meanwhile. `backend`: by default MLX on Apple silicon and llama.cpp elsewhere, if the model has
@@ -291,7 +202,7 @@ def load(
 
     check_lanes(lanes)
     named = None if dialect is None or dialect == AUTO else find_dialect(dialect)
-    found, engine = locate(model, backend)
+    found, engine = locate(model, backend, offline=offline)
     spec = None if isinstance(found, Path) else found
     if dialect is None and spec is not None and spec.dialect != AUTO:
         named = find_dialect(spec.dialect)
@@ -350,9 +261,15 @@ def _folder(snapshots: bool | Path | None) -> SnapshotFolder | None:
     return SnapshotFolder(folder)
 
 
-def locate(model: str | Path | None, backend: Backend | None) -> tuple[ModelSpec | Path, Backend]:
-    """The catalogue entry, or the path of weights that are not in it, and the backend."""
-    from localagent.catalog import HOSTED, load_catalog
+def locate(
+    model: str | Path | None, backend: Backend | None, *, offline: bool | None = None
+) -> tuple[ModelSpec | Path, Backend]:
+    """The catalogue entry, or the path of weights that are not in it, and the backend.
+
+    A repository of Hugging Face gets an entry of its own; unless its weights are here, it is asked for its
+    files.
+    """
+    from localagent.catalog import HOSTED, HUB, load_catalog
 
     if backend is not None and backend not in HOSTED:
         raise UsageError(f"no backend {backend!r}: choose {' or '.join(HOSTED)}")
@@ -361,16 +278,19 @@ def locate(model: str | Path | None, backend: Backend | None) -> tuple[ModelSpec
         spec = catalog.default_for(backend)
     elif isinstance(model, str) and model in catalog:
         spec = catalog.get(model)
+    elif isinstance(model, str) and model.startswith(HUB):
+        from localagent.store.repository import find_model
+
+        return find_model(model, backend, offline=offline)
     elif (path := _existing(model)) is not None:
         return path, _backend_of(path, backend)
     elif isinstance(model, Path) or model.endswith(".gguf"):
         raise UnknownModel(f"no such file: {model}")
     elif not model.strip():
-        raise UnknownModel("the model name is empty: `localagent models list` shows all models")
+        raise UnknownModel("the model name is empty: `localagent models list --all` shows all models")
     elif "/" in model:
         raise UnknownModel(
-            f"{model!r} is not a file or folder, and a repository id cannot be loaded: fetch its weights "
-            "and give their path"
+            f"no such file or folder: {quoted(model)}: a repository of Hugging Face is {HUB}owner/name"
         )
     else:
         spec = catalog.get(model)

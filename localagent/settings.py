@@ -9,6 +9,10 @@ HUB_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 """The variables that Hugging Face's own programs obey."""
 MEMORY_CHECK = "LOCALAGENT_MEMORY_CHECK"
 ENGINE_CHECK = "LOCALAGENT_ENGINE_CHECK"
+URL = "LOCALAGENT_URL"
+"""The server to ask in place of a model on this machine."""
+API_KEY = "LOCALAGENT_API_KEY"
+"""Its key. There is no option for it: other users of a machine can read what a command was called with."""
 
 
 def switched_on(variable: str) -> bool:

@@ -233,7 +233,7 @@ class Turn:
         return AssistantMessage(
             id=f"msg_{secrets.token_hex(8)}",
             timestamp=datetime.now(UTC),
-            content=tuple(map(_part, self._collector.parts)),
+            content=tuple(map(as_part, self._collector.parts)),
             model=self._model,
             raw="".join(token.text for token in self._tokens),
             usage=usage,
@@ -241,7 +241,9 @@ class Turn:
         )
 
 
-def _part(part: Part) -> AssistantPart:
+def as_part(part: Part, call_id: str = "") -> AssistantPart:
+    """What the parser read, as a part of a message. `call_id`: of a call; by default a new one."""
+    call_id = call_id or f"call_{secrets.token_hex(8)}"
     match part:
         case ParsedText(text=text):
             return TextPart(text=text)
@@ -249,7 +251,7 @@ def _part(part: Part) -> AssistantPart:
             return ReasoningPart(text=text)
         case CallPart():
             return ToolCallPart(
-                id=f"call_{secrets.token_hex(8)}",
+                id=call_id,
                 name=part.name,
                 arguments=part.arguments,
                 arguments_text=_arguments_text(part),
@@ -257,7 +259,7 @@ def _part(part: Part) -> AssistantPart:
             )
         case MalformedPart():
             return MalformedToolCallPart(
-                id=f"call_{secrets.token_hex(8)}",
+                id=call_id,
                 raw=part.raw,
                 reason=part.reason,
                 name=part.name,

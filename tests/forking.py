@@ -140,10 +140,10 @@ def become_a_command(asked: socket.socket) -> bool:
 
 
 if __name__ == "__main__":
-    import localagent.cli.chat
     import localagent.cli.models
     import localagent.cli.parse
     import localagent.cli.sessions
+    import localagent.cli.talk.chat
 
     gc.freeze()
     if become_a_command(socket.socket(fileno=int(sys.argv[1]))):

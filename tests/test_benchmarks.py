@@ -42,6 +42,15 @@ def test_a_run_too_short_for_tenths_is_refused():
     assert "--tokens must be 20 or more" in done.stderr
 
 
+@pytest.mark.engine
+def test_seven_tasks_are_done_in_a_terminal_of_a_person():
+    done = run("seven_tasks.py", "--rounds", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len([row for row in rows if row["side"] == "localagent"]) == 7
+    assert [row["task"] for row in rows if row["seconds"] is None] == []
+
+
 SMALL = ["nano", "--lanes", "4", "--tokens", "6", "--words", "40", "--system", "60", "--context", "512"]
 SMALL += ["--rounds", "1", "--threads", "1", "--streams", "1,2"]
 

@@ -540,7 +540,7 @@ def test_a_broken_dialect_of_the_catalogue_is_found_before_weights_are_fetched(m
     from localagent.store import WeightStore
 
     broken = load_catalog().default.model_copy(update={"dialect": "klingon"})
-    monkeypatch.setattr(model, "locate", lambda *_: (broken, "llamacpp"))
+    monkeypatch.setattr(model, "locate", lambda *_, **__: (broken, "llamacpp"))
     monkeypatch.setattr(WeightStore, "pull", lambda *_, **__: pytest.fail("fetched"))
     with pytest.raises(UnknownDialect, match="klingon"):
         model.load()

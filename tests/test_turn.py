@@ -196,7 +196,7 @@ def test_loading_what_is_not_there(tmp_path):
         load("smolm2-135m")
     with pytest.raises(UnknownModel, match="no such file"):
         load(tmp_path / "nothing.gguf")
-    with pytest.raises(UnknownModel, match="a repository id cannot be loaded"):
+    with pytest.raises(UnknownModel, match="a repository of Hugging Face is hf:owner/name"):
         load("LiquidAI/LFM2-350M-GGUF")
     with pytest.raises(ModelMissing, match="offline"):
         load("lfm2-350m", backend="mlx", offline=True)

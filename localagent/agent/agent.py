@@ -25,10 +25,10 @@ from localagent.agent.history import History, as_history, stamped
 from localagent.agent.middleware import Stack
 from localagent.agent.rules import Rule
 from localagent.agent.run import Run
+from localagent.chat_model import ChatModel, Conversation, as_conversation
 from localagent.control import TurnOptions
 from localagent.errors import UsageError
 from localagent.messages import Message, UserMessage
-from localagent.model import Conversation, Model, as_conversation
 from localagent.prompt.pairing import has_results
 from localagent.prompt.request import build_request
 from localagent.session import Session
@@ -52,7 +52,7 @@ class Agent:
 
     def __init__(
         self,
-        model: Model,
+        model: ChatModel,
         tools: Sequence[Tool | Callable[..., Any] | ToolSource] = (),
         *,
         name: str | None = None,
@@ -146,11 +146,12 @@ class Agent:
     ) -> Generator[AgentEvent, None, None]:
         """Answer, calling tools on the way. The last event is RunDone, or RunFailed with the error.
 
-        `prompt`: the user's words, or messages; None continues the history where it stands, such as that of a
-        program that was killed. `history`: the conversation, which grows by what is said: a list of messages,
-        a session, or anything like `history.History`; without it the run begins a conversation of its own.
-        `cancel`, when set, ends the run at the next token and gives up on running tools; closing the iterator
-        does the same. Raises UsageError for arguments that make no sense.
+        `prompt`: the user's words, or messages; None continues the history where it stands, such as that
+        of a program that was killed. `history`: the conversation, which grows by what is said: a list of
+        messages (or of dicts, which become messages), a session, or anything like `history.History`;
+        without it the run begins a conversation of its own. `cancel`, when set, ends the run at the next
+        token and gives up on running tools; closing the iterator does the same. Raises UsageError for
+        arguments that make no sense.
         """
         return self._prepare(prompt, history, cancel, options, state)(Coroutines()).events()
 

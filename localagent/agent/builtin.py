@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from localagent.agent.middleware import Proceed
+from localagent.chat_model import ChatModel
 from localagent.errors import UsageError
 from localagent.log import RunContext
 from localagent.messages import (
@@ -24,7 +25,6 @@ from localagent.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from localagent.model import Model
 from localagent.wording import listed
 
 IMAGE = "[image left out]"
@@ -42,7 +42,7 @@ class LoggedRun(Protocol):
     """What the log needs of a run."""
 
     @property
-    def model(self) -> Model:
+    def model(self) -> ChatModel:
         """The model that is asked."""
 
     @property

@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeGuard, overload
 from localagent.agent.approvals import Approvals
 from localagent.agent.middleware import Stack
 from localagent.agent.slot import Slot
+from localagent.chat_model import ChatModel
 from localagent.control import TurnOptions
 from localagent.errors import InvalidArguments, InvalidTool
-from localagent.model import Model
 from localagent.tools import Tool, ToolSet
 from localagent.tools.tool import Bound
 
@@ -30,7 +30,7 @@ class AgentLike(Protocol):
     """What a run needs of the agent whose turn it is, and so of one that is handed over to: see `Agent`."""
 
     name: str | None
-    model: Model
+    model: ChatModel
     instructions: str | None
     sampling: TurnOptions
     approvals: Approvals

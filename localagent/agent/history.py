@@ -7,10 +7,10 @@ can be continued. Whenever a run ends, or is left, every call in the history has
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from localagent.agent.slot import NOT_RUN, Slot, abandon, refused
 from localagent.errors import UsageError
@@ -22,6 +22,7 @@ from localagent.messages import (
     SystemMessage,
     ToolMessage,
 )
+from localagent.model import as_conversation
 from localagent.prompt.pairing import unanswered
 from localagent.session import Session
 
@@ -102,12 +103,17 @@ class SessionHistory:
         self._session.compact(summary, first_kept=first_kept, tokens_before=tokens_before)
 
 
-def as_history(history: History | Session | list[Message] | None) -> History:
-    """A list or a session as a history; None makes a new one. Raises UsageError."""
+def as_history(history: History | Session | list[Any] | None) -> History:
+    """A list or a session as a history; None makes a new one. Raises UsageError.
+
+    Dicts in a list are read as OpenAI's messages, and the list has messages in their place.
+    """
     match history:
         case None:
             return ListHistory([])
         case list():
+            if any(isinstance(message, Mapping) for message in history):
+                history[:] = as_conversation(history)
             for message in history:
                 if not isinstance(message, BaseMessage):
                     raise UsageError(f"{message!r:.60} in the history is no message: see localagent.messages")

@@ -35,10 +35,10 @@ from typing import Any, Protocol, TypeVar
 from pydantic import ValidationError
 
 from localagent.agent.concurrency import GRACE, Coroutines, in_thread
+from localagent.chat_model import ChatModel
 from localagent.control import prompt_options
 from localagent.errors import UsageError
 from localagent.messages import AssistantMessage, BaseMessage, Message, ToolCallPart, ToolResultPart, explain
-from localagent.model import Model
 from localagent.prompt import Prompt
 from localagent.prompt.rendering import ToolSchema
 
@@ -65,7 +65,7 @@ class ModelRequest:
     tools: tuple[ToolSchema, ...] = ()
     sampling: dict[str, Any] = field(default_factory=dict)
     """The options of the turn as `Model.stream` takes them."""
-    model: Model | None = field(default=None, repr=False, compare=False)
+    model: ChatModel | None = field(default=None, repr=False, compare=False)
     """Who is asked. The run fills it in: a hook that makes a request need not."""
 
     def prompt(self) -> Prompt:

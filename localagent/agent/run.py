@@ -40,6 +40,7 @@ from localagent.agent.recovery import (
     what_was_wrong,
 )
 from localagent.agent.slot import Slot, ends_run, open_slots, with_kind
+from localagent.chat_model import ChatModel
 from localagent.control import after_calls
 from localagent.errors import LocalAgentError
 from localagent.messages import (
@@ -51,7 +52,6 @@ from localagent.messages import (
     ToolResultPart,
     Usage,
 )
-from localagent.model import Model
 from localagent.prompt.pairing import has_results
 from localagent.tools import Report, ToolContext, ToolSet
 from localagent.turn import BrokenOff, Done
@@ -100,7 +100,7 @@ class Run:
         return self._rounds.turn
 
     @property
-    def model(self) -> Model:
+    def model(self) -> ChatModel:
         """The model of the agent whose turn it is."""
         return self.agent.model
 

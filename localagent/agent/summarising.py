@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from localagent.agent.boundaries import beginning, blocks
 from localagent.agent.builtin import clip_result, clip_text
 from localagent.agent.history import History
+from localagent.chat_model import ChatModel
 from localagent.control import prompt_options, prose_options
 from localagent.errors import ContextOverflow
 from localagent.messages import (
@@ -30,7 +31,6 @@ from localagent.messages import (
     Usage,
     UserMessage,
 )
-from localagent.model import Model
 from localagent.tools import ToolSet
 
 AGAIN = " Write the summary and nothing else, in plain words. What you wrote a moment ago was no summary."
@@ -53,7 +53,7 @@ class CompactedRun(Protocol):
     """Grows by what a summary costs."""
 
     @property
-    def model(self) -> Model:
+    def model(self) -> ChatModel:
         """The model that summarises: the one whose turn it is."""
 
     @property

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
+_INTERRUPTED = 130
+"""The exit code of a command that Ctrl-C ended, as shells have it."""
+
 
 def main() -> None:
     """Run the `localagent` command; an error is one line on stderr and an exit code."""
@@ -15,7 +18,7 @@ def main() -> None:
         try:
             code = _run()
         except KeyboardInterrupt:
-            code = complain("interrupted", 130)
+            code = complain("interrupted", _INTERRUPTED)
         sys.stdout.flush()
     except BrokenPipeError:
         discard(sys.stdout)  # the reader of our pipe has gone, so there is nobody to tell
@@ -41,7 +44,7 @@ def _run() -> int:
         message = error.format_message() if str(error) else ""
         return complain(f"{message} (see --help)", error.exit_code) if message else error.exit_code
     except Abort:
-        return complain("interrupted", 130)
+        return complain("interrupted", _INTERRUPTED)
     except (BrokenPipeError, OutputLost):
         raise
     except OSError as error:
@@ -55,6 +58,8 @@ def _run() -> int:
             "(LOCALAGENT_TRACEBACK=1 shows where)",
             70,
         )
+    if code == _INTERRUPTED:  # typer turns Ctrl-C into this
+        return complain("interrupted", code)
     return code if isinstance(code, int) else 0
 
 

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from localagent.cli import cache, models, sessions
-from localagent.cli.options import AnswerOptions, ModelOptions, ServeOptions, ToolOptions, grouped
+from localagent.cli.completing import client_names, dialect_names, model_names, session_names
+from localagent.cli.home import greet
+from localagent.cli.options import (
+    AnswerOptions,
+    Files,
+    ModelOptions,
+    RunOptions,
+    ServeOptions,
+    ToolOptions,
+    grouped,
+)
 
 app = typer.Typer(
     help="Language models on the machine in front of you, with tool calls that work.",
     epilog="Start with: localagent run 'Name three colours.'",
-    no_args_is_help=True,
     rich_markup_mode=None,  # drawing panels takes longer than everything else in --help
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -33,13 +43,15 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def options(
+    context: typer.Context,
     show_version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Language models on the machine in front of you, with tool calls that work."""
+    greet(context)
 
 
 @app.command()
@@ -48,18 +60,18 @@ def run(
     options: ModelOptions,
     tools: ToolOptions,
     answer: AnswerOptions,
+    how: RunOptions,
     words: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="WORD",
             show_default=False,
-            help="The prompt; text from a pipe is added below it. - as the last word waits for the pipe.",
+            help="The prompt; text from a pipe is added below it. - as the last word waits for the pipe. "
+            "A first word that is the name of a model is the model.",
+            autocompletion=model_names,
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the whole AssistantMessage as JSON, with usage.")
-    ] = False,
-    stats: Annotated[bool, typer.Option("--stats", help="Print tokens and speed on stderr.")] = False,
+    files: Files = None,
 ) -> None:
     """Ask once and print the answer as it is written.
 
@@ -71,19 +83,30 @@ def run(
     Missing weights are fetched first. With --tools the model may call tools before it answers. Tools that
     change something ask first; where nobody can answer, they run only with --allow.
 
+    On a terminal the conversation is saved, as `chat` does, and -c goes on with it; in a pipe it is not. With
+    --url a server answers, and nothing is loaded here.
+
     \b
     Examples:
       localagent run "Name three colours."
+      localagent run -c "Three more."
+      localagent run "Name three colours." --url http://127.0.0.1:8080
+      localagent run lfm2.5-1.2b-instruct "Name three colours."
       git diff | localagent run "Write a commit message." --temperature 0
       localagent run Summarise this: < notes.txt
+      localagent run "What do these have in common?" -f one.txt -f two.txt
       localagent run "Name three colours." --json | jq .usage
+      localagent run "Name three colours." --events | jq 'select(.event == "text") | .text'
       localagent run "What is 17 * 23?" --model lfm2.5-1.2b-instruct --tools calculator
       localagent run "Book a table for two." --tool booking:book --tool-choice required
       localagent run "Who wrote Emma, and when?" --schema book.json | jq .year
     """
+    from localagent.cli.naming import model_and_words
     from localagent.cli.run import run_once
 
-    run_once(words or (), options, tools, answer, as_json=as_json, stats=stats)
+    model, prompt = model_and_words(options.model, words or ())
+    options = replace(options, model=model)
+    run_once(prompt, options, tools, answer, how, files or ())
 
 
 @app.command()
@@ -91,11 +114,25 @@ def run(
 def chat(
     options: ModelOptions,
     tools: ToolOptions,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL",
+            show_default=False,
+            help="The same as --model.",
+            autocompletion=model_names,
+        ),
+    ] = None,
+    files: Files = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print tokens and speed after each answer.")] = False,
     resume: Annotated[
         str | None,
         typer.Option(
-            "--resume", "-r", metavar="ID", help="Continue a session; `last` is the one changed last."
+            "--resume",
+            "-r",
+            metavar="ID",
+            help="Continue a session; `last` is the one changed last.",
+            autocompletion=session_names,
         ),
     ] = None,
     no_save: Annotated[
@@ -110,24 +147,39 @@ def chat(
     --tools the model may call tools; those that change something ask first. When the context window fills
     up, the oldest part of the conversation is summarised.
 
+    A resumed chat has the model, the options and the tools that it had, and options given now go before
+    them; only --allow is not kept. @notes.txt in a message puts that file into it.
+
     \b
     Examples:
       localagent chat
-      localagent chat --model lfm2.5-1.2b-instruct --system "Answer in one sentence."
+      localagent chat lfm2.5-1.2b-instruct --system "Answer in one sentence."
       localagent chat --resume last
+      localagent chat --url http://127.0.0.1:8080
+      localagent chat --role reviewer --file main.py
       localagent chat --model lfm2.5-1.2b-instruct --tools time,files,write --root ~/notes
       localagent chat --model lfm2.5-1.2b-instruct --mcp mcp.json --allow 'github_get*'
     """
-    from localagent.cli.chat import Chat
+    from localagent.cli.home import offer
+    from localagent.cli.roles import with_role
+    from localagent.cli.talk.chat import Chat
+    from localagent.errors import UsageError
 
-    Chat.open(options, tools, stats=stats, resume=resume, save=not no_save).run()
+    if name is not None:
+        if options.model is not None:
+            raise UsageError(f"{name} and --model {options.model} both name the model: leave one out")
+        options = replace(options, model=name)
+    options, tools = with_role(options, tools)
+    if resume is None:
+        options = offer(options)
+    Chat.open(options, tools, stats=stats, resume=resume, save=not no_save, files=files or ()).run()
 
 
 @app.command()
 def tools(
     as_json: Annotated[bool, typer.Option("--json", help="Print the tools' schemas as JSON.")] = False,
 ) -> None:
-    """List the tools that come with localagent, by the names that --tools takes.
+    """List the tools that --tools takes.
 
     \b
     Examples:
@@ -142,11 +194,12 @@ def tools(
 @app.command()
 @grouped
 def serve(options: ServeOptions) -> None:
-    """Serve models over HTTP, for clients of OpenAI, Anthropic and Ollama.
+    """Serve models over HTTP to other programs.
 
-    The first model is loaded at once, the others when they are asked for. A model that nobody uses makes room
-    for another one. With one model, that answers whatever name a client asks for; with several, an unknown
-    name is an error, unless an --alias says which is meant.
+    Clients of OpenAI, Anthropic and Ollama can use them. The first model is loaded at once, the others when
+    they are asked for. A model that nobody uses makes room for another one. With one model, that answers
+    whatever name a client asks for; with several, an unknown name is an error, unless an --alias says
+    which is meant.
 
     Only programs on this machine can connect, unless --host says otherwise, and then a key is needed: in the
     file of --api-key-file, one a line, or in LOCALAGENT_API_KEYS, separated by commas. Pages in a browser are
@@ -169,6 +222,12 @@ def serve(options: ServeOptions) -> None:
 
 @app.command()
 def parse(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE", show_default=False, help="What to read. Default, and -: standard input."
+        ),
+    ] = None,
     dialect: Annotated[
         str | None,
         typer.Option(
@@ -177,6 +236,7 @@ def parse(
             metavar="NAME|FILE|auto",
             help="The output format: a name or an alias from --list, a TOML file, or auto to detect it. "
             "Default: lfm2.",
+            autocompletion=dialect_names,
         ),
     ] = None,
     dialect_from: Annotated[
@@ -198,7 +258,7 @@ def parse(
         ),
     ] = False,
 ) -> None:
-    """Parse model output from standard input.
+    """Parse model output, from a file or standard input.
 
     Without --jsonl the input is one raw output, and the result is printed for people. With --jsonl each input
     line is an object with `id` and one of `text`, `chunks` (strings) or `pieces` ({text, special}), and
@@ -206,22 +266,25 @@ def parse(
     `content`, `reasoning`, `tool_calls`, `malformed`, `segments` and `events`, or `id` and `error`.
 
     --dialect auto finds the dialect in which the output has calls and nothing malformed; with --jsonl the
-    answer names it as `dialect`. A TOML file describes a dialect of your own: see parsers/README.md.
+    answer names it as `dialect`. Without --jsonl an output that no dialect reads like that is shown as the
+    nearest one reads it. A TOML file describes a dialect of your own: see parsers/README.md.
     --dialect-from reads the format that newer models declare themselves: give the file or the model's folder.
 
     \b
     Examples:
-      localagent parse < output.txt
+      localagent parse output.txt
       localagent parse --dialect auto < output.txt
       localagent parse --dialect lfm2 --jsonl < outputs.jsonl > parsed.jsonl
       localagent parse --dialect-from models/some-model < output.txt
     """
-    from localagent.cli.parse import chosen_dialect, list_dialects, parse_lines, parse_text
+    from localagent.cli.parse import chosen_dialect, list_dialects, opened, parse_lines, parse_text
 
     if list_them:
         list_dialects(as_json=jsonl)
         return
-    (parse_lines if jsonl else parse_text)(chosen_dialect(dialect, dialect_from))
+    found = chosen_dialect(dialect, dialect_from)
+    with opened(file) as source:
+        (parse_lines if jsonl else parse_text)(found, source)
 
 
 @app.command()
@@ -232,6 +295,7 @@ def connect(
             metavar="NAME",
             show_default=False,
             help="codex, claude, opencode, openwebui, zed, continue, or ollama for programs that know it.",
+            autocompletion=client_names,
         ),
     ],
     arguments: Annotated[
@@ -258,12 +322,13 @@ def connect(
     only_print: Annotated[bool, typer.Option("--print", help="Show the change, and write nothing.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Take back what was written.")] = False,
 ) -> None:
-    """Tell another program to use the models that `localagent serve` serves.
+    """Connect another program to `serve`.
 
-    Shows what would change in the program's configuration file and writes it if you agree. Comments, order
-    and formatting stay as they are. --undo gives back the file as it was; if it was changed meanwhile, only
-    the entries made here go, and what they replaced comes back. Open WebUI and programs that know only Ollama
-    are told by environment variables, which are printed.
+    It is told to use the models that `localagent serve` serves. Shows what would change in the program's
+    configuration file and writes it if you agree. Comments, order and formatting stay as they are. --undo
+    gives back the file as it was; if it was changed meanwhile, only the entries made here go, and what
+    they replaced comes back. Open WebUI and programs that know only Ollama are told by environment
+    variables, which are printed.
 
     \b
     Examples:
@@ -288,7 +353,7 @@ def doctor(
         float, typer.Option(min=0.1, max=3600, help="Seconds that an engine may take to answer.")
     ] = 120,
 ) -> None:
-    """Show what works on this machine, and how to fix what does not.
+    """Show what works here, and how to fix the rest.
 
     Runs a small model on each engine, unquantized and quantized, in a separate process, and compares its
     tokens with the right ones. Checks memory, disk, folders, models and settings. Changes nothing and uses

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localagent.cli.terminal import agrees, flat, say, show_json, show_line
+from localagent.cli.home import help_alone
+from localagent.cli.terminal import agrees, cell, flat, say, show_json, show_table
 from localagent.wording import size_text
 
 if TYPE_CHECKING:
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 
     from localagent.hosts.prefix import SnapshotFolder
 
-app = typer.Typer(help="Evaluated conversations on disk, which need not be read again.", no_args_is_help=True)
+app = typer.Typer(
+    help="Evaluated conversations on disk, which need not be read again.",
+    callback=help_alone,
+    invoke_without_command=True,
+)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
@@ -43,11 +48,26 @@ def list_snapshots(as_json: AsJson = False) -> None:
     if as_json:
         show_json(rows)
         return
-    for row in rows:
-        tokens = "not readable" if row["tokens"] is None else f"{row['tokens']:,} tokens"
-        name, engine = flat(row["model"] or "?"), flat(row["engine"] or "")
-        used = row["used"][:16].replace("T", " ")
-        show_line(f"{name:<32} {tokens:>16} {size_text(row['size']):>10}  {used}  {engine}")
+    if rows:
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for title in ("model", "tokens", "size", "used", "engine"):
+            table.add_column(
+                title, no_wrap=title != "engine", justify="right" if title in ("tokens", "size") else "left"
+            )
+        for row in rows:
+            tokens = "not readable" if row["tokens"] is None else f"{row['tokens']:,}"
+            used = row["used"][:16].replace("T", " ")
+            texts = (
+                flat(row["model"] or "?"),
+                tokens,
+                size_text(row["size"]),
+                used,
+                flat(row["engine"] or ""),
+            )
+            table.add_row(*map(cell, texts))
+        show_table(table)
     total = size_text(sum(row["size"] for row in rows))
     say(f"{len(rows)} kept, {total}, in {folder.root}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import shlex
@@ -15,7 +14,9 @@ from urllib.parse import urlsplit
 
 import typer
 
-from localagent.cli.terminal import Style, agrees, say, show_line, styled, write_raw
+from localagent.cli.input import require_text
+from localagent.cli.show.diff import show_diff
+from localagent.cli.terminal import agrees, say, show_line
 from localagent.errors import LocalAgentError, UsageError
 from localagent.wording import quoted
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 _PATIENCE = 5.0
 _LARGEST = 1 << 20
-_COLOURS: dict[str, Style] = {"+": "green", "-": "red", "@": "dim"}
 
 
 class NoServer(LocalAgentError):
@@ -49,6 +49,7 @@ def connect_client(
     from localagent.connect.connection import Connection
 
     client = find_client(name)
+    require_text("--model", model)
     if undo and run:
         raise UsageError("--undo and --run exclude each other")
     if arguments and not run:
@@ -105,13 +106,8 @@ def _undo(client: Client, *, yes: bool, only_print: bool) -> None:
 
 def _show(change: Change) -> None:
     """The change as a diff."""
-    before, after = ((data or b"").decode().splitlines() for data in (change.before, change.after))
-    old, new = (str(change.path) if data is not None else "(none)" for data in (change.before, change.after))
-    colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    for line in difflib.unified_diff(before, after, old, new, lineterm=""):
-        style = _COLOURS.get(line[0]) if not line.startswith(("---", "+++")) else "bold"
-        write_raw(sys.stdout, styled(line, style if colours else None) + "\n")
-    sys.stdout.flush()
+    before, after = (None if data is None else data.decode() for data in (change.before, change.after))
+    show_diff(str(change.path), before, after)
 
 
 def _show_environment(client: Client, target: Target) -> None:

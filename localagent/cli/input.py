@@ -1,4 +1,4 @@
-"""Input: the prompt of `run`, and the lines typed in a chat.
+"""Standard input as text, and the prompt of `run`.
 
 The prompt is the words of the command line and the text of standard input. Piped text always belongs to it:
 a prompt without it would be another question. A terminal is read only if `-` asks for it, and a closed or
@@ -12,18 +12,11 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
-from pathlib import Path
+from collections.abc import Sequence
 from select import select
-from typing import TYPE_CHECKING
 
-from localagent.cli.terminal import on_terminal, printable, say
+from localagent.cli.terminal import say
 from localagent.errors import UsageError
-from localagent.files.paths import user_path
-
-if TYPE_CHECKING:
-    from prompt_toolkit import PromptSession
 
 PATIENCE = 60.0
 """Seconds to wait for a pipe's first byte when `-` was not given."""
@@ -33,17 +26,17 @@ LIMIT = 256 << 20
 """Bytes of standard input, far more than any context window holds: endless input must not fill memory."""
 
 
-def whole_prompt(words: Sequence[str]) -> str:
+def whole_prompt(words: Sequence[str], *, required: bool = True) -> str:
     """The words, then an empty line and the piped text. Raises UsageError.
 
-    A last word `-` stands for standard input.
+    A last word `-` stands for standard input. `required`: an empty prompt is an error.
     """
     asked = bool(words) and words[-1] == "-"
     said = " ".join(words[:-1] if asked else words)
     require_text("the prompt", said)
     given = read_text(_read(sys.stdin.fileno(), asked))
     prompt = "\n\n".join(part for part in (said, given) if part.strip())
-    if not prompt:
+    if required and not prompt:
         raise UsageError("the prompt is empty: give it as words or through a pipe")
     return prompt
 
@@ -56,16 +49,16 @@ def require_text(name: str, argument: str | None) -> None:
         raise UsageError(f"{name} is not UTF-8 text: see character {error.start + 1:,}") from None
 
 
-def read_text(data: bytes) -> str:
-    """Standard input as text. Raises UsageError for what is not text."""
+def read_text(data: bytes, name: str = "standard input") -> str:
+    """What was read from standard input, or from `name`, as text. Raises UsageError for what is not text."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"standard input is not UTF-8 text: byte 0x{data[error.start]:02x} at offset {error.start:,}"
+            f"{name} is not UTF-8 text: byte 0x{data[error.start]:02x} at offset {error.start:,}"
         ) from None
     if (at := text.find("\0")) >= 0:
-        raise UsageError(f"standard input is binary: NUL at character {at:,}")
+        raise UsageError(f"{name} is binary: NUL at character {at:,}")
     return text
 
 
@@ -114,75 +107,3 @@ def _next_piece(descriptor: int) -> bytes:
             return os.read(descriptor, 1 << 20)
         except BlockingIOError:  # another process that shares the pipe made it non-blocking
             select([descriptor], [], [])
-
-
-def typed_file() -> Path:
-    """`$LOCALAGENT_HOME/chat-history`, else in the user's state folder. Raises UsageError."""
-    return user_path("state", "chat-history")
-
-
-def typed_lines(kept: Path | None, commands: Collection[str]) -> Iterator[str]:
-    """What the user types, a message at a time, until Ctrl-D or the end of the input.
-
-    `kept`: the file for the history of a terminal's input; None saves none.
-    """
-    if not on_terminal():
-        for data in sys.stdin.buffer:
-            yield read_text(data).rstrip("\r\n")
-        return
-    from prompt_toolkit.patch_stdout import StdoutProxy
-
-    class Above(StdoutProxy):
-        """Puts messages that arrive meanwhile, such as a server's failure, above the line being typed."""
-
-        def write(self, data: str) -> int:
-            return super().write(printable(data))
-
-    session = _prompt_session(kept, commands)
-    while True:
-        try:
-            with Above() as above, redirect_stdout(above), redirect_stderr(above):
-                line = session.prompt("> ")
-            require_text("what you typed", line)
-        except KeyboardInterrupt:
-            continue
-        except EOFError:
-            return
-        except UsageError as error:
-            say(f"localagent: {error}")
-            continue
-        yield line
-
-
-def _prompt_session(kept: Path | None, commands: Collection[str]) -> PromptSession[str]:
-    """Line editing with a history."""
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
-    from prompt_toolkit.completion import WordCompleter
-    from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-
-    class KeptHistory(FileHistory):
-        def store_string(self, string: str) -> None:
-            with suppress(OSError):  # the chat goes on without a history on a full disk
-                super().store_string(string)
-
-    keys = KeyBindings()
-
-    @keys.add("escape", "enter")
-    def _(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
-
-    history: History = InMemoryHistory()
-    if kept is not None:
-        with suppress(OSError):  # and in a home folder that cannot be written
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(kept, os.O_RDWR | os.O_CREAT, 0o600))
-            history = KeptHistory(str(kept))
-    return PromptSession(
-        history=history,
-        auto_suggest=AutoSuggestFromHistory(),
-        completer=WordCompleter(list(commands), sentence=True),
-        key_bindings=keys,
-        complete_while_typing=False,
-    )

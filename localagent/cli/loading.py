@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localagent.cli.terminal import say
+from localagent.cli.terminal import on_terminal, say
+from localagent.errors import UsageError
+from localagent.settings import URL
 from localagent.wording import size_text
 
 if TYPE_CHECKING:
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from localagent.catalog import Backend, ModelSpec
+    from localagent.chat_model import ChatModel
     from localagent.cli.options import ModelOptions
-    from localagent.model import Model
     from localagent.store import Phase
 
 _VERBS = {"download": "downloading", "extract": "unpacking", "verify": "verifying"}
@@ -30,27 +32,52 @@ def licence_text(spec: ModelSpec) -> str:
     )
 
 
-def open_model(options: ModelOptions, *, snapshots: bool = False) -> Model:
-    """Load the model, fetching missing weights first. Raises LocalAgentError."""
+def open_model(options: ModelOptions, *, snapshots: bool = False) -> ChatModel:
+    """The model on a server, if one is named; else load it, fetching missing weights first.
+
+    Raises LocalAgentError.
+    """
+    if options.url:
+        return _open_remote(options, options.url)
+    from localagent.cli.home import choose
+    from localagent.cli.naming import default_model, resolve
     from localagent.model import load
 
-    with Report(_entry(options.model, options.backend)) as report:
+    asked, ask = options.model, choose if on_terminal() else None
+    name = default_model(options.backend) if asked is None else resolve(asked, ask=ask)
+    with Report(found := find(name, options.backend)) as report:
         return load(
-            options.model, backend=options.backend, context=options.context, threads=options.threads,
-            progress=report, snapshots=snapshots,
+            name if found is None else found.name, backend=options.backend, context=options.context,
+            threads=options.threads, progress=report, snapshots=snapshots,
             lanes=1,  # one person asks one thing at a time: more lanes would only cost memory
         )  # fmt: skip
 
 
-def _entry(name: str | None, backend: Backend | None) -> ModelSpec | None:
-    """The model's entry in the catalogue; None for a path, which is never fetched."""
-    from localagent.catalog import load_catalog
-    from localagent.errors import UnknownModel
+def _open_remote(options: ModelOptions, url: str) -> ChatModel:
+    """The model on the server at `url`. `--context` bounds the conversation, whatever the server takes."""
+    from localagent.remote import RemoteModel
 
-    catalog = load_catalog()
-    with suppress(UnknownModel):
-        return catalog.default_for(backend) if name is None else catalog.get(name)
-    return None
+    for name in ("backend", "threads"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"--{name} is for a model on this machine: leave it out, or {URL} and --url")
+    return RemoteModel.open(url, options.model, context=options.context)
+
+
+def find(name: str, backend: Backend | None) -> ModelSpec | None:
+    """The entry of a resolved name; None for a path, which is never fetched. Raises LocalAgentError.
+
+    What is chosen from a repository of Hugging Face is told.
+    """
+    from localagent.catalog import HUB
+    from localagent.model import locate
+
+    found, _ = locate(name, backend)
+    if isinstance(found, Path):
+        return None
+    if found.name.startswith(HUB) and found.name != name:
+        sizes = (source.size for source in found.sources.values())
+        say(f"{name}: taking {found.description} ({size_text(next(sizes))})")
+    return found
 
 
 class Report:

@@ -1,4 +1,4 @@
-"""`localagent models`: list, show, pull, verify and remove weights.
+"""`localagent models`: list, show, pull, verify and remove weights; the default model; aliases.
 
 Results go to stdout; progress, licences and questions to stderr. Only typer and the standard library are
 imported at the top, for a fast `--help`.
@@ -6,11 +6,14 @@ imported at the top, for a fast `--help`.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from localagent.cli.completing import model_names
+from localagent.cli.home import help_alone
 from localagent.cli.loading import Report, licence_text
 from localagent.cli.terminal import (
     agrees,
@@ -30,42 +33,68 @@ if TYPE_CHECKING:
     from localagent.hosts.memory import Lanes
     from localagent.store import WeightStore
 
-app = typer.Typer(help="Models: list, show, pull, verify and remove them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Models: list, show, pull, verify and remove them, and the default.",
+    callback=help_alone,
+    invoke_without_command=True,
+)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 OneBackend = Annotated[
     Literal["llamacpp", "mlx"] | None,
     typer.Option("--backend", help="Only the weights for this backend. Default: all that can be loaded."),
 ]
-ModelName = Annotated[str, typer.Argument(metavar="NAME", help="A name from `localagent models list`.")]
+_NAMES = "A name, the beginning of one, an alias, or hf:owner/name[:quantization]"
+ModelName = Annotated[str, typer.Argument(metavar="NAME", help=f"{_NAMES}.", autocompletion=model_names)]
 NameOrDefault = Annotated[
     str | None,
-    typer.Argument(metavar="NAME", help="A name from `localagent models list`; none: the default."),
+    typer.Argument(metavar="NAME", help=f"{_NAMES}; none: the default.", autocompletion=model_names),
 ]
 NameOrAll = Annotated[
     str | None,
-    typer.Argument(metavar="NAME", help="A name from `localagent models list`; none: all that are here."),
+    typer.Argument(metavar="NAME", help=f"{_NAMES}; none: all that are here.", autocompletion=model_names),
 ]
 
 
 @app.command("list")
-def list_models(as_json: AsJson = False) -> None:
-    """List all models of the catalogue, and which are on this machine.
+def list_models(
+    every: Annotated[bool, typer.Option("--all", "-a", help="List the whole catalogue.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the models on this machine, and some that would fit into its memory.
+
+    The memory is what a model takes with the context that it gets by default, here and once. Of models that
+    are not here, size and memory are estimates, marked with ~. --json has all models.
 
     \b
     Examples:
       localagent models list
+      localagent models list --all
       localagent models list --json | jq -r '.[] | select(.present != []) | .name'
     """
     from localagent.catalog import load_catalog
+    from localagent.cli.fitting import proposals
+    from localagent.cli.naming import default_model
     from localagent.store import WeightStore
+    from localagent.store.repository import installed
 
-    catalog, store = load_catalog(), WeightStore()
-    rows = [{"default": spec is catalog.default, **_row(spec, store)} for spec in catalog]
+    catalog, store, default = load_catalog(), WeightStore(), default_model()
+    specs: list[ModelSpec] = [*catalog, *installed(store)]
     if as_json:
-        show_json(rows)
-    else:
-        _print_table(rows)
+        show_json([{"default": spec.name == default, **_row(spec, store)} for spec in specs])
+        return
+    rows = [{"default": spec.name == default, **_row(spec, store)} for spec in specs]
+    here = [row for row in rows if row["present"]]
+    if every:
+        _print_table(rows, "* the default. Fetch one with: localagent models pull NAME")
+        return
+    _print_table(here, "* the default. All models: localagent models list --all")
+    names = {row["name"] for row in here}
+    fitting = [spec.name for spec, _ in proposals(catalog, store) if spec.name not in names]
+    if fitting:
+        show_line("\nNot here, and fit into memory:")
+        rows = [next(row for row in rows if row["name"] == name) for name in fitting]
+        _print_table(rows, "Fetch one with: localagent models pull NAME")
 
 
 @app.command()
@@ -79,12 +108,13 @@ def show(name: ModelName, as_json: AsJson = False) -> None:
       localagent models show smollm2-135m
       localagent models show lfm2.5-1.2b-instruct --json
     """
-    from localagent.catalog import load_catalog
+    from localagent.cli.fitting import need
+    from localagent.cli.naming import default_model
     from localagent.store import WeightStore
 
-    catalog, store = load_catalog(), WeightStore()
-    spec = catalog.get(name)
-    default = spec is catalog.default
+    store = WeightStore()
+    spec = _spec(name, offline=None)
+    default = spec.name == default_model()
     weights = {backend: _weights(spec, backend, store) for backend in spec.backends}
     if as_json:
         show_json({**spec.model_dump(mode="json"), "default": default, "weights": weights})
@@ -98,7 +128,12 @@ def show(name: ModelName, as_json: AsJson = False) -> None:
     for backend in spec.backends:
         state = weights[backend]
         show_line(f"  {backend:<9} {_origin(spec, backend)}")
-        show_line(f"            {state['state']}, {size_text(state['size'])}: {state['path']}")
+        takes = need(spec, backend, store)
+        size = takes.told(takes.size) or size_text(None)
+        show_line(f"            {state['state']}, {size}: {state['path']}")
+        if takes.memory is not None:
+            told = takes.told(takes.memory)
+            show_line(f"            {told} of memory with {takes.context:,} tokens of context")
         if lanes := _lanes(spec, backend, store):
             show_line(f"            {lanes}")
 
@@ -116,13 +151,14 @@ def pull(name: NameOrDefault = None, backend: OneBackend = None) -> None:
       localagent models pull
       localagent models pull lfm2.5-1.2b-instruct
       localagent models pull lfm2.5-1.2b-instruct --backend mlx
+      localagent models pull hf:LiquidAI/LFM2-1.2B-GGUF:Q8_0
     """
-    from localagent.catalog import load_catalog
+    from localagent.cli.naming import default_model
     from localagent.store import WeightStore
 
     require_stdout()
-    catalog, store = load_catalog(), WeightStore()
-    spec = catalog.default_for(backend) if name is None else catalog.get(name)
+    store = WeightStore()
+    spec = _spec(default_model(backend) if name is None else name, backend, offline=None)
     chosen = backend or spec.preferred_backend()
     store.path(spec, chosen)  # an unknown backend is refused before anything is printed
     say(f"{spec.name} ({chosen}), licence: {licence_text(spec)}")
@@ -145,11 +181,12 @@ def verify(name: NameOrAll = None, backend: OneBackend = None) -> None:
     from localagent.catalog import load_catalog
     from localagent.errors import HashMismatch, LocalAgentError, ModelMissing
     from localagent.store import WeightStore
+    from localagent.store.repository import installed
 
     require_stdout()
-    catalog, store = load_catalog(), WeightStore()
-    specs = list(catalog) if name is None else [catalog.get(name)]
-    chosen = [(spec, each) for spec in specs for each in _present(spec, store, backend)]
+    store = WeightStore()
+    specs = [*load_catalog(), *installed(store)] if name is None else [_spec(name, backend)]
+    chosen = [(spec, each) for spec in specs for each in _verifiable(spec, store, backend)]
     if not chosen and name is not None:
         each = backend or specs[0].preferred_backend()
         store.verify(specs[0], each)  # says what is missing
@@ -185,11 +222,10 @@ def remove(
       localagent models rm smollm2-135m
       localagent models rm lfm2.5-1.2b-instruct --backend mlx --yes
     """
-    from localagent.catalog import load_catalog
     from localagent.errors import ModelMissing
     from localagent.store import WeightStore
 
-    spec, store = load_catalog().get(name), WeightStore()
+    spec, store = _spec(name, backend), WeightStore()
     chosen = _present(spec, store, backend)
     if not chosen:
         raise ModelMissing(f"no weights of {spec.name} in {store.root}: nothing to remove")
@@ -198,6 +234,100 @@ def remove(
         raise typer.Exit(1)
     freed = sum(store.remove(spec, each) for each in chosen)
     show_line(f"removed {spec.name} ({', '.join(chosen)}): {size_text(freed)} freed")
+
+
+@app.command()
+def default(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help=f"{_NAMES}; none: show it.", autocompletion=model_names),
+    ] = None,
+    forget: Annotated[bool, typer.Option("--forget", help="Go back to this machine's own default.")] = False,
+) -> None:
+    """Show or choose the model that answers where none is named. LOCALAGENT_MODEL comes before it.
+
+    \b
+    Examples:
+      localagent models default lfm2.5-1.2b-instruct
+      localagent models default hf:LiquidAI/LFM2-1.2B-GGUF:Q8_0
+      localagent models default --forget
+    """
+    from localagent.cli.naming import Preferences, absolute, default_model, resolve
+    from localagent.errors import UsageError
+
+    if name is not None and forget:
+        raise UsageError("a name and --forget: choose one of them")
+    if name is not None or forget:
+        chosen = None if name is None else absolute(resolve(name))
+        replace(Preferences.read(), default=chosen).write()
+    show_line(default_model())
+
+
+@app.command()
+def alias(
+    alias: Annotated[str | None, typer.Argument(metavar="ALIAS", help="The name of your own.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help=f"{_NAMES}, or a path.", autocompletion=model_names),
+    ] = None,
+    forget: Annotated[bool, typer.Option("--forget", help="Remove the alias.")] = False,
+) -> None:
+    """Give a model a name of your own; without NAME show what an alias means, without both show all.
+
+    \b
+    Examples:
+      localagent models alias fast lfm2.5-350m
+      localagent models alias big hf:LiquidAI/LFM2-24B-A2B-GGUF:Q4_K_M
+      localagent models alias fast --forget
+    """
+    from localagent.cli.naming import Preferences, absolute, check_alias, resolve
+    from localagent.errors import UnknownModel
+
+    kept = Preferences.read()
+    if alias is None:
+        for each, model in sorted(kept.aliases.items()):
+            show_line(f"{each}  {model}")
+        if not kept.aliases:
+            say("no aliases: localagent models alias ALIAS NAME makes one")
+        return
+    short = check_alias(alias)
+    if name is not None and not forget:
+        kept.aliases[short] = absolute(resolve(name))
+        kept.write()
+    elif short not in kept.aliases:
+        raise UnknownModel(f"there is no alias {short}: localagent models alias {short} NAME makes it")
+    elif forget:
+        del kept.aliases[short]
+        kept.write()
+        show_line(f"forgot {short}")
+        return
+    show_line(f"{short}  {kept.aliases[short]}")
+
+
+def _spec(text: str, backend: Backend | None = None, *, offline: bool | None = True) -> ModelSpec:
+    """The model that was typed. `offline`: whether a repository may be asked for its files.
+
+    Raises UnknownModel, and UsageError for a path: such weights are nobody's but the user's.
+    """
+    from localagent.cli.naming import resolve
+    from localagent.errors import UsageError
+    from localagent.model import locate
+
+    found, _ = locate(resolve(text), backend if text.startswith("hf:") else None, offline=offline)
+    if isinstance(found, Path):
+        raise UsageError(f"{found} is a path: it can be loaded, and nothing else is known of it here")
+    return found
+
+
+def _verifiable(spec: ModelSpec, store: WeightStore, backend: Backend | None) -> list[Backend]:
+    """The backends with weights that can be checked: those in the store, and those that come with us."""
+    from localagent.catalog import PathSource
+
+    chosen = spec.backends if backend is None else (backend,)
+    known = {
+        each for each, source in spec.sources.items() if isinstance(source, PathSource) and source.hashes
+    }
+    return [each for each in chosen if store.holds(spec, each) or each in known]
 
 
 def _present(spec: ModelSpec, store: WeightStore, backend: Backend | None) -> list[Backend]:
@@ -235,41 +365,59 @@ def _lanes(spec: ModelSpec, backend: Backend, store: WeightStore) -> Lanes | Non
 
 
 def _row(spec: ModelSpec, store: WeightStore) -> dict[str, Any]:
+    from localagent.cli.fitting import need
+
+    present = [backend for backend in spec.backends if store.find(spec, backend)]
+    takes = need(spec, present[0] if present else spec.preferred_backend(), store)
     return {
         "name": spec.name,
         "backends": list(spec.backends),
         "sizes": {backend: store.size(spec, backend) for backend in spec.backends},
-        "present": [backend for backend in spec.backends if store.find(spec, backend)],
+        "present": present,
         "context": spec.context,
+        "memory": takes.memory,
+        "estimated": not takes.exact,
+        "size": takes.size,
         "dialect": spec.dialect,
         "licence": spec.licence.name,
         "description": spec.description,
     }
 
 
-def _print_table(rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
-    titles = ["model", "here", "size", "context", "backends", "licence", "description"]
-    if table_width() < 120:  # the rest is left to `show`
-        titles = ["model", "here", "size", "context", "description"]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in titles:
-        right = title in ("size", "context")
-        table.add_column(title, no_wrap=title != "description", justify="right" if right else "left")
-    for row in rows:
-        size = next((size for size in row["sizes"].values() if size), None)
-        cells = {
+def _print_table(rows: list[dict[str, Any]], hint: str) -> None:
+    if not rows:
+        show_line(f"none\n{hint}")
+        return
+    cells = [
+        {
             "model": row["name"] + (" *" if row["default"] else ""),
             "here": ", ".join(row["present"]) or "-",
-            "size": size_text(size) if size else "",
+            "size": _about(row, "size"),
+            "memory": _about(row, "memory"),
             "context": f"{row['context']:,}",
-            "backends": ", ".join(row["backends"]),
             "licence": row["licence"],
             "description": row["description"],
         }
-        table.add_row(*(cell(cells[title]) for title in titles))
-    show_table(table, "* the default. Fetch one with: localagent models pull NAME")
+        for row in rows
+    ]
+    from rich.table import Table
+
+    titles = ["model", "here", "size", "memory", "context", "licence", "description"]
+    if len({bool(row["present"]) for row in rows}) == 1:  # all here, or none, as the text around says
+        titles.remove("here")
+    if table_width() < 120:  # the rest is left to `show`
+        titles = [title for title in titles if title not in ("context", "licence")]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        right = title in ("size", "memory", "context")
+        table.add_column(title, no_wrap=title != "description", justify="right" if right else "left")
+    for each in cells:
+        table.add_row(*(cell(each[title]) for title in titles))
+    show_table(table, hint)
+
+
+def _about(row: dict[str, Any], what: str) -> str:
+    return "" if row[what] is None else f"{'~' if row['estimated'] else ''}{size_text(row[what])}"
 
 
 def _origin(spec: ModelSpec, backend: Backend) -> str:

@@ -9,17 +9,21 @@ import dataclasses
 import functools
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 import typer
 
+from localagent.cli.completing import dialect_names, model_names, tool_names
 from localagent.errors import UsageError
 from localagent.hosts.sampling import Sampling
+from localagent.settings import API_KEY, URL
 
 if TYPE_CHECKING:
     from localagent.control import TurnOptions  # slow to load, and `--help` must not be
+
+T = TypeVar("T", "ModelOptions", "ToolOptions")
 
 _SAMPLING = {each.name: each for each in dataclasses.fields(Sampling)}
 
@@ -41,6 +45,14 @@ Context = Annotated[
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: one per core.")]
 
 
+Files = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--file", "-f", metavar="FILE", help="A file that goes with the prompt; may be given again."
+    ),
+]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelOptions:
     """Which model answers, how it is loaded, how its tokens are sampled and how it thinks."""
@@ -48,14 +60,33 @@ class ModelOptions:
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", help="A name from `localagent models list`, a GGUF file or an MLX folder."
+            "--model",
+            "-m",
+            help="A name from `localagent models list` or its beginning, an alias, a GGUF file, an MLX "
+            "folder or hf:owner/name[:quantization]. Default: LOCALAGENT_MODEL, or `models default`.",
+            autocompletion=model_names,
         ),
     ] = None
     system: Annotated[
         str | None, typer.Option("--system", "-s", help="Instructions for the whole conversation.")
     ] = None
+    role: Annotated[
+        str | None,
+        typer.Option(
+            "--role",
+            metavar="NAME|FILE",
+            help="Instructions and options from a file, or from NAME.md in the folder `roles` of "
+            "$LOCALAGENT_HOME.",
+        ),
+    ] = None
     max_tokens: Annotated[int | None, _of_sampling("max_tokens")] = None
     temperature: Annotated[float | None, _of_sampling("temperature", " Default: the model's own.")] = None
+    top_p: Annotated[float | None, _of_sampling("top_p")] = None
+    top_k: Annotated[int | None, _of_sampling("top_k")] = None
+    stop: Annotated[
+        list[str] | None,
+        typer.Option("--stop", metavar="TEXT", help="End the answer before this text; may be given again."),
+    ] = None
     seed: Annotated[int | None, _of_sampling("seed")] = None
     think: Annotated[
         bool | None,
@@ -72,6 +103,16 @@ class ModelOptions:
         int | None,
         typer.Option(
             "--think-budget", min=0, metavar="TOKENS", help="End the thinking after this many tokens."
+        ),
+    ] = None
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            envvar=URL,
+            help="Ask a server, such as `localagent serve`, in place of a model on this machine. Its key, if "
+            f"it wants one, is taken from {API_KEY}.",
         ),
     ] = None
     backend: Backend = None
@@ -97,7 +138,11 @@ class ToolOptions:
     tools: Annotated[
         list[str] | None,
         typer.Option(
-            "--tools", "-t", metavar="NAME,...", help="Tools that the model may call; see `localagent tools`."
+            "--tools",
+            "-t",
+            metavar="NAME,...",
+            help="Tools that the model may call; see `localagent tools`.",
+            autocompletion=tool_names,
         ),
     ] = None
     functions: Annotated[
@@ -109,14 +154,11 @@ class ToolOptions:
         ),
     ] = None
     root: Annotated[
-        Path,
+        Path | None,
         typer.Option(
-            "--root",
-            metavar="FOLDER",
-            help="The folder that file tools are confined to. Default: this one.",
-            show_default=False,
+            "--root", metavar="FOLDER", help="The folder that file tools are confined to. Default: this one."
         ),
-    ] = Path()
+    ] = None
     mcp: Annotated[
         Path | None,
         typer.Option(
@@ -174,6 +216,47 @@ class AnswerOptions:
         return given
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How `run` prints the answer, and which conversation it belongs to."""
+
+    go_on: Annotated[
+        bool, typer.Option("--continue", "-c", help="Go on with the last conversation, also one of `chat`.")
+    ] = False
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the whole AssistantMessage as JSON, with usage.")
+    ] = False
+    events: Annotated[
+        bool,
+        typer.Option("--events", help="Print what happens as it happens, as JSON: one event on a line."),
+    ] = False
+    stats: Annotated[bool, typer.Option("--stats", help="Print tokens and speed on stderr.")] = False
+    no_save: Annotated[
+        bool, typer.Option("--no-save", help="Do not save the conversation, so that -c cannot go on with it.")
+    ] = False
+
+
+def fill(given: T, kept: Mapping[str, Any], whose: str) -> T:
+    """The options with the values of `kept` where none was given.
+
+    `whose`: for the UsageError about a value that makes no sense.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        found = TypeAdapter(type(given)).validate_python(dict(kept))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "value"
+        raise UsageError(f"{whose}: {where}: {' '.join(first['msg'].split())}") from None
+    unset = {
+        each.name: getattr(found, each.name)
+        for each in dataclasses.fields(given)
+        if getattr(given, each.name) is None
+    }
+    return dataclasses.replace(given, **unset)
+
+
 def _read_schema(path: Path) -> Any:
     try:
         schema = json.loads(path.read_text(encoding="utf-8"))
@@ -196,7 +279,8 @@ class ServeOptions:
             "--model",
             "-m",
             metavar="MODEL",
-            help="A name from `localagent models list`, a GGUF file or an MLX folder; may be given again.",
+            help="As for `run`: a name, an alias, a path or hf:owner/name; may be given again.",
+            autocompletion=model_names,
         ),
     ] = None
     aliases: Annotated[
@@ -277,6 +361,7 @@ class ServeOptions:
             metavar="NAME",
             help="How the models write calls: a name from `localagent parse --list`, a TOML file, or auto. "
             "Default: what is known of each.",
+            autocompletion=dialect_names,
         ),
     ] = None
     backend: Backend = None

@@ -1,15 +1,16 @@
-"""`localagent parse`: runs the parser on standard input, for people and for programs."""
+"""`localagent parse`: runs the parser on standard input or a file, for people and for programs."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from localagent.cli.terminal import cell, show_json, show_table
-from localagent.detection import AUTO, find_declared, find_dialect, guess_dialect
+from localagent.cli.terminal import cell, say, show_json, show_table
+from localagent.detection import AUTO, find_declared, find_dialect, guess_dialect, nearest_dialect
 from localagent.errors import UnknownDialect, UsageError
 from parsers import (
     DIALECTS,
@@ -44,12 +45,27 @@ def chosen_dialect(name: str | None, declared: Path | None) -> Dialect | None:
     return find_declared(declared)
 
 
-def parse_lines(dialect: Dialect | None) -> None:
+@contextmanager
+def opened(path: Path | None) -> Iterator[BinaryIO]:
+    """The file to read; None or - is standard input. Raises UsageError."""
+    if path is None or str(path) == "-":
+        if sys.stdin.isatty():
+            say("(paste the output, then press Ctrl-D on an empty line)")
+        yield sys.stdin.buffer
+        return
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def parse_lines(dialect: Dialect | None, file: BinaryIO) -> None:
     """Read a JSON object per line and write one for each, in order; a bad line is answered with an error.
 
     Without a dialect, it is detected for each output and named in the answer.
     """
-    for line in sys.stdin.buffer:
+    for line in file:
         identity: Any = None
         try:
             record = _record(line)
@@ -94,14 +110,24 @@ def parse_record(record: dict[str, Any], dialect: Dialect | None) -> dict[str, A
     }
 
 
-def parse_text(dialect: Dialect | None) -> None:
-    """Read one raw output and print it for people. Without a dialect detects it. Raises UnknownDialect."""
+def parse_text(dialect: Dialect | None, file: BinaryIO) -> None:
+    """Read one raw output and print it for people. Without a dialect it is detected.
+
+    An output that no dialect reads without fault is what people come with to see what is wrong: it is shown
+    as the nearest dialect reads it, and a note says so.
+    """
     from rich.table import Table
 
     from localagent.cli.input import read_text
 
-    raw = read_text(sys.stdin.buffer.read())
-    found = dialect or guess_dialect(raw)
+    raw = read_text(file.read(), "standard input" if file is sys.stdin.buffer else file.name)
+    found = dialect
+    if found is None:
+        try:
+            found = guess_dialect(raw)
+        except UnknownDialect as error:
+            found = nearest_dialect(raw)
+            say(f"note: {error}; shown as {found.name} reads it, which comes nearest")
     parser = StreamParser(found)
     table = Table("part", "what", box=None, pad_edge=False, header_style="bold")
     if dialect is None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localagent.cli.loading import Report
+from localagent.cli.naming import default_model, resolve
 from localagent.cli.options import ServeOptions
 from localagent.cli.terminal import say
 from localagent.distribution import install_command, version
@@ -142,7 +143,8 @@ def _prepared(
     from localagent.server.weights import read_weights
     from localagent.store import WeightStore
 
-    found, engine = locate(asked, options.backend)
+    name = default_model(options.backend) if asked is None else resolve(asked)
+    found, engine = locate(name, options.backend)
     if isinstance(found, Path):
         name, path, dialect = found.name.removesuffix(".gguf"), found, options.dialect
     else:

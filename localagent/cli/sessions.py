@@ -1,4 +1,4 @@
-"""`localagent sessions`: list, show, remove and export conversations.
+"""`localagent sessions`: list, search, show, rename, remove and export conversations.
 
 Results go to stdout; warnings, questions and what could not be read to stderr. Only typer and the standard
 library are imported at the top, for a fast `--help`.
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from localagent.cli.completing import session_names
+from localagent.cli.home import help_alone
 from localagent.cli.terminal import (
     Style,
     agrees,
@@ -26,6 +28,7 @@ from localagent.cli.terminal import (
     show_line,
     show_table,
     styled,
+    takes_colour,
     write_raw,
 )
 from localagent.wording import size_text
@@ -35,13 +38,21 @@ if TYPE_CHECKING:
     from localagent.messages import Message
     from localagent.session import Session, SessionInfo
 
-app = typer.Typer(help="Saved conversations: list, show, remove and export them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Saved conversations: list, search, show and export them.",
+    callback=help_alone,
+    invoke_without_command=True,
+)
 
 Format = Literal["markdown", "text", "json", "jsonl", "openai", "anthropic", "gemini"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 SessionName = Annotated[
     str,
-    typer.Argument(metavar="ID", help="An id or the beginning of one; `last` is the session changed last."),
+    typer.Argument(
+        metavar="ID",
+        help="An id or the beginning of one; `last` is the session changed last.",
+        autocompletion=session_names,
+    ),
 ]
 EntryOption = Annotated[
     str | None,
@@ -70,6 +81,61 @@ def list_sessions(as_json: AsJson = False) -> None:
         _print_table(infos)
     else:
         say(f"no sessions in {store.root}")
+
+
+@app.command()
+def search(
+    words: Annotated[list[str], typer.Argument(metavar="WORD...", help="What was said, or the title.")],
+    as_json: AsJson = False,
+) -> None:
+    """Find conversations in which all the words occur, the last changed first.
+
+    Titles count, and what was said on any branch; upper and lower case are the same.
+
+    \b
+    Examples:
+      localagent sessions search paris weather
+      localagent chat --resume $(localagent sessions search paris --json | jq -r '.[0].id')
+    """
+    from localagent.session import SessionStore
+
+    found = list(SessionStore().search(" ".join(words)))
+    if as_json:
+        show_json([{**_row(each.info), "passage": each.passage} for each in found])
+        return
+    if not found:
+        say(f"no session has {' '.join(words)}")
+        raise typer.Exit(1)
+    for each in found:
+        changed = f"{each.info.changed.astimezone():%Y-%m-%d %H:%M}"
+        show_line(f"{flat(each.info.id)}  {changed}  {flat(each.info.title or 'no title')}")
+        show_line(f"  {flat(each.passage)}")
+
+
+@app.command()
+def rename(
+    name: SessionName,
+    title: Annotated[list[str] | None, typer.Argument(metavar="TITLE...", help="The new title.")] = None,
+    forget: Annotated[bool, typer.Option("--forget", help="Go back to the first title.")] = False,
+) -> None:
+    """Give a conversation another title.
+
+    \b
+    Examples:
+      localagent sessions rename last Trip to Paris
+      localagent sessions rename 20261121-1030 --forget
+    """
+    from localagent.cli.input import require_text
+    from localagent.errors import UsageError
+    from localagent.session import SessionStore, glance
+
+    if bool(title) == forget:
+        raise UsageError("give either the new title or --forget")
+    words = " ".join(title or ())
+    require_text("the title", words)
+    path = SessionStore().rename(name, None if forget else words)
+    info = glance(path)
+    show_line(f"{flat(info.id)}: {flat(info.title or 'no title')}")
 
 
 @app.command()
@@ -109,7 +175,10 @@ def show(
 
 @app.command("rm")
 def remove(
-    names: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids, or the beginnings of ids.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="ID...", help="Ids, or the beginnings of ids.", autocompletion=session_names),
+    ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Remove sessions for good.
@@ -170,14 +239,14 @@ def _open(name: str, entry: str | None) -> Session:
 
 
 def _exported(messages: list[Message], form: Format) -> str:
-    from localagent.cli.transcript import as_markdown, as_text, tell
+    from localagent.cli.transcript import as_markdown, as_text, tell, without_settings
     from localagent.messages import dump_messages
 
     match form:
         case "markdown":
-            return as_markdown(map(tell, messages))
+            return as_markdown(map(tell, without_settings(messages)))
         case "text":
-            return as_text(map(tell, messages))
+            return as_text(map(tell, without_settings(messages)))
         case "json":
             return json_escaped(dump_messages(messages)) + "\n"
         case "jsonl":
@@ -240,8 +309,6 @@ def _details(session: Session) -> dict[str, Any]:
 
 
 def _print_table(infos: list[SessionInfo]) -> None:
-    from rich.table import Table
-
     rows = [
         (
             flat(info.id),
@@ -251,6 +318,8 @@ def _print_table(infos: list[SessionInfo]) -> None:
         )
         for info in infos
     ]
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for number, column in enumerate(("session", "changed", "size", "title")):
         # On a narrow terminal only the title is cut: ids are to be typed.
@@ -270,4 +339,4 @@ def _paint(passage: Passage) -> str:
     """The passage in its colour, if stdout is a terminal."""
     from localagent.cli.transcript import in_words
 
-    return styled(in_words(passage), _STYLES.get(passage.manner) if sys.stdout.isatty() else None)
+    return styled(in_words(passage), _STYLES.get(passage.manner) if takes_colour(sys.stdout) else None)

@@ -15,7 +15,8 @@ import os
 import re
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TextIO
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,6 +27,8 @@ _DECEPTIVE = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]"
 )
 _PIPE_WIDTH = 400
+_NARROW = 60
+"""Columns below which a table that does not fit is shown a line for each cell."""
 
 Style = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
 _CODES: dict[Style, int] = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
@@ -45,6 +48,16 @@ def styled(text: str, style: Style | None) -> str:
     """`printable` text in a style, each line by itself, for `write_raw`."""
     lines = printable(text).split("\n")
     return "\n".join(f"\x1b[{_CODES[style]}m{line}\x1b[0m" if style and line else line for line in lines)
+
+
+def takes_escapes(stream: TextIO) -> bool:
+    """Whether escape sequences may be written: to a terminal, unless it is called dumb."""
+    return stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+
+
+def takes_colour(stream: TextIO) -> bool:
+    """Whether text may be coloured. NO_COLOR forbids it: https://no-color.org."""
+    return takes_escapes(stream) and not os.environ.get("NO_COLOR")
 
 
 def json_escaped(text: str) -> str:
@@ -76,6 +89,10 @@ class Output(io.TextIOWrapper):
     disk is full, notes are lost; when there is room again, a line says so before the next one.
     """
 
+    make_way: ClassVar[Callable[[], None] | None] = None
+    """Called before text from any source is written, while a part of the screen is redrawn again and again:
+    it has to leave the cursor where that text does no harm."""
+
     def __init__(self, name: str) -> None:
         """`name`: "stdout" or "stderr"."""
         stream: Any = getattr(sys, name)
@@ -94,6 +111,8 @@ class Output(io.TextIOWrapper):
 
     def write(self, text: str, /) -> int:
         """Write text from any source."""
+        if Output.make_way is not None:
+            Output.make_way()
         self.write_raw(printable(text))
         return len(text)
 
@@ -202,16 +221,41 @@ def show_table(table: Table, hint: str | None = None, *, soft_wrap: bool = False
     width = None if soft_wrap else table_width()
     console = Console(highlight=False, markup=False, width=width, soft_wrap=soft_wrap)
     with console.capture() as shown:
-        console.print(table)
+        if width is not None and width < _NARROW and console.measure(table).maximum >= width:
+            console.print(*_stacked(table), sep="\n")
+        else:
+            console.print(table)
         if hint:
             console.print(hint, style="dim")
     write_raw(sys.stdout, shown.get())
     sys.stdout.flush()
 
 
+def _stacked(table: Table) -> list[Text]:
+    """The rows below each other, a line for each cell, so that none has to be cut."""
+    from rich.text import Text
+
+    lines: list[Text] = []
+    columns = [[value for value in column.cells if isinstance(value, Text)] for column in table.columns]
+    for row in zip(*columns, strict=True):
+        first, *others = ((column.header, value) for column, value in zip(table.columns, row, strict=True))
+        lines.append(Text.assemble(first[1], style="bold"))
+        lines += [Text.assemble(f"  {header}: ", value) for header, value in others if value.plain]
+    return lines
+
+
 def on_terminal() -> bool:
     """Whether a person can both type and read."""
     return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def typing_output() -> Any:
+    """What prompt_toolkit writes to: as it chooses, but without any escape sequence where none is taken."""
+    if takes_escapes(sys.stdout):
+        return None
+    from prompt_toolkit.output.plain_text import PlainTextOutput
+
+    return PlainTextOutput(sys.stdout)
 
 
 def agrees(question: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from localagent.agent import Rule
 from localagent.cli.options import ToolOptions
+from localagent.cli.permissions import Permissions
 from localagent.cli.terminal import show_json, show_line
 from localagent.errors import LocalAgentError, UsageError
 from localagent.toolbox import shipped
@@ -27,10 +28,15 @@ def rules(options: ToolOptions) -> list[Rule]:
     ]
 
 
+def permissions(options: ToolOptions) -> Permissions | None:
+    """What is always allowed for these tools. With --ask nothing is: it is there to be asked."""
+    return None if options.ask else Permissions(options.root or Path())
+
+
 def open_tools(options: ToolOptions, stack: ExitStack, say: Callable[[str], None]) -> list[Any]:
     """The tools, open as long as `stack` is. Reports a server that fails. Raises LocalAgentError."""
     names = [name.strip() for given in options.tools or () for name in given.split(",") if name.strip()]
-    present = shipped(names, options.root)
+    present = shipped(names, options.root or Path())
     present += [read_function(named) for named in options.functions or ()]
     tools: list[Any] = list(present)
     if options.mcp is not None:

@@ -26,6 +26,7 @@ from localagent.messages import (
     ToolResultPart,
 )
 from localagent.session import BranchSummaryEntry, CompactionEntry, Entry, MessageEntry, Session
+from localagent.session.entries import SETTINGS
 from localagent.wording import one_line
 
 Manner = Literal["heading", "text", "reasoning", "call", "result", "problem", "note"]
@@ -47,6 +48,13 @@ class Told:
 
     heading: str
     passages: tuple[Passage, ...]
+
+
+def without_settings(messages: Iterable[Message]) -> Iterator[Message]:
+    """The messages that are part of what was said: a chat also records its settings among them."""
+    for message in messages:
+        if not (isinstance(message, CustomMessage) and message.custom_type == SETTINGS):
+            yield message
 
 
 def tell_entry(entry: Entry) -> Told:

@@ -1,12 +1,12 @@
 """Which parser dialect reads a model's output.
 
 `find_dialect` finds it by name or file, `find_declared` in what a model declares, `detect_dialect` from a
-model's weights, `guess_dialect` from an output alone.
+model's weights, `guess_dialect` from an output alone, `nearest_dialect` from one with faults.
 """
 
 from localagent.detection.detecting import declared_in, detect_dialect
 from localagent.detection.finding import AUTO, find_declared, find_dialect, require_markers
-from localagent.detection.guessing import guess_dialect
+from localagent.detection.guessing import guess_dialect, nearest_dialect
 from localagent.prompt.thinking import opens_reasoning
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "find_declared",
     "find_dialect",
     "guess_dialect",
+    "nearest_dialect",
     "opens_reasoning",
     "require_markers",
 ]

@@ -11,7 +11,7 @@ from localagent.errors import SaveFailed, UsageError
 HOME = "LOCALAGENT_HOME"
 
 
-def user_path(kind: Literal["cache", "data", "log", "state"], name: str) -> Path:
+def user_path(kind: Literal["cache", "config", "data", "log", "state"], name: str) -> Path:
     """`$LOCALAGENT_HOME/name`, else `name` in the user's folder of that kind. Raises UsageError.
 
     The platform decides where these folders are; its log folder belongs to us alone and gets no `name`.

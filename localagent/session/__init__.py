@@ -9,12 +9,13 @@ from localagent.session.entries import (
     UnknownEntry,
 )
 from localagent.session.session import Session
-from localagent.session.store import SessionInfo, SessionStore, glance
+from localagent.session.store import Found, SessionInfo, SessionStore, glance
 
 __all__ = [
     "BranchSummaryEntry",
     "CompactionEntry",
     "Entry",
+    "Found",
     "Header",
     "MessageEntry",
     "Session",

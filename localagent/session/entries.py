@@ -24,6 +24,8 @@ from localagent.messages import AnyMessage, explain
 from localagent.messages.values import Json, Text
 
 VERSION = 1
+SETTINGS = "settings"
+"""The type of the custom messages that record how a session's model is set up, for the command line."""
 OPENING = b'{"kind":"session"'
 """The first bytes of a session's file."""
 
@@ -102,7 +104,7 @@ class Damaged:
     reason: str
 
 
-def dump_line(item: Header | KnownEntry) -> bytes:
+def dump_line(item: Header | Entry) -> bytes:
     """A line without its end."""
     return item.model_dump_json().encode()
 

@@ -21,10 +21,13 @@ from localagent.files.lock import PATIENCE, take
 from localagent.files.paths import cannot_save, sync
 from localagent.messages import explain
 from localagent.session.entries import OPENING, Damaged, Entry, Header, dump_line, load_line
+from localagent.wording import one_line
 
 SUFFIX = ".jsonl"
 WITNESS = 128
 """Bytes that are compared to recognise a file."""
+MOST_TITLE = 200
+"""Characters of a title."""
 
 Item = Line[Header | Entry | Damaged] | LineProblem
 
@@ -106,6 +109,33 @@ class SessionFile:
         return UnknownSession(f"no session {self.id} in {self.path.parent}")
 
 
+class Memory:
+    """The lines of a session that is kept nowhere: they are gone with the program."""
+
+    id = "unsaved"
+    path = Path(os.devnull)
+    torn: LineProblem | None = None
+
+    def __init__(self) -> None:
+        self._lines = [dump_line(Header(id=self.id, created=datetime.now(UTC)))]
+        self._read = 0
+
+    def read(self) -> list[Item]:
+        """The lines since the last call."""
+        new, first = self._lines[self._read :], self._read + 1
+        self._read = len(self._lines)
+        return [Line(number, 0, load_line(line)) for number, line in enumerate(new, first)]
+
+    def begins_like_one(self) -> bool:
+        """It has its first line from the start."""
+        return True
+
+    @contextmanager
+    def alone(self) -> Iterator[Callable[[bytes], None]]:
+        """Yield a function that appends a line."""
+        yield self._lines.append
+
+
 def create_file(folder: Path, title: str | None) -> Path:
     """A new file with its first line, named for the time. Raises SaveFailed, InvalidMessage."""
     now = datetime.now(UTC)
@@ -140,9 +170,36 @@ def remove_file(path: Path) -> None:
     with exclusive(path, lambda: UnknownSession(f"no session in {path}")):
         try:
             path.unlink(missing_ok=True)
+            _title_path(path).unlink(missing_ok=True)
             _lock_path(path).unlink(missing_ok=True)
         except OSError as error:
             raise cannot_save(path, error) from error
+
+
+def given_title(path: Path) -> str | None:
+    """The title that `rename_file` gave the session."""
+    try:
+        return one_line(_title_path(path).read_text("utf-8", "replace"), MOST_TITLE) or None
+    except (OSError, ValueError):
+        return None
+
+
+def rename_file(path: Path, title: str | None) -> None:
+    """Give the session another title; None: the one that it had first. Raises SaveFailed, UnknownSession.
+
+    It is kept in a file of its own, `FILE.title`, since lines once written are never changed.
+    """
+    kept = _title_path(path)
+    with exclusive(path, lambda: UnknownSession(f"no session in {path}")):
+        try:
+            if title is None:
+                kept.unlink(missing_ok=True)
+                return
+            fresh = kept.with_name(f"{kept.name}.new")
+            fresh.write_text(title + "\n", "utf-8")
+            fresh.replace(kept)
+        except (OSError, ValueError) as error:  # lone surrogates
+            raise cannot_save(kept, error) from error
 
 
 @contextmanager
@@ -160,6 +217,10 @@ def exclusive(path: Path, gone: Callable[[], UnknownSession]) -> Iterator[None]:
         raise cannot_save(path, error) from error
     with lock:
         yield
+
+
+def _title_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.title")
 
 
 def _lock_path(path: Path) -> Path:

@@ -33,7 +33,7 @@ from localagent.session.entries import (
     dump_line,
     load_line,
 )
-from localagent.session.file import Item, SessionFile, create_file
+from localagent.session.file import Item, Memory, SessionFile, create_file, given_title
 from localagent.session.tree import Tree
 from localagent.wording import one_line
 
@@ -42,9 +42,9 @@ TITLE = 80
 
 
 class Session:
-    """A conversation with all its branches. Make one with `create` or `open`."""
+    """A conversation with all its branches. Make one with `create`, `open` or `in_memory`."""
 
-    def __init__(self, file: SessionFile) -> None:
+    def __init__(self, file: SessionFile | Memory) -> None:
         self.header: Header | None = None
         """The file's first line; None if it was lost."""
         self._file = file
@@ -68,6 +68,11 @@ class Session:
         """
         return cls(SessionFile(Path(path).absolute()))
 
+    @classmethod
+    def in_memory(cls) -> Session:
+        """A new session that no file keeps; `copy_from` keeps it later, in one that has a file."""
+        return cls(Memory())
+
     # -- reading --------------------------------------------------------------------------------------
 
     @property
@@ -77,12 +82,14 @@ class Session:
 
     @property
     def file(self) -> Path:
-        """The session's file."""
+        """The session's file; the null device for one in memory."""
         return self._file.path
 
     @property
     def title(self) -> str | None:
         """The given title, or else the user's first words, or None."""
+        if renamed := given_title(self.file):
+            return renamed
         if self.header is not None and self.header.title:
             return one_line(self.header.title)
         return next(filter(None, map(first_words, self._tree.entries.values())), None)
@@ -196,6 +203,19 @@ class Session:
                 first_kept=first_kept, tokens_before=tokens_before,
             )
         )  # fmt: skip
+
+    def copy_from(self, other: Session) -> None:
+        """Take the entries of another session, all branches with their ids, and its head.
+
+        This session must be new. Raises UsageError, SaveFailed, UnknownSession.
+        """
+        if self._tree.entries:
+            raise UsageError(f"session {self.id} has entries of its own: copy into a new one")
+        with self._file.alone() as write:
+            for entry in other.entries:
+                write(dump_line(entry))
+            self._load()
+        self._head = other.head
 
     # -- the file -------------------------------------------------------------------------------------
 

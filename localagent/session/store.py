@@ -2,6 +2,7 @@
 
     ROOT/ID.jsonl        one session
     ROOT/ID.jsonl.lock   locked while a process appends to it
+    ROOT/ID.jsonl.title  another title that it was given
 
 A file that is broken, or is not a session, does not keep the others from being listed. Nothing is cached:
 every answer is read from the disk.
@@ -10,21 +11,31 @@ every answer is read from the disk.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from localagent.errors import UnknownSession, UsageError
+from localagent.errors import LocalAgentError, UnknownSession, UsageError
 from localagent.files.paths import user_path
-from localagent.session.entries import VERSION, Header, load_line
-from localagent.session.file import SUFFIX, remove_file
+from localagent.messages import CustomMessage
+from localagent.session.entries import (
+    VERSION,
+    BranchSummaryEntry,
+    CompactionEntry,
+    Header,
+    MessageEntry,
+    load_line,
+)
+from localagent.session.file import MOST_TITLE, SUFFIX, given_title, remove_file, rename_file
 from localagent.session.session import TITLE, Session, first_words
 from localagent.wording import one_line
 
 GLANCE = 64 << 10
 """Bytes at the start of a file in which `list` looks for the title."""
+PASSAGE = 160
+"""Characters around what was sought."""
 LATEST = 32_503_680_000
 """The year 3000, in seconds: a file's time may be later than datetime can express."""
 
@@ -46,6 +57,14 @@ class SessionInfo:
     size: int
     """Bytes."""
     problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A session that a search found, and the words around what was sought."""
+
+    info: SessionInfo
+    passage: str
 
 
 class SessionStore:
@@ -103,6 +122,35 @@ class SessionStore:
         remove_file(path)
         return path
 
+    def rename(self, session: str | Path, title: str | None) -> Path:
+        """Give a session another title, found by id or by file; None takes it back. Returns the file.
+
+        Raises as `find` does, SaveFailed, and UsageError for a title without words.
+        """
+        path = session if isinstance(session, Path) else self.find(session)
+        words = None if title is None else one_line(title, MOST_TITLE)
+        if words == "":
+            raise UsageError("the title is empty")
+        rename_file(path, words)
+        return path
+
+    def search(self, text: str) -> Iterator[Found]:
+        """The sessions in which all words of `text` occur, in any letter case, the last changed first.
+
+        The title counts, and what was said on any branch. Sessions that cannot be read are passed over.
+        """
+        words = text.casefold().split()
+        for info in self.list():
+            try:
+                said = [info.title or "", *_said(Session.open(info.path))]
+            except LocalAgentError:
+                continue
+            whole = "\n".join(said).casefold()
+            if words and all(word in whole for word in words):
+                # Of the passages that have one of the words, the one that has most of them.
+                best = max(reversed(said), key=lambda each: sum(word in each.casefold() for word in words))
+                yield Found(info, _around(best, words))
+
     def _paths(self) -> Iterator[Path]:
         try:
             with os.scandir(self.root) as entries:
@@ -115,6 +163,25 @@ class SessionStore:
         except (OSError, ValueError) as error:  # a NUL in the path
             reason = getattr(error, "strerror", None) or error
             raise UsageError(f"cannot read {str(self.root)!r}: {reason}") from error
+
+
+def _said(session: Session) -> Iterator[str]:
+    """All that was said, on all branches."""
+    for entry in session.entries:
+        match entry:
+            case MessageEntry(message=message) if not isinstance(message, CustomMessage):
+                yield message.text
+            case CompactionEntry(summary=summary) | BranchSummaryEntry(summary=summary):
+                yield summary
+
+
+def _around(passage: str, words: Sequence[str]) -> str:
+    """The part of the passage around the first of the words, on one line."""
+    line = one_line(passage)
+    low = line.casefold()
+    at = min((place for word in words if (place := low.find(word)) >= 0), default=0)
+    start = max(0, at - PASSAGE // 3)
+    return f"{'...' if start else ''}{one_line(line[start:], PASSAGE)}"
 
 
 def glance(path: Path) -> SessionInfo:
@@ -140,6 +207,7 @@ def glance(path: Path) -> SessionInfo:
         title = title or first_words(item)
         if title is not None or problem is not None:
             break
+    title = given_title(path) or title
     if created is None and problem is None:
         problem = "its first line is lost"
     return SessionInfo(

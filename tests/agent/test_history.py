@@ -54,6 +54,22 @@ def test_history_grows_and_goes_on():
     assert [turn["role"] for turn in shown] == ["system", "user", "assistant", "user"]
 
 
+def test_w17_dicts_of_openais_api_are_a_history():
+    call = {"id": "a", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    history: list = [
+        {"role": "user", "content": "One more?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": "2"},
+        AssistantMessage.text("Two."),
+    ]
+    follow(Agent(scripted("Three."), [add]), {"role": "user", "content": "And now?"}, history=history)
+    assert lines(history) == [
+        "user: One more?", "assistant: add(a=1)", "tool: 2", "assistant: Two.", "user: And now?", "assistant: Three.",
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match="wizard"):
+        list(Agent(scripted("Hi.")).run("a", history=[{"role": "wizard", "content": "x"}]))
+
+
 @pytest.mark.parametrize("prompt", [UserMessage.text("hi"), [UserMessage.text("hi")], "hi"])
 def test_prompts(prompt):
     _, done = follow(Agent(scripted("Hi.")), prompt)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 
 from localagent.agent import Allow, ApprovalRequest, Deny, Edit
 from localagent.cli import approving
+from localagent.cli.permissions import Permissions
 from localagent.messages import ToolCallPart
+from localagent.toolbox.files import files
 from localagent.tools import tool
 
 HIDDEN = "a\u202eb\u200bc\u2028d\x1b\x07\U000e0041"
@@ -33,6 +36,11 @@ def asked(monkeypatch):
             shown.append(question + default)
             return default if waiting[0] is None and waiting.pop(0) is None else waiting.pop(0)
 
+        def pressed(question, keys):
+            shown.append(question)
+            return waiting.pop(0)
+
+        monkeypatch.setattr(approving, "_pressed", pressed)
         monkeypatch.setattr(approving, "on_terminal", lambda: True)
         monkeypatch.setattr(approving, "_forget_typed", lambda: None)
         monkeypatch.setattr(approving, "_typed", typed)
@@ -44,13 +52,16 @@ def asked(monkeypatch):
 
 
 def test_all_of_a_call_is_shown_and_nothing_is_hidden(asked):
-    text = HIDDEN + "long " * 20_000 + "end"
+    text = HIDDEN + "long " * 20_000 + "end\nmay it run? rm()"
     decisions, shown = asked({"text": text}, "y")
     assert decisions == [Allow()]
-    assert len(shown[0]) > len(text)
-    assert all(line.isprintable() for line in shown)
-    assert shown[0].endswith('end")')
-    assert shown[1].startswith("keep.it: ")  # the call itself has left the screen by now
+    call, below, question = shown
+    assert call == "may it run? keep.it(text: 2 lines)"
+    assert all(line.isprintable() for line in below.split("\n"))
+    assert below.startswith("text:\n│ a\\u202eb")
+    assert below.endswith("end\n│ may it run? rm()"), "no line can pass for a question"
+    assert len(below) > len(text)
+    assert question.startswith("keep.it: ")  # the call itself has left the screen by now
 
 
 def test_what_is_edited_hides_nothing_either(asked):
@@ -87,7 +98,11 @@ def terminal(monkeypatch):
                 raise answer
             return answer
 
+        def pressed(question, keys):
+            return typed(question)
+
         forgotten = []
+        monkeypatch.setattr(approving, "_pressed", pressed)
         monkeypatch.setattr(approving, "on_terminal", lambda: on_terminal)
         monkeypatch.setattr(approving, "_forget_typed", lambda: forgotten.append(len(shown)))
         monkeypatch.setattr(approving, "_typed", typed)
@@ -108,21 +123,18 @@ def terminal(monkeypatch):
 @pytest.mark.parametrize(
     ("answer", "decision"),
     [
-        ("y", Allow()), ("yes", Allow()), (" Y ", Allow()), ("n", Deny()), ("no", Deny()), ("NO", Deny()),
-        ("a", Allow(always=True)), ("always", Allow(always=True)),
-        ("never", Deny(always=True)), ("v", Deny(always=True)),
+        ("y", Allow()), ("n", Deny()), ("a", Allow(always=True)), ("v", Deny(always=True)),
     ],
 )  # fmt: skip
 def test_an_answer_is_a_decision(terminal, answer, decision):
     decisions, shown, stopped = terminal(answer)({"a": 1})
     assert decisions == [decision]
-    assert shown == ["may it run? add(a=1)", ("add: yes, no, always, never, edit or stop? ", "")]
+    assert shown == ["may it run? add(a=1)", ("add: [y]es [n]o [a]lways ne[v]er [e]dit [s]top ", "")]
     assert not stopped
 
 
-@pytest.mark.parametrize("answer", ["", "maybe", "yess", "always yes", "q"])
-def test_anything_else_is_no_answer(terminal, answer):
-    decisions, shown, _ = terminal(answer, "n")({"a": 1})
+def test_anything_else_is_no_answer(terminal):
+    decisions, shown, _ = terminal("?", "n")({"a": 1})
     assert decisions == [Deny()]
     assert shown[2].startswith("y runs it, n does not, ")
     assert shown[3] == shown[1], "it is asked again"
@@ -136,7 +148,7 @@ def test_calls_are_asked_about_one_by_one(terminal):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("end", ["s", "stop", KeyboardInterrupt(), EOFError()])
+@pytest.mark.parametrize("end", ["s", KeyboardInterrupt(), EOFError()])
 def test_stopping_denies_what_is_left_and_ends_the_answer(terminal, end):
     decisions, _, stopped = terminal("y", end)({"a": 1}, {"a": 2}, {"a": 3}, {"a": 4})
     assert decisions == [Allow(), approving.STOPPED, approving.STOPPED, approving.STOPPED]
@@ -146,7 +158,7 @@ def test_stopping_denies_what_is_left_and_ends_the_answer(terminal, end):
 def test_stopping_where_no_answer_is_running(monkeypatch):
     monkeypatch.setattr(approving, "on_terminal", lambda: True)
     monkeypatch.setattr(approving, "_forget_typed", lambda: None)
-    monkeypatch.setattr(approving, "_typed", lambda *_: "s")
+    monkeypatch.setattr(approving, "_pressed", lambda *_: "s")
     approver = approving.TerminalApprover(lambda _: None, lambda: None)
     call = ToolCallPart(id="c", name="add", arguments={"a": 1})
     assert approver([ApprovalRequest(call, add, False)]) == [approving.STOPPED]
@@ -172,6 +184,91 @@ def test_arguments_are_edited_until_they_fit(terminal):
 
 @pytest.mark.parametrize("empty", ["", "  "])
 def test_an_empty_line_goes_back_to_the_question(terminal, empty):
-    decisions, shown, _ = terminal("edit", empty, "y")({"a": 1})
+    decisions, shown, _ = terminal("e", empty, "y")({"a": 1})
     assert decisions == [Allow()]
     assert shown[1] == shown[-1]
+
+
+# A change to a file, and "always" that is kept
+
+
+@pytest.fixture
+def decide(monkeypatch, tmp_path, capsys):
+    """Presses these keys for a call of `write_file` below a folder; the decision, and what was shown."""
+    monkeypatch.setenv("LOCALAGENT_HOME", str(tmp_path / "home"))
+    root = tmp_path / "root"
+    root.mkdir()
+    monkeypatch.setattr(approving, "on_terminal", lambda: True)
+    monkeypatch.setattr(approving, "_forget_typed", lambda: None)
+
+    def ask(keys, path="plan.txt", content="red\nnew\n", folder=root, tool=None):
+        waiting, questions, notes = list(keys), [], []
+
+        def pressed(question, _):
+            questions.append(question)
+            return waiting.pop(0)
+
+        monkeypatch.setattr(approving, "_pressed", pressed)
+        tool = tool or files(folder, write=True)[-1]
+        approver = approving.TerminalApprover(notes.append, lambda: None, Permissions(folder))
+        call = ToolCallPart(id="c", name=tool.name, arguments={"path": path, "content": content})
+        [decision] = approver([ApprovalRequest(call, tool, False)])
+        assert waiting == []
+        return decision, notes, capsys.readouterr().out, questions
+
+    ask.root = root
+    return ask
+
+
+def test_n7_a_change_to_a_file_is_a_diff(decide):
+    (decide.root / "plan.txt").write_text("red\nold\nlast")
+    _, notes, shown, _ = decide("y")
+    assert notes == ['may it run? write_file(path="plan.txt", content: 2 lines)']
+    assert shown == (
+        "--- plan.txt\n+++ plan.txt\n@@ -1,3 +1,2 @@\n red\n-old\n-last\n\\ No newline at end of file\n+new\n"
+    )
+
+
+def test_n7_a_new_file_is_a_diff_too_and_hides_nothing(decide):
+    _, _, shown, _ = decide("y", content="red\u202e\x1b[2J\n\0no newline\n")
+    assert shown.splitlines()[3:] == ["+red\\u202e\\u001b[2J", "+\\u0000no newline"]
+
+
+def test_n7_what_is_no_text_file_is_shown_as_it_is_written(decide):
+    (decide.root / "plan.txt").write_bytes(b"\0\xff")
+    _, notes, shown, _ = decide("y")
+    assert (notes[1:], shown) == (["content:\n│ red\n│ new\n│ "], "")
+
+
+def test_n7_always_is_kept_for_a_folder_on_request(decide, tmp_path):
+    assert decide("an")[0] == Allow(always=True)
+    assert decide("y")[3], "no was the answer to keeping it"
+    decision, _, _, questions = decide("ay")
+    assert decision == Allow(always=True)
+    assert questions[1] == f"in later chats in {decide.root} too? [y]es [n]o "
+    decision, notes, _, questions = decide("")
+    assert (decision, questions) == (Allow(always=True), [])
+    assert notes[0].startswith(f"(write_file is allowed in {decide.root}: see {tmp_path}")
+    other = tmp_path / "other"
+    other.mkdir()
+    assert decide("n", folder=other)[0] == Deny(), "in another folder it asks"
+    changed = replace(files(decide.root, write=True)[-1], description="Write elsewhere.")
+    decision, notes, _, _ = decide("n", tool=changed)
+    assert (decision, notes[0]) == (Deny(), "write_file has changed since you answered 'always'")
+
+
+def test_n7_what_cannot_be_kept_is_allowed_until_the_end(decide, tmp_path):
+    (tmp_path / "home").write_text("no folder")
+    decision, notes, _, _ = decide("ay")
+    assert decision == Allow(always=True)
+    assert notes[-1].startswith("localagent: cannot write to ")
+    assert notes[-1].endswith("; it is allowed until you leave")
+
+
+def test_n7_a_line_that_is_no_permission_allows_nothing(decide, tmp_path):
+    decide("ay")
+    file = tmp_path / "home" / "permissions.jsonl"
+    said = json.loads(file.read_text())
+    for line in ("[]", "null", "{", json.dumps({**said, "mark": "x"}), json.dumps({**said, "folder": "/"})):
+        file.write_text(line + "\n")
+        assert decide("n")[0] == Deny()

@@ -64,8 +64,8 @@ def test_a_chat_answers_shows_its_history_and_begins_anew(chat):
 
 def test_ctrl_c_stops_the_answer_and_not_the_program(chat):
     ask(chat, "Write a long story about a fox and a bear.")
-    chat.expect_exact("\x1b[?2004l")  # the line is taken
-    chat.expect("[a-z]+ [a-z]+ [a-z]+ [a-z]+")
+    chat.expect_exact("\r\n")  # the line is taken
+    chat.expect("[A-Z][a-z]+ [a-z]+ [a-z]+ [a-z]+")  # and not only the line that says what is waited for
     chat.sendintr()
     chat.expect_exact("(stopped)")
     chat.expect_exact(READY)
@@ -201,17 +201,17 @@ def test_what_is_said_is_kept_and_resumed(localagent, store):
     kept = f"(saved in {session.file}; continue with: localagent chat --resume {session.id})"
     assert done.stderr.decode().count(kept) == 1
     assert [entry.message.role for entry in session.entries] == [
-        "system", "user", "assistant", "flush", "system", "user", "assistant",
+        "system", "custom", "user", "assistant", "flush", "system", "user", "assistant",
     ]  # fmt: skip
     assert [message.text for message in session.context()][:2] == ["Be curt.", "And you?"]
     assert session.context()[2].usage.output > 0
     lines = b"/system\n/history\nMore.\n"
     notes = localagent("chat", "--max-tokens", "4", "-r", session.id[:9], stdin=lines).stderr.decode()
-    assert notes.startswith(f"(continuing {session.id}: Hi.; /history shows it)\n")
+    assert notes.startswith(f"(continuing {session.id}: Hi.)\n")
     assert "\nBe curt.\nuser: And you?\nassistant: " in notes
     again = store.open("last")
     assert [message.role for message in again.context()] == ["system", *["user", "assistant"] * 2]
-    assert (again.entries[:7], again.problems) == (session.entries, ())
+    assert (again.entries[:8], again.problems) == (session.entries, ())
 
 
 def test_a_removed_session_does_not_end_the_chat(localagent, store):

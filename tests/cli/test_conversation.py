@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localagent.cli.conversation import Conversation
+from localagent.cli.talk.conversation import Conversation
 from localagent.errors import UnknownSession, UsageError
 from localagent.messages import (
     AssistantMessage,
@@ -132,7 +132,7 @@ def test_a_resumed_conversation_goes_on_in_its_session(store, said):
     said.clear()
     session = store.open("last")
     talk(said, "more", resume=session.id[:8])
-    assert said == [f"(continuing {session.id}: hi; /history shows it)"]
+    assert said == [f"(continuing {session.id}: hi)"]
     again = store.open("last")
     assert texts(again.context()) == ["u:hi", "a:HI", "u:more", "a:MORE"]
     assert (again.entries[:2], again.problems) == (session.entries, ())

@@ -100,13 +100,13 @@ CASES = {
         case("Hi.", settings=(("HOSTILE_ERROR", EVIL),)),
         case("Hi.", settings=(("HOSTILE_ERROR", EVIL), ("LOCALAGENT_TRACEBACK", "1"))),
         case("Hi.", "--mcp", "{w.servers[works]}", settings=LOOKS, where="terminal",
-             keys=(("yes, no", "e\r"), ("arguments: ", "\x01\x0b{]\r"), ("do not fit", ""), (READY, "\x01\x0b\r"), ("yes, no", "y\r"))),
+             keys=(("[y]es", "e"), ("arguments: ", "\x01\x0b{]\r"), ("do not fit", ""), (READY, "\x01\x0b\r"), ("[y]es", "y"))),
     ],
     "chat": [
         case(*FILES, settings=ANSWERS, exact=True,
              stdin=f"/tools\nGo.\n/history\n/system {EVIL}\n/system\n/{EVIL}\n/exit{EVIL}\n"),
         case("--mcp", "{w.servers[works]}", settings=LOOKS, where="terminal",
-             keys=((READY, "/tools\r"), (READY, "Go.\r"), ("yes, no", "n\r"), (READY, "/history\r"), (READY, "/exit\r"))),
+             keys=((READY, "/tools\r"), (READY, "Go.\r"), ("[y]es", "n"), (READY, "/history\r"), (READY, "/exit\r"))),
         case("--resume", "last", settings=plays("Hi."), keys=((READY, "/history\r"), (READY, "\x04"))),
         case("--model", "{w.gguf}", *NANO, "--system", "word " * 40, stdin="Hi.\n"),
         error("--resume", NAME),
@@ -115,11 +115,15 @@ CASES = {
     "parse": [
         case(stdin=SAYS),
         case("--jsonl", stdin=json.dumps({"id": EVIL, "text": SAYS + "\ud800"}) + "\n" + json.dumps({"id": EVIL})),
+        case("-d", "auto", stdin=SAYS),
+        error(NAME),
         error("-d", "{w.dialect}"),
         error("-d", NAME),
     ],
     "doctor": [case("--timeout", "5"), case("--json", "--timeout", "5", where="pipe")],
-    "models list": [case(settings=CATALOGUE), case("--json", settings=CATALOGUE)],
+    "models list": [case("--all", settings=CATALOGUE), case("--json", settings=CATALOGUE)],
+    "models default": [error(NAME), error("./" + NAME)],
+    "models alias": [error(NAME), error("x", NAME), case("x", "{w.gguf}")],
     "models show": [
         case("lfm2-nano", settings=CATALOGUE), case("lfm2-350m", settings=CATALOGUE),
         case("lfm2-nano", "--json", settings=CATALOGUE), case("smollm2-135m"), error(NAME),
@@ -128,6 +132,8 @@ CASES = {
     "models verify": [case("lfm2-nano", settings=CATALOGUE), error("lfm2-350m"), error(NAME)],
     "models rm": [case("lfm2-350m", where="terminal", keys=(("[y/N]", "n\r"),)), error("smollm2-135m"), error(NAME)],
     "sessions list": [case(), case("--json")],
+    "sessions search": [case("EVIL"), case("EVIL", "--json"), error(NAME)],
+    "sessions rename": [case("last", EVIL), case("last", "--forget"), error(f"{NAME}x", "y")],
     "sessions show": [
         case("last"), case("last", "--tree"), case("last", "--json"), error("last", "--entry", NAME), error(f"{NAME}x"),
     ],
@@ -177,6 +183,7 @@ def program(world, localagent, tmp_path) -> Callable[[Case, list[str]], tuple[li
         settings = {name: value.format(w=own) if "{w." in value else value for name, value in given.settings}
         environment = {
             **localagent.environment, "LOCALAGENT_HOME": str(own.home), "LOCALAGENT_OFFLINE": "1",
+            "LOCALAGENT_MODEL": "lfm2-nano",  # else a chat would ask which model to fetch
             "PROMPT_TOOLKIT_NO_CPR": "1", "PYTHONPATH": str(HERE.parents[1]), **settings,
         }  # fmt: skip
         arguments = [word.format(w=own) for word in given.arguments]
@@ -228,7 +235,7 @@ def test_on_a_terminal(program, tmp_path, given, command):
 
 
 def test_what_looks_like_markup_is_text(program):
-    line, environment = program(case(settings=CATALOGUE), ["models", "list"])
+    line, environment = program(case("--all", settings=CATALOGUE), ["models", "list"])
     shown = subprocess.run(line, env=environment, capture_output=True, timeout=120, check=True).stdout
     assert b"[bold]" in shown
 

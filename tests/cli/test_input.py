@@ -12,10 +12,14 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from localagent.cli import input as typing
-from localagent.cli.input import _prompt_session, typed_lines
+from localagent.cli.talk import prompt as typing
+from localagent.cli.talk.prompt import Prompt, _prompt_session
 
-COMMANDS = ("/help", "/history", "/exit")
+
+def commands(text):
+    return [each for each in ("/help", "/history", "/exit") if each.startswith(text)]
+
+
 CTRL_C, CTRL_D, NEW_LINE = "\x03", "\x04", "\x1b\r"
 
 
@@ -27,7 +31,7 @@ def typed(monkeypatch):
     def read(keys, kept=None):
         with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
             pipe.send_bytes((keys if isinstance(keys, bytes) else keys.encode()) + CTRL_D.encode())
-            return list(typed_lines(kept, COMMANDS))
+            return list(Prompt(kept, commands).lines())
 
     return read
 
@@ -42,7 +46,7 @@ def test_a_message_may_have_several_lines(typed):
 
 
 def test_ctrl_c_drops_the_line_alone(typed):
-    assert typed(f"never mind{CTRL_C}still here\r") == ["still here"]
+    assert typed(f"never mind{CTRL_C}still here\r") == ["", "still here"]
 
 
 def test_what_cannot_be_text_is_refused_and_the_next_line_is_read(typed, capsys):
@@ -51,7 +55,7 @@ def test_what_cannot_be_text_is_refused_and_the_next_line_is_read(typed, capsys)
 
 
 def completed(begun: str) -> list[str]:
-    completer = _prompt_session(None, COMMANDS).completer
+    completer = _prompt_session(None, commands).completer
     return [each.text for each in completer.get_completions(Document(begun), CompleteEvent())]
 
 
@@ -62,14 +66,14 @@ def test_commands_are_completed_where_they_can_stand():
 
 
 def test_nothing_is_completed_unasked():
-    assert not _prompt_session(None, COMMANDS).complete_while_typing
+    assert not _prompt_session(None, commands).complete_while_typing
 
 
 def test_earlier_lines_come_back_and_are_offered(typed, tmp_path):
     kept = tmp_path / "home" / "chat-history"
     assert typed("first words\rsecond words\r", kept) == ["first words", "second words"]
     assert kept.stat().st_mode & 0o777 == 0o600
-    session = _prompt_session(kept, COMMANDS)
+    session = _prompt_session(kept, commands)
     assert list(session.history.load_history_strings()) == ["second words", "first words"]
     session.history.append_string("third words")
     suggested = session.auto_suggest.get_suggestion(Buffer(history=session.history), Document("thi"))
@@ -79,7 +83,7 @@ def test_earlier_lines_come_back_and_are_offered(typed, tmp_path):
 
 def test_a_history_that_can_no_longer_be_kept_goes_on_in_memory(tmp_path):
     kept = tmp_path / "chat-history"
-    history = _prompt_session(kept, COMMANDS).history
+    history = _prompt_session(kept, commands).history
     kept.unlink()
     kept.mkdir()
     history.append_string("words")
@@ -88,12 +92,13 @@ def test_a_history_that_can_no_longer_be_kept_goes_on_in_memory(tmp_path):
 
 def test_nothing_comes_back_where_nothing_is_kept(typed):
     assert typed("first words\r") == ["first words"]
-    assert list(_prompt_session(None, COMMANDS).history.load_history_strings()) == []
+    assert list(_prompt_session(None, commands).history.load_history_strings()) == []
 
 
 def test_messages_that_arrive_meanwhile_are_printed_harmlessly(monkeypatch):
     """A server may say something while a line is being typed: it is shown above that line."""
     monkeypatch.setattr(typing, "on_terminal", lambda: True)
+    monkeypatch.setattr(typing, "takes_escapes", lambda _: True)
     shown: list[str] = []
 
     class Screen(DummyOutput):
@@ -104,7 +109,7 @@ def test_messages_that_arrive_meanwhile_are_printed_harmlessly(monkeypatch):
             shown.append(data)
 
     class Session:
-        def prompt(self, _):
+        def prompt(self, _, default):
             sys.stderr.write("server: \x1b[2Jgone\n")
             sys.stdout.write("and this\n")
             raise EOFError
@@ -112,6 +117,6 @@ def test_messages_that_arrive_meanwhile_are_printed_harmlessly(monkeypatch):
     monkeypatch.setattr(typing, "_prompt_session", lambda *_: Session())
     before = sys.stdout, sys.stderr
     with create_pipe_input() as pipe, create_app_session(input=pipe, output=Screen()):
-        assert list(typed_lines(None, COMMANDS)) == []
+        assert list(Prompt(None, commands).lines()) == []
     assert (sys.stdout, sys.stderr) == before
     assert "server: \\x1b[2Jgone\nand this\n" in "".join(shown)

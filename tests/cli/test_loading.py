@@ -89,7 +89,7 @@ def test_bars_on_a_terminal_leave_the_streams_alone(monkeypatch):
 def test_a_command_serves_one_person(monkeypatch):
     given = {}
     monkeypatch.setattr("localagent.model.load", lambda name, **options: given.update(options))
-    open_model(ModelOptions(model="m"))
+    open_model(ModelOptions(model="lfm2-nano"))
     assert given["lanes"] == 1
 
 

@@ -15,8 +15,10 @@ if sys.platform == "win32":
 import pexpect
 
 from localagent.agent import Agent
-from localagent.cli.chat import Chat
-from localagent.cli.conversation import Conversation
+from localagent.cli.options import ModelOptions, ToolOptions
+from localagent.cli.talk.chat import Chat
+from localagent.cli.talk.conversation import Conversation
+from localagent.cli.talk.speaker import Speaker
 from localagent.errors import InvalidTool
 from tests.agent.replaying import scripted
 from tests.cli.conftest import COMMAND
@@ -138,7 +140,8 @@ def test_tools_that_went_wrong_later_do_not_end_the_chat(capsys):
 
     source = Source()
     agent = Agent(scripted("Hi."), [source])
-    chat = Chat(lambda _: agent, Conversation(print), ExitStack(), stats=False)
+    speaker = Speaker(agent.model, [source], ModelOptions(), ToolOptions(), {}, lambda _: agent.model)
+    chat = Chat(speaker, Conversation(print), ExitStack(), stats=False)
     source.broken = True
-    assert chat._command("/tools") is True
+    assert chat._commands.run("/tools") is True
     assert capsys.readouterr().err == "localagent: two of one name\n"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 START, END = "<|tool_call_start|>", "<|tool_call_end|>"
 
 
@@ -141,7 +143,6 @@ def test_an_output_may_tell_its_dialect(localagent):
     }
     done = localagent("parse", "-d", "auto", stdin=HERMES.encode())
     assert done.stdout.decode().split() == ["part", "what", "dialect", "hermes", "call", "f", '{"a":', "1}"]
-    localagent.refuse("parse", "-d", "auto", stdin=b"Hello.", code=2, says="no dialect reads calls")
 
 
 def test_help_says_how_a_dialect_may_be_named(localagent):
@@ -237,3 +238,48 @@ def test_an_alias_names_its_dialect(localagent):
     listed = [json.loads(line) for line in localagent("parse", "--list", "--jsonl").stdout.splitlines()]
     assert [entry["aliases"] for entry in listed] == [[*dialect.aliases] for dialect in DIALECTS.values()]
     assert "aliases" in localagent("parse", "--list").stdout.decode().splitlines()[0]
+
+
+def test_w14_a_file_is_read(localagent, tmp_path):
+    file = tmp_path / "output.txt"
+    file.write_text(f"Hi {START}[f(a=1)]{END}")
+    done = localagent("parse", str(file))
+    assert done.returncode == 0, done.stderr
+    assert b"call  f " in done.stdout
+    lines = tmp_path / "outputs.jsonl"
+    lines.write_text(json.dumps({"id": 1, "text": f"{START}[f(a=1)]{END}"}) + "\n")
+    done = localagent("parse", "--jsonl", str(lines))
+    assert json.loads(done.stdout)["tool_calls"] == [{"name": "f", "arguments": {"a": 1}, "repaired": False}]
+    assert b"text  Hi" in localagent("parse", "-", stdin=b"Hi").stdout
+
+
+def test_w14_a_file_that_cannot_be_read(localagent, tmp_path):
+    localagent.refuse("parse", str(tmp_path / "none"), code=2, says="none cannot be read: No such file")
+    localagent.refuse("parse", str(tmp_path), code=2, says="cannot be read: Is a directory")
+    (tmp_path / "binary").write_bytes(b"a\0b")
+    localagent.refuse("parse", str(tmp_path / "binary"), code=2, says="binary is binary: NUL at character 1")
+    (tmp_path / "latin").write_bytes(b"na\xefve")
+    localagent.refuse("parse", str(tmp_path / "latin"), code=2, says="latin is not UTF-8 text: byte 0xef")
+
+
+@pytest.mark.parametrize(
+    ("output", "dialect", "shown"),
+    [
+        (f"{START}[f('x')]{END}", "lfm2", "positional_argument"),
+        (f"{START}[f(a=1)", "lfm2", "truncated"),
+        ('<tool_call>{"name": "f", "arguments": {', "hermes", "truncated"),
+        ("Just text.", "plain", "Just text."),
+    ],
+)
+def test_w14_auto_shows_what_is_wrong(localagent, output, dialect, shown):
+    done = localagent("parse", "-d", "auto", stdin=output.encode())
+    assert done.returncode == 0
+    assert f"shown as {dialect} reads it, which comes nearest" in done.stderr.decode()
+    assert shown in done.stdout.decode()
+    (answer,) = map(
+        json.loads,
+        localagent(
+            "parse", "-d", "auto", "--jsonl", stdin=json.dumps({"id": 1, "text": output}).encode()
+        ).stdout.splitlines(),
+    )
+    assert "name one" in answer["error"]  # a program is told that it is not sure

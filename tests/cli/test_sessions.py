@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import sys
 
+import pexpect
 import pytest
 
 from localagent.cli.transcript import tell
@@ -213,8 +215,8 @@ def test_on_a_terminal(command, session):
 
     def run(*arguments):
         return pexpect.spawn(
-            str(COMMAND), ["sessions", *arguments], env=command.environment, encoding="utf-8", timeout=30,
-            dimensions=(60, 200),
+            str(COMMAND), ["sessions", *arguments], env={**command.environment, "NO_COLOR": ""},
+            encoding="utf-8", timeout=30, dimensions=(60, 200),
         )  # fmt: skip
 
     child = run("show", "last", "--entry", session.path()[2].branch)
@@ -411,3 +413,90 @@ def test_help_has_examples_and_loads_nothing_heavy(command):
 def test_a_summary_of_a_branch_says_of_which():
     assert tell(BranchSummaryMessage(content="x", branch="e7")).heading == "branch summary (of e7)"
     assert tell(BranchSummaryMessage(content="x")).heading == "branch summary"
+
+
+# -- search and rename ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def others(store):
+    """Sessions beside the first, the last of them changed last."""
+    trip, code = store.create(title="Trip"), store.create()
+    trip.append(UserMessage.text("Where is the best bread in Paris?"))
+    trip.append(AssistantMessage.text("x " * 300 + "Near the Gare du Nord.\nTry the RYE " + "y " * 300))
+    code.append(UserMessage.text('Sort "words" in Python'))
+    code.append_custom("note", {"secret": "rye"})
+    return trip, code
+
+
+def test_n8_a_search_finds_what_was_said_on_any_branch(command, session, others):
+    trip, code = others
+    done = command("sessions", "search", "rye", "paris")
+    first, passage = done.stdout.decode().splitlines()
+    assert first.startswith(f"{trip.id}  20")
+    assert first.endswith("  Trip")
+    assert "Try the RYE" in passage or "Paris" in passage
+    assert len(passage) < 170
+    for words, found in (
+        (["TRIP"], [trip]),  # the title
+        (["degrees"], [session]),  # a branch that was left
+        (["about", "weather"], [session]),  # a summary
+        (['"words"'], [code]),
+        (["in"], [code, trip, session]),
+    ):
+        rows = json.loads(command("sessions", "search", *words, "--json").stdout)
+        assert [row["id"] for row in rows] == [each.id for each in found], words
+
+
+def test_n8_a_search_that_finds_nothing(command, others):
+    for words in (["rye", "python"], ["secret"], [""]):
+        done = command("sessions", "search", *words)
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert done.stderr.decode().startswith("no session has")
+    assert command("sessions", "search", "x", "--json").returncode == 0
+
+
+def test_a_session_that_cannot_be_read_does_not_end_a_search(command, store, others):
+    (store.root / "20200101-000000-abcd.jsonl").write_text("rye")
+    assert command("sessions", "search", "rye").stdout.decode().startswith(others[0].id)
+
+
+def test_n8_a_session_gets_another_title(command, store, session):
+    first = store.list()[0].title
+    done = command("sessions", "rename", session.id, "Rain", "in  Zürich")
+    assert done.stdout.decode() == f"{session.id}: Rain in Zürich\n"
+    assert store.list()[0].title == store.open(session.id).title == session.title == "Rain in Zürich"
+    assert b"Rain in Z" in command("sessions", "list").stdout
+    session.append(UserMessage.text("More."))  # whoever has it open goes on
+    assert store.open(session.id).title == "Rain in Zürich"
+    assert command("sessions", "rename", "last", "--forget").returncode == 0
+    assert store.list()[0].title == first
+
+
+def test_a_title_that_is_none(command, store, session):
+    command.refuse("sessions", "rename", "last", code=2, says="either the new title or --forget")
+    command.refuse("sessions", "rename", "last", "x", "--forget", code=2, says="either")
+    command.refuse("sessions", "rename", "last", " ", code=2, says="the title is empty")
+    command.refuse("sessions", "rename", "none", "x", code=2, says="no session 'none'")
+    command.refuse("sessions", "rename", "last", os.fsdecode(b"\xff"), code=2, says="not UTF-8")
+
+
+def test_a_removed_session_leaves_nothing(command, store, session):
+    store.rename(session.id, "x" * 500)
+    assert len(store.list()[0].title) == 200
+    command("sessions", "rm", "last", "--yes")
+    assert list(store.root.iterdir()) == []
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_w15_a_list_of_sessions_fits_the_terminal(command, store, session, columns):
+    store.rename(session.id, "A title of a good many words that does not fit on a narrow line")
+    child = pexpect.spawn(
+        str(COMMAND), ["sessions", "list"], env={k: v for k, v in command.environment.items() if k != "COLUMNS"},
+        dimensions=(24, columns), encoding="utf-8", timeout=60,
+    )  # fmt: skip
+    lines = re.sub(r"\x1b\[[\d;]*m", "", child.read()).splitlines()
+    assert max(map(len, lines)) <= columns
+    assert session.id in " ".join(lines)
+    if columns == 40:
+        assert "does not fit on a narrow line" in " ".join(" ".join(lines).split())  # not cut

@@ -9,12 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from localagent.agent import RunDone, RunFailed
-from localagent.cli import chat as module
-from localagent.cli.chat import HELP, Chat, Interrupts
-from localagent.cli.conversation import Conversation
+from localagent.agent import Approvals, RunDone, RunFailed
+from localagent.cli.options import ModelOptions, ToolOptions
+from localagent.cli.talk import turns as module
+from localagent.cli.talk.chat import Chat
+from localagent.cli.talk.conversation import Conversation
+from localagent.cli.talk.prompt import Prompt
+from localagent.cli.talk.speaker import Speaker
+from localagent.cli.talk.turns import Interrupts
 from localagent.errors import ContextOverflow, EngineFailed, InvalidTool
-from localagent.messages import AssistantMessage, SystemMessage, ToolCallPart, ToolMessage, UserMessage
+from localagent.messages import AssistantMessage, SystemMessage, ToolCallPart, ToolMessage
 from localagent.messages.usage import Usage
 from localagent.tools import tool
 from parsers import Text
@@ -42,12 +46,14 @@ class Agent:
 
     def __init__(self, *runs):
         self.model = SimpleNamespace(name="tiny\nmodel", host=SimpleNamespace(context=8192))
-        self.asked, self.cancels, self.tools = [], [], []
+        self.asked, self.cancels, self.tools, self.sampling = [], [], [], {}
+        self.approvals = Approvals()
         self._runs = list(runs)
 
-    def run(self, text, *, history, cancel):
-        self.asked.append(text)
-        history.append(UserMessage.text(text))
+    def run(self, message, *, history, cancel, **options):
+        self.asked.append(message and message.text)
+        if message is not None:
+            history.append(message)
         for event in self._next(cancel):
             if isinstance(event, RunDone):
                 history.append(AssistantMessage.text("ok"))
@@ -70,6 +76,12 @@ class Agent:
         return self.tools
 
 
+def speaker_of(agent):
+    speaker = Speaker(agent.model, [], ModelOptions(), ToolOptions(), {}, lambda _: agent.model)
+    speaker.agent = lambda _: agent
+    return speaker
+
+
 @pytest.fixture
 def talk(monkeypatch, capsys, tmp_path):
     """What a chat prints when these lines are typed: all of stdout, and the lines on stderr but the first."""
@@ -82,13 +94,12 @@ def talk(monkeypatch, capsys, tmp_path):
             things.callback(closed.append, True)
             left = []
 
-            def typed(kept, commands):
-                assert "/help" in commands
+            def typed(prompt):
                 yield from lines
                 left.append(True)
 
-            monkeypatch.setattr(module, "typed_lines", typed)
-            Chat(lambda _: agent, conversation, things, stats=stats).run()
+            monkeypatch.setattr(Prompt, "lines", typed)
+            Chat(speaker_of(agent), conversation, things, stats=stats).run()
         assert closed == [True]
         printed = capsys.readouterr()
         first, *notes = printed.err.splitlines()
@@ -103,7 +114,7 @@ def test_a_line_is_a_question_unless_it_is_empty_or_a_command(talk):
     said = talk(agent, "Hi.", "   ", "/etc/passwd", "/help", "//", "And you?")
     assert agent.asked == ["Hi.", "/etc/passwd", "//", "And you?"]
     assert said.out == "ok\n" * 4
-    assert said.notes == HELP.splitlines()
+    assert said.notes[0].split() == ["/help", "show", "this"]
 
 
 @pytest.mark.parametrize("command", ["/exit", "/quit", "/exit now", " /exit"])
@@ -118,22 +129,22 @@ def test_leaving(talk, command):
 
 def test_a_command_that_there_is_not(talk):
     agent = Agent()
-    assert talk(agent, "/sing a song").notes == ["no command /sing: /help lists the commands"]
+    assert talk(agent, "/sing a song").notes == ["localagent: no command /sing: /help lists the commands"]
     assert agent.asked == []
 
 
 def test_instructions_are_shown_and_changed(talk):
     said = talk(Agent(), "/system", "Hi.", "/system  Be curt. ", "/system", "/clear", "/history")
     assert said.notes == ["(no instructions)", "(a new conversation)", "Be curt.", "(a new conversation)"]
-    assert said.conversation.messages() == [SystemMessage.text("Be curt.")]
+    assert [m for m in said.conversation.messages() if m.role == "system"] == [SystemMessage.text("Be curt.")]
 
 
 def test_the_history_names_who_said_what_and_leaves_out_the_instructions(talk):
     call = ToolCallPart(id="1", name="send", arguments={"text": "x"})
 
     class Calling(Agent):
-        def run(self, text, *, history, cancel):
-            history.append(UserMessage.text(text))
+        def run(self, message, *, history, cancel):
+            history.append(message)
             history.append(AssistantMessage(content=["I send it.", call, call]))
             history.append(ToolMessage.from_results([call.result("sent")]))
             history.append(AssistantMessage.text("Done."))

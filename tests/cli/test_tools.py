@@ -52,7 +52,13 @@ def test_a_chat_in_a_pipe(localagent, root, tmp_path):
     assert 'read_file(path="plan.txt")' in notes
     assert "tool: red fox" in notes
     session = SessionStore(tmp_path / "localagent" / "sessions").open("last")
-    assert [message.role for message in session.context()] == ["user", "assistant", "tool", "assistant"]
+    assert [message.role for message in session.context()] == [
+        "custom",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     again = localagent("chat", *options, "--resume", "last", stdin=f"{QUESTION}\n".encode())
     assert again.stdout == b"The result is red fox.\n"
 
@@ -108,7 +114,7 @@ if sys.platform != "win32":
     import pexpect
 
 READY = "\x1b[?2004h"  # line editing switches bracketed paste on
-CHOICES = "read_file: yes, no, always, never, edit or stop?"
+CHOICES = "read_file: [y]es [n]o [a]lways ne[v]er [e]dit [s]top"
 TWO = "Read the file plan.txt. Also: Read the file other.txt."
 
 
@@ -149,18 +155,18 @@ def answer(child, text: str) -> None:
 
 def test_yes_no_and_always(chat):
     ask(chat)
-    answer(chat, "perhaps")
+    chat.send("xqu\x1b[200~y\x1b[201~?")  # keys that mean nothing, and a text that was pasted
     chat.expect_exact("y runs it, n does not")
     chat.expect_exact(CHOICES)
-    answer(chat, "no")
+    chat.send("n")
     chat.expect_exact("Denied by the user")
     chat.expect_exact(READY)
     ask(chat)
-    answer(chat, "y")
+    chat.send("y")
     chat.expect_exact("The result is red fox.")
     chat.expect_exact(READY)
     ask(chat)
-    answer(chat, "always")
+    chat.send("a")
     chat.expect_exact("The result is red fox.")
     chat.expect_exact(READY)
     answer(chat, QUESTION)
@@ -169,7 +175,7 @@ def test_yes_no_and_always(chat):
 
 def test_edited_arguments_are_checked_and_the_model_is_told(chat):
     ask(chat)
-    answer(chat, "edit")
+    chat.send("e")
     chat.expect_exact('{"path": "plan.txt"}')
     chat.send("\x01\x0b")  # to the beginning, and away with it
     answer(chat, '{"way": "other.txt"}')
@@ -181,7 +187,7 @@ def test_edited_arguments_are_checked_and_the_model_is_told(chat):
     chat.expect_exact(READY)
 
 
-@pytest.mark.parametrize("key", ["stop\r", "\x03", "\x04"])
+@pytest.mark.parametrize("key", ["s", "S", "\x03", "\x04"])
 def test_stopping_at_the_question(chat, key):
     ask(chat)
     chat.send(key)
@@ -191,14 +197,14 @@ def test_stopping_at_the_question(chat, key):
     chat.expect_exact("tool: Denied: the run was stopped. The call was not run.")
     chat.expect_exact(READY)
     ask(chat)
-    answer(chat, "y")
+    chat.send("y")
     chat.expect_exact("The result is red fox.")
 
 
 def test_what_was_typed_before_the_question_answers_nothing(chat):
     chat.send(f"{QUESTION}\ry\r")
     chat.expect_exact(CHOICES)
-    answer(chat, "n")
+    chat.send("n")
     assert chat.expect_exact(["Denied by the user", "red fox"]) == 0
 
 
@@ -206,10 +212,10 @@ def test_a_decision_for_each_of_two_calls(chat):
     answer(chat, TWO)
     chat.expect_exact('(1 of 2)? read_file(path="plan.txt")')
     chat.expect_exact(CHOICES)
-    answer(chat, "n")
+    chat.send("n")
     chat.expect_exact('(2 of 2)? read_file(path="other.txt")')
     chat.expect_exact(CHOICES)
-    answer(chat, "y")
+    chat.send("y")
     chat.expect_exact('read_file(path="plan.txt"): failed: Denied by the user')
     chat.expect_exact('read_file(path="other.txt"): blue bird')
 
@@ -217,7 +223,7 @@ def test_a_decision_for_each_of_two_calls(chat):
 def test_a_run_that_the_user_stops_has_no_success(localagent, root):
     child = terminal(localagent, root, "run", QUESTION)
     child.expect_exact(CHOICES)
-    answer(child, "stop")
+    child.send("s")
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 130
@@ -225,4 +231,4 @@ def test_a_run_that_the_user_stops_has_no_success(localagent, root):
 
 def test_where_a_session_is_kept_is_said_on_a_line_of_its_own(chat):
     answer(chat, "Sing.")
-    chat.expect(r"\x1b\[\?2004l[^\r\n]+\r\n\(saved in ")
+    chat.expect(r"[\r\n](\x1b\[[0-9;?]*[A-Za-z])*\(saved in ")

@@ -21,7 +21,7 @@ from localagent.agent import (
     TurnEnded,
     TurnStarted,
 )
-from localagent.cli import view
+from localagent.cli.show import view
 from localagent.hosts.protocol import Prefilled, Queued
 from localagent.messages import AssistantMessage, ImagePart, TextPart, ToolCallPart, UserMessage
 from localagent.messages.usage import Timings, Usage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -12,7 +13,7 @@ from typing import Any
 
 from localagent.catalog import ModelSpec, Source
 from localagent.store import WeightStore
-from tests.store.loopback import Loopback
+from tests.store.loopback import COMMIT, Loopback, git_id
 
 CHILD = Path(__file__).with_name("child.py")
 REPOSITORY = Path(__file__).parents[2]
@@ -30,6 +31,22 @@ def make_spec(**sources: Source) -> ModelSpec:
             "sources": {name: source.model_dump() for name, source in sources.items()},
         }
     )
+
+
+def cached(home: Path, repo: str, files: dict[str, bytes], commit: str = COMMIT) -> Path:
+    """Hugging Face's cache, as its own programs leave it."""
+    folder = home / "hf" / "hub" / f"models--{repo.replace('/', '--')}"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text(commit)
+    (folder / "blobs").mkdir()
+    for name, content in files.items():
+        large = len(content) > 10_000
+        blob = folder / "blobs" / (hashlib.sha256(content).hexdigest() if large else git_id(content))
+        blob.write_bytes(content)
+        link = folder / "snapshots" / commit / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(blob, link.parent))
+    return folder / "snapshots" / commit
 
 
 class Puller:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +14,13 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from localagent.catalog import load_catalog
+from localagent.errors import HashMismatch
+from localagent.store import WeightStore
 from tests import forking
 from tests.forking import COMMAND
 from tests.store.loopback import Loopback
-from tests.store.pulling import REPOSITORY, WEIGHTS
+from tests.store.pulling import REPOSITORY, WEIGHTS, cached
 
 
 @pytest.fixture
@@ -43,14 +47,17 @@ def localagent(home: Path, *arguments: str, **env: str) -> subprocess.CompletedP
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def on_a_terminal(home: Path, *arguments: str, answer: str | None = None) -> tuple[int | None, str]:
+def on_a_terminal(
+    home: Path, *arguments: str, answer: str | None = None, columns: int = 120
+) -> tuple[int | None, str]:
     """(exit code, all that was printed) of a command on a pseudo-terminal."""
     environment = {**os.environ, "LOCALAGENT_HOME": str(home), "TERM": "xterm"}
+    environment.pop("COLUMNS", None)
     command = str(COMMAND), ["models", *arguments]
     child = pexpect.spawn(
         *command,
         env=environment,
-        dimensions=(24, 120),
+        dimensions=(24, columns),
         encoding="utf-8",
         timeout=60,
         # whoever runs the tests in the background has had Ctrl-C ignored, and so would the child
@@ -68,23 +75,44 @@ def on_a_terminal(home: Path, *arguments: str, answer: str | None = None) -> tup
     return child.exitstatus, output
 
 
-def test_list_shows_size_context_and_licence(home: Path) -> None:
-    done = models(home, "list")
+def test_w16_list_all_shows_size_memory_context_and_licence(home: Path) -> None:
+    done = models(home, "list", "--all")
     assert done.returncode == 0, done.stderr
-    rows = {line.split()[0]: line for line in done.stdout.splitlines()}
-    for words in ("*", "llamacpp", "98 MB", "8,192", "Apache-2.0"):
+    rows = {line.split()[0]: line for line in done.stdout.splitlines() if line}
+    for words in ("*", "llamacpp", " 98 MB", " 305 MB", "8,192", "Apache-2.0"):
         assert words in rows["smollm2-135m"]
     assert "LFM Open License v1.0" in rows["lfm2.5-1.2b-instruct"]
+    assert {*load_catalog().names} <= {*rows}
     head, *lines, hint = (line for line in done.stdout.splitlines() if not line.startswith(" "))
     assert hint == "* the default. Fetch one with: localagent models pull NAME"
-    for number in ("size", "context"):  # right-aligned, so that they can be compared
+    for number in ("size", "memory", "context"):  # right-aligned, so that they can be compared
         end = head.index(number) + len(number)
-        given = [line for line in lines if line[end - 4 : end].strip()]  # some sizes are not known
-        assert len(given) > 3
+        given = [line for line in lines if line[end - 4 : end].strip()]
+        assert len(given) == len(lines), f"each has its {number}"
         assert all(line[end - 1] != " " and line[end] == " " for line in given), number
-    for word in ("model", "here", "backends", "licence", "description"):
+    for word in ("model", "here", "licence", "description"):
         start = head.index(word)
         assert all(f" {line}"[start] == " " and line[start] != " " for line in lines), word
+
+
+def test_w16_list_shows_what_is_here_and_what_would_fit(home: Path) -> None:
+    here, fitting = models(home, "list").stdout.split("\n\n")
+    assert [line.split()[0] for line in here.splitlines()] == ["model", "smollm2-135m", "lfm2-nano", "*"]
+    title, _, *rows, hint = fitting.splitlines()
+    assert title == "Not here, and fit into memory:"
+    assert hint == "Fetch one with: localagent models pull NAME"
+    assert 1 <= len(rows) <= 3
+    assert {row.split()[0] for row in rows} <= {spec.name for spec in load_catalog() if spec.suggested}
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_w15_no_name_is_cut_however_narrow_the_terminal(home: Path, columns: int) -> None:
+    code, output = on_a_terminal(home, "list", "--all", columns=columns)
+    assert code == 0
+    output = re.sub(r"\x1b\[[\d;]*m", "", output)
+    words = {word for line in output.splitlines() for word in line.split()}
+    assert {*load_catalog().names} <= words
+    assert max(map(len, output.splitlines())) <= columns
 
 
 def test_list_json_says_what_is_present(home: Path) -> None:
@@ -178,8 +206,37 @@ def test_verify_finds_a_file_that_was_changed(home: Path, tmp_path: Path) -> Non
     assert "fetch it again with `localagent models pull smollm2-135m`" in done.stderr
 
 
+def test_w10_the_model_that_comes_with_localagent_is_verified(tmp_path: Path) -> None:
+    for arguments in ([], ["lfm2-nano"]):
+        done = models(tmp_path, "verify", *arguments)
+        first, second = done.stdout.splitlines()
+        assert first.startswith("ok  lfm2-nano (llamacpp)  ")
+        assert second.startswith("ok  lfm2-nano (mlx)  ")
+    assert models(tmp_path, "verify", "lfm2-nano", "--backend", "mlx").stdout == f"{second}\n"
+
+
+def test_w10_a_change_in_it_is_found(nano, monkeypatch, tmp_path: Path) -> None:
+    spec = load_catalog().get("lfm2-nano")
+    shutil.copytree(nano["mlx"], tmp_path / "mlx")
+    shutil.copy(nano["llamacpp"], tmp_path)
+    moved = {
+        backend: source.model_copy(update={"path": tmp_path / source.path.name})
+        for backend, source in spec.sources.items()
+    }
+    spec, store = spec.model_copy(update={"sources": moved}), WeightStore(tmp_path / "store")
+    for backend in spec.backends:
+        assert store.verify(spec, backend) == moved[backend].path
+    with (tmp_path / "mlx" / "model.safetensors").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\xff")
+    with pytest.raises(HashMismatch, match=r"model\.safetensors is not the file that the catalogue knows"):
+        store.verify(spec, "mlx")
+    (tmp_path / "mlx" / "config.json").unlink()
+    with pytest.raises(HashMismatch, match=r"config\.json"):
+        store.verify(spec, "mlx")
+
+
 def test_verify_without_models(tmp_path: Path) -> None:
-    assert models(tmp_path, "verify").stdout == f"no models in {tmp_path}/models\n"
     done = models(tmp_path, "verify", "smollm2-135m")
     assert done.returncode == 1
     assert "localagent models pull smollm2-135m" in done.stderr
@@ -191,7 +248,7 @@ def test_verify_passes_over_what_is_unfinished(home: Path) -> None:
     (home / "models/.partial/lfm2-350m/llamacpp").mkdir(parents=True)
     (home / "models/lfm2.5-230m/mlx").mkdir(parents=True)
     done = models(home, "verify")
-    assert (done.returncode, len(done.stdout.splitlines())) == (0, 3), done.stderr
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 5), done.stderr  # with lfm2-nano's two
     assert done.stdout.startswith("ok  smollm2-135m (llamacpp)")
     assert "unfinished lfm2-350m (llamacpp)\n" in done.stdout
     assert "unfinished lfm2.5-230m (mlx)\n" in done.stdout
@@ -231,7 +288,7 @@ def test_rm_without_an_answer(home: Path) -> None:
 def test_an_empty_name_is_no_default(command: str, home: Path) -> None:
     done = models(home, command, "", LOCALAGENT_OFFLINE="1")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("localagent: no model '' in the catalogue")
+    assert done.stderr.startswith("localagent: the model name is empty")
 
 
 @pytest.mark.parametrize("command", [["pull"], ["rm", "smollm2-135m", "--yes"]])
@@ -290,7 +347,7 @@ def test_progress_on_a_terminal(home: Path) -> None:
 
 
 def test_help_has_examples_and_loads_nothing_heavy(home: Path) -> None:
-    for command in ("list", "show", "pull", "verify", "rm"):
+    for command in ("list", "show", "pull", "verify", "rm", "default", "alias"):
         text = models(home, command, "--help").stdout
         assert "Examples:" in text
         assert f"localagent models {command}" in text
@@ -300,3 +357,100 @@ def test_help_has_examples_and_loads_nothing_heavy(home: Path) -> None:
         [sys.executable, "-c", code], cwd=REPOSITORY, check=True, capture_output=True, text=True
     )
     assert done.stdout == "[]\n"
+
+
+# -- the default, aliases and repositories --------------------------------------------------------------
+
+
+@pytest.mark.engine
+def test_n9_a_default_is_chosen_shown_and_forgotten(tmp_path: Path) -> None:
+    assert models(tmp_path, "default").stdout == "smollm2-135m\n"
+    assert models(tmp_path, "default", "lfm2-n").stdout == "lfm2-nano\n"
+    assert models(tmp_path, "default").stdout == "lfm2-nano\n"
+    assert models(tmp_path, "default", LOCALAGENT_MODEL="lfm2-350m").stdout == "lfm2-350m\n"
+    assert "lfm2-nano *" in models(tmp_path, "list").stdout
+    assert localagent(tmp_path, "run", "Hi.", "--stats").returncode == 0  # with the model that is here
+    assert models(tmp_path, "default", "--forget").stdout == "smollm2-135m\n"
+    assert models(tmp_path, "default", "lfm2-nano", "--forget").returncode == 2
+    done = models(tmp_path, "default", "nothing")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.engine
+def test_n9_an_alias_is_made_used_and_forgotten(tmp_path: Path, nano: dict[str, Path], monkeypatch) -> None:
+    assert models(tmp_path, "alias").stderr.startswith("no aliases")
+    assert models(tmp_path, "alias", "Tiny", "lfm2-n").stdout == "tiny  lfm2-nano\n"
+    monkeypatch.chdir(nano["llamacpp"].parent)
+    done = models(tmp_path, "alias", "here", nano["llamacpp"].name)
+    assert done.stdout == f"here  {nano['llamacpp']}\n"  # from any folder
+    assert models(tmp_path, "alias").stdout == f"here  {nano['llamacpp']}\ntiny  lfm2-nano\n"
+    assert models(tmp_path, "alias", "tiny").stdout == "tiny  lfm2-nano\n"
+    assert models(tmp_path, "show", "tiny").stdout.startswith("lfm2-nano: ")
+    for name in ("tiny", "here"):
+        done = localagent(tmp_path, "run", name, "Hi.", "--max-tokens", "2")
+        assert done.returncode == 0, done.stderr
+    assert models(tmp_path, "alias", "tiny", "--forget").stdout == "forgot tiny\n"
+    done = models(tmp_path, "alias", "tiny", "--forget")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+def test_weights_of_ones_own_are_not_managed(tmp_path: Path, nano: dict[str, Path]) -> None:
+    for command in ("show", "pull", "verify", "rm"):
+        done = models(tmp_path, command, str(nano["llamacpp"]))
+        assert done.returncode == 2
+        assert "is a path: it can be loaded" in done.stderr
+
+
+@pytest.mark.engine
+def test_n9_a_repository_from_its_choice_to_its_removal(
+    tmp_path: Path, nano: dict[str, Path], loopback: Loopback
+) -> None:
+    """A real model in a hub on loopback: chosen and named, loaded, listed, found again offline, removed."""
+    content = nano["llamacpp"].read_bytes()
+    loopback.repos["acme/nano-GGUF"] = {
+        "nano-F16.gguf": content + b"\0" * (3 << 30 >> 10), "nano-Q4_K_M.gguf": content,
+    }  # fmt: skip
+    hub = {"HF_ENDPOINT": loopback.url, "HF_HOME": str(tmp_path / "hf"), "NO_PROXY": "127.0.0.1"}
+    done = localagent(tmp_path, "run", "hf:acme/nano-GGUF", "Hi.", "--max-tokens", "2", **hub)
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert lines[0] == "hf:acme/nano-GGUF: taking acme/nano-GGUF, nano-Q4_K_M.gguf (2 MB)"
+    assert lines[1].startswith("hf:acme/nano-GGUF:Q4_K_M, licence: see its page <https://")
+    offline = {**hub, "HF_HUB_OFFLINE": "1"}
+    again = localagent(tmp_path, "run", "hf:acme/nano-GGUF", "Hi.", "--max-tokens", "2", **offline)
+    assert (again.returncode, again.stdout) == (0, done.stdout)
+    assert "hf:acme/nano-GGUF:Q4_K_M" in models(tmp_path, "list").stdout
+    rows = {row["name"]: row for row in json.loads(models(tmp_path, "list", "--json").stdout)}
+    assert rows["hf:acme/nano-GGUF:Q4_K_M"]["present"] == ["llamacpp"]
+    name = "hf:acme/nano-GGUF:Q4_K_M"
+    assert models(tmp_path, "verify", name).stdout.startswith(f"ok  {name} (llamacpp)")
+    assert f"{name}: acme/nano-GGUF, nano-Q4_K_M.gguf" in models(tmp_path, "show", name).stdout
+    assert models(tmp_path, "rm", name, "--yes").stdout == f"removed {name} (llamacpp): 2 MB freed\n"
+    done = models(tmp_path, "rm", name, "--yes", **hub)
+    assert done.returncode == 1
+    assert "is not on this machine" in done.stderr
+
+
+@pytest.mark.engine
+def test_n9_an_mlx_folder_in_hugging_faces_cache_is_used_offline(
+    tmp_path: Path, nano: dict[str, Path]
+) -> None:
+    files = {file.name: file.read_bytes() for file in nano["mlx"].iterdir()}
+    snapshot = cached(tmp_path, "acme/nano-MLX", files)
+    hub = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}
+    words = "run", "hf:acme/nano-MLX", "What is 2 + 2?", "--max-tokens", "4"
+    done = localagent(tmp_path, *words, **hub)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert str(snapshot) in models(tmp_path, "show", "hf:acme/nano-MLX", **hub).stdout
+    assert not list((tmp_path / "models").rglob("*.safetensors"))
+
+
+@pytest.mark.engine
+def test_n9_gated_and_missing_repositories_are_one_clear_line(tmp_path: Path, loopback: Loopback) -> None:
+    loopback.refuse["acme/gated"] = (403, "GatedRepo")
+    hub = {"HF_ENDPOINT": loopback.url, "HF_HOME": str(tmp_path / "hf"), "NO_PROXY": "127.0.0.1"}
+    for repo, words in (("gated", "is gated: accept its terms"), ("none", "does not exist, or is private")):
+        done = localagent(tmp_path, "run", "Hi.", "-m", f"hf:acme/{repo}", **hub)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert words in done.stderr

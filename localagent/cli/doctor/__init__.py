@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from localagent.cli.terminal import Style, printable, show_json, show_line, styled, write_raw
+from localagent.cli.terminal import Style, printable, show_json, show_line, styled, takes_colour, write_raw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,5 +105,4 @@ def _wrapped(text: str, margin: int) -> list[str]:
 
 
 def _styled(text: str, style: Style) -> str:
-    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR")
-    return styled(text, None if plain else style)
+    return styled(text, style if takes_colour(sys.stdout) else None)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 LITTLE_DISK: Final = 1 << 30
 SETTINGS: Final = {
     "LOCALAGENT_HOME": "the parent of all folders",
+    "LOCALAGENT_MODEL": "the model to use where none is named",
     "LOCALAGENT_OFFLINE": "1 forbids the network",
     "HF_HUB_OFFLINE": "1 forbids Hugging Face",
     "LOCALAGENT_MEMORY_CHECK": "0 loads models that do not fit",

@@ -21,10 +21,11 @@ DEFAULT_CONTEXT = 32_768
 
 
 def model_findings(machine: Machine) -> Iterator[Finding]:
-    """Every catalogue model that is here, complete or not, and always the default model."""
+    """Every model that is here, complete or not, and always the catalogue's default."""
     from localagent.catalog import load_catalog
     from localagent.errors import LocalAgentError
     from localagent.store import WeightStore
+    from localagent.store.repository import installed
 
     try:
         store, catalog = WeightStore(), load_catalog()
@@ -33,7 +34,7 @@ def model_findings(machine: Machine) -> Iterator[Finding]:
         return
     told = set()
     try:
-        for spec in catalog:
+        for spec in (*catalog, *installed(store)):
             for backend in spec.backends:
                 if store.holds(spec, backend) or store.find(spec, backend):  # a path
                     told.add(spec.name)

@@ -1,10 +1,12 @@
-"""The events of a turn or a run on a terminal: text on stdout as it comes, everything else on stderr."""
+"""The events of a turn or a run as plain text: the answer on stdout as it comes, all else on stderr."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 from time import monotonic
+from types import TracebackType
+from typing import Self
 
 from localagent.agent import (
     AgentEvent,
@@ -18,7 +20,15 @@ from localagent.agent import (
     TurnEnded,
     TurnStarted,
 )
-from localagent.cli.terminal import Style, exactly, printable, styled, write_raw
+from localagent.cli.terminal import (
+    Style,
+    exactly,
+    printable,
+    styled,
+    takes_colour,
+    takes_escapes,
+    write_raw,
+)
 from localagent.hosts.protocol import Prefilled, Queued
 from localagent.messages import AssistantMessage, ToolCallPart, ToolResultPart, describe_arguments
 from localagent.prompt.request import RequestWarning
@@ -26,7 +36,8 @@ from localagent.wording import one_line
 from parsers import CallEnd, Malformed, Reasoning, Text
 
 _ERASE = "\r\x1b[K"
-_PATIENCE = 0.5  # seconds
+PATIENCE = 0.5
+"""Seconds without an event after which a person is told what is waited for."""
 _SLOW = 1.0  # seconds; a tool that took longer is shown with its time
 _RESULT = 160
 """Characters of a tool's result to show."""
@@ -51,12 +62,21 @@ class StreamView:
         """
         self._answers = answers
         self._warned = set() if warned is None else warned
-        self._colour = sys.stderr.isatty()
+        self._colour = takes_colour(sys.stderr)
+        self._erases = takes_escapes(sys.stderr)
         self._line_open = False  # the last line of stdout or stderr is unfinished
         self._thinking = False
         self._passing = False  # the terminal's last line shows progress, to be erased
         self._started = monotonic()  # when this turn began
         self._calls: list[str] = []  # names of the tools called in this turn
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
 
     def show(self, event: AgentEvent) -> None:
         """Show the next event."""
@@ -117,8 +137,18 @@ class StreamView:
             case _:
                 pass
 
+    def waiting(self, words: str) -> None:
+        """Say what is waited for, until the next event."""
+        self._show_wait(words)
+
+    def toggle_reasoning(self) -> None:
+        """Fold or unfold the reasoning. Here it is always shown."""
+
     def end(self) -> None:
-        """Leave the cursor at the start of a line."""
+        """Leave the cursor at the start of a line. More events may follow."""
+        self._settle()
+
+    def _settle(self) -> None:
         self._erase_passing()
         self._end_thinking()
         if self._line_open:
@@ -127,7 +157,7 @@ class StreamView:
             self._line_open = False
 
     def _note(self, text: str, colour: Style) -> None:
-        self.end()
+        self._settle()
         write_raw(sys.stderr, self._styled(text, colour) + "\n")
         sys.stderr.flush()
 
@@ -142,13 +172,13 @@ class StreamView:
 
     def _show_wait(self, text: str) -> None:
         """Show why there is no answer yet, but only on a terminal and after a while."""
-        if self._colour and monotonic() - self._started > _PATIENCE:
+        if self._erases and monotonic() - self._started > PATIENCE:
             self._pass(text)
 
     def _show_progress(self, text: str) -> None:
         """Show a tool's progress: on a terminal in one line that is replaced, elsewhere a line per report."""
-        if self._colour:
-            self.end()
+        if self._erases:
+            self._settle()
             self._pass(text)
         else:
             self._note(text, "dim")
@@ -157,7 +187,7 @@ class StreamView:
         """Show a line that the next event removes."""
         self._passing = True
         fits = printable(text)[: shutil.get_terminal_size().columns - 1]
-        write_raw(sys.stderr, _ERASE + styled(fits, "dim"))
+        write_raw(sys.stderr, _ERASE + self._styled(fits, "dim"))
         sys.stderr.flush()
 
     def _erase_passing(self) -> None:

@@ -1,0 +1,1 @@
+"""`localagent chat`: the conversation, the model that answers, the commands, and what is typed."""

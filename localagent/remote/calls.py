@@ -1,0 +1,207 @@
+"""The tool calls of a streamed answer: pieces of JSON, as OpenAI's API has them, to the parser's events.
+
+The JSON is read by a dialect that writes calls as JSON, so that a call from a server has the same events, and
+the same laws, as one from a model on this machine. A call ends when something else comes, since the API does
+not say when it does; until then the server may still take it back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from parsers import (
+    DIALECTS,
+    ArgumentEnd,
+    ArgumentsDelta,
+    CallEnd,
+    Event,
+    Finish,
+    Malformed,
+    Reason,
+    StreamParser,
+)
+from parsers import CallStart as Start
+
+_READER = DIALECTS["hermes"]
+_OPENING = '<tool_call>{"name": "call", "arguments": '
+_CLOSING = "}</tool_call>"
+"""What stands around the arguments of a call in that dialect."""
+
+
+@dataclass(slots=True)
+class RemoteCall:
+    """One call while it is written. `index` counts the calls of the turn."""
+
+    index: int
+    id: str
+    name: str
+    extra: dict[str, Any]
+    """Fields of its own that the provider wants back with it."""
+    partial: dict[str, Any] = field(default_factory=dict)
+    """The arguments that are complete."""
+    held: list[str] = field(default_factory=list)
+    """What came of it while the call before it was not complete."""
+    _parser: StreamParser = field(default_factory=lambda: StreamParser(_READER))
+    _written: list[str] = field(default_factory=list)
+    _checked: tuple[int, bool] = (0, False)
+    _spoilt: bool = False
+
+    def start(self) -> list[Event]:
+        """Its first events, with what was held."""
+        self._parser.feed(_OPENING)
+        held, self.held = self.held, []
+        return [Start(self.index, self.name, 0, 0), *(event for each in held for event in self.feed(each))]
+
+    def feed(self, piece: str) -> list[Event]:
+        """The events of the next piece of its arguments."""
+        self._written.append(piece)
+        if self._spoilt:
+            return []
+        found = self._parser.feed(piece)
+        # It may not end before its closing is fed. One that does has more behind its last brace, or no
+        # object at all: what that is, is said when all of it is there.
+        self._spoilt = any(isinstance(event, CallEnd | Malformed) for event in found)
+        return self._told(found)
+
+    def complete(self) -> bool:
+        """Whether the arguments are a JSON object. Without any, who knows what is still to come."""
+        if self._checked[0] < len(self._written):
+            try:
+                whole = isinstance(json.loads("".join(self._written)), dict)
+            except (ValueError, RecursionError):
+                whole = False
+            self._checked = len(self._written), whole
+        return self._checked[1]
+
+    def end(self, finish: Finish) -> list[Event]:
+        """Its last events, when no more comes: CallEnd, or Malformed if it cannot be read."""
+        events: list[Event] = []
+        if not "".join(self._written).strip() and finish == "stop":
+            events = self.feed("{}")  # many servers write nothing at all for no arguments
+        if self._spoilt:
+            return [*events, self.failed(self.raw, Reason.SYNTAX)]
+        last = self._parser.feed(_CLOSING) if finish == "stop" or self.complete() else []
+        last += self._parser.close(finish)
+        ended = next((event for event in last if isinstance(event, CallEnd)), None)
+        if ended is not None:
+            return [*events, *self._told(last), replace(ended, index=self.index, name=self.name)]
+        broken = next((event for event in last if isinstance(event, Malformed)), None)
+        reason = broken.reason if broken is not None and finish == "stop" else Reason.TRUNCATED
+        return [*events, self.failed(self.raw, reason)]
+
+    @property
+    def raw(self) -> str:
+        """The call as models write one in JSON: what the server's model wrote is not known."""
+        return f'{{"name": {json.dumps(self.name, ensure_ascii=False)}, "arguments": {"".join(self._written)}'
+
+    def failed(self, raw: str, reason: str, name: str | None = None) -> Malformed:
+        """The event that takes it back."""
+        return Malformed(raw, reason_of(reason), name or self.name, self.index, self.partial, 0, 0)
+
+    def _told(self, events: list[Event]) -> list[Event]:
+        told: list[Event] = []
+        for event in events:
+            if isinstance(event, ArgumentsDelta):
+                told.append(replace(event, index=self.index))
+            elif isinstance(event, ArgumentEnd):
+                self.partial[event.key] = event.value
+                told.append(replace(event, index=self.index))
+        return told
+
+
+class RemoteCalls:
+    """All calls of a turn. They are told one after the other, even if a server mixes their pieces."""
+
+    def __init__(self) -> None:
+        self._by_place: dict[Any, RemoteCall] = {}  # by the index that the server gives, newest of each
+        self._open: list[RemoteCall] = []  # those that have not ended; the first one is being told
+        self.all: list[RemoteCall] = []
+
+    def feed(self, delta: Mapping[str, Any]) -> list[Event]:
+        """The events of one entry of `tool_calls`."""
+        function = delta.get("function")
+        function = function if isinstance(function, Mapping) else {}
+        call_id, name, piece = delta.get("id"), function.get("name"), function.get("arguments")
+        if piece is not None and not isinstance(piece, str):  # the object itself, as some servers write it
+            piece = json.dumps(piece, ensure_ascii=False)
+        place = delta.get("index")
+        if place is not None:
+            call = self._by_place.get(place) if isinstance(place, int | str) else None
+        elif not call_id and not name:
+            call = self.all[-1] if self.all else None
+        else:
+            call = next((each for each in self.all if each.id == call_id), None)
+        # Some servers give every call the index 0, and only an id of its own.
+        new = call is None or (isinstance(call_id, str) and call_id and call.id and call_id != call.id)
+        events: list[Event] = []
+        if call is None or new:
+            given = {key: value for key, value in delta.items() if key not in _KNOWN and value is not None}
+            call = RemoteCall(len(self.all), str(call_id or ""), name if isinstance(name, str) else "", given)
+            if isinstance(place, int | str):
+                self._by_place[place] = call
+            events += self.settle()
+            self.all.append(call)
+            self._open.append(call)
+            if self._open[0] is call:
+                events += call.start()
+        elif self._open and self._open[0] is not call and piece:
+            events += self._advance(until=call)
+        if piece:
+            if self._open and self._open[0] is call:
+                events += call.feed(piece)
+            else:
+                call.held.append(piece)
+        return events
+
+    def take_back(self, call_id: str, raw: str, reason: str, name: str | None) -> list[Event] | None:
+        """The events by which the server says that this call cannot be read; None if there is no such one."""
+        call = next((each for each in self._open if each.id == call_id), None)
+        if call is None:
+            return None
+        events = [] if self._open[0] is call else call.start()
+        self._open.remove(call)
+        return [*events, call.failed(raw, reason, name), *self._begin()]
+
+    def settle(self) -> list[Event]:
+        """End the calls that are complete, since something else comes."""
+        return self._advance(until=None)
+
+    def close(self, finish: Finish) -> list[Event]:
+        """End them all."""
+        events: list[Event] = []
+        while self._open:
+            events += self._open.pop(0).end(finish)
+            events += self._begin()
+        return events
+
+    def abandon(self) -> list[Event]:
+        """Give up those that have not ended: the server might yet have taken them back."""
+        events: list[Event] = []
+        for call in self._open:
+            events += [*([] if call is self._open[0] else call.start()), call.failed(call.raw, "truncated")]
+        self._open.clear()
+        return events
+
+    def _advance(self, until: RemoteCall | None) -> list[Event]:
+        events: list[Event] = []
+        while self._open and self._open[0] is not until and self._open[0].complete():
+            events += self._open.pop(0).end("stop")
+            events += self._begin()
+        return events
+
+    def _begin(self) -> list[Event]:
+        return self._open[0].start() if self._open else []
+
+
+_KNOWN = {"index", "id", "type", "function"}
+
+
+def reason_of(word: str) -> Reason:
+    """The parser's word; servers of another version may have others."""
+    try:
+        return Reason(word)
+    except ValueError:
+        return Reason.SYNTAX

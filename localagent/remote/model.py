@@ -1,0 +1,337 @@
+"""A model that runs on a server: `RemoteModel`, which agents and the command line take for any other.
+
+    with RemoteModel.open("http://127.0.0.1:8080") as model:
+        print(model.respond("Why is the sky blue?").text)
+
+The server is `localagent serve`, or any other that speaks OpenAI's chat completions.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Unpack, cast
+
+from localagent.chat_model import UNKNOWN_CONTEXT, ChatModel, Conversation, as_conversation
+from localagent.control import Control, TurnOptions
+from localagent.errors import (
+    ContextOverflow,
+    ServerRefused,
+    StreamBroken,
+    UnknownModel,
+    Unsupported,
+    UsageError,
+)
+from localagent.hosts.protocol import CancelFlag
+from localagent.hosts.sampling import Sampling, SamplingOptions
+from localagent.messages import Message, Prices
+from localagent.prompt import RequestWarning
+from localagent.prompt.rendering import ToolSchema
+from localagent.prompt.request import build_request
+from localagent.prompt.segments import Prompt
+from localagent.prompt.thinking import Thinking
+from localagent.remote.request import chat_body, counting_body
+from localagent.remote.server import Answer, Cancelled, Server
+from localagent.remote.turn import RemoteTurn
+from localagent.settings import API_KEY
+from localagent.turn import TurnEvent
+from localagent.wire import openai
+
+CHAT = "/v1/chat/completions"
+COUNT = "/v1/messages/count_tokens"
+MODELS = "/v1/models"
+_CONTEXTS = ("context_length", "max_model_len", "loaded_context_length", "context_window")
+"""Where servers tell it: this one, vLLM, LM Studio, others."""
+_IGNORED = "x-localagent-ignored"
+_THINKING = ("reasoning_effort", "chat_template_kwargs", "thinking_budget_tokens", "reasoning")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteHost:
+    """What is known of where a remote model runs."""
+
+    name: str
+    context: int = UNKNOWN_CONTEXT
+    lanes: int = 1
+
+
+class RemoteModel(ChatModel):
+    """A model on a server. Each turn is one request, with a connection of its own."""
+
+    vision = True  # a server whose model sees nothing says so itself
+
+    def __init__(
+        self,
+        server: Server,
+        host: RemoteHost,
+        sampling: SamplingOptions | None = None,
+        prices: Prices | None = None,
+    ) -> None:
+        """`sampling`: defaults for every turn; what is not in it, the server decides. See also `open`."""
+        self.server = server
+        self.host: RemoteHost = host
+        self.name = host.name
+        self.prices = prices
+        self._defaults: SamplingOptions = {**(sampling or {})}
+        self.sampling = Sampling(**cast(dict[str, Any], self._defaults))
+        self._counts = True
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        model: str | None = None,
+        *,
+        key: str | None = None,
+        context: int | None = None,
+        silence: float = 600.0,
+        sampling: SamplingOptions | None = None,
+        prices: Prices | None = None,
+    ) -> RemoteModel:
+        """The model of that name on the server at `url`; by default the first one that it serves.
+
+        `key`: by default the one in LOCALAGENT_API_KEY. `context`: tokens that a conversation may have, if
+        the server's model takes more or the server does not say. `silence`: seconds without any sign of life
+        after which an answer is given up.
+
+        Raises UsageError, UnknownModel, ServerUnreachable, ServerRefused, StreamBroken.
+        """
+        server = Server.at(url, key or os.environ.get(API_KEY, "").strip() or None, silence)
+        try:
+            listing = server.ask(MODELS)
+        except ServerRefused as error:
+            if model is None or error.status in (401, 403):
+                raise
+            listing = None  # not every server has the list
+        served = _served(listing)
+        if model is None and not served:
+            raise UnknownModel(f"{server.url} does not say which models it has: name one")
+        name = model or next(iter(served))
+        told = served.get(name, {})
+        if name not in served and len(served) == 1 and _answers_to_any_name(served):
+            told = next(iter(served.values()))
+        most = [each for each in (context, _context_of(told)) if each]
+        lanes = told.get("lanes")
+        host = RemoteHost(
+            name, min(most, default=UNKNOWN_CONTEXT), lanes if isinstance(lanes, int) and lanes > 0 else 1
+        )
+        return cls(server, host, sampling, prices)
+
+    def stream(
+        self,
+        messages: Conversation,
+        *,
+        system: str | None = None,
+        tools: Sequence[ToolSchema] | None = None,
+        cancel: CancelFlag | None = None,
+        progress: bool = False,
+        **options: Unpack[TurnOptions],
+    ) -> Generator[TurnEvent, None, None]:
+        """As `ChatModel.stream`. The events and the message are those of a model on this machine, but for
+        what the server does not tell: `raw`, the tokens' ids, and the place in its queue.
+
+        Setting `cancel` closes the connection, and the server stops. `end_thinking` cannot be told to a
+        server: a RequestWarning says so when it is set.
+
+        Raises UsageError, ContextOverflow, UnknownModel, ServerUnreachable, ServerRefused, StreamBroken.
+        """
+        conversation = as_conversation(messages, system)
+        control = self.turn_options(options)[1]
+        control.check_tools(tools)
+        sampling = {**self._defaults, **{name: options[name] for name in options if name in _SAMPLING}}  # type: ignore[literal-required]
+        return self._run(conversation, tools, sampling, control, cancel)
+
+    def astream(
+        self,
+        messages: Conversation,
+        *,
+        system: str | None = None,
+        tools: Sequence[ToolSchema] | None = None,
+        cancel: CancelFlag | None = None,
+        progress: bool = False,
+        **options: Unpack[TurnOptions],
+    ) -> AsyncGenerator[TurnEvent, None]:
+        """As `stream`, on an event loop, with a thread that reads from the server.
+
+        Cancelling the task, a timeout or `aclose` close the connection.
+        """
+        left = threading.Event()
+        flag = _Either(cancel, left)
+        events = self.stream(messages, system=system, tools=tools, cancel=flag, progress=progress, **options)
+        return _followed(events, left)
+
+    def render(
+        self,
+        messages: Conversation,
+        *,
+        system: str | None = None,
+        tools: Sequence[ToolSchema] | None = None,
+        limit: float = math.inf,
+        thinking: Thinking = None,
+        thinking_budget: int | None = None,
+    ) -> Prompt:
+        """Raises UsageError: only the server, which has the chat template, knows the prompt."""
+        raise UsageError(f"the prompt of {self.name} is rendered by {self.server.url}, and is not known here")
+
+    def count_tokens(
+        self,
+        messages: Conversation,
+        *,
+        system: str | None = None,
+        tools: Sequence[ToolSchema] | None = None,
+        limit: int | None = None,
+        thinking: Thinking = None,
+        thinking_budget: int | None = None,
+    ) -> int:
+        """The number of prompt tokens, as the server counts them; where it does not, an estimate that is
+        rather too high: three characters to a token.
+
+        Raises UsageError, ServerUnreachable, ServerRefused, StreamBroken; ContextOverflow beyond `limit`.
+        """
+        conversation = as_conversation(messages, system)
+        count = self._counted(conversation, tools)
+        if count is None:
+            request = build_request(conversation, openai.TARGET)
+            told = [*openai.to_wire(request.messages), *(tools or ())]
+            count = math.ceil(len(json.dumps(told, ensure_ascii=False)) / 3)
+        if limit is not None and count > limit:
+            raise ContextOverflow(count, self.host.context)
+        return count
+
+    def _counted(self, conversation: Sequence[Message], tools: Sequence[ToolSchema] | None) -> int | None:
+        """What the server counts; None if it has no such endpoint, or no words for a part of it."""
+        if not self._counts:
+            return None
+        try:
+            counted = self.server.ask(COUNT, counting_body(self.name, conversation, tools))
+            tokens = counted["input_tokens"]
+            return tokens if type(tokens) is int and tokens > 0 else None
+        except Unsupported:
+            return None
+        except (ServerRefused, StreamBroken, KeyError, TypeError) as error:
+            if isinstance(error, ServerRefused) and error.status not in (400, 404, 405, 422, 501):
+                raise
+            self._counts = False
+            return None
+
+    def close(self) -> None:
+        """Nothing to free: connections last for one turn."""
+
+    def _run(
+        self,
+        conversation: Sequence[Message],
+        tools: Sequence[ToolSchema] | None,
+        sampling: Mapping[str, Any],
+        control: Control,
+        cancel: CancelFlag | None,
+    ) -> Generator[TurnEvent, None, None]:
+        request = build_request(conversation, openai.TARGET)
+        yield from request.warnings
+        body = chat_body(self.name, request.messages, tools, sampling, control)
+        turn = RemoteTurn(self.server, self.name, self.prices)
+        try:
+            with self.server.open(CHAT, body, cancel) as answer:
+                yield from _ignored(answer, self.name)
+                ending = control.end_thinking
+                for chunk in answer.frames() if answer.streams else (answer.json(),):
+                    yield from turn.feed(chunk)
+                    if ending is not None and ending.is_set():
+                        ending = None
+                        yield RequestWarning(
+                            "thinking",
+                            f"the thinking of {self.name} cannot be ended from here, since it runs on a "
+                            "server: stop the answer, or wait",
+                        )
+            yield from turn.close()
+        except Cancelled:
+            yield from turn.cancelled()
+        except (Exception, KeyboardInterrupt) as error:
+            yield from turn.broken(error)
+            raise
+
+
+_SAMPLING = frozenset(SamplingOptions.__annotations__)
+
+
+def _served(listing: Any) -> dict[str, Mapping[str, Any]]:
+    """The models in the answer of /v1/models, by name; what cannot be read is not there."""
+    data = listing.get("data") if isinstance(listing, Mapping) else None
+    return {
+        each["id"]: each
+        for each in (data if isinstance(data, list) else ())
+        if isinstance(each, Mapping) and isinstance(each.get("id"), str) and each["id"].isprintable()
+    }
+
+
+def _answers_to_any_name(served: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether that is our own server, which answers to any name where it has one model."""
+    return all(each.get("owned_by") == "localagent" for each in served.values())
+
+
+def _context_of(told: Mapping[str, Any]) -> int | None:
+    meta = told.get("meta")  # as llama-server has it
+    given = [
+        *(told.get(name) for name in _CONTEXTS),
+        meta.get("n_ctx") if isinstance(meta, Mapping) else None,
+    ]
+    return next((each for each in given if type(each) is int and each > 0), None)
+
+
+def _ignored(answer: Answer, name: str) -> Iterator[RequestWarning]:
+    """What our own server says that it ignored of the request."""
+    fields = [field.strip() for field in answer.header(_IGNORED).split(",") if field.strip()]
+    if any(field.startswith(_THINKING) for field in fields):
+        yield RequestWarning(
+            "thinking", f"{name} cannot be told how to think: its chat template has no switch"
+        )
+    if "image" in fields:
+        yield RequestWarning("images_removed", f"{name} sees no images: those of tools were left out")
+    if "tool_choice" in fields:
+        yield RequestWarning("tool_choice", f"{name} ignores tool_choice")
+
+
+class _Either:
+    """A flag that is set when any of these is."""
+
+    def __init__(self, *flags: CancelFlag | None) -> None:
+        self._flags = [flag for flag in flags if flag is not None]
+
+    def is_set(self) -> bool:
+        return any(flag.is_set() for flag in self._flags)
+
+
+async def _followed(
+    events: Generator[TurnEvent, None, None], left: threading.Event
+) -> AsyncGenerator[TurnEvent, None]:
+    """The events of a turn that runs in a thread. `left` is set when nobody follows it any more."""
+    import asyncio  # here, so that programs without an event loop do not load it
+
+    loop, arrived = asyncio.get_running_loop(), asyncio.Queue[Any]()
+
+    def put(item: Any) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(arrived.put_nowait, item)
+
+    def run() -> None:
+        try:
+            for event in events:
+                put(event)
+        except BaseException as error:
+            put(error)
+        else:
+            put(None)
+
+    thread = threading.Thread(target=run, name="localagent-remote", daemon=True)
+    thread.start()
+    try:
+        while (item := await arrived.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        left.set()  # the thread sees it within a moment, and closes the connection

@@ -1,0 +1,329 @@
+"""A server that speaks OpenAI's API over HTTP: where it is, what it is asked, how its refusals are told.
+
+The HTTP is the standard library's. The answer is read from the socket in short waits, so that a turn that is
+cancelled closes its connection within a moment, also while nothing comes.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import re
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
+
+from localagent.errors import (
+    ContextOverflow,
+    LocalAgentError,
+    ServerRefused,
+    ServerUnreachable,
+    StreamBroken,
+    UnknownModel,
+    UsageError,
+)
+from localagent.hosts.protocol import CancelFlag
+from localagent.settings import API_KEY
+from localagent.wording import one_line, quoted, writable
+
+_CONNECT = 10.0
+"""Seconds for making a connection."""
+_TICK = 0.05
+"""Seconds between two looks at whether a turn is cancelled."""
+_LONGEST = 1 << 26
+"""Bytes of a line or a body: a server that sends more is broken, and must not fill the memory."""
+_OVERFLOW = re.compile(
+    r"context length is ([\d,]{1,12}) tokens.*?(more than )?\b([\d,]{1,12}) tokens", re.DOTALL
+)
+"""How OpenAI's API, and servers like it, say that a prompt is too long."""
+
+
+class Cancelled(Exception):
+    """The turn was cancelled while the server was being waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where a server listens. `silence`: seconds without any sign of life after which it is given up."""
+
+    url: str
+    key: str | None = None
+    silence: float = 600.0
+
+    @classmethod
+    def at(cls, url: str, key: str | None = None, silence: float = 600.0) -> Server:
+        """The server at `url`, with or without /v1 at its end. Raises UsageError."""
+        base = url.strip().rstrip("/").removesuffix("/v1").rstrip("/")
+        example = "it must be like http://127.0.0.1:8080"
+        if not base.isascii() or not base.isprintable() or " " in base:
+            raise UsageError(f"the address {quoted(url)} is no URL: {example}")
+        try:
+            parts = urlsplit(base)
+            wrong = parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0
+        except ValueError:  # a port that is no number, a bracket that is not closed
+            wrong = True
+        if wrong or parts.query or parts.fragment:
+            raise UsageError(f"the address {quoted(url)} is no URL of a server: {example}")
+        if parts.username is not None:  # it would be in every error message
+            raise UsageError(f"the address has a name or a password in it: put the key into {API_KEY}")
+        if key is not None and not (key.isascii() and key.isprintable()):
+            raise UsageError(f"the key in {API_KEY} has characters that no HTTP header can carry")
+        return cls(base, key, silence)
+
+    def ask(self, path: str, body: Any = None) -> Any:
+        """The JSON that the server answers. Raises as `open`."""
+        with self.open(path, body) as answer:
+            return answer.json()
+
+    @contextmanager
+    def open(self, path: str, body: Any = None, cancel: CancelFlag | None = None) -> Iterator[Answer]:
+        """Ask, and read the answer while it comes. Leaving closes the connection, which stops the server.
+
+        A GET without a body, a POST with one. Raises ServerUnreachable, ServerRefused, StreamBroken,
+        UnknownModel and ContextOverflow; Cancelled.
+        """
+        parts = urlsplit(self.url)
+        assert parts.hostname is not None
+        if parts.scheme == "https":
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                parts.hostname, parts.port, timeout=_CONNECT, context=ssl.create_default_context()
+            )
+        else:
+            connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=_CONNECT)
+        headers = {"Accept": "text/event-stream, application/json", "Connection": "close"}
+        if self.key:
+            headers["Authorization"] = f"Bearer {self.key}"
+        data = None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            data = writable(json.dumps(body, ensure_ascii=False)).encode()
+        try:
+            connection.connect()
+        except OSError as error:
+            raise ServerUnreachable(
+                f"no server answers at {self.url} ({_reason(error)}): start it with `localagent serve`, or "
+                "correct the address"
+            ) from error
+        patient = connection.sock = _Patient(self, connection.sock, cancel)
+        try:
+            connection.request("GET" if body is None else "POST", f"{parts.path}{path}", data, headers)
+            answer = Answer(self, connection.getresponse())
+            if answer.status != 200:
+                raise _refusal(self, path, answer)
+            yield answer
+        except http.client.RemoteDisconnected as error:
+            raise StreamBroken(
+                f"{self.url} closed the connection without an answer: its log says why; ask again"
+            ) from error
+        except http.client.IncompleteRead as error:
+            raise StreamBroken(
+                f"{self.url} broke the answer off in the midst: its log says why; ask again"
+            ) from error
+        except http.client.HTTPException as error:
+            raise StreamBroken(
+                f"{self.url} does not answer as an HTTP server does ({type(error).__name__}): correct the "
+                "address"
+            ) from error
+        except OSError as error:
+            raise StreamBroken(f"the connection to {self.url} broke ({_reason(error)}): ask again") from error
+        finally:
+            connection.close()
+            patient.hang_up()
+
+
+class Answer:
+    """What a server answers, while it comes."""
+
+    def __init__(self, server: Server, response: http.client.HTTPResponse) -> None:
+        self.status = response.status
+        self.streams = response.headers.get_content_type() == "text/event-stream"
+        self._server = server
+        self._response = response
+
+    def header(self, name: str) -> str:
+        """A header's value; "" if there is none."""
+        return self._response.headers.get(name, "")
+
+    def json(self) -> Any:
+        """The whole body. Raises StreamBroken for one that is no JSON."""
+        try:
+            return json.loads(self.body())
+        except (ValueError, RecursionError):
+            raise StreamBroken(
+                f"{self._server.url} answers with something else than JSON: correct the address"
+            ) from None
+
+    def body(self) -> bytes:
+        """The whole body. Raises StreamBroken for one that is too large."""
+        body = self._response.read(_LONGEST + 1)
+        if len(body) > _LONGEST:
+            raise self._too_long()
+        return body
+
+    def frames(self) -> Iterator[Any]:
+        """The JSON of every server-sent event, up to "[DONE]" or the end; comments are skipped."""
+        data: list[str] = []
+        size = 0
+        while line := self._response.readline(_LONGEST + 1):
+            size += len(line)
+            if size > _LONGEST:
+                raise self._too_long()
+            text = line.decode("utf-8", "replace").rstrip("\r\n")
+            if not text:
+                said, size = "\n".join(data), 0
+                data.clear()
+                if said.strip() == "[DONE]":
+                    return
+                if said.strip():
+                    yield self._parsed(said)
+            elif text.startswith("data:"):
+                data.append(text[5:].removeprefix(" "))
+        with suppress(ValueError, RecursionError):  # half an event at the end is no event
+            if data:
+                yield json.loads("\n".join(data))
+
+    def _parsed(self, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            raise StreamBroken(
+                f"{self._server.url} streams something else than JSON ({quoted(text)}): ask again"
+            ) from None
+
+    def _too_long(self) -> StreamBroken:
+        return StreamBroken(
+            f"{self._server.url} answers with more than {_LONGEST >> 20} MB at once: it is no such server"
+        )
+
+
+class _Patient(io.RawIOBase):
+    """A socket that `http.client` reads through: it waits for as long as a model may think, and no longer
+    than until the turn is cancelled.
+    """
+
+    def __init__(self, server: Server, socket: Any, cancel: CancelFlag | None) -> None:
+        self._server = server
+        self._socket = socket
+        self._cancel = cancel
+
+    def sendall(self, data: Any) -> None:
+        """Send all of it."""
+        self._socket.settimeout(self._server.silence)
+        self._socket.sendall(data)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """What the answer is read from."""
+        self._socket.settimeout(_TICK)
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """What has come, at least one byte; nothing at the end. Raises Cancelled, StreamBroken, OSError."""
+        end = monotonic() + self._server.silence
+        while True:
+            if self._cancel is not None and self._cancel.is_set():
+                raise Cancelled
+            try:
+                return int(self._socket.recv_into(buffer))
+            except TimeoutError:
+                if monotonic() > end:
+                    raise StreamBroken(
+                        f"{self._server.url} has said nothing for {self._server.silence:g} seconds: look at "
+                        "its log, or ask again"
+                    ) from None
+
+    def close(self) -> None:
+        """Nothing yet: `http.client` closes its socket as soon as the answer's head says that it is the last
+        one, and reads on from what `makefile` gave.
+        """
+
+    def hang_up(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+
+def _reason(error: OSError) -> str:
+    said = getattr(error, "verify_message", None) or error.strerror or str(error) or type(error).__name__
+    return one_line(str(said), 100).rstrip(".")
+
+
+# -- refusals ---------------------------------------------------------------------------------------------
+
+
+def _refusal(server: Server, path: str, answer: Answer) -> LocalAgentError:
+    """The error for a status that is not 200, in one line that says what to do."""
+    try:
+        body = json.loads(answer.body())
+    except (ValueError, RecursionError, StreamBroken):
+        body = None
+    status, told = answer.status, error_in(body)
+    said, code = told
+    url = server.url
+    if code == "model_not_found":
+        return UnknownModel(f"{url}: {said}" if said else f"{url} has no such model: see {url}/v1/models")
+    if (overflow := overflow_in(body, said)) is not None:
+        return overflow
+    why = f": {said}" if said else ""
+    match status:
+        case 401 | 403 if server.key:
+            text = f"{url} refuses the key in {API_KEY} ({status}): correct it"
+        case 401 | 403:
+            text = f"{url} wants a key ({status}): put it into {API_KEY}"
+        case 404 | 405:
+            text = f"{url} has no {path} ({status}): correct the address, or give one of another server"
+        case 429 | 503:
+            wait = answer.header("retry-after")
+            when = f"in {wait} seconds" if wait.isdigit() and len(wait) < 6 else "later"
+            text = f"{url} cannot answer now ({status}){why}: ask again {when}"
+        case _ if 300 <= status < 400:
+            where = quoted(answer.header("location"), 200)
+            text = f"{url} sends its clients to {where} ({status}): use that address"
+        case _ if status >= 500:
+            text = f"{url} failed ({status}){why}: its log says more"
+        case _:
+            text = f"{url} refuses the request ({status}){why}: change what it names"
+    return ServerRefused(text, status)
+
+
+def error_in(body: Any) -> tuple[str, str]:
+    """What a server says went wrong, and its word for it: `error` is an object in OpenAI's API, and plain
+    text, or called `detail` or `message`, in others.
+    """
+    if not isinstance(body, Mapping):
+        return "", ""
+    error = next((body[name] for name in ("error", "detail", "message") if body.get(name)), "")
+    code = ""
+    if isinstance(error, Mapping):
+        code = next((str(error[name]) for name in ("code", "type") if isinstance(error.get(name), str)), "")
+        error = error.get("message") or error
+    said = error if isinstance(error, str) else json.dumps(error)
+    return one_line(said, 300).rstrip("."), code
+
+
+def overflow_in(body: Any, said: str) -> ContextOverflow | None:
+    """The typed error for a prompt that is too long for the server's model."""
+    error = body.get("error") if isinstance(body, Mapping) else None
+    if isinstance(error, Mapping):  # as llama-server has it
+        prompt, context = error.get("n_prompt_tokens"), error.get("n_ctx")
+        if type(prompt) is int and type(context) is int:
+            return ContextOverflow(prompt, context)
+    if found := _OVERFLOW.search(said):
+        context, prompt = (int(found[each].replace(",", "")) for each in (1, 3))
+        return ContextOverflow(prompt, context, exact=found[2] is None)
+    return None
+
+
+def stream_error(server: Server, body: Any) -> LocalAgentError:
+    """The error for what a server says in the midst of a stream."""
+    said, _ = error_in(body)
+    if (overflow := overflow_in(body, said)) is not None:
+        return overflow
+    return StreamBroken(f"{server.url} broke the answer off: {said or 'it says no reason'}: ask again")
