@@ -160,6 +160,7 @@ bench: dev weights
 	@$(WATCHED) benchmarks/agent_loop.py
 	@$(WATCHED) benchmarks/concurrency.py nano --rounds 1 --threads 1
 	@$(WATCHED) benchmarks/serving.py nano --rounds 1 --threads 1
+	@$(WATCHED) benchmarks/terminal.py nano
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _FRAME = 0.05
 """Seconds from one frame to the next, at least."""
-_SHARE = 30
+_SHARE = 40
 """And at least so many times as long as drawing it took, so that drawing takes little from decoding."""
 _TICK = 0.1
 """Seconds after which what was not drawn at once is drawn, and a wait is counted on."""
