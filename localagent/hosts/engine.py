@@ -196,7 +196,9 @@ class Engine(Protocol):
 
     @property
     def joint(self) -> bool:
-        """Whether `evaluate` may be called: it gives the logits of one chunk after the other."""
+        """Whether `evaluate` may be called: it gives the logits of one chunk after the other, but for what
+        rounding makes of quantized weights where the engine is not `divisible`.
+        """
 
     @property
     def spacing(self) -> int | None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from localagent.hosts.engine import Engine, Vocabulary
-from localagent.hosts.prefix.matching import WORTH_FORKING, common, enter_anywhere
+from localagent.hosts.prefix.matching import common, enter_anywhere, worth_forking
 from localagent.hosts.protocol import Finish, Logprobs, Prefilled, StopReason, Token
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.stopping import StopStrings
@@ -112,8 +112,8 @@ class Generation:
     def will_reach(self, ids: Sequence[int]) -> int:
         """How many tokens of another prompt this one will have evaluated for it."""
         if self._cuts.spacing is None:
-            shared = enter_anywhere(list(self.ids), (), list(ids))
-            return shared if shared >= WORTH_FORKING else 0
+            shared = worth_forking(enter_anywhere(list(self.ids), (), list(ids)), len(self.ids))
+            return shared if shared > self.position else 0
         shared = min(common(list(self.ids), list(ids)), len(ids) - 1)
         return max((stop.end for stop in self._ahead if stop.marked and stop.end <= shared), default=0)
 

@@ -89,8 +89,9 @@ class EngineHost:
                 transcripts.learn(turns)
             sizes = engine.context_size, engine.capacity
             prefix = PrefixCache(
-                engine.lanes, reuse.budget, stored, transcripts, *sizes, anywhere=engine.spacing is None
-            )
+                engine.lanes, reuse.budget, stored, transcripts, *sizes,
+                anywhere=engine.spacing is None, left=2 if engine.divisible else 1,
+            )  # fmt: skip
             at_end(prefix.drop)
             at_end(lambda: prefix.write(goes_on))
             return engine, prefix, transcripts, Scheduler(engine, prefix, stopping, wake)

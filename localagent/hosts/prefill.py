@@ -85,7 +85,8 @@ def _chunk(header: Header) -> int:
 
 def _divisible(header: Header) -> bool:
     kinds = {tensor.kind for tensor in header.tensors}
-    return kinds <= _SAME and not any(header.own(key) for key in _UNMEASURED)
+    parts = header.metadata.get("split.count", 1)  # the tensors of the other files are not known here
+    return kinds <= _SAME and parts in (0, 1) and not any(header.own(key) for key in _UNMEASURED)
 
 
 def _heads(header: Header) -> int:

@@ -94,6 +94,7 @@ class Stepping:
             context=engine.context_size,
             capacity=engine.capacity,
             anywhere=engine.spacing is None,
+            left=2 if engine.divisible else 1,
         )
         self.stopping = False
         self.scheduler = Scheduler(engine, self.prefix, lambda: self.stopping)

@@ -62,7 +62,8 @@ class LlamaCppEngine:
         # token, depend on the cells that a sequence got, and every lane's attention passes over those of all.
         self._pooled = options.cells < options.lanes * options.context
         self.joint = not self._pooled
-        self.divisible = options.divisible and not self._pooled
+        # Of three tokens that are left none may stay alone: a chunk must hold as many.
+        self.divisible = options.divisible and not self._pooled and self.chunk >= 3
         self.batch = min(options.batch or self.chunk, options.context) if self.divisible else self.chunk
         forget()
         try:

@@ -72,9 +72,13 @@ def cuts_measured() -> bool:
 
     ARM's take rows by twos, so that an odd one may differ; BLAS and AMX have kernels of their own for many.
     """
-    uses = describe()["uses"]
-    return platform.machine().lower() in ("x86_64", "amd64") and not any(
-        use.startswith(("BLAS", "ACCELERATE", "AMX")) for use in uses
+    found = describe()
+    return (
+        platform.machine().lower() in ("x86_64", "amd64")
+        and not any(use.startswith(("BLAS", "ACCELERATE", "AMX")) for use in found["uses"])
+        # BLAS is a device, too, and so is a graphics card, which may compute large products of any model.
+        and bool(found["devices"])
+        and all(device.startswith("CPU") for device in found["devices"])
     )
 
 

@@ -21,12 +21,19 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from operator import itemgetter
 
 from localagent.errors import LocalAgentError
 from localagent.hosts.engine import NOTHING, Lane, State
-from localagent.hosts.prefix.matching import WORTH_FORKING, common, enter_anywhere, enter_at_checkpoints
+from localagent.hosts.prefix.matching import (
+    WORTH_FORKING,
+    common,
+    enter_anywhere,
+    enter_at_checkpoints,
+    worth_forking,
+)
 from localagent.hosts.prefix.saved import (
     BEYOND,
     WORTH_SAVING,
@@ -76,14 +83,15 @@ class PrefixCache:
         context: int = sys.maxsize,
         capacity: int = sys.maxsize,
         anywhere: bool = False,
+        left: int = 1,
     ) -> None:
         """`budget`: bytes; 0 turns all reuse off. `snapshots`: where sequences survive the process, with what
         `transcripts` say of them. `context`: the longest sequence that fits into a lane, in tokens;
         `capacity`: how many tokens fit into all lanes together. `anywhere`: lanes need no checkpoints, see
-        `Engine.spacing`.
+        `Engine.spacing`. `left`: the fewest tokens of a prompt that are left to be evaluated.
         """
         self._anywhere = anywhere
-        self._entering = enter_anywhere if anywhere else enter_at_checkpoints
+        self._entering = enter_anywhere if anywhere else partial(enter_at_checkpoints, left=left)
         self._seats = [Seat(lane) for lane in lanes]
         self._budget = budget
         self._context = context
@@ -221,7 +229,8 @@ class PrefixCache:
                 ),
                 key=itemgetter(0, 1, 2),
             )
-            saved = self._saved.furthest(wanted, length, room, scope)
+            least = length + (WORTH_FORKING if self._anywhere else 0)
+            saved = self._saved.furthest(wanted, least, room, scope)
             if saved is None:
                 return self._enter(nearest, length, need, room)
             seat = self._spare()
@@ -233,13 +242,13 @@ class PrefixCache:
         """A free lane with the first `length` tokens of `nearest`: that one, or a fork of it."""
         seat = self._spare()
         lost = len(nearest.lane.ids) - length
+        if self._anywhere and (nearest.need is not None or lost >= WORTH_SAVING):
+            length = worth_forking(length, len(nearest.lane.ids))
         both = len(nearest.lane.ids) + need <= room
         if length and nearest.need is None and (lost < WORTH_SAVING or seat.lane.ids or not both):
             self._cut(nearest, length)
             self._make_room(room - need, nearest)
             return nearest
-        if self._anywhere and length < WORTH_FORKING:
-            length = 0
         if length:
             nearest.used = next(self._ticks)  # so that it is the last one to be emptied
         self._retire(seat, _common(seat, nearest.scope, nearest.lane.ids[:length]))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 WORTH_FORKING = 16
-"""Tokens: fewer are evaluated again more cheaply than copied from another lane, with all that it holds."""
+"""Tokens: fewer are evaluated again more cheaply than copied from another lane."""
+_COPIED = 64
+"""Tokens that are copied, for one that need not be evaluated, and that is still no slower."""
 
 Enter = Callable[[list[int], Iterable[int], list[int]], int]
 """`enter_at_checkpoints` or `enter_anywhere`: how many tokens of a sequence, which has checkpoints at some
@@ -28,9 +30,16 @@ def common(left: list[int], right: list[int]) -> int:
     return low
 
 
-def enter_at_checkpoints(have: list[int], checkpoints: Iterable[int], wanted: list[int]) -> int:
-    """A sequence can be entered at its end and at its checkpoints: see `Enter`."""
-    shared = min(common(have, wanted), len(wanted) - 1)
+def worth_forking(shared: int, held: int) -> int:
+    """The `shared` tokens, if they are worth a copy of the lane, which is copied whole; else 0."""
+    return shared if shared >= WORTH_FORKING and shared * _COPIED >= held else 0
+
+
+def enter_at_checkpoints(
+    have: list[int], checkpoints: Iterable[int], wanted: list[int], left: int = 1
+) -> int:
+    """A sequence can be entered at its end and at its checkpoints, `left` tokens before the end of a prompt."""
+    shared = min(common(have, wanted), max(0, len(wanted) - left))
     if shared == len(have):
         return shared
     return max((length for length in checkpoints if length <= shared), default=0)

@@ -364,8 +364,8 @@ class Cache(RuleBasedStateMachine):
             return None
         assert need <= room
         assert seat not in self.running, "it was free"
-        if not (self.anywhere and best < WORTH_FORKING):
-            assert len(seat.lane.ids) == best, "nothing that there is leads further"
+        lost = best - len(seat.lane.ids)
+        assert 0 <= lost <= (2 * WORTH_FORKING if self.anywhere else 0), "nothing that there is leads further"
         held = seat.lane.ids
         assert not held or any(each[: len(held)] == held for each in self.known[scope]), "it is of this scope"
         self.known[scope].append(prompt)
