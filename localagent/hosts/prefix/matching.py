@@ -38,7 +38,7 @@ def worth_forking(shared: int, held: int) -> int:
 def enter_at_checkpoints(
     have: list[int], checkpoints: Iterable[int], wanted: list[int], left: int = 1
 ) -> int:
-    """A sequence can be entered at its end and at its checkpoints, `left` tokens before the end of a prompt."""
+    """A sequence can be entered at its end and at its checkpoints, `left` tokens before a prompt ends."""
     shared = min(common(have, wanted), max(0, len(wanted) - left))
     if shared == len(have):
         return shared
