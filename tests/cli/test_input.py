@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import sys
+from types import SimpleNamespace
 
 import pytest
 from prompt_toolkit.application import create_app_session
@@ -13,7 +16,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from localagent.cli.talk import prompt as typing
-from localagent.cli.talk.prompt import Prompt, _prompt_session
+from localagent.cli.talk.prompt import Prompt, _leave_with_terminal, _prompt_session
 
 
 def commands(text):
@@ -109,7 +112,7 @@ def test_messages_that_arrive_meanwhile_are_printed_harmlessly(monkeypatch):
             shown.append(data)
 
     class Session:
-        def prompt(self, _, default):
+        def prompt(self, _, default, pre_run):
             sys.stderr.write("server: \x1b[2Jgone\n")
             sys.stdout.write("and this\n")
             raise EOFError
@@ -120,3 +123,22 @@ def test_messages_that_arrive_meanwhile_are_printed_harmlessly(monkeypatch):
         assert list(Prompt(None, commands).lines()) == []
     assert (sys.stdout, sys.stderr) == before
     assert "server: \\x1b[2Jgone\nand this\n" in "".join(shown)
+
+
+def test_a_prompt_ends_when_its_terminal_is_closed_and_reports_other_faults():
+    """Reporting the first on a terminal that is gone would fail, and be reported, again and again."""
+    reported = []
+
+    async def prompt() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        session = SimpleNamespace(app=SimpleNamespace(future=loop.create_future()))
+        _leave_with_terminal(session)
+        fault = LookupError("not of the terminal")
+        for error in (fault, OSError(errno.EIO, "Input/output error"), OSError(errno.EIO, "once more")):
+            loop.call_exception_handler({"message": "", "exception": error})
+        assert reported == [fault]
+        await session.app.future
+
+    with pytest.raises(EOFError):
+        asyncio.run(prompt())

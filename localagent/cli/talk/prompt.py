@@ -58,16 +58,32 @@ class Prompt:
             begun, self._begun = "\n".join(filter(None, (self._begun, self._typed()))), ""
             try:
                 with _above():
-                    line = session.prompt("> ", default=begun)
+                    line = session.prompt("> ", default=begun, pre_run=lambda: _leave_with_terminal(session))
                 require_text("what you typed", line)
             except KeyboardInterrupt:
                 line = ""
-            except EOFError:
+            except (EOFError, OSError):  # the second: the terminal is gone
                 return
             except UsageError as error:
                 say(f"localagent: {error}")
                 continue
             yield line
+
+
+def _leave_with_terminal(session: PromptSession[str]) -> None:
+    """End the prompt when its terminal is closed, where by default it would report that and fail again."""
+    import asyncio
+
+    application, loop = session.app, asyncio.get_running_loop()
+    report = loop.get_exception_handler() or type(loop).default_exception_handler
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not isinstance(context.get("exception"), OSError):
+            report(loop, context)
+        elif application.future is not None and not application.future.done():
+            application.future.set_exception(EOFError)
+
+    loop.set_exception_handler(handle)
 
 
 def _above() -> Any:
