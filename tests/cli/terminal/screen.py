@@ -32,6 +32,7 @@ def program(
     told = {"name": "tiny", "outputs": list(outputs), "pace": pace, "size": size}
     settings = {
         **os.environ, "LOCALAGENT_HOME": str(home), "LOCALAGENT_OFFLINE": "1", "HOSTILE_OUTPUTS": json.dumps(told),
+        "LOCALAGENT_MODEL": "lfm2-nano",  # a first chat would ask which one
         "PYTHONPATH": str(_HERE.parents[2]),
     }  # fmt: skip
     settings.pop("NO_COLOR", None)
