@@ -75,7 +75,7 @@ def test_the_core_asks_for_light_packages_alone(metadata):
     wanted = metadata.get_all("Requires-Dist")
     core = {re.split(r"[<>=;\[ ]", line)[0] for line in wanted if "extra" not in line}
     assert core == {
-        "docstring-parser", "filelock", "jinja2", "packaging", "platformdirs", "prompt-toolkit", "psutil", "pydantic", "rich", "simpleeval", "typer",
+        "docstring-parser", "filelock", "jinja2", "markdown-it-py", "packaging", "platformdirs", "prompt-toolkit", "psutil", "pydantic", "pygments", "rich", "simpleeval", "typer",
     }  # fmt: skip
     for line in wanted:
         if line.startswith(("mlx", "transformers")) and "extra == 'all'" in line:

@@ -56,7 +56,6 @@ class TerminalApprover:
         """A decision for each call of the turn."""
         if not on_terminal():
             return [Deny(NOBODY.format(request.tool.name)) for request in requests]
-        _forget_typed()
         decisions: list[Decision] = []
         for number, request in enumerate(requests, 1):
             try:
@@ -225,4 +224,5 @@ def _pressed(question: str, keys: Iterable[str]) -> str:
         """Anything else is no answer, and a text that is pasted is none either."""
 
     session: PromptSession[str] = PromptSession(output=typing_output(), key_bindings=bindings)
+    _forget_typed()  # before every question: a key that is held would answer the next one unseen
     return session.prompt(printable(question))

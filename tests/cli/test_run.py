@@ -95,7 +95,7 @@ def test_a_path_is_a_model(localagent, gguf):
         (["-"], b"\xff\xfe\x00", 2, "not UTF-8 text: byte 0xff at offset 0"),
         (["-"], b"a\0b", 2, "binary: NUL at character 1"),
         (["hi", "--model", "smollm2-136m"], b"", 2, "did you mean smollm2-135m"),
-        (["hi", "--model", "nothing.gguf"], b"", 2, "no such file: nothing.gguf"),
+        (["hi", "--model", "nothing.gguf"], b"", 2, "no such file or folder: nothing.gguf"),
         (["hi", "--context", "20"], b"", 2, "tokens and the context window holds 20"),
         (["-"], b"word " * 9000, 2, "9,0"),
         (["-"], b"word " * 4_000_000, 2, "the prompt has more than"),

@@ -251,7 +251,7 @@ def test_other_machines_without_a_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--model", "no-such-model"), "no model 'no-such-model'"),
+        (("--model", "no-such-model"), "no model no-such-model: "),
         (("--model", "lfm2-nano", "--alias", "x"), "'claude-*=NAME'"),
         (("--model", "lfm2-nano", "--alias", "x=y"), "'y' is not served"),
         (("--model", "lfm2-nano", "--model", "lfm2-nano"), "given twice"),

@@ -110,7 +110,7 @@ class Commands:
             return False
         if not _SHAPE.match(line):
             return None
-        name, _, argument = line.strip().partition(" ")
+        name, argument = [*line.split(maxsplit=1), ""][:2]
         try:
             return self._find(name.lower()).do(argument.strip()) is not False
         except LocalAgentError as error:
