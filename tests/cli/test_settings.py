@@ -241,3 +241,10 @@ def test_a_chat_in_a_role(localagent, roles):
     assert "\ncurrent_time: " in notes
     done = localagent("run", "--role", "reviewer", "Hi.", LOCALAGENT_HOME=home)
     assert done.returncode == 0, done.stderr
+
+
+def test_tools_of_a_resumed_chat_work_in_the_folder_where_they_did(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kept = record("m", ModelOptions(), ToolOptions(tools=["files"]), {})
+    assert kept["tools"]["root"] == str(tmp_path)
+    assert record("m", ModelOptions(), ToolOptions(), {})["tools"] == {}

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from select import select
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -108,7 +108,8 @@ class Keyboard:
         self._change(modes)
 
     def _restore(self) -> None:
-        self._paste_off()
+        with suppress(OSError, ValueError):  # the terminal is gone, and is told nothing more
+            self._paste_off()
         self._change(self._before)
 
     def _change(self, modes: list[Any]) -> None:

@@ -30,7 +30,10 @@ SETTABLE = (*(name for name in SamplingOptions.__annotations__ if name != "logpr
 def record(model: str, options: ModelOptions, tools: ToolOptions, turn: TurnOptions) -> dict[str, Any]:
     """What a session records; `model` is the name by which it can be loaded again."""
     loading = {**_given(options), "model": model}
-    return cast("dict[str, Any]", _as_text({"loading": loading, "tools": _given(tools), "turn": dict(turn)}))
+    given = _given(tools)
+    if given:  # resumed elsewhere, they work in the same folder
+        given["root"] = str((tools.root or Path()).expanduser().absolute())
+    return cast("dict[str, Any]", _as_text({"loading": loading, "tools": given, "turn": dict(turn)}))
 
 
 def _as_text(value: Any) -> Any:
