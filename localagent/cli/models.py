@@ -80,10 +80,10 @@ def list_models(
 
     catalog, store, default = load_catalog(), WeightStore(), default_model()
     specs: list[ModelSpec] = [*catalog, *installed(store)]
-    if as_json:
-        show_json([{"default": spec.name == default, **_row(spec, store)} for spec in specs])
-        return
     rows = [{"default": spec.name == default, **_row(spec, store)} for spec in specs]
+    if as_json:
+        show_json(rows)
+        return
     here = [row for row in rows if row["present"]]
     if every:
         _print_table(rows, "* the default. Fetch one with: localagent models pull NAME")

@@ -54,13 +54,16 @@ def default_model(backend: Backend | None = None) -> str:
 
     Raises UnknownModel, which says who named it.
     """
-    chosen = os.environ.get(VARIABLE, "").strip(), Preferences.read().default or ""
-    for name, who in zip(chosen, (VARIABLE, "`localagent models default`"), strict=True):
+    variable, kept = os.environ.get(VARIABLE, "").strip(), Preferences.read().default or ""
+    for name, who, back in (
+        (variable, VARIABLE, f"unset {VARIABLE}"),
+        (kept, "`localagent models default`", "`localagent models default --forget`"),
+    ):
         if name:
             try:
                 return resolve(name)
             except UsageError as error:
-                raise UnknownModel(f"{who} names the model: {error}") from error
+                raise UnknownModel(f"{who} names the model: {error}; {back} goes back") from error
     from localagent.catalog import load_catalog
 
     return load_catalog().default_for(backend).name

@@ -37,7 +37,7 @@ def folder() -> Path:
 def with_role(options: ModelOptions, tools: ToolOptions) -> tuple[ModelOptions, ToolOptions]:
     """The options with those of the role, if one was given, where they say nothing themselves.
 
-    Raises UsageError for a role that there is not, or that cannot be read.
+    Raises UsageError for a role that does not exist or cannot be read.
     """
     if options.role is None:
         return options, tools
@@ -51,7 +51,7 @@ def with_role(options: ModelOptions, tools: ToolOptions) -> tuple[ModelOptions, 
     try:
         said = tomllib.loads(front[1]) if front else {}
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{whose}: what stands between the lines of +++ is no TOML: {error}") from error
+        raise UsageError(f"{whose}: the text between the lines of +++ is not TOML: {error}") from error
     of_model = [each.name for each in dataclasses.fields(options) if each.name not in _NOT_IN_ROLES]
     if unknown := [name for name in said if name not in (*of_model, *_OF_TOOLS)]:
         raise UsageError(

@@ -211,7 +211,7 @@ def test_a_role_may_be_any_file_and_text_alone(roles, tmp_path):
         ("+++\nallow = ['*']\n+++\n", "no option allow: there are model, "),
         ("+++\nmcp = 'x.json'\n+++\n", "no option mcp"),
         ("+++\ntemperature = 'hot'\n+++\n", "--role bad: temperature: "),
-        ("+++\n= 3\n+++\n", "is no TOML"),
+        ("+++\n= 3\n+++\n", "is not TOML"),
     ],
 )
 def test_roles_that_are_none(roles, text, says):
@@ -248,3 +248,12 @@ def test_tools_of_a_resumed_chat_work_in_the_folder_where_they_did(tmp_path, mon
     kept = record("m", ModelOptions(), ToolOptions(tools=["files"]), {})
     assert kept["tools"]["root"] == str(tmp_path)
     assert record("m", ModelOptions(), ToolOptions(), {})["tools"] == {}
+
+
+def test_a_chat_that_goes_on_at_another_server_asks_for_no_model_of_this_machine():
+    kept = {"loading": {"model": "lfm2-nano", "threads": 2}, "tools": {}, "turn": {}}
+    options, _, _ = restore(kept, ModelOptions(url="http://127.0.0.1:1"), ToolOptions())
+    assert (options.model, options.threads) == (None, None)
+    kept["loading"]["url"] = "http://127.0.0.1:1"
+    options, _, _ = restore(kept, ModelOptions(url="http://127.0.0.1:1"), ToolOptions())
+    assert options.model == "lfm2-nano"

@@ -27,6 +27,10 @@ SETTABLE = (*(name for name in SamplingOptions.__annotations__ if name != "logpr
 """The options that `/set` changes."""
 
 
+_ELSEWHERE = ("model", "url", "backend", "threads", "context")
+"""Options of the model that hold where it ran, and not on another server."""
+
+
 def record(model: str, options: ModelOptions, tools: ToolOptions, turn: TurnOptions) -> dict[str, Any]:
     """What a session records; `model` is the name by which it can be loaded again."""
     loading = {**_given(options), "model": model}
@@ -74,7 +78,12 @@ def restore(
     turn = {name: value for name, value in _mapping(kept, "turn").items() if name in (*SETTABLE, *THINKING)}
     if any(name in given for name in THINKING):  # two wishes for thinking may contradict each other
         turn = {name: value for name, value in turn.items() if name not in THINKING}
-    options = fill(options, _mapping(kept, "loading"), "the session's settings")
+    loading = dict(_mapping(kept, "loading"))
+    if options.url is not None and options.url != loading.get(
+        "url"
+    ):  # how it was loaded elsewhere tells nothing
+        loading = {name: value for name, value in loading.items() if name not in _ELSEWHERE}
+    options = fill(options, loading, "the session's settings")
     tools = fill(tools, _mapping(kept, "tools"), "the session's settings")
     return options, tools, cast(TurnOptions, {**turn, **given})
 
