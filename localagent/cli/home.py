@@ -37,12 +37,12 @@ def greet(context: typer.Context) -> None:
         return
     from localagent.catalog import load_catalog
     from localagent.cli.fitting import need, proposals
-    from localagent.cli.naming import default_model
+    from localagent.cli.naming import known_default
     from localagent.distribution import version
     from localagent.hosts.memory import available_memory
     from localagent.store import WeightStore
 
-    catalog, store, default = load_catalog(), WeightStore(), default_model()
+    catalog, store, default = load_catalog(), WeightStore(), known_default(say)
     here = [(spec, need(spec, backend, store)) for spec, backend in present(store)]
     _wrapped(f"localagent {version() or ''}: language models on this machine, with tool calls that work.")
     show_line("\nOn this machine:")
@@ -52,10 +52,8 @@ def greet(context: typer.Context) -> None:
     first = catalog.default
     fetched = f" ({size_text(need(first, first.preferred_backend(), store).size)}, fetched first)"
     show_line("\nStart:")
-    _tell(
-        "localagent chat",
-        [f"talk with {flat(default)}{fetched if default == first.name and default not in names else ''}"],
-    )
+    talk = f"talk with {flat(default)}" if default else "talk"
+    _tell("localagent chat", [talk + (fetched if default == first.name and default not in names else "")])
     _tell('localagent run "Name three colours."', ["ask once"])
     better = [(spec, takes) for spec, takes in proposals(catalog, store, 2) if spec.name not in names]
     if better:
@@ -74,7 +72,7 @@ def offer(options: ModelOptions) -> ModelOptions:
     """
     from localagent.cli.naming import VARIABLE, Preferences
 
-    named = options.model or options.url or os.environ.get(VARIABLE) or Preferences.read().default
+    named = options.model or options.server or os.environ.get(VARIABLE) or Preferences.read().default
     if named or options.backend or not (on_terminal() and sys.stderr.isatty()):
         return options
     from localagent.catalog import PathSource, load_catalog

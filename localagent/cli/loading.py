@@ -37,8 +37,8 @@ def open_model(options: ModelOptions, *, snapshots: bool = False) -> ChatModel:
 
     Raises LocalAgentError.
     """
-    if options.url:
-        return _open_remote(options, options.url)
+    if options.server:
+        return _open_remote(options, options.server)
     from localagent.cli.home import choose
     from localagent.cli.naming import default_model, resolve
     from localagent.model import load

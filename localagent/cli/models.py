@@ -74,11 +74,11 @@ def list_models(
     """
     from localagent.catalog import load_catalog
     from localagent.cli.fitting import proposals
-    from localagent.cli.naming import default_model
+    from localagent.cli.naming import known_default
     from localagent.store import WeightStore
     from localagent.store.repository import installed
 
-    catalog, store, default = load_catalog(), WeightStore(), default_model()
+    catalog, store, default = load_catalog(), WeightStore(), known_default(say)
     specs: list[ModelSpec] = [*catalog, *installed(store)]
     rows = [{"default": spec.name == default, **_row(spec, store)} for spec in specs]
     if as_json:
@@ -109,12 +109,12 @@ def show(name: ModelName, as_json: AsJson = False) -> None:
       localagent models show lfm2.5-1.2b-instruct --json
     """
     from localagent.cli.fitting import need
-    from localagent.cli.naming import default_model
+    from localagent.cli.naming import known_default
     from localagent.store import WeightStore
 
     store = WeightStore()
     spec = _spec(name, offline=None)
-    default = spec.name == default_model()
+    default = spec.name == known_default(say)
     weights = {backend: _weights(spec, backend, store) for backend in spec.backends}
     if as_json:
         show_json({**spec.model_dump(mode="json"), "default": default, "weights": weights})

@@ -69,6 +69,15 @@ def default_model(backend: Backend | None = None) -> str:
     return load_catalog().default_for(backend).name
 
 
+def known_default(say: Callable[[str], None]) -> str | None:
+    """As `default_model`, for what goes on without one; None, and a warning, where none can be told."""
+    try:
+        return default_model()
+    except UsageError as error:
+        say(f"warning: {error}")
+        return None
+
+
 def absolute(model: str) -> str:
     """The same model from any folder: a path becomes absolute, a name stays as it is."""
     from localagent.catalog import HUB, load_catalog

@@ -45,6 +45,9 @@ Context = Annotated[
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: one per core.")]
 
 
+HERE = "none"
+"""What `--url` takes for this machine."""
+
 Files = Annotated[
     list[Path] | None,
     typer.Option(
@@ -112,12 +115,18 @@ class ModelOptions:
             metavar="URL",
             envvar=URL,
             help="Ask a server, such as `localagent serve`, in place of a model on this machine. Its key, if "
-            f"it wants one, is taken from {API_KEY}.",
+            f"it wants one, is taken from {API_KEY}. `{HERE}`: a model on this machine, where {URL} or a "
+            "resumed session names a server.",
         ),
     ] = None
     backend: Backend = None
     context: Context = None
     threads: Threads = None
+
+    @property
+    def server(self) -> str | None:
+        """The address of the server that answers; None: the model is on this machine."""
+        return None if self.url == HERE else self.url
 
     def of_turns(self) -> TurnOptions:
         """The options of a turn that were given; the model's defaults apply to the others.

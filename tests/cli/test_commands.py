@@ -211,6 +211,19 @@ def test_an_edit_that_cannot_be_sent_leaves_the_conversation_as_it_was(talk, tmp
     assert told(said.conversation) == ["u:Hi.", "a:One."]
 
 
+def test_a_text_that_cannot_be_sent_waits_to_be_edited_again(talk, tmp_path, monkeypatch):
+    monkeypatch.setattr("localagent.cli.talk.commands.on_terminal", lambda: True)
+    (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    asked = f"See @{tmp_path}/photo.png"
+    said = talk("Hi.", f"/edit {asked}")
+    assert (said.chat._prompt._begun, said.chat._commands.editing) == (asked, True)
+    said = talk("Hi.", "/edit", asked)
+    assert (said.chat._prompt._begun, said.chat._commands.editing) == (asked, True)
+    assert told(said.conversation) == ["u:Hi.", "a:One."]
+    said = talk("Hi.", "/edit", asked, "See it.")
+    assert told(said.conversation) == ["u:See it.", "a:Two."]
+
+
 def test_undo_takes_back_a_message_and_holds_when_the_chat_is_resumed(talk):
     said = talk("Hi.", "And?", "/undo")
     assert said.notes == ["(taken back: And?)"]
@@ -283,6 +296,17 @@ def test_a_model_that_cannot_be_loaded_leaves_the_earlier_one(talk):
     assert "no model no-such" in said.notes[1]
     assert tried == ["lfm2-350m", "replay"]
     assert said.out == "Still here.\n"
+
+
+def test_where_no_model_can_be_loaded_any_more_that_is_said(talk):
+    def load(options):
+        raise EngineFailed(f"no room for {options.model}")
+
+    said = talk("/model lfm2-350m", load=load)
+    assert said.notes[0] == (
+        "localagent: no room for lfm2-350m; and replay cannot be loaded again (no room for replay): no model "
+        "is loaded, choose one with /model"
+    )
 
 
 def test_settings_are_shown_and_changed(talk):

@@ -104,6 +104,21 @@ def test_w1_the_default_is_marked(terminal, home):
     assert any("talk with lfm2-nano" in line and "fetched" not in line for line in lines)
 
 
+def test_a_default_that_is_gone_stops_nothing_that_needs_none(terminal, localagent, home):
+    warned = "warning: LOCALAGENT_MODEL names the model: no model gone"
+    code, lines = terminal(LOCALAGENT_MODEL="gone", columns=120)
+    assert code == 0
+    assert lines[0].startswith(warned)
+    assert any(line.split() == ["localagent", "chat", "talk"] for line in lines)
+    for words in (["list"], ["show", "lfm2-nano"], ["pull", "lfm2-nano"]):
+        done = localagent("models", *words, LOCALAGENT_MODEL="gone", LOCALAGENT_HOME=str(home))
+        assert (done.returncode, b"lfm2-nano" in done.stdout + done.stderr) == (0, True), done.stderr
+        assert done.stderr.decode().startswith(warned) is (words[0] != "pull")
+    localagent.refuse(
+        "models", "pull", code=2, says="unset LOCALAGENT_MODEL goes back", LOCALAGENT_MODEL="gone"
+    )
+
+
 # -- what fits ------------------------------------------------------------------------------------------
 
 

@@ -254,6 +254,10 @@ def test_a_chat_that_goes_on_at_another_server_asks_for_no_model_of_this_machine
     kept = {"loading": {"model": "lfm2-nano", "threads": 2}, "tools": {}, "turn": {}}
     options, _, _ = restore(kept, ModelOptions(url="http://127.0.0.1:1"), ToolOptions())
     assert (options.model, options.threads) == (None, None)
+    options, _, _ = restore(kept, ModelOptions(url="none"), ToolOptions())
+    assert (options.server, options.model, options.threads) == (None, "lfm2-nano", 2)
     kept["loading"]["url"] = "http://127.0.0.1:1"
+    options, _, _ = restore(kept, ModelOptions(url="none"), ToolOptions())
+    assert (options.server, options.model, options.threads) == (None, None, None)
     options, _, _ = restore(kept, ModelOptions(url="http://127.0.0.1:1"), ToolOptions())
     assert options.model == "lfm2-nano"

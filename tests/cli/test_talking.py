@@ -203,7 +203,7 @@ def test_figures_are_printed_on_request(talk):
     ("error", "says"),
     [
         (EngineFailed("the engine died"), "localagent: the engine died"),
-        (ContextOverflow(9, 8), f"localagent: {ContextOverflow(9, 8)}, or start over with /clear"),
+        (ContextOverflow(9, 8), f"localagent: {ContextOverflow(9, 8)}"),
     ],
 )
 @pytest.mark.parametrize("raised", [True, False])
@@ -216,6 +216,12 @@ def test_a_run_that_fails_is_told_and_the_chat_goes_on(talk, error, says, raised
     assert agent.asked == ["Hi.", "Again."]
     assert "user: Again." in said.notes
     assert "user: Hi." not in said.notes, "what was never answered is forgotten"
+
+
+def test_a_conversation_that_is_too_long_may_be_started_over(talk):
+    agent = Agent([Text("ok", 0, 2), ended("ok")], [ContextOverflow(9, 8)])
+    said = talk(agent, "Hi.", "Again.")
+    assert said.notes == [f"localagent: {ContextOverflow(9, 8)}, or start over with /clear"]
 
 
 # Ctrl-C

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.conftest import Command
 from tests.forking import COMMAND
+from tests.mcp.conftest import eventually
 from tests.remote.scripted import HANG, chunk, scripted, stream, whole
 from tests.server.test_serve import Process, served
 
@@ -102,6 +103,41 @@ def test_a_chat_does_not_know_the_context_that_nobody_tells(command: Command) ->
     assert again.stdout == b"Hello.\n", again.stderr  # the session knows the server
     assert [each["model"] for each in server.chats] == ["theirs", "other", "other"]
     assert [len(each["messages"]) for each in server.chats] == [1, 3, 5]
+
+
+def test_ctrl_c_while_a_server_counts_the_tokens_of_a_file(command: Command, tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("Remember the milk.")
+    with scripted(stream(chunk({"content": "Hello."}, "stop")), counts=[HANG]) as server:
+        child = pexpect.spawn(
+            str(COMMAND), ["chat", "--url", server.url, "--no-save"],
+            env={**command.environment, "PROMPT_TOOLKIT_NO_CPR": "1"}, encoding="utf-8", timeout=30, dimensions=(24, 100),
+        )  # fmt: skip
+        child.expect("\\?25h")  # the cursor waits
+        child.sendline(f"What is in @{notes}")
+        eventually(lambda: any("count_tokens" in each.line for each in server.asked))
+        child.sendintr()
+        child.expect_exact("(stopped: nothing was sent)")
+        assert server.left.wait(5)
+        child.expect("What is in @")  # it waits to be sent again
+        child.sendintr()
+        child.sendline("/exit")
+        child.expect(pexpect.EOF)
+        child.close()
+        assert child.exitstatus == 0
+    assert not server.chats
+
+
+def test_what_was_said_to_a_server_goes_on_with_a_model_of_this_machine(
+    command: Command, nano: dict[str, Path]
+) -> None:
+    said = stream(chunk({"content": "Hello."}, "stop"))
+    with scripted(said) as server:
+        assert command("chat", "--url", server.url, stdin=b"Hi.\n").returncode == 0
+    assert b"no server answers" in command("run", "-c", "And?").stderr
+    done = command("run", "-c", "And?", "--url", "none", "-m", "lfm2-nano", *NANO, LOCALAGENT_URL=server.url)
+    assert (done.returncode, bool(done.stdout.strip())) == (0, True), done.stderr
+    assert command("run", "-c", "So?", *NANO).returncode == 0, "it stays here"
 
 
 def test_a_role_cannot_say_where_a_conversation_goes(command: Command, tmp_path: Path) -> None:

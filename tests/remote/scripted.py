@@ -68,10 +68,13 @@ DONE = event("[DONE]")
 
 
 @contextmanager
-def scripted(*answers: Sequence[bytes], models: Any = MODELS) -> Iterator[Scripted]:
+def scripted(
+    *answers: Sequence[bytes], models: Any = MODELS, counts: Sequence[bytes] = ()
+) -> Iterator[Scripted]:
     """A server that gives these answers to chat completions, one after the other, and then the last again.
 
-    `models`: what /v1/models answers; None for 404. All else is 404, too.
+    `models`: what /v1/models answers; None for 404. `counts`: what is answered to whoever lets tokens be
+    counted. All else is 404, too.
     """
     listening = socket.create_server(("127.0.0.1", 0))
     listening.settimeout(0.05)
@@ -89,6 +92,8 @@ def scripted(*answers: Sequence[bytes], models: Any = MODELS) -> Iterator[Script
                 pieces = whole(models)
             elif "chat/completions" in asked.line and waiting:
                 pieces = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+            elif "count_tokens" in asked.line and counts:
+                pieces = counts
             for piece in pieces:
                 if piece is HANG:
                     _wait_until_left(connection, server, ending)

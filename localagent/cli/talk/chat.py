@@ -92,7 +92,8 @@ class Chat:
 
     def _send(self, text: str, *, editing: bool) -> None:
         if editing:
-            self._turns.ask_instead(text)
+            if not self._turns.ask_instead(text):
+                self._commands.edit(text)
         elif self._turns.ask(text, self._files):
             self._files = ()
         else:

@@ -117,6 +117,11 @@ class Commands:
             complain(error)
             return True
 
+    def edit(self, text: str) -> None:
+        """Let the user change this text, which is sent in place of the last message."""
+        self._begin(text)
+        self.editing = True
+
     def completions(self, text: str) -> list[str]:
         """What a line that begins like this may become."""
         name, space, begun = text.partition(" ")
@@ -164,10 +169,10 @@ class Commands:
         if asked is None:
             say("(nothing was asked yet)")
         elif text:
-            self._turns.ask_instead(text)
+            if not self._turns.ask_instead(text) and on_terminal():
+                self.edit(text)
         elif on_terminal():
-            self._begin(typed_of(asked))
-            self.editing = True
+            self.edit(typed_of(asked))
         else:
             raise UsageError("give the new text, as in /edit Name four colours.")
 
@@ -268,20 +273,18 @@ class Commands:
 
     def _model(self, name: str) -> None:
         if name:
-            self._turns.interrupts.raises = True  # weights may have to be fetched
-            try:
-                with self._keyboard.paused():
+            try:  # weights may have to be fetched
+                with self._turns.interrupts.raising(), self._keyboard.paused():
                     self._speaker.use(name)
             except KeyboardInterrupt:
                 say("(stopped)")
             finally:
-                self._turns.interrupts.raises = False
                 self._changed()
         say(self._speaker.described)
 
     def _set(self, words: str) -> None:
         if not words:
-            own = self._speaker.model.sampling if self._speaker.options.url is None else None
+            own = self._speaker.model.sampling if self._speaker.options.server is None else None
             lines = shown(self._speaker.turn, own)
             for line in lines or ["(the model's own settings)"]:
                 say(line)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from localagent.cli.options import ModelOptions, ToolOptions, fill
+from localagent.cli.options import HERE, ModelOptions, ToolOptions, fill
 from localagent.control import TurnOptions
 from localagent.errors import UsageError
 from localagent.hosts.sampling import Sampling, SamplingOptions
@@ -79,9 +79,8 @@ def restore(
     if any(name in given for name in THINKING):  # two wishes for thinking may contradict each other
         turn = {name: value for name, value in turn.items() if name not in THINKING}
     loading = dict(_mapping(kept, "loading"))
-    if options.url is not None and options.url != loading.get(
-        "url"
-    ):  # how it was loaded elsewhere tells nothing
+    # How a model was loaded elsewhere tells nothing.
+    if options.url is not None and options.url != loading.get("url", HERE):
         loading = {name: value for name, value in loading.items() if name not in _ELSEWHERE}
     options = fill(options, loading, "the session's settings")
     tools = fill(tools, _mapping(kept, "tools"), "the session's settings")

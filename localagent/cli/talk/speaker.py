@@ -16,6 +16,8 @@ from localagent.cli.terminal import flat
 from localagent.cli.tools import open_tools, rules
 from localagent.cli.tools import permissions as permissions_of
 from localagent.control import TurnOptions
+from localagent.errors import LocalAgentError, UsageError
+from localagent.wording import quoted
 
 
 class Speaker:
@@ -94,17 +96,24 @@ class Speaker:
     def use(self, name: str) -> None:
         """Let another model answer. If it cannot be loaded, the earlier one is loaded again.
 
-        Raises LocalAgentError.
+        Raises LocalAgentError. If the earlier one cannot be loaded any more either, there is none until
+        another is chosen.
         """
         from localagent.cli.naming import resolve
 
         # A server has names of its own.
-        wanted = dataclasses.replace(self.options, model=name if self.options.url else resolve(name))
+        wanted = dataclasses.replace(self.options, model=name if self.options.server else resolve(name))
         self.model.close()  # first: two models may not fit
         try:
             self.model = self._load(wanted)
-        except BaseException:
-            self.model = self._load(dataclasses.replace(self.options, model=self._loadable()))
+        except BaseException as error:
+            try:
+                self.model = self._load(dataclasses.replace(self.options, model=self._loadable()))
+            except LocalAgentError as second:
+                raise UsageError(
+                    f"{error}; and {quoted(self.model.name)} cannot be loaded again ({second}): no model is "
+                    "loaded, choose one with /model"
+                ) from error
             raise
         self.options = wanted
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
@@ -69,7 +70,11 @@ class Turns:
         If it fails before the model writes, the conversation is as before.
         """
         try:
-            message = self._message(text, files)
+            with self.interrupts.raising():  # a server that counts the tokens may not answer
+                message = self._message(text, files)
+        except KeyboardInterrupt:
+            say("(stopped: nothing was sent)")
+            return False
         except LocalAgentError as error:
             complain(error)
             return False
@@ -97,15 +102,19 @@ class Turns:
             hint = ": try /set temperature 0.8, then /retry" if temperature < 0.5 else ""
             say(f"(the same answer again{hint})")
 
-    def ask_instead(self, text: str) -> None:
-        """Ask this in place of the user's last message, which stays as a branch; its files go along."""
+    def ask_instead(self, text: str) -> bool:
+        """Ask this in place of the user's last message, which stays as a branch; its files go along.
+
+        Returns whether it was sent.
+        """
         place, message = self._conversation.place, self._conversation.rewind()
         before = self._conversation.place
         named = {*mentioned(text)[0], *mentioned(typed_of(message))[0]} if message is not None else ()
         files = files_of(message) if message is not None else []
-        self.ask(text, [file for file in files if file.name not in named])
+        sent = self.ask(text, [file for file in files if file.name not in named])
         if self._conversation.place == before:  # no answer came
             self._conversation.return_to(place)
+        return sent
 
     def compact(self) -> None:
         """Let the model summarise the conversation."""
@@ -155,14 +164,19 @@ class Turns:
                             self._remark(event)
                         case RunFailed(error=error):
                             view.end()
-                            complain(error)
+                            self._complain(error)
                         case _:
                             view.show(event)
         except LocalAgentError as error:
             view.end()
-            complain(error)
+            self._complain(error)
         finally:
             self.interrupts.cancel = None
+
+    def _complain(self, error: LocalAgentError) -> None:
+        # A first message that is too long alone would be too long after /clear too.
+        helps = isinstance(error, ContextOverflow) and self._conversation.last_answer() is not None
+        say(f"localagent: {error}{', or start over with /clear' if helps else ''}")
 
     def _approve(self, requests: Sequence[ApprovalRequest]) -> list[Decision]:
         with self._keyboard.paused():
@@ -182,8 +196,7 @@ class Turns:
 
 def complain(error: LocalAgentError) -> None:
     """Say why a request failed."""
-    hint = ", or start over with /clear" if isinstance(error, ContextOverflow) else ""
-    say(f"localagent: {error}{hint}")
+    say(f"localagent: {error}")
 
 
 class Interrupts:
@@ -194,8 +207,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.cancel: threading.Event | None = None
-        self.raises = False
-        """Ctrl-C raises KeyboardInterrupt, for what has no event to cancel it, such as loading a model."""
+        self._raises = False
 
     def __enter__(self) -> Self:
         self._before = signal.signal(signal.SIGINT, self._handle)
@@ -204,8 +216,17 @@ class Interrupts:
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
 
+    @contextmanager
+    def raising(self) -> Iterator[None]:
+        """Let Ctrl-C raise KeyboardInterrupt here, in what has no event to cancel it."""
+        self._raises = True
+        try:
+            yield
+        finally:
+            self._raises = False
+
     def _handle(self, _signal: int, _frame: FrameType | None) -> None:
         if self.cancel is not None:
             self.cancel.set()
-        elif self.raises or not on_terminal():
+        elif self._raises or not on_terminal():
             raise KeyboardInterrupt
