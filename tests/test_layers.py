@@ -31,6 +31,7 @@ LAYERS = [
     {"agent"},
     {"connect"},
     {"server"},
+    {"bench"},
     {"cli", "__main__"},
 ]
 # Who may import an engine: one file each.

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from localagent.cli import cache, models, sessions
+from localagent.cli import bench, cache, models, sessions
 from localagent.cli.completing import client_names, dialect_names, model_names, session_names
 from localagent.cli.home import greet
 from localagent.cli.options import (
@@ -32,6 +32,7 @@ app = typer.Typer(
 app.add_typer(models.app, name="models")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(cache.app, name="cache")
+app.add_typer(bench.app, name="bench")
 
 
 def _version(asked: bool) -> None:

@@ -326,7 +326,8 @@ def opened(body: Any, limits: Limits, table: Mapping[str, Option]) -> Iterator[t
 
 def header_word(name: str) -> str:
     """A name that a client chose, as a header may carry it."""
-    return "".join(c if c.isascii() and c.isprintable() and c not in ",;" else "?" for c in name[:60])
+    word = "".join(c if c.isascii() and c.isprintable() and c not in ",;" else "?" for c in name[:60])
+    return word if word.strip() == word else word.replace(" ", "?")  # no value begins or ends with a space
 
 
 # -- errors -----------------------------------------------------------------------------------------------

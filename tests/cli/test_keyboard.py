@@ -68,7 +68,7 @@ def test_what_is_typed_during_an_answer_is_not_echoed_and_waits_in_the_next_prom
     terminal.settle()
     assert "Second." not in terminal.text, "and nothing is sent unseen"
     terminal.type("\r")
-    terminal.wait("Second.")
+    terminal.wait(r"^Second\.\n.*cached\n>$")  # what is typed before the prompt would wait in it
     ask(terminal, "/history")
     terminal.wait("^user: my next question\nand !$")
     assert leave(terminal) == 0
@@ -84,7 +84,7 @@ def test_what_is_pasted_during_an_answer_becomes_no_turn(slow):
     assert "(stopped)" not in terminal.text
     assert "\x1b[?2004l" not in terminal.written, "the terminal still marks what is pasted"
     terminal.type("\r")
-    terminal.wait("Second.")
+    terminal.wait(r"^Second\.\n.*cached\n>$")  # what is typed before the prompt would wait in it
     ask(terminal, "/history")
     terminal.wait("^user: one\ntwo")
     assert terminal.text.count("user: ") == 2

@@ -230,10 +230,10 @@ def test_answers_do_not_wait_for_acknowledgements(server: Running) -> None:
 
 
 def test_what_is_ignored_is_named_in_a_header(server: Running) -> None:
-    body = {**TURNS["/v1/chat/completions"], "user": "me", "store": True, "sparkle": 1}
+    body = {**TURNS["/v1/chat/completions"], "user": "me", "store": True, "sparkle": 1, " ": 1}
     answer = server.ask(body, path="/v1/chat/completions")
     named = [line for line in answer.head.split("\r\n") if line.startswith("x-localagent-ignored")]
-    assert named == ["x-localagent-ignored: user, store, sparkle"]
+    assert named == ["x-localagent-ignored: user, store, sparkle, ?"]
 
 
 CALL = {"name": "look", "arguments": "{}"}

@@ -1,0 +1,13 @@
+"""`localagent bench`: measures parsers, models and servers, and shows what was found."""
+
+from __future__ import annotations
+
+import typer
+
+from localagent.cli.home import help_alone
+
+app = typer.Typer(
+    help="Measure parsers of tool calls, models on this machine, and servers.",
+    callback=help_alone,
+    invoke_without_command=True,
+)
