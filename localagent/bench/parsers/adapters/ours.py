@@ -1,0 +1,45 @@
+"""The parsers of localagent."""
+
+import pathlib
+import sys
+
+NAME = "localagent"
+DIALECTS = {}
+
+
+def load():
+    """The folder of the packages is found from this file: the child need not have localagent installed."""
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[4]))
+    import parsers
+
+    DIALECTS.update({name: name for name in parsers.DIALECTS})
+    from importlib import metadata
+
+    try:
+        return metadata.version("localagent-runtime")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def read(dialect, pieces, streamed, request):
+    """Text is the same however it is cut; `special` says which pieces are special tokens, where that is known."""
+    from parsers import DIALECTS as TABLES
+    from parsers import CallPart, MalformedPart, ReasoningPart, StreamParser, TextPart, collect
+
+    parser = StreamParser(TABLES[dialect], request.get("tools"), request.get("inside"))
+    events = []
+    flags = request.get("special") or [None] * len(pieces)
+    for piece, special in zip(pieces, flags):  # noqa: B905  # as long as each other
+        events += parser.feed(piece, special)
+    events += parser.close(request.get("finish") or "stop")
+    parts = collect(events)
+    return {
+        "content": "".join(part.text for part in parts if isinstance(part, TextPart)),
+        "reasoning": "".join(part.text for part in parts if isinstance(part, ReasoningPart)),
+        "tool_calls": [
+            {"name": part.name, "arguments": part.arguments} for part in parts if isinstance(part, CallPart)
+        ],
+        "malformed": [
+            {"raw": part.raw, "reason": part.reason} for part in parts if isinstance(part, MalformedPart)
+        ],
+    }

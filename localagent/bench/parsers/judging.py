@@ -1,0 +1,221 @@
+"""How what a parser read compares with what is right.
+
+A recorded output has one of five verdicts:
+
+exact     calls, content and reasoning are right
+soft      they are, but for white space
+refused   fewer calls than there are, none of them wrong, and the parser says so: an error, or a part kept as malformed
+missed    anything else that differs: a call that is lost, or read as text; a text that is another one
+wrong     a call that is in no list of calls that would be right
+
+An output that was rendered, or has a fault in it, is right, refused (fewer calls, whatever is said) or wrong: then
+there is a call that the model did not write.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from localagent.bench.parsers.corpora import Call, Row
+
+Verdict = Literal["exact", "soft", "refused", "missed", "wrong"]
+VERDICTS: tuple[Verdict, ...] = ("exact", "soft", "refused", "missed", "wrong")
+Outcome = Literal["right", "refused", "wrong"]
+OUTCOMES: tuple[Outcome, ...] = ("right", "refused", "wrong")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a parser made of an output."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: tuple[Call, ...] = ()
+    kept: bool = False
+    """Something was kept as malformed, or the whole was refused."""
+    error: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, list[str]]:
+        """Equal for readings that a client cannot tell apart."""
+        return self.content, self.reasoning, canonical(self.calls)
+
+
+def judge(row: Row, found: Reading) -> tuple[Verdict, str]:
+    """The verdict on a reading, and where it differs from what is right."""
+    if (verdict := judge_calls(row, found)) != "exact":
+        return verdict, found.error or f"calls {list(found.calls)}"
+    if canonical(found.calls) != canonical(row.accepted[0]):
+        return "exact", ""  # as good: content and reasoning are then not judged
+    differing = [
+        (name, is_, due)
+        for name, is_, due in (
+            ("content", found.content, row.content),
+            ("reasoning", found.reasoning, row.reasoning),
+        )
+        if due is not None and is_ != due
+    ]
+    if not differing:
+        return "exact", ""
+    soft = all("".join(is_.split()) == "".join(due.split()) for _, is_, due in differing)
+    told = ", ".join(f"{name} {is_!r}, due is {due!r}" for name, is_, due in differing)
+    return "soft" if soft else "refused" if found.error else "missed", found.error or told
+
+
+def judge_calls(row: Row, found: Reading) -> Verdict:
+    """The verdict on the calls alone."""
+    calls, accepted = canonical(found.calls), [canonical(each) for each in row.accepted]
+    if calls in accepted:
+        return "exact"
+    if not any(_is_among(calls, each) for each in accepted):
+        return "wrong"
+    if row.tags & {"may-refuse", "may-text"}:
+        return "exact"
+    return "refused" if found.kept else "missed"
+
+
+def judge_trip(calls: Sequence[Call], tools: Sequence[dict[str, Any]], found: Reading) -> Outcome:
+    """Whether the calls that were rendered are read back.
+
+    Formats without types cannot tell 5 from "5": there, a value of the type that the tool declares is right.
+    """
+    types = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
+    rest = iter(calls)
+    for call in found.calls:
+        if not any(_equal(call, each, types.get(each[0], {})) for each in rest):
+            return "wrong"
+    return "right" if len(found.calls) == len(calls) else "refused"
+
+
+def judge_fault(calls: Sequence[Call], found: Reading) -> Outcome:
+    """Whether only calls were read that the model wrote, but for one edit in a name, a key or a value."""
+    rest = iter(calls)
+    for call in found.calls:
+        if not any(is_own(call, each) for each in rest):
+            return "wrong"
+    return "right" if len(found.calls) == len(calls) else "refused"
+
+
+def canonical(calls: Sequence[Call]) -> list[str]:
+    """Calls as texts that tell 1 from true, but not 1 from 1.0, which are one number in JSON."""
+
+    def plain(value: Any) -> Any:
+        match value:
+            case float() if value.is_integer():
+                return int(value)
+            case list():
+                return [plain(item) for item in value]
+            case dict():
+                return {key: plain(item) for key, item in value.items()}
+        return value
+
+    return [f"{name} {json.dumps(plain(arguments), sort_keys=True)}" for name, arguments in calls]
+
+
+def _is_among(calls: list[str], accepted: list[str]) -> bool:
+    """Whether `calls` are some of those accepted, in their order."""
+    rest = iter(accepted)
+    return all(call in rest for call in calls)
+
+
+def _equal(got: Call, due: Call, schema: dict[str, Any]) -> bool:
+    if canonical([got]) == canonical([due]):
+        return True
+    if got[0] != due[0] or got[1].keys() != due[1].keys():
+        return False
+    declared = schema.get("properties") or {}
+    return all(
+        canonical([("", {"": value})]) == canonical([("", {"": due[1][key]})])
+        or (_text(value) == _text(due[1][key]) and _is_a(value, (declared.get(key) or {}).get("type")))
+        for key, value in got[1].items()
+    )
+
+
+def _text(value: Any) -> str:
+    return value.strip() if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    match value:
+        case bool():
+            return kind in ("boolean", None)
+        case int() | float():
+            return kind in ("integer", "number", None)
+        case str():
+            return kind in ("string", None)
+        case list():
+            return kind in ("array", None)
+        case dict():
+            return kind in ("object", None)
+    return kind is None
+
+
+def is_own(got: Call, due: Call) -> bool:
+    """Whether it is the same call, but for one edit in one word, which is then the model's own word.
+
+    Any number is a misspelled number, and types do not count: a lost quote can make a number of a string.
+    """
+    a, b = list(_leaves({got[0]: got[1]})), list(_leaves({due[0]: due[1]}))
+    if len(a) != len(b):
+        return False
+    different = set()
+    for (path, value), (right_path, right) in zip(sorted(a), sorted(b), strict=True):
+        if len(path) != len(right_path):
+            return False
+        for word, meant in zip(path, right_path, strict=True):
+            if word != meant:
+                if not (_near(word, meant)):
+                    return False
+                different.add((word, meant))
+        if value != right and not _same_number(value, right):
+            numbers = all(char in "0123456789.-+e" for char in value + right)
+            if not numbers and not _near(value, right):
+                return False
+            different.add((str(right_path), right))
+    return len(different) <= 1
+
+
+def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    match value:
+        case dict() if value:
+            for key, item in value.items():
+                yield from _leaves(item, (*path, str(key)))
+        case list() if value:
+            for at, item in enumerate(value):
+                yield from _leaves(item, (*path, f"{at:06}"))
+        case str():
+            # An edit of an escape sequence is one edit, too.
+            yield path, value.lower().replace("\\", "").replace("\n", "n").replace("\t", "t")
+        case _:
+            yield path, json.dumps(value).lower()
+
+
+def _near(a: str, b: str) -> bool:
+    """At most one edit apart."""
+    if abs(len(a) - len(b)) > 1:
+        return False
+    same = next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    a, b = a[same:], b[same:]
+    return a == b[1:] or a[1:] == b or a[1:] == b[1:]
+
+
+def _same_number(a: str, b: str) -> bool:
+    try:
+        return float(a) == float(b)
+    except ValueError:
+        return False
+
+
+def wilson(part: int, whole: int) -> tuple[float, float]:
+    """The 95 % interval of a share, in percent; it is honest for shares near 0 and 1 as well."""
+    if not whole:
+        return math.nan, math.nan
+    z = 1.96
+    share, spread = part / whole, z * z / whole
+    middle = (share + spread / 2) / (1 + spread)
+    half = z * math.sqrt(share * (1 - share) / whole + spread / (4 * whole)) / (1 + spread)
+    return 100 * max(0.0, middle - half), 100 * min(1.0, middle + half)

@@ -1,0 +1,179 @@
+"""One run of the benchmark: which parsers read what, and how much of it."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localagent.bench.parsers.children import OURS, Child, Gone
+from localagent.bench.parsers.corpora import Row, Task, bfcl_tasks, case_rows, file_rows
+from localagent.bench.parsers.outputs import Output, model_templates, rendered, templated
+from localagent.bench.parsers.recorded import read_recorded
+from localagent.bench.parsers.speed import COMPARED, SIZES, measure_dialects, measure_speed
+from localagent.bench.parsers.trips import inject, read_back
+from localagent.bench.results import Column, Results, Table
+from localagent.errors import UsageError
+from parsers import DIALECTS
+
+CORPORA = ("canitoolcall", "cases", "bfcl")
+_QUICK_TASKS, _QUICK_ROWS = 3, 4
+"""With `quick`: tasks for each format, and recorded outputs of each family."""
+_LARGE = 100_000
+PARSERS = Table(
+    "parsers.parsers",
+    "Parsers",
+    (Column("parser", "parser"), Column("version", "version"), Column("dialects", "formats that it claims")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured."""
+
+    parsers: Sequence[Child]
+    corpora: Sequence[str] = CORPORA
+    """Names in CORPORA, or files."""
+    dialects: Sequence[str] = ()
+    """None: all."""
+    templates: Path | None = None
+    faults: bool = True
+    speed: bool = True
+    seed: int = 1
+    tasks: int | None = None
+    """Tasks of bfcl for each format; None: all."""
+    quick: bool = False
+    show: bool = False
+
+
+def measure(results: Results, plan: Plan, say: Callable[[str], object]) -> None:
+    """Measure what the plan says. `say` gets a line of progress."""
+    parsers: list[Child] = []
+
+    def drop(parser: Child, reason: str) -> None:
+        results.skip(parser.name, reason)
+        say(f"{parser.name} takes no further part: {reason}")
+        parser.close()
+        parsers[:] = [each for each in parsers if each is not parser]
+
+    try:
+        for parser in plan.parsers:
+            try:
+                parser.open()
+            except Gone as gone:
+                drop(parser, str(gone))
+                continue
+            parsers.append(parser)
+            claims = "whatever it is asked" if parser.dialects is None else ", ".join(sorted(parser.dialects))
+            results.add(PARSERS, parser=parser.name, version=parser.version, dialects=claims)
+        if not parsers:
+            raise UsageError("no parser can be measured")
+        _measure(results, plan, parsers, drop, say)
+    finally:
+        for parser in plan.parsers:
+            if parser.failures and parser in parsers:
+                what = f"{len(parser.failures)} outputs ended its process and count as refused"
+                results.skip(f"{parser.name}, single outputs", f"{what}; the last one: {parser.failures[-1]}")
+            parser.close()
+
+
+def _measure(
+    results: Results,
+    plan: Plan,
+    parsers: list[Child],
+    drop: Callable[[Child, str], None],
+    say: Callable[[str], object],
+) -> None:
+    def note(line: str) -> None:
+        results.skip(line.partition(",")[0] if "," in line else line, line)
+        say(line)
+
+    dialects = list(plan.dialects or DIALECTS)
+    rows = [row for row in _rows(plan, results, note) if row.dialect in dialects]
+    if rows:
+        say(f"{len(rows):,} recorded outputs")
+        read_recorded(results, parsers, rows, drop, detailed=not plan.quick, show=plan.show)
+    if "bfcl" in plan.corpora:
+        try:
+            tasks = bfcl_tasks()
+        except UsageError as error:
+            results.skip("bfcl", str(error))
+            say(str(error))
+        else:
+            outputs = list(_outputs(plan, dialects, tasks, parsers))
+            say(f"{len(outputs):,} outputs of BFCL's calls, read whole and in pieces")
+            read_back(results, parsers, outputs, plan.seed, drop, detailed=not plan.quick, show=plan.show)
+            if plan.faults:
+                ours = [output for writer, output in outputs if writer == _RENDERERS]
+                say(f"faults in {len(ours):,} outputs")
+                inject(results, parsers, ours, tasks, plan.seed, drop, detailed=not plan.quick, show=plan.show)
+    if plan.speed:
+        say("time and memory")
+        compared = [name for name in COMPARED if name in dialects] or dialects[:1]
+        measure_speed(results, parsers, compared[:1] if plan.quick else compared, SIZES[: 2 if plan.quick else 3 if plan.tasks else 4], drop)
+        own = next((parser for parser in parsers if parser.name == OURS), None)
+        if own is not None and not plan.quick:
+            writing = [name for name in dialects if DIALECTS[name].renderers]
+            measure_dialects(results, own, writing, _LARGE, drop)
+
+
+def _rows(plan: Plan, results: Results, note: Callable[[str], None]) -> Iterator[Row]:
+    """The recorded outputs; with `quick` a few of each family."""
+    found: list[Row] = []
+    for corpus in plan.corpora:
+        if corpus == "canitoolcall":
+            from localagent.bench.parsers.canitoolcall import conformance_rows
+
+            try:
+                found += conformance_rows()
+            except ImportError:
+                results.skip("canitoolcall", "the package canitoolcall is not installed: pip install canitoolcall")
+        elif corpus == "cases":
+            cases = list(case_rows())
+            if not cases:
+                results.skip("cases", "they are part of a checkout of the repository: tests/parsers/cases")
+            found += cases
+        elif corpus != "bfcl":
+            found += file_rows(Path(corpus), note)
+    if not plan.quick:
+        yield from found
+        return
+    draw = random.Random(plan.seed)
+    draw.shuffle(found)
+    taken: dict[tuple[str, str], int] = {}
+    for row in found:
+        group = row.corpus, row.family
+        taken[group] = taken.get(group, 0) + 1
+        if taken[group] <= _QUICK_ROWS:
+            yield row
+
+
+_RENDERERS, _TEMPLATES = "localagent", "models' templates"
+
+
+def _outputs(
+    plan: Plan, dialects: Sequence[str], tasks: Sequence[Task], parsers: Sequence[Child]
+) -> Iterator[tuple[str, Output]]:
+    """The calls in each format that some parser claims, and who wrote them."""
+    draw = random.Random(plan.seed)
+    count = _QUICK_TASKS if plan.quick and plan.tasks is None else plan.tasks
+
+    def some() -> Sequence[Task]:
+        return tasks if count is None or count >= len(tasks) else draw.sample(tasks, count)
+
+    def read(dialect: str) -> bool:
+        return dialect in dialects and any(p.dialects is None or dialect in p.dialects for p in parsers)
+
+    for dialect in dialects:
+        if DIALECTS[dialect].renderers and read(dialect):
+            yield from ((_RENDERERS, output) for output in rendered(dialect, some()))
+    folder = plan.templates
+    if folder is None and (source := os.environ.get("LLAMACPP_SOURCE")):
+        folder = Path(source) / "models" / "templates"
+    if folder is None or (plan.quick and plan.templates is None):
+        return
+    for template in model_templates(folder):
+        if read(template.dialect):
+            yield from ((_TEMPLATES, output) for output in templated(template, some()))

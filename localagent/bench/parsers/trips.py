@@ -1,0 +1,281 @@
+"""Calls that are rendered and read back, and what becomes of them when there is a fault in the text."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from localagent.bench.parsers.children import OURS, Child, Gone
+from localagent.bench.parsers.corpora import Task
+from localagent.bench.parsers.judging import OUTCOMES, Outcome, Reading, judge_fault, judge_trip, wilson
+from localagent.bench.parsers.outputs import CUTS, FAULTS, FAULTS_TOLD, Output, cut, with_fault
+from localagent.bench.results import Chart, Column, Results, Table
+
+_SHARES = (
+    Column("right", "right", "%", "more", 1),
+    Column("refused", "refused", "%", "less", 1),
+    Column("wrong", "wrong", "%", "less"),
+)
+_TRIPS = (
+    "The calls of BFCL's single-turn tasks, written in each format by this project's renderers and, where they are at "
+    "hand, by the models' own chat templates, and read whole. Right: the calls, with the types that the tools "
+    "declare. Refused: fewer calls. Wrong: a call that was not written. Stream: of the readings of pieces (1, 2, 3 "
+    "and 7 characters, tokens, random) those that give a client what the whole gives. On the same: what localagent "
+    "reads right of the outputs that the parser claims to read. A parser is asked only for the formats that it claims."
+)
+TRIPS = Table(
+    "parsers.trips",
+    "Calls read back",
+    (
+        Column("parser", "parser"),
+        Column("written", "written by"),
+        Column("dialects", "formats"),
+        Column("outputs", "outputs"),
+        *_SHARES,
+        Column("low", "right, at least", "%", "more", 1),
+        Column("streamed", "stream right", "%", "more", 1),
+        Column("equal", "stream as whole", "%", "more", 1),
+        Column("ours", "localagent on the same", "%", "more", 1),
+    ),
+    _TRIPS,
+    (Chart("stack", "parser", OUTCOMES, "Calls read back", "written"),),
+)
+TRIPS_OF = Table(
+    "parsers.trips_of",
+    "Calls read back, by format",
+    (
+        Column("dialect", "format"),
+        Column("parser", "parser"),
+        Column("outputs", "outputs"),
+        *_SHARES,
+        Column("equal", "stream as whole", "%", "more", 1),
+    ),
+)
+FAULTY = Table(
+    "parsers.faults",
+    "Outputs with one fault",
+    (
+        Column("parser", "parser"),
+        Column("fault", "fault"),
+        Column("outputs", "outputs"),
+        *_SHARES,
+        Column("low", "wrong, from", "%", "less"),
+        Column("high", "to", "%", "less"),
+        Column("streamed", "wrong in a stream", "%", "less"),
+        Column("ours", "localagent wrong on the same", "%", "less"),
+    ),
+    f"One fault in each output: {FAULTS_TOLD}. Right: all calls, but for one edit in a name, a key or a value, which is "
+    "then the model's own word. Refused: fewer calls, none of them wrong. Wrong: a call that the model did not write, "
+    "or only wrote as a draft. A block that stands twice may be read once or twice. The interval is Wilson's, 95 %. "
+    "Streamed: the same outputs in random pieces.",
+    (Chart("stack", "parser", OUTCOMES, "Outputs with one fault", "fault"),),
+)
+FAULTY_OF = Table(
+    "parsers.faults_of",
+    "Outputs with one fault, by format",
+    (Column("dialect", "format"), Column("parser", "parser"), Column("outputs", "outputs"), *_SHARES),
+)
+_MOST_CASES = 20
+"""Wrong readings of a parser that go into the results, unless all are asked for."""
+
+
+@dataclass
+class _Count:
+    """Outcomes of one parser in one group of outputs."""
+
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    streamed: Counter[Outcome] = field(default_factory=Counter)
+    equal: int = 0
+    dialects: set[str] = field(default_factory=set)
+    ids: list[str] = field(default_factory=list)
+    """The outputs, to compare with what another parser made of the same."""
+
+    def share(self, outcome: Outcome) -> float:
+        return 100 * self.outcomes[outcome] / max(1, self.outcomes.total())
+
+    def streamed_share(self, outcome: Outcome) -> float | None:
+        return 100 * self.streamed[outcome] / self.streamed.total() if self.streamed else None
+
+    def cells(self) -> dict[str, float | int | None]:
+        """The columns that all of these tables have."""
+        return {"outputs": self.outcomes.total(), **{name: self.share(name) for name in OUTCOMES}}
+
+
+class _Counts(dict[tuple[str, str, str], _Count]):
+    """By parser, group and dialect; `verdicts` by parser and output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.verdicts: dict[tuple[str, str], Outcome] = {}
+
+    def of(self, parser: str, *, group: str | None = None, dialect: str | None = None) -> _Count:
+        """The sum over everything that is not named."""
+        total = _Count()
+        for (name, its_group, its_dialect), each in self.items():
+            if name == parser and group in (None, its_group) and dialect in (None, its_dialect):
+                total.outcomes += each.outcomes
+                total.streamed += each.streamed
+                total.equal += each.equal
+                total.dialects.add(its_dialect)
+                total.ids += each.ids
+        return total
+
+    def ours_on(self, ids: Iterable[str], outcome: Outcome) -> float | None:
+        """The share of `outcome` among what localagent made of these outputs, in percent."""
+        found = [verdict for each in ids if (verdict := self.verdicts.get((OURS, each))) is not None]
+        return 100 * sum(verdict == outcome for verdict in found) / len(found) if found else None
+
+
+def _claims(parser: Child, dialect: str) -> bool:
+    return parser.dialects is None or dialect in parser.dialects
+
+
+def read_back(
+    results: Results,
+    parsers: Sequence[Child],
+    outputs: Sequence[tuple[str, Output]],
+    seed: int,
+    drop: Callable[[Child, str], object],
+    *,
+    detailed: bool = True,
+    show: bool = False,
+) -> None:
+    """Read outputs, each with who wrote it, whole and in pieces. `drop`: a parser that takes no further part."""
+    counts = _Counts()
+    for parser in list(parsers):
+        shown = 0
+        try:
+            for number, (writer, output) in enumerate(outputs):
+                if not _claims(parser, output.dialect):
+                    continue
+                draw = random.Random(f"{seed} {number}")
+                whole = parser.read(output.request())
+                outcome = judge_trip(output.calls, output.tools, whole)
+                count = counts.setdefault((parser.name, writer, output.dialect), _Count())
+                count.outcomes[outcome] += 1
+                count.ids.append(key := f"{writer} {output.dialect} {output.id}")
+                counts.verdicts[parser.name, key] = outcome
+                for how in CUTS:
+                    found = parser.read(output.request(cut(output.text, how, output.dialect, draw)))
+                    count.streamed[judge_trip(output.calls, output.tools, found)] += 1
+                    count.equal += found.key == whole.key
+                if outcome != "right" and (show or (outcome == "wrong" and shown < _MOST_CASES)):
+                    shown += 1
+                    _tell(results, TRIPS, parser, output, outcome, whole)
+        except Gone as gone:
+            drop(parser, str(gone))
+            for key in [key for key in counts if key[0] == parser.name]:
+                del counts[key]
+    for parser in parsers:
+        for writer in dict.fromkeys(writer for name, writer, _ in counts if name == parser.name):
+            total = counts.of(parser.name, group=writer)
+            results.add(
+                TRIPS,
+                parser=parser.name,
+                written=writer,
+                dialects=len(total.dialects),
+                **total.cells(),
+                low=wilson(total.outcomes["right"], total.outcomes.total())[0],
+                streamed=total.streamed_share("right"),
+                equal=100 * total.equal / max(1, total.streamed.total()),
+                ours=counts.ours_on(total.ids, "right") if parser.name != OURS else None,
+            )
+    for dialect in dict.fromkeys(dialect for _, _, dialect in counts) if detailed else ():
+        for parser in parsers:
+            total = counts.of(parser.name, dialect=dialect)
+            if total.outcomes:
+                equal = 100 * total.equal / max(1, total.streamed.total())
+                results.add(TRIPS_OF, dialect=dialect, parser=parser.name, **total.cells(), equal=equal)
+
+
+def inject(
+    results: Results,
+    parsers: Sequence[Child],
+    outputs: Sequence[Output],
+    others: Sequence[Task],
+    seed: int,
+    drop: Callable[[Child, str], object],
+    *,
+    detailed: bool = True,
+    show: bool = False,
+) -> None:
+    """Read each output with each of the faults in it; `others` has the calls of drafts."""
+    counts = _Counts()
+    faulty = []
+    for number, output in enumerate(outputs):
+        for fault in FAULTS:
+            draw = random.Random(f"{seed} {fault} {number}")
+            broken = with_fault(output, fault, draw.choice(others), draw)
+            if broken is not None:
+                faulty.append((fault, broken, cut(broken.text, "random", broken.dialect, draw)))
+    for parser in list(parsers):
+        shown = 0
+        try:
+            for fault, output, pieces in faulty:
+                if not _claims(parser, output.dialect):
+                    continue
+                found = parser.read(output.request())
+                outcome = judge_faulty(fault, output, found)
+                count = counts.setdefault((parser.name, fault, output.dialect), _Count())
+                count.outcomes[outcome] += 1
+                count.streamed[judge_faulty(fault, output, parser.read(output.request(pieces)))] += 1
+                count.ids.append(key := f"{fault} {output.dialect} {output.id}")
+                counts.verdicts[parser.name, key] = outcome
+                if outcome == "wrong" and (show or shown < _MOST_CASES):
+                    shown += 1
+                    _tell(results, FAULTY, parser, output, f"{fault}: {outcome}", found)
+        except Gone as gone:
+            drop(parser, str(gone))
+            for key in [key for key in counts if key[0] == parser.name]:
+                del counts[key]
+    for parser in parsers:
+        for fault in ("all", *FAULTS):
+            total = counts.of(parser.name, group=None if fault == "all" else fault)
+            if not total.outcomes:
+                continue
+            low, high = wilson(total.outcomes["wrong"], total.outcomes.total())
+            results.add(
+                FAULTY,
+                parser=parser.name,
+                fault=fault,
+                **total.cells(),
+                low=low,
+                high=high,
+                streamed=total.streamed_share("wrong"),
+                ours=counts.ours_on(total.ids, "wrong") if parser.name != OURS else None,
+            )
+    for dialect in dict.fromkeys(dialect for _, _, dialect in counts) if detailed else ():
+        for parser in parsers:
+            total = counts.of(parser.name, dialect=dialect)
+            if total.outcomes:
+                results.add(FAULTY_OF, dialect=dialect, parser=parser.name, **total.cells())
+
+
+def judge_faulty(fault: str, output: Output, found: Reading) -> Outcome:
+    """As `judge_fault`, with what is right after a fault of this kind."""
+    match fault:
+        case "marker":  # the text is as it should be
+            return judge_trip(output.calls, output.tools, found)
+        case "twice":
+            once = judge_trip(output.calls, output.tools, found)
+            return once if once != "wrong" else judge_trip(output.calls * 2, output.tools, found)
+        case "cut" | "draft":  # what is there is whole
+            return judge_trip(output.calls, output.tools, found)
+    return judge_fault(output.calls, found)
+
+
+def _tell(
+    results: Results, table: Table, parser: Child, output: Output, outcome: str, found: Reading
+) -> None:
+    results.case(
+        table,
+        parser=parser.name,
+        id=output.id,
+        dialect=output.dialect,
+        outcome=outcome,
+        text=output.text[:600],
+        read=str(list(found.calls))[:600] or found.error,
+        right=str(output.calls)[:600],
+    )
