@@ -56,6 +56,8 @@ class Child:
     command: Sequence[str]
     dialects: frozenset[str] | None = None
     version: str = ""
+    needs_tools: bool = False
+    """It reads no calls where no tools are declared, and is not asked to."""
     introduces: bool = False
     """Its first line says what it is."""
     seconds: float = ANSWER_SECONDS
@@ -66,6 +68,10 @@ class Child:
     _rest: bytes = b""
     _count: int = 0
     _answered: bool = True
+
+    def claims(self, dialect: str, tools: object) -> bool:
+        """Whether it is to read outputs in this dialect, with these tools declared."""
+        return (self.dialects is None or dialect in self.dialects) and (bool(tools) or not self.needs_tools)
 
     def open(self) -> None:
         """Start the process. Raises Gone."""
@@ -136,6 +142,7 @@ class Child:
             raise _Failed(str(told["absent"])[:300])
         try:
             self.version, self.dialects = str(told["version"]), frozenset(told["dialects"])
+            self.needs_tools = bool(told.get("needs_tools"))
         except (KeyError, TypeError):
             raise _Failed("did not say what it is") from None
 

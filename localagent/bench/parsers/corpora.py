@@ -190,18 +190,22 @@ def _bfcl_set(data: Path, name: str) -> Iterator[Task]:
         tools = [
             {
                 "type": "function",
-                "function": _schema(
-                    {key: tool[key] for key in ("name", "description", "parameters") if key in tool}
-                ),
+                "function": {"name": _name(tool["name"])}
+                | _schema({key: tool[key] for key in ("description", "parameters") if key in tool}),
             }
             for tool in asked[truth["id"]]["function"]
         ]
         calls = [
-            (tool, {key: _plain(_first(values)) for key, values in given.items() if _first(values) is not None})
+            (_name(tool), {key: _plain(_first(values)) for key, values in given.items() if _first(values) is not None})
             for call in truth["ground_truth"]
             for tool, given in call.items()
         ]
         yield Task(truth["id"], tools, calls)
+
+
+def _name(tool: str) -> str:
+    """OpenAI's API, and so most servers, take no dots in names; BFCL's own runs replace them as well."""
+    return tool.replace(".", "_")
 
 
 def _schema(value: Any) -> Any:

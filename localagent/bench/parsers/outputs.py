@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -26,6 +27,8 @@ FAULTS_TOLD = (
     "format's own marker inside a string; twice: the block repeated; draft: other calls of declared tools written in "
     "the reasoning before"
 )
+_PROMPTED = {"harmony": "<|start|>assistant", "muse": "<|start|>assistant"}
+"""What the prompt ends with, where a rendered turn begins with it."""
 _CHARACTERS = "aeknrst_-\"',:=)]}>"
 _PLACEHOLDER = "qzxplaceqzx"
 
@@ -42,12 +45,15 @@ class Output:
     id: str
     finish: str = "stop"
     inside: str | None = None
+    template: str | None = None
 
     def request(self, pieces: Sequence[str] | None = None) -> dict[str, Any]:
         """What a parser is asked, for the whole text or in pieces."""
         asked: dict[str, Any] = {"dialect": self.dialect, "tools": self.tools, "finish": self.finish}
         if self.inside:
             asked["inside"] = self.inside
+        if self.template:
+            asked["template"] = self.template
         return asked | ({"text": self.text} if pieces is None else {"chunks": list(pieces)})
 
 
@@ -61,6 +67,7 @@ def rendered(dialect: str, tasks: Sequence[Task]) -> Iterator[Output]:
                     text = table.render(calls, notation)
                 except ValueError:
                     continue
+                text = text.removeprefix(_PROMPTED.get(dialect, ""))
                 yield Output(dialect, notation, text, calls, task.tools, f"{task.id}, {notation}")
                 break
 
@@ -78,7 +85,6 @@ def model_templates(folder: Path) -> list[ModelTemplate]:
     """The templates in a folder whose calls a dialect reads; the others are left out."""
     from localagent.detection import detect_dialect
     from localagent.prompt.probe import probe_calls
-    from localagent.detection import detect_from_template
 
     found = []
     for path in sorted(folder.glob("*.jinja")):
@@ -119,19 +125,22 @@ def templated(template: ModelTemplate, tasks: Sequence[Task]) -> Iterator[Output
                     for at, (name, given) in enumerate(calls)
                 ],
             }
+            names = Counter(name for name, _ in calls)
             try:
                 before = chat.render([asked], task.tools, add_generation_prompt=True).text
                 after = chat.render([asked, turn], task.tools, add_generation_prompt=False).text
             except TemplateFailed:
                 continue
-            if not after.startswith(before) or not all(name in after[len(before) :] for name, _ in calls):
-                continue
             text = after[len(before) :]
+            # Some templates show only the first of several calls.
+            if not after.startswith(before) or any(text.count(name) < often for name, often in names.items()):
+                continue
             printed = text.rstrip("\n")  # a host does not print the end of the turn
             text = next((printed.removesuffix(end) for end in ends if printed.endswith(end)), text)
             inside = "reasoning" if _opens_reasoning(template.dialect, before) else None
+            identity = f"{task.id}, {template.name}"
             yield Output(
-                template.dialect, template.name, text, calls, task.tools, f"{task.id}, {template.name}", "stop", inside
+                template.dialect, template.name, text, calls, task.tools, identity, "stop", inside, template.name
             )
             break
 

@@ -150,7 +150,8 @@ def _rows(plan: Plan, results: Results, note: Callable[[str], None]) -> Iterator
             yield row
 
 
-_RENDERERS, _TEMPLATES = "localagent", "models' templates"
+_RENDERERS, _OTHER, _TEMPLATES = "localagent", "other notations", "models' templates"
+"""Who wrote the calls: our renderers as the models usually do, in a format's rarer notations, or chat templates."""
 
 
 def _outputs(
@@ -164,11 +165,13 @@ def _outputs(
         return tasks if count is None or count >= len(tasks) else draw.sample(tasks, count)
 
     def read(dialect: str) -> bool:
-        return dialect in dialects and any(p.dialects is None or dialect in p.dialects for p in parsers)
+        return dialect in dialects and any(parser.claims(dialect, True) for parser in parsers)
 
     for dialect in dialects:
         if DIALECTS[dialect].renderers and read(dialect):
-            yield from ((_RENDERERS, output) for output in rendered(dialect, some()))
+            first = next(iter(DIALECTS[dialect].renderers))
+            for output in rendered(dialect, some()):
+                yield _RENDERERS if output.how == first else _OTHER, output
     folder = plan.templates
     if folder is None and (source := os.environ.get("LLAMACPP_SOURCE")):
         folder = Path(source) / "models" / "templates"

@@ -83,7 +83,7 @@ def read_recorded(
         found = verdicts.setdefault(parser.name, [])
         try:
             for row in rows:
-                if parser.dialects is not None and row.dialect not in parser.dialects:
+                if not parser.claims(row.dialect, row.tools):
                     continue
                 found.append((row, said := judged(parser, row)))
                 if said[0] == "wrong" or (show and said[0] != "exact"):

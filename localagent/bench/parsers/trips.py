@@ -128,10 +128,6 @@ class _Counts(dict[tuple[str, str, str], _Count]):
         return 100 * sum(verdict == outcome for verdict in found) / len(found) if found else None
 
 
-def _claims(parser: Child, dialect: str) -> bool:
-    return parser.dialects is None or dialect in parser.dialects
-
-
 def read_back(
     results: Results,
     parsers: Sequence[Child],
@@ -148,7 +144,7 @@ def read_back(
         shown = 0
         try:
             for number, (writer, output) in enumerate(outputs):
-                if not _claims(parser, output.dialect):
+                if not parser.claims(output.dialect, output.tools):
                     continue
                 draw = random.Random(f"{seed} {number}")
                 whole = parser.read(output.request())
@@ -214,7 +210,7 @@ def inject(
         shown = 0
         try:
             for fault, output, pieces in faulty:
-                if not _claims(parser, output.dialect):
+                if not parser.claims(output.dialect, output.tools):
                     continue
                 found = parser.read(output.request())
                 outcome = judge_faulty(fault, output, found)

@@ -8,8 +8,8 @@ sglang       SGLang's reasoning parsers and function-call detectors, as its serv
 llamacpp     llama.cpp's chat parser, through a small program of its own: llamacpp.cpp
 
 `child` loads the others from their files, in a Python that need not have localagent. Each has NAME, the text that
-people read; DIALECTS, the dialects that the parser claims, each with what it calls them; `load()`, which returns the
-version and raises ImportError; and
+people read; DIALECTS, the dialects that the parser claims, each with what it calls them; perhaps NEEDS_TOOLS, if it
+reads no calls where no tools are declared; `load()`, which returns the version and raises ImportError; and
 
     read(dialect, pieces, streamed, request) -> {"content", "reasoning", "tool_calls": [{"name", "arguments"}, ...]}
 

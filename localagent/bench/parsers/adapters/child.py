@@ -1,6 +1,6 @@
 """The process in which a parser is tried: python child.py NAME, with NAME.py beside it.
 
-It first writes {"parser", "version", "dialects"}, or {"absent": reason} if the parser cannot be loaded. Then it
+It first writes {"parser", "version", "dialects", "needs_tools"}, or {"absent": reason} if the parser cannot be loaded. Then it
 answers each line {"id", "dialect", "text" or "chunks", "tools", "inside", "finish"} with
 {"id", "content", "reasoning", "tool_calls"}, or with {"id", "error"}. A request with "rounds" is read that often, and
 the answer has "seconds", the median, and "peak", the bytes that Python allocates at most.
@@ -76,7 +76,8 @@ def main():
     except Exception as error:  # whatever a package does when it is loaded where it does not fit
         say({"absent": f"{type(error).__name__}: {error}".splitlines()[0]})
         return
-    say({"parser": adapter.NAME, "version": version, "dialects": adapter.DIALECTS})
+    needs = getattr(adapter, "NEEDS_TOOLS", False)
+    say({"parser": adapter.NAME, "version": version, "dialects": adapter.DIALECTS, "needs_tools": needs})
     for line in sys.stdin.buffer:
         request = {}
         try:

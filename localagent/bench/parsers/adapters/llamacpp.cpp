@@ -58,6 +58,8 @@ static common_chat_parser_params parser_for(const json & request) {
     common_chat_parser_params parser(params);
     if (inside && !opens_reasoning(params)) {
         parser.generation_prompt += params.thinking_start_tag + "\n";
+    } else if (!inside && opens_reasoning(params) && !params.thinking_end_tags.empty()) {
+        parser.generation_prompt += params.thinking_end_tags.front();  // the model had stopped thinking before
     }
     parser.reasoning_format = COMMON_REASONING_FORMAT_DEEPSEEK;
     if (!params.parser.empty()) {

@@ -15,6 +15,9 @@ part of the source of llama-cpp-python; whatever libllama is at hand will do, si
 
 LLAMACPP_SOURCE names the folder with the program `parse` and with models/templates; LLAMACPP_PARSE the program, if it
 is elsewhere. A request that the program does not survive ends this process as well.
+
+llama-server also keeps the model to the grammar of the parser once a call has begun, so that it meets some of these
+outputs less often than others do.
 """
 
 import json
@@ -23,10 +26,11 @@ import pathlib
 import subprocess
 
 NAME = "llama.cpp"
+NEEDS_TOOLS = True
+# Not here: models whose templates show no calls, such as SmolLM3 and Granite 3, have no parser in llama.cpp.
 _TEMPLATES = {
     "lfm2": "LFM2.5-8B-A1B",
     "hermes": "Qwen-Qwen3-0.6B",
-    "smollm3": "HuggingFaceTB-SmolLM3-3B",
     "qwen3-coder": "Qwen3.5-4B",
     "llama3-json": "meta-llama-Llama-3.3-70B-Instruct",
     "functionary": "meetkai-functionary-medium-v3.1",
@@ -49,7 +53,6 @@ _TEMPLATES = {
     "command-r7b": "CohereForAI-c4ai-command-r7b-12-2024-tool_use",
     "nemotron-nano-v2": "NVIDIA-Nemotron-Nano-v2",
     "solar-open": "upstage-Solar-Open-100B",
-    "granite3": "ibm-granite-granite-3.3-2B-Instruct",
     "hy3": "tencent-Hy3",
     "muse": "muse-glimmer",
 }
@@ -76,9 +79,11 @@ def load():
 def read(dialect, pieces, streamed, request):
     """Ask the program. Of what the server takes out before it parses, the ends of turns are not in the requests."""
     program = _STATE["program"]
-    template = str(_STATE["folder"] / f"{_TEMPLATES[dialect]}.jinja")
+    template = _STATE["folder"] / f"{request.get('template')}.jinja"  # the one that wrote the output
+    if not template.is_file():
+        template = _STATE["folder"] / f"{_TEMPLATES[dialect]}.jinja"
     given = {"chunks": pieces} if streamed else {"text": pieces[0]}
-    asked = {"id": 0, "template": template, "inside": request.get("inside"), "tools": request.get("tools")}
+    asked = {"id": 0, "template": str(template), "inside": request.get("inside"), "tools": request.get("tools")}
     program.stdin.write(json.dumps(asked | given).encode() + b"\n")
     program.stdin.flush()
     line = program.stdout.readline()

@@ -15,6 +15,7 @@ import sys
 import types
 
 NAME = "SGLang"
+NEEDS_TOOLS = True
 # Each dialect with the names of the tool-call parser and the reasoning parser that its server is started with.
 _PARSERS = {
     "lfm2": ("lfm2", "qwen3"),
@@ -36,11 +37,11 @@ _PARSERS = {
     "minimax-m2": ("minimax-m2", "qwen3"),
     "minimax-m3": ("minimax-m3", "minimax-m3"),
     "minicpm5": ("minicpm5", "qwen3"),
-    "hunyuan": ("hunyuan", "hunyuan"),
+    "hy4": ("hunyuan", "hunyuan"),
     "step3": ("step3", "qwen3"),
     "gemma4": ("gemma4", "gemma4"),
     "gigachat3": ("gigachat3", None),
-    "gigachat35": ("gigachat35", "gigachat35"),
+    "gigachat35": ("gigachat35", None),
     "apertus": ("apertus2509", "apertus2509"),
 }
 DIALECTS = {dialect: tool for dialect, (tool, _) in _PARSERS.items()}
