@@ -135,8 +135,6 @@ def _joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
         yield from ((text, special) for text in (texts if special else ["".join(texts)]))
 
 
-
-
 def conformance(parser: Child, row: Row) -> tuple[Verdict, str, bool]:
     """The verdict of the package's own checks in our terms, what they say, and whether no stream differs from the whole.
 

@@ -170,8 +170,14 @@ def bfcl_tasks() -> list[Task]:
     """The single-turn tasks of BFCL with their 3,302 calls. Raises UsageError that says how to get them."""
     named = os.environ.get("LOCALAGENT_BFCL")
     spec = None if named else find_spec("bfcl_eval")
-    folders = [Path(named)] if named else [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
-    places = [place for folder in folders for place in (folder, folder / "data", folder / "bfcl_eval" / "data")]
+    folders = (
+        [Path(named)]
+        if named
+        else [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
+    )
+    places = [
+        place for folder in folders for place in (folder, folder / "data", folder / "bfcl_eval" / "data")
+    ]
     data = next((place for place in places if (place / "possible_answer").is_dir()), None)
     if data is None:
         raise UsageError(BFCL_HINT)
@@ -196,7 +202,10 @@ def _bfcl_set(data: Path, name: str) -> Iterator[Task]:
             for tool in asked[truth["id"]]["function"]
         ]
         calls = [
-            (_name(tool), {key: _plain(_first(values)) for key, values in given.items() if _first(values) is not None})
+            (
+                _name(tool),
+                {key: _plain(_first(values)) for key, values in given.items() if _first(values) is not None},
+            )
             for call in truth["ground_truth"]
             for tool, given in call.items()
         ]

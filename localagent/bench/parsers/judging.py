@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -136,7 +137,8 @@ def _equal(got: Call, due: Call, schema: dict[str, Any]) -> bool:
 
 
 def _text(value: Any) -> str:
-    return value.strip() if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+    text = value.strip() if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return text.lower() if text in ("True", "False") else text
 
 
 def _is_a(value: Any, kind: Any) -> bool:
@@ -157,41 +159,45 @@ def _is_a(value: Any, kind: Any) -> bool:
 def is_own(got: Call, due: Call) -> bool:
     """Whether it is the same call, but for one edit in one word, which is then the model's own word.
 
-    Any number is a misspelled number, and types do not count: a lost quote can make a number of a string.
+    Any number is a misspelled number. Types do not count: a lost quote can make a number of a string, and the values
+    of a misspelled tool or key have no declared type.
     """
-    a, b = list(_leaves({got[0]: got[1]})), list(_leaves({due[0]: due[1]}))
-    if len(a) != len(b):
-        return False
-    different = set()
-    for (path, value), (right_path, right) in zip(sorted(a), sorted(b), strict=True):
-        if len(path) != len(right_path):
-            return False
-        for word, meant in zip(path, right_path, strict=True):
-            if word != meant:
-                if not (_near(word, meant)):
-                    return False
-                different.add((word, meant))
-        if value != right and not _same_number(value, right):
-            numbers = all(char in "0123456789.-+e" for char in value + right)
-            if not numbers and not _near(value, right):
-                return False
-            different.add((str(right_path), right))
-    return len(different) <= 1
+    found = list(_differences({got[0]: got[1]}, {due[0]: due[1]}))
+    return None not in found and len(found) <= 1
 
 
-def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    match value:
-        case dict() if value:
-            for key, item in value.items():
-                yield from _leaves(item, (*path, str(key)))
-        case list() if value:
-            for at, item in enumerate(value):
-                yield from _leaves(item, (*path, f"{at:06}"))
-        case str():
-            # An edit of an escape sequence is one edit, too.
-            yield path, value.lower().replace("\\", "").replace("\n", "n").replace("\t", "t")
+def _differences(got: Any, due: Any) -> Iterator[tuple[str, str] | None]:
+    """Each word that has one edit, with the right one; None for anything else that differs."""
+    if isinstance(got, str) and isinstance(due, dict | list):
+        with suppress(ValueError, RecursionError):
+            got = json.loads(got)
+    match got, due:
+        case dict(), dict():
+            here, there = [key for key in got if key not in due], [key for key in due if key not in got]
+            if len(here) != len(there) or len(here) > 1:
+                yield None
+                return
+            for key in got.keys() & due.keys():
+                yield from _differences(got[key], due[key])
+            for key, right in zip(here, there, strict=True):
+                yield (key, right) if _near(key, right) else None
+                yield from _differences(got[key], due[right])
+        case list(), list() if len(got) == len(due):
+            for item, right in zip(got, due, strict=True):
+                yield from _differences(item, right)
+        case (dict() | list(), _) | (_, dict() | list()):
+            yield None
         case _:
-            yield path, json.dumps(value).lower()
+            word, right = _word(got), _word(due)
+            if word != right and not _same_number(word, right):
+                numbers = all(char in "0123456789.-+e" for char in word + right)
+                yield (word, right) if numbers or _near(word, right) else None
+
+
+def _word(value: Any) -> str:
+    """A value as it stands in a text; an edit of an escape sequence is one edit, too."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text.lower().replace("\\", "").replace("\n", "n").replace("\t", "t")
 
 
 def _near(a: str, b: str) -> bool:

@@ -29,6 +29,8 @@ FAULTS_TOLD = (
 )
 _PROMPTED = {"harmony": "<|start|>assistant", "muse": "<|start|>assistant"}
 """What the prompt ends with, where a rendered turn begins with it."""
+_NO_DRAFTS = frozenset({"harmony", "muse", "solar-open2"})
+"""Formats in which a call ends the reasoning by its own marker: what would be a draft is a call."""
 _CHARACTERS = "aeknrst_-\"',:=)]}>"
 _PLACEHOLDER = "qzxplaceqzx"
 
@@ -140,7 +142,15 @@ def templated(template: ModelTemplate, tasks: Sequence[Task]) -> Iterator[Output
             inside = "reasoning" if _opens_reasoning(template.dialect, before) else None
             identity = f"{task.id}, {template.name}"
             yield Output(
-                template.dialect, template.name, text, calls, task.tools, identity, "stop", inside, template.name
+                template.dialect,
+                template.name,
+                text,
+                calls,
+                task.tools,
+                identity,
+                "stop",
+                inside,
+                template.name,
             )
             break
 
@@ -185,7 +195,9 @@ def _tokens(dialect: str) -> Callable[[str], list[str]]:
     else:
 
         def split(text: str) -> list[str]:
-            ends = sorted({end for _, end in tokenizer.encode(text, add_special_tokens=False).offsets} | {len(text)})
+            ends = sorted(
+                {end for _, end in tokenizer.encode(text, add_special_tokens=False).offsets} | {len(text)}
+            )
             starts = [0, *ends[:-1]]
             return [text[start:end] for start, end in zip(starts, ends, strict=True) if end > start]
 
@@ -225,7 +237,11 @@ def _with_marker(output: Output, draw: random.Random) -> Output | None:
     table = DIALECTS[output.dialect]
     name, given = output.calls[0]
     strings = [key for key, value in given.items() if isinstance(value, str)]
-    markers = [mark for mark in (table.calls.open, table.calls.close) if mark in table.markers] if table.calls else []
+    markers = (
+        [mark for mark in (table.calls.open, table.calls.close) if mark in table.markers]
+        if table.calls
+        else []
+    )
     if not strings or not markers or output.how not in table.renderers:
         return None
     key, marker = draw.choice(strings), draw.choice(markers)
@@ -243,7 +259,12 @@ def _with_marker(output: Output, draw: random.Random) -> Output | None:
 def _with_draft(output: Output, other: Task) -> Output | None:
     table = DIALECTS[output.dialect]
     span = table.reasoning
-    if span is None or output.inside or not {span.open, span.close} <= {*table.markers}:
+    if (
+        span is None
+        or output.dialect in _NO_DRAFTS
+        or output.inside
+        or not {span.open, span.close} <= {*table.markers}
+    ):
         return None
     try:
         draft = table.render(other.calls[:1], output.how if output.how in table.renderers else None)

@@ -12,7 +12,7 @@ from localagent.bench.parsers.children import OURS, Child, Gone
 from localagent.bench.parsers.corpora import Row, Task, bfcl_tasks, case_rows, file_rows
 from localagent.bench.parsers.outputs import Output, model_templates, rendered, templated
 from localagent.bench.parsers.recorded import read_recorded
-from localagent.bench.parsers.speed import COMPARED, SIZES, measure_dialects, measure_speed
+from localagent.bench.parsers.speed import COMPARED, QUICK_SIZES, SIZES, measure_dialects, measure_speed
 from localagent.bench.parsers.trips import inject, read_back
 from localagent.bench.results import Column, Results, Table
 from localagent.errors import UsageError
@@ -37,7 +37,7 @@ class Plan:
     corpora: Sequence[str] = CORPORA
     """Names in CORPORA, or files."""
     dialects: Sequence[str] = ()
-    """None: all."""
+    """Empty: all."""
     templates: Path | None = None
     faults: bool = True
     speed: bool = True
@@ -108,11 +108,14 @@ def _measure(
             if plan.faults:
                 ours = [output for writer, output in outputs if writer == _RENDERERS]
                 say(f"faults in {len(ours):,} outputs")
-                inject(results, parsers, ours, tasks, plan.seed, drop, detailed=not plan.quick, show=plan.show)
+                inject(
+                    results, parsers, ours, tasks, plan.seed, drop, detailed=not plan.quick, show=plan.show
+                )
     if plan.speed:
         say("time and memory")
         compared = [name for name in COMPARED if name in dialects] or dialects[:1]
-        measure_speed(results, parsers, compared[:1] if plan.quick else compared, SIZES[: 2 if plan.quick else 3 if plan.tasks else 4], drop)
+        sizes = QUICK_SIZES if plan.quick else SIZES if plan.tasks is None else SIZES[:-1]
+        measure_speed(results, parsers, compared[:1] if plan.quick else compared, sizes, drop)
         own = next((parser for parser in parsers if parser.name == OURS), None)
         if own is not None and not plan.quick:
             writing = [name for name in dialects if DIALECTS[name].renderers]
@@ -129,7 +132,9 @@ def _rows(plan: Plan, results: Results, note: Callable[[str], None]) -> Iterator
             try:
                 found += conformance_rows()
             except ImportError:
-                results.skip("canitoolcall", "the package canitoolcall is not installed: pip install canitoolcall")
+                results.skip(
+                    "canitoolcall", "the package canitoolcall is not installed: pip install canitoolcall"
+                )
         elif corpus == "cases":
             cases = list(case_rows())
             if not cases:

@@ -121,7 +121,9 @@ def read_recorded(
             )
     for corpus, family in dict.fromkeys((row.corpus, row.family) for row in rows) if detailed else ():
         for name, all_found in verdicts.items():
-            if of_family := [said[0] for row, said in all_found if (row.corpus, row.family) == (corpus, family)]:
+            if of_family := [
+                said[0] for row, said in all_found if (row.corpus, row.family) == (corpus, family)
+            ]:
                 results.add(FAMILIES, corpus=corpus, family=family, parser=name, **_cells(of_family))
 
 

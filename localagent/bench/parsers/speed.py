@@ -12,6 +12,7 @@ from parsers import DIALECTS
 PIECE = 4
 """Characters of a piece, about a token."""
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
+QUICK_SIZES = (1_000, 4_000)
 COMPARED = ("hermes", "lfm2")
 """The formats in which parsers are compared: the one that nearly all read, and the one that this project began with."""
 _ENOUGH = 0.1
@@ -20,7 +21,10 @@ and is read several times."""
 _SECONDS = 120.0
 
 TOOLS: list[dict[str, Any]] = [
-    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": properties}}}
+    {
+        "type": "function",
+        "function": {"name": name, "parameters": {"type": "object", "properties": properties}},
+    }
     for name, properties in (("write", {"text": {"type": "string"}}), ("save", {"rows": {"type": "array"}}))
 ]
 
@@ -145,5 +149,3 @@ def _timed(parser: Child, dialect: str, kind: str, size: int) -> tuple[int, floa
     if not isinstance(found, list) or len(found) != (kind != "text") or "seconds" not in answer:
         return None
     return len(raw), float(answer["seconds"]), float(answer.get("peak") or 0)
-
-

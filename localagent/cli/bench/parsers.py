@@ -51,7 +51,9 @@ class ParserOptions:
     python: Annotated[
         list[str] | None,
         typer.Option(
-            "--python", metavar="NAME=PATH", help="The Python in which a parser is installed. Default: this one."
+            "--python",
+            metavar="NAME=PATH",
+            help="The Python in which a parser is installed. Default: this one.",
         ),
     ] = None
     dialect: Annotated[
@@ -75,7 +77,9 @@ class ParserOptions:
         int | None, typer.Option(min=1, help=f"Tasks of bfcl in each format. Default: {_TASKS}.")
     ] = None
     every: Annotated[bool, typer.Option("--all", help="All 2,501 tasks of bfcl: an hour or more.")] = False
-    quick: Annotated[bool, typer.Option("--quick", help="A small fixed sample of everything: a minute.")] = False
+    quick: Annotated[bool, typer.Option("--quick", help="A small fixed sample of everything: a minute.")] = (
+        False
+    )
     show: Annotated[bool, typer.Option("--show", help="Print each output that is not read right.")] = False
 
 

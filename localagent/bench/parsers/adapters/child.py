@@ -18,7 +18,7 @@ import sys
 import time
 import tracemalloc
 
-ENOUGH = 5.0
+ENOUGH = 1.0
 """Seconds of measuring one output after which no further round begins."""
 
 

@@ -66,7 +66,9 @@ def load():
     program = pathlib.Path(os.environ.get("LLAMACPP_PARSE") or source / "parse")
     folder = source / "models" / "templates"
     if not os.environ.get("LLAMACPP_SOURCE") or not program.is_file() or not folder.is_dir():
-        raise ImportError("LLAMACPP_SOURCE names no folder with llama.cpp's templates and the program `parse`")
+        raise ImportError(
+            "LLAMACPP_SOURCE names no folder with llama.cpp's templates and the program `parse`"
+        )
     for dialect, name in _TEMPLATES.items():
         if (folder / f"{name}.jinja").is_file():
             DIALECTS[dialect] = f"template {name}"
@@ -83,7 +85,12 @@ def read(dialect, pieces, streamed, request):
     if not template.is_file():
         template = _STATE["folder"] / f"{_TEMPLATES[dialect]}.jinja"
     given = {"chunks": pieces} if streamed else {"text": pieces[0]}
-    asked = {"id": 0, "template": str(template), "inside": request.get("inside"), "tools": request.get("tools")}
+    asked = {
+        "id": 0,
+        "template": str(template),
+        "inside": request.get("inside"),
+        "tools": request.get("tools"),
+    }
     program.stdin.write(json.dumps(asked | given).encode() + b"\n")
     program.stdin.flush()
     line = program.stdout.readline()

@@ -75,9 +75,7 @@ def load():
     from importlib import metadata
 
     version = metadata.version("sglang")
-    top = next(
-        root for path in sys.path if (root := pathlib.Path(path) / "sglang").joinpath("srt").is_dir()
-    )
+    top = next(root for path in sys.path if (root := pathlib.Path(path) / "sglang").joinpath("srt").is_dir())
     for name in ("sglang", "sglang.srt", "sglang.srt.function_call", "sglang.srt.parser",
                  "sglang.srt.entrypoints", "sglang.srt.entrypoints.openai"):  # fmt: skip
         module = types.ModuleType(name)
