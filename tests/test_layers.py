@@ -34,12 +34,12 @@ LAYERS = [
     {"bench"},
     {"cli", "__main__"},
 ]
-# Who may import an engine: one file each.
+# Who may import an engine: one file each, beside the scripts that try its parsers in a process of their own.
 ENGINES = {
     "llama_cpp": {"localagent/hosts/llamacpp/library.py"},
     "mlx": {"localagent/hosts/mlx/library.py"},
-    "mlx_lm": {"localagent/hosts/mlx/library.py"},
-    "transformers": set(),
+    "mlx_lm": {"localagent/hosts/mlx/library.py", "localagent/bench/parsers/adapters/mlx_lm.py"},
+    "transformers": {"localagent/bench/parsers/adapters/transformers.py"},
     "torch": set(),
 }
 # Imported where they are used, and not before.

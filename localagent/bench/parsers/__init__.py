@@ -1,4 +1,5 @@
-"""`localagent bench parsers`: what parsers of tool calls read right, refuse and get wrong, and what that costs.
+"""`localagent bench parsers`: what parsers of tool calls read right, refuse and get wrong, and what that
+costs.
 
 corpora       recorded outputs with the readings that are right, and the tasks of BFCL
 canitoolcall  the outputs of that package, judged by its own code

@@ -1,4 +1,5 @@
-"""CanIToolCall's outputs, read by a parser and judged by that package's own code: whole, and in its own chunkings.
+"""CanIToolCall's outputs, read by a parser and judged by that package's own code: whole, and in its own
+chunkings.
 
 `canitoolcall` is a package with outputs of nine families, what is to be read in each, and a judge. Its
 chunkings group tokens. The vocabularies are not in the package, so each marker counts as a token here, and so
@@ -136,7 +137,8 @@ def _joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
 
 
 def conformance(parser: Child, row: Row) -> tuple[Verdict, str, bool]:
-    """The verdict of the package's own checks in our terms, what they say, and whether no stream differs from the whole.
+    """The verdict of the package's own checks in our terms, what they say, and whether no stream differs from
+    the whole.
 
     Raises Gone.
     """
@@ -147,7 +149,7 @@ def conformance(parser: Child, row: Row) -> tuple[Verdict, str, bool]:
     fixture, family = _fixtures()[row.id]
     pieces = units(fixture, family, row.dialect)
     special = [piece for piece in pieces if piece[1] or piece[0] in DIALECTS[row.dialect].markers]
-    whole = parser.read(row.request())
+    whole = parser.read(row.request(flags=parser.flags))
     streams, equal = {}, True
     for strategy in (*DEFAULT_STRATEGIES, ChunkStrategy("char"), ChunkStrategy("char", seed=1)):
         if strategy.kind == "char":
@@ -155,7 +157,9 @@ def conformance(parser: Child, row: Row) -> tuple[Verdict, str, bool]:
             groups = split(every, strategy)
         else:
             groups = split(pieces, strategy, special=special)
-        found = parser.read(row.request([piece for group in groups for piece in _joined(group)]))
+        found = parser.read(
+            row.request([piece for group in groups for piece in _joined(group)], flags=parser.flags)
+        )
         equal = equal and found.key == whole.key
         streams[strategy.id] = _parsed(found)
     checks = run_checks(fixture, family, Observation(_parsed(whole), streams))

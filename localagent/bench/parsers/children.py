@@ -1,8 +1,8 @@
 """A parser in a child process that speaks lines of JSON, and may hang, die or talk nonsense.
 
-An answer that does not come in time, is none or belongs to another request ends the process: that output counts as
-refused, and the process is started again. If the next output fails as well, or if it happens too often, the parser
-takes no further part: `Gone`.
+An answer that does not come in time, is none or belongs to another request ends the process: that output
+counts as refused, and the process is started again. If the next output fails as well, or if it happens too
+often, the parser takes no further part: `Gone`.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ class Child:
     version: str = ""
     needs_tools: bool = False
     """It reads no calls where no tools are declared, and is not asked to."""
+    flags: bool = False
+    """It can be told which pieces are special tokens."""
     introduces: bool = False
     """Its first line says what it is."""
     seconds: float = ANSWER_SECONDS
@@ -142,7 +144,7 @@ class Child:
             raise _Failed(str(told["absent"])[:300])
         try:
             self.version, self.dialects = str(told["version"]), frozenset(told["dialects"])
-            self.needs_tools = bool(told.get("needs_tools"))
+            self.needs_tools, self.flags = bool(told.get("needs_tools")), bool(told.get("flags"))
         except (KeyError, TypeError):
             raise _Failed("did not say what it is") from None
 

@@ -1,9 +1,9 @@
 """Outputs with the readings that are right, and the tasks whose calls are rendered.
 
-A file of outputs has one JSON object in a line, as `localagent parse --jsonl` takes them: `id`, `dialect`, one of
-`text`, `chunks`, `pieces`, and `tools`, `inside`, `finish`; and `expected`: {"content", "reasoning", "tool_calls":
-[{"name", "arguments"}]}, of which what is left out or null is not judged. `accept` lists other lists of calls that are
-as good, `tags` may hold `may-refuse` or `may-text`.
+A file of outputs has one JSON object in a line, as `localagent parse --jsonl` takes them: `id`, `dialect`,
+one of `text`, `chunks`, `pieces`, and `tools`, `inside`, `finish`; and `expected`: {"content", "reasoning",
+"tool_calls": [{"name", "arguments"}]}, of which what is left out or null is not judged. `accept` lists other
+lists of calls that are as good, `tags` may hold `may-refuse` or `may-text`.
 """
 
 from __future__ import annotations
@@ -49,13 +49,16 @@ class Row:
     pieces: tuple[tuple[str, bool | None], ...] = ()
     """The output in pieces, where it matters which of them are special tokens."""
 
-    def request(self, pieces: Iterable[tuple[str, bool | None]] | None = None) -> dict[str, Any]:
-        """What a parser is asked, for the whole output or in pieces."""
+    def request(
+        self, pieces: Iterable[tuple[str, bool | None]] | None = None, *, flags: bool = False
+    ) -> dict[str, Any]:
+        """What a parser is asked, for the whole output or in pieces. `flags`: it is told which are special
+        tokens."""
         asked: dict[str, Any] = {"dialect": self.dialect, "tools": self.tools, "finish": self.finish}
         if self.inside:
             asked["inside"] = self.inside
         given = list(pieces or self.pieces)
-        if any(special is not None for _, special in given):
+        if flags and any(special is not None for _, special in given):
             asked["special"] = [special for _, special in given]
         elif pieces is None:
             return asked | {"text": self.text}
@@ -155,9 +158,9 @@ class Task:
 
 
 _SETS = (
-    "simple_python multiple parallel parallel_multiple live_simple live_multiple live_parallel "
-    "live_parallel_multiple simple_java simple_javascript"
-).split()
+    *("simple_python", "multiple", "parallel", "parallel_multiple", "simple_java", "simple_javascript"),
+    *("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple"),
+)
 _TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": None}
 _TYPES |= {name: name for name in ("integer", "string", "boolean", "array", "object", "number")}
 BFCL_HINT = (
@@ -223,7 +226,7 @@ def _schema(value: Any) -> Any:
         case list():
             return [_schema(item) for item in value]
         case dict():
-            found = {}
+            found: dict[str, Any] = {}
             for key, item in value.items():
                 if key == "type" and isinstance(item, str):
                     if kind := _TYPES.get(item.lower(), "string"):

@@ -2,14 +2,13 @@
 
 A recorded output has one of five verdicts:
 
-exact     calls, content and reasoning are right
-soft      they are, but for white space
-refused   fewer calls than there are, none of them wrong, and the parser says so: an error, or a part kept as malformed
-missed    anything else that differs: a call that is lost, or read as text; a text that is another one
-wrong     a call that is in no list of calls that would be right
+exact     calls, content and reasoning are right soft      they are, but for white space refused   fewer calls
+than there are, none of them wrong, and the parser says so: an error, or a part kept as malformed missed
+anything else that differs: a call that is lost, or read as text; a text that is another one wrong     a call
+that is in no list of calls that would be right
 
-An output that was rendered, or has a fault in it, is right, refused (fewer calls, whatever is said) or wrong: then
-there is a call that the model did not write.
+An output that was rendered, or has a fault in it, is right, refused (fewer calls, whatever is said) or wrong:
+then there is a call that the model did not write.
 """
 
 from __future__ import annotations
@@ -159,8 +158,8 @@ def _is_a(value: Any, kind: Any) -> bool:
 def is_own(got: Call, due: Call) -> bool:
     """Whether it is the same call, but for one edit in one word, which is then the model's own word.
 
-    Any number is a misspelled number. Types do not count: a lost quote can make a number of a string, and the values
-    of a misspelled tool or key have no declared type.
+    Any number is a misspelled number. Types do not count: a lost quote can make a number of a string, and the
+    values of a misspelled tool or key have no declared type.
     """
     found = list(_differences({got[0]: got[1]}, {due[0]: due[1]}))
     return None not in found and len(found) <= 1

@@ -1,7 +1,7 @@
 """Calls as models write them, cut into pieces as hosts send them, and with faults in them.
 
-Calls are written by the dialect's own renderer, in each notation that it has, and by chat templates: what a template
-adds to a conversation for a turn with calls is what the model was trained to write.
+Calls are written by the dialect's own renderer, in each notation that it has, and by chat templates: what a
+template adds to a conversation for a turn with calls is what the model was trained to write.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ CUTS = ("1", "2", "3", "7", "token", "random")
 """How an output is cut: every so many characters, at the borders of tokens, or at random."""
 FAULTS = ("lost", "doubled", "changed", "quote", "cut", "marker", "twice", "draft")
 FAULTS_TOLD = (
-    "lost, doubled, changed: one character; quote: a quote dropped; cut: the output ends anywhere; marker: the "
-    "format's own marker inside a string; twice: the block repeated; draft: other calls of declared tools written in "
-    "the reasoning before"
+    "lost, doubled, changed: one character; quote: a quote dropped; cut: the output ends anywhere; marker: "
+    "the format's own marker inside a string; twice: the block repeated; draft: other calls of declared "
+    "tools written in the reasoning before"
 )
 _PROMPTED = {"harmony": "<|start|>assistant", "muse": "<|start|>assistant"}
 """What the prompt ends with, where a rendered turn begins with it."""
@@ -209,7 +209,8 @@ def _tokens(dialect: str) -> Callable[[str], list[str]]:
 
 
 def with_fault(output: Output, fault: str, other: Task, draw: random.Random) -> Output | None:
-    """The output with a fault in it; None where there is no place for it. `other` has the calls of a draft."""
+    """The output with a fault in it; None where there is no place for it. `other` has the calls of a
+    draft."""
     text = output.text
     at = draw.randrange(len(text)) if text else 0
     match fault:
@@ -233,7 +234,8 @@ def with_fault(output: Output, fault: str, other: Task, draw: random.Random) -> 
 
 
 def _with_marker(output: Output, draw: random.Random) -> Output | None:
-    """A string of the first call gets a marker in it, spelled out, as a model does that writes about its own format."""
+    """A string of the first call gets a marker in it, spelled out, as a model does that writes about its own
+    format."""
     table = DIALECTS[output.dialect]
     name, given = output.calls[0]
     strings = [key for key, value in given.items() if isinstance(value, str)]

@@ -156,7 +156,8 @@ def _rows(plan: Plan, results: Results, note: Callable[[str], None]) -> Iterator
 
 
 _RENDERERS, _OTHER, _TEMPLATES = "localagent", "other notations", "models' templates"
-"""Who wrote the calls: our renderers as the models usually do, in a format's rarer notations, or chat templates."""
+"""Who wrote the calls: our renderers as the models usually do, in a format's rarer notations, or chat
+templates."""
 
 
 def _outputs(

@@ -20,12 +20,13 @@ _COLUMNS = (
     ),
 )
 _TOLD = (
-    "Exact: calls, content and reasoning are right. Soft: but for white space. Refused: fewer calls, none of them wrong, "
-    "and the parser says so. Missed: anything else that differs, such as a call that is lost or read as text. Wrong: a "
-    "call in no list of calls that would be right. Stream: outputs of which every way to cut them gives a client what "
-    "the whole gives. Localagent on the same: what it reads exactly or softly of the outputs in formats that the "
-    "parser claims. `canitoolcall` is that package with its own judge; `cases` are this project's own rows, which "
-    "also say how it reads what can be read in several ways."
+    "Exact: calls, content and reasoning are right. Soft: but for white space. Refused: fewer calls, none "
+    "of them wrong, and the parser says so. Missed: anything else that differs, such as a call that is "
+    "lost or read as text. Wrong: a call in no list of calls that would be right. Stream: outputs of which "
+    "every way to cut them gives a client what the whole gives. Localagent on the same: what it reads "
+    "exactly or softly of the outputs in formats that the parser claims. `canitoolcall` is that package "
+    "with its own judge; `cases` are this project's own rows, which also say how it reads what can be read "
+    "in several ways."
 )
 RECORDED = Table(
     "parsers.recorded",
@@ -57,14 +58,14 @@ def judged(parser: Child, row: Row) -> Judged:
         from localagent.bench.parsers.canitoolcall import conformance
 
         return conformance(parser, row)
-    whole = parser.read(row.request())
+    whole = parser.read(row.request(flags=parser.flags))
     verdict, told = judge(row, whole)
     equal = True
     if not row.pieces:  # where they are given, the cuts are part of the output
         draw = random.Random(row.id)
         for how in ("1", "random"):
             pieces = [(piece, None) for piece in cut(row.text, how, row.dialect, draw)]
-            equal = equal and parser.read(row.request(pieces)).key == whole.key
+            equal = equal and parser.read(row.request(pieces, flags=parser.flags)).key == whole.key
     return verdict, told, equal
 
 

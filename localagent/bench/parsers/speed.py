@@ -14,10 +14,11 @@ PIECE = 4
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 QUICK_SIZES = (1_000, 4_000)
 COMPARED = ("hermes", "lfm2")
-"""The formats in which parsers are compared: the one that nearly all read, and the one that this project began with."""
+"""The formats in which parsers are compared: the one that nearly all read, and the one that this project
+began with."""
 _ENOUGH = 0.1
-"""Seconds for one output after which a parser is given none ten times as long: it may take the square of the length,
-and is read several times."""
+"""Seconds for one output after which a parser is given none ten times as long: it may take the square of the
+length, and is read several times."""
 _SECONDS = 120.0
 
 TOOLS: list[dict[str, Any]] = [
@@ -58,10 +59,10 @@ SPEED = Table(
         Column("piece", "a piece", "us", "less"),
         Column("memory", "peak memory", "bytes per character", "less"),
     ),
-    f"Outputs of growing length in pieces of {PIECE} characters, each read several times in the parser's own process: "
-    "the median over the pieces. Flat: a piece costs the same whatever came before. Memory is what Python allocates "
-    "at most beside the output; of parsers in other languages only their Python part shows. A parser that needs more "
-    f"than {_ENOUGH:g} s for an output gets no longer ones.",
+    f"Outputs of growing length in pieces of {PIECE} characters, each read several times in the parser's "
+    "own process: the median over the pieces. Flat: a piece costs the same whatever came before. Memory "
+    "is what Python allocates at most beside the output; of parsers in other languages only their Python "
+    f"part shows. A parser that needs more than {_ENOUGH:g} s for an output gets no longer ones.",
     (Chart("lines", "size", ("piece",), "Cost of a piece of four characters", "series", log=True),),
 )
 SPEED_OF = Table(

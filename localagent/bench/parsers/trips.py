@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from localagent.bench.parsers.children import OURS, Child, Gone
@@ -19,11 +20,12 @@ _SHARES = (
     Column("wrong", "wrong", "%", "less"),
 )
 _TRIPS = (
-    "The calls of BFCL's single-turn tasks, written in each format by this project's renderers and, where they are at "
-    "hand, by the models' own chat templates, and read whole. Right: the calls, with the types that the tools "
-    "declare. Refused: fewer calls. Wrong: a call that was not written. Stream: of the readings of pieces (1, 2, 3 "
-    "and 7 characters, tokens, random) those that give a client what the whole gives. On the same: what localagent "
-    "reads right of the outputs that the parser claims to read. A parser is asked only for the formats that it claims."
+    "The calls of BFCL's single-turn tasks, written in each format by this project's renderers and, where "
+    "they are at hand, by the models' own chat templates, and read whole. Right: the calls, with the types "
+    "that the tools declare. Refused: fewer calls. Wrong: a call that was not written. Stream: of the "
+    "readings of pieces (1, 2, 3 and 7 characters, tokens, random) those that give a client what the whole "
+    "gives. On the same: what localagent reads right of the outputs that the parser claims to read. A "
+    "parser is asked only for the formats that it claims."
 )
 TRIPS = Table(
     "parsers.trips",
@@ -66,10 +68,10 @@ FAULTY = Table(
         Column("streamed", "wrong in a stream", "%", "less"),
         Column("ours", "localagent wrong on the same", "%", "less"),
     ),
-    f"One fault in each output: {FAULTS_TOLD}. Right: all calls, but for one edit in a name, a key or a value, which is "
-    "then the model's own word. Refused: fewer calls, none of them wrong. Wrong: a call that the model did not write, "
-    "or only wrote as a draft. A block that stands twice may be read once or twice. The interval is Wilson's, 95 %. "
-    "Streamed: the same outputs in random pieces.",
+    f"One fault in each output: {FAULTS_TOLD}. Right: all calls, but for one edit in a name, a key or a "
+    "value, which is then the model's own word. Refused: fewer calls, none of them wrong. Wrong: a call "
+    "that the model did not write, or only wrote as a draft. A block that stands twice may be read once "
+    "or twice. The interval is Wilson's, 95 %. Streamed: the same outputs in random pieces.",
     (Chart("stack", "parser", OUTCOMES, "Outputs with one fault", "fault"),),
 )
 FAULTY_OF = Table(
@@ -128,6 +130,17 @@ class _Counts(dict[tuple[str, str, str], _Count]):
         return 100 * sum(verdict == outcome for verdict in found) / len(found) if found else None
 
 
+@contextmanager
+def _counted(parser: Child, counts: _Counts, drop: Callable[[Child, str], object]) -> Iterator[None]:
+    """A parser that goes half-way is not counted at all: the outputs it was spared may be the hard ones."""
+    try:
+        yield
+    except Gone as gone:
+        drop(parser, str(gone))
+        for key in [key for key in counts if key[0] == parser.name]:
+            del counts[key]
+
+
 def read_back(
     results: Results,
     parsers: Sequence[Child],
@@ -138,11 +151,12 @@ def read_back(
     detailed: bool = True,
     show: bool = False,
 ) -> None:
-    """Read outputs, each with who wrote it, whole and in pieces. `drop`: a parser that takes no further part."""
+    """Read outputs, each with who wrote it, whole and in pieces. `drop`: a parser that takes no further
+    part."""
     counts = _Counts()
     for parser in list(parsers):
         shown = 0
-        try:
+        with _counted(parser, counts, drop):
             for number, (writer, output) in enumerate(outputs):
                 if not parser.claims(output.dialect, output.tools):
                     continue
@@ -160,10 +174,6 @@ def read_back(
                 if outcome != "right" and (show or (outcome == "wrong" and shown < _MOST_CASES)):
                     shown += 1
                     _tell(results, TRIPS, parser, output, outcome, whole)
-        except Gone as gone:
-            drop(parser, str(gone))
-            for key in [key for key in counts if key[0] == parser.name]:
-                del counts[key]
     for parser in parsers:
         for writer in dict.fromkeys(writer for name, writer, _ in counts if name == parser.name):
             total = counts.of(parser.name, group=writer)
@@ -208,7 +218,7 @@ def inject(
                 faulty.append((fault, broken, cut(broken.text, "random", broken.dialect, draw)))
     for parser in list(parsers):
         shown = 0
-        try:
+        with _counted(parser, counts, drop):
             for fault, output, pieces in faulty:
                 if not parser.claims(output.dialect, output.tools):
                     continue
@@ -222,10 +232,10 @@ def inject(
                 if outcome == "wrong" and (show or shown < _MOST_CASES):
                     shown += 1
                     _tell(results, FAULTY, parser, output, f"{fault}: {outcome}", found)
-        except Gone as gone:
-            drop(parser, str(gone))
-            for key in [key for key in counts if key[0] == parser.name]:
-                del counts[key]
+    _add_faulty(results, parsers, counts, detailed)
+
+
+def _add_faulty(results: Results, parsers: Sequence[Child], counts: _Counts, detailed: bool) -> None:
     for parser in parsers:
         for fault in ("all", *FAULTS):
             total = counts.of(parser.name, group=None if fault == "all" else fault)

@@ -29,8 +29,8 @@ class ParserOptions:
             "--corpus",
             "-c",
             metavar="NAME|FILE",
-            help="What is read: canitoolcall, cases (recorded outputs), bfcl (calls that are rendered), or a file of "
-            "JSON lines. May be given again. Default: all three.",
+            help="What is read: canitoolcall, cases (recorded outputs), bfcl (calls that are rendered), "
+            "or a file of JSON lines. May be given again. Default: all three.",
         ),
     ] = None
     parser: Annotated[
@@ -65,7 +65,8 @@ class ParserOptions:
         typer.Option(
             "--templates",
             metavar="FOLDER",
-            help="Chat templates (*.jinja) that write calls as their models do. Default: those of LLAMACPP_SOURCE.",
+            help="Chat templates (*.jinja) that write calls as their models do. "
+            "Default: those of LLAMACPP_SOURCE.",
         ),
     ] = None
     faults: Annotated[
@@ -87,17 +88,17 @@ class ParserOptions:
 def parsers(options: ParserOptions, output: OutputOptions) -> None:
     """Measure parsers of tool calls: what they read right, refuse and get wrong, and what that costs.
 
-    Recorded outputs of models are read and judged; BFCL's calls are written in each format, whole, in pieces and
-    with faults in them, and read back. Each parser runs in a process of its own and is asked only for the formats
-    that it claims. One that is not installed, hangs or dies takes no part, and the reason is printed.
+    Recorded outputs of models are read and judged; BFCL's calls are written in each format, whole, in pieces
+    and with faults in them, and read back. Each parser runs in a process of its own and is asked only for the
+    formats that it claims. One that is not installed, hangs or dies takes no part, and the reason is printed.
 
-    BFCL's calls are in the package bfcl-eval (pip install --no-deps bfcl-eval), or in the folder LOCALAGENT_BFCL.
-    How to install SGLang's parsers and llama.cpp's without a GPU is written at the top of sglang.py and llamacpp.py
-    in localagent/bench/parsers/adapters.
+    BFCL's calls are in the package bfcl-eval (pip install --no-deps bfcl-eval), or in the folder
+    LOCALAGENT_BFCL. How to install SGLang's parsers and llama.cpp's without a GPU is written at the top of
+    sglang.py and llamacpp.py in localagent/bench/parsers/adapters.
 
-    A command gets a line {"id", "dialect", "text" or "chunks", "tools", "inside", "finish"} and answers each, in order
-    and at once, with a line {"id", "content", "reasoning", "tool_calls"} or {"id", "error"}, as `localagent parse
-    --jsonl` does.
+    A command gets a line {"id", "dialect", "text" or "chunks", "tools", "inside", "finish"} and answers each,
+    in order and at once, with a line {"id", "content", "reasoning", "tool_calls"} or {"id", "error"}, as
+    `localagent parse --jsonl` does.
 
     \b
     Examples:

@@ -1,9 +1,9 @@
 """The process in which a parser is tried: python child.py NAME, with NAME.py beside it.
 
-It first writes {"parser", "version", "dialects", "needs_tools"}, or {"absent": reason} if the parser cannot be loaded. Then it
-answers each line {"id", "dialect", "text" or "chunks", "tools", "inside", "finish"} with
-{"id", "content", "reasoning", "tool_calls"}, or with {"id", "error"}. A request with "rounds" is read that often, and
-the answer has "seconds", the median, and "peak", the bytes that Python allocates at most.
+It first writes {"parser", "version", "dialects", "needs_tools", "flags"}, or {"absent": reason} if the parser
+cannot be loaded. Then it answers each line {"id", "dialect", "text" or "chunks", "tools", "inside", "finish"}
+with {"id", "content", "reasoning", "tool_calls"}, or with {"id", "error"}. A request with "rounds" is read
+that often, and the answer has "seconds", the median, and "peak", the bytes that Python allocates at most.
 
 Standard library only: this file is run by any Python, from 3.10 on.
 """
@@ -28,7 +28,8 @@ def answer(adapter, request):
     pieces = request["chunks"] if streamed else [request["text"]]
     given = (request["dialect"], pieces, streamed, request)
     found = adapter.read(*given)
-    # Arguments that are no JSON object make no call that anybody could run, as when a stream ends within them.
+    # Arguments that are no JSON object make no call that anybody could run, as when a stream ends within
+    # them.
     calls, found["tool_calls"] = found["tool_calls"], []
     for call in calls:
         arguments = call["arguments"]
@@ -76,8 +77,10 @@ def main():
     except Exception as error:  # whatever a package does when it is loaded where it does not fit
         say({"absent": f"{type(error).__name__}: {error}".splitlines()[0]})
         return
-    needs = getattr(adapter, "NEEDS_TOOLS", False)
-    say({"parser": adapter.NAME, "version": version, "dialects": adapter.DIALECTS, "needs_tools": needs})
+    said = {"parser": adapter.NAME, "version": version, "dialects": adapter.DIALECTS}
+    for setting in ("NEEDS_TOOLS", "FLAGS"):
+        said[setting.lower()] = getattr(adapter, setting, False)
+    say(said)
     for line in sys.stdin.buffer:
         request = {}
         try:

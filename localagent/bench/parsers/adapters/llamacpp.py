@@ -1,23 +1,23 @@
 """llama.cpp: `common_chat_parse`, which llama-server calls, through the program in llamacpp.cpp.
 
-llama.cpp makes its parser from the chat template, so that its source is needed for the templates as well. It is
-part of the source of llama-cpp-python; whatever libllama is at hand will do, since no model is loaded:
+llama.cpp makes its parser from the chat template, so that its source is needed for the templates as well. It
+is part of the source of llama-cpp-python; whatever libllama is at hand will do, since no model is loaded:
 
     pip download --no-deps --no-binary :all: llama-cpp-python==0.3.36 && tar xf llama_cpp_python-*.tar.gz
     cd llama_cpp_python-*/vendor/llama.cpp
     HERE=$(python -c "from localagent.bench.parsers import adapters as a; print(list(a.__path__)[0])")
     LIB=$(python -c "import llama_cpp, os; print(os.path.dirname(llama_cpp.__file__))")/lib
     g++ -std=c++17 -O1 -ffunction-sections -Wl,--gc-sections -Icommon -Iinclude -Iggml/include -Ivendor -I. \\
-        common/chat*.cpp common/{peg-parser,json,json-schema,json-schema-to-grammar,unicode,log,trie,common}.cpp \\
+        common/{chat*,peg-parser,json,json-schema,json-schema-to-grammar,unicode,log,trie,common}.cpp \\
         common/jinja/*.cpp common/parsers/*.cpp $HERE/llamacpp.cpp \\
         -L$LIB -Wl,-rpath,$LIB -lllama -lggml -lggml-base -lpthread -o parse
     LLAMACPP_SOURCE=$PWD localagent bench parsers
 
-LLAMACPP_SOURCE names the folder with the program `parse` and with models/templates; LLAMACPP_PARSE the program, if it
-is elsewhere. A request that the program does not survive ends this process as well.
+LLAMACPP_SOURCE names the folder with the program `parse` and with models/templates; LLAMACPP_PARSE the
+program, if it is elsewhere. A request that the program does not survive ends this process as well.
 
-llama-server also keeps the model to the grammar of the parser once a call has begun, so that it meets some of these
-outputs less often than others do.
+llama-server also keeps the model to the grammar of the parser once a call has begun, so that it meets some of
+these outputs less often than others do.
 """
 
 import json
@@ -79,7 +79,8 @@ def load():
 
 
 def read(dialect, pieces, streamed, request):
-    """Ask the program. Of what the server takes out before it parses, the ends of turns are not in the requests."""
+    """Ask the program. Of what the server takes out before it parses, the ends of turns are not in the
+    requests."""
     program = _STATE["program"]
     template = _STATE["folder"] / f"{request.get('template')}.jinja"  # the one that wrote the output
     if not template.is_file():

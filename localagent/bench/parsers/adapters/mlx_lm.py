@@ -2,8 +2,9 @@
 
     pip install mlx-lm        # on Linux also: pip install "mlx[cpu]"
 
-The server cuts the output at the markers of reasoning and calls; the text of a block goes to the tool parser when the
-block has ended. A block that its parser refuses is dropped, with a warning in the log: here it counts as refused.
+The server cuts the output at the markers of reasoning and calls; the text of a block goes to the tool parser
+when the block has ended. A block that its parser refuses is dropped, with a warning in the log: here it
+counts as refused.
 """
 
 import importlib
@@ -39,7 +40,8 @@ def load():
 
 
 def read(dialect, pieces, streamed, request):
-    """As `handle_completion` of mlx_lm/server.py collects an answer; it does so token by token in both ways."""
+    """As `handle_completion` of mlx_lm/server.py collects an answer; it does so token by token in both
+    ways."""
     from mlx_lm.generate import TextStateMachine
 
     module = importlib.import_module(f"mlx_lm.tool_parsers.{DIALECTS[dialect]}")

@@ -4,6 +4,7 @@ import pathlib
 import sys
 
 NAME = "localagent"
+FLAGS = True
 DIALECTS = {}
 
 
@@ -22,7 +23,8 @@ def load():
 
 
 def read(dialect, pieces, streamed, request):
-    """Text is the same however it is cut; `special` says which pieces are special tokens, where that is known."""
+    """Text is the same however it is cut; `special` says which pieces are special tokens, where that is
+    known."""
     from parsers import DIALECTS as TABLES
     from parsers import CallPart, MalformedPart, ReasoningPart, StreamParser, TextPart, collect
 

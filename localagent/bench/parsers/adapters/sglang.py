@@ -16,7 +16,8 @@ import types
 
 NAME = "SGLang"
 NEEDS_TOOLS = True
-# Each dialect with the names of the tool-call parser and the reasoning parser that its server is started with.
+# Each dialect with the names of the tool-call parser and the reasoning parser that its server is started
+# with.
 _PARSERS = {
     "lfm2": ("lfm2", "qwen3"),
     "hermes": ("qwen25", "qwen3"),
@@ -100,7 +101,8 @@ def load():
 
 
 def read(dialect, pieces, streamed, request):
-    """The order of steps of `OpenAIServingChat`; a call may come in parts, which are joined by their index."""
+    """The order of steps of `OpenAIServingChat`; a call may come in parts, which are joined by their
+    index."""
     from sglang.srt.entrypoints.openai.protocol import Tool
     from sglang.srt.function_call.function_call_parser import FunctionCallParser
     from sglang.srt.parser.reasoning_parser import ReasoningParser

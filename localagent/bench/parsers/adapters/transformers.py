@@ -2,8 +2,8 @@
 
     pip install "transformers>=5.13"        # no torch is needed
 
-transformers reads an output by the `response_template` that the model's tokenizer declares. The templates here are
-those that `transformers serve` falls back to for models that declare none. No tokenizer is loaded.
+transformers reads an output by the `response_template` that the model's tokenizer declares. The templates
+here are those that `transformers serve` falls back to for models that declare none. No tokenizer is loaded.
 """
 
 import ast
