@@ -155,7 +155,7 @@ bench: dev weights
 	@$(WATCHED) benchmarks/prefix_reuse.py nano-mlx
 	@$(WATCHED) benchmarks/prefix_reuse.py smollm2 --threads 1
 	@$(WATCHED) benchmarks/exactness.py --calls 20
-	@$(WATCHED) benchmarks/parse_throughput.py
+	@$(WATCHED) -m localagent bench parsers
 	@$(WATCHED) benchmarks/messages.py
 	@$(WATCHED) benchmarks/agent_loop.py
 	@$(WATCHED) benchmarks/concurrency.py nano --rounds 1 --threads 1

@@ -263,8 +263,8 @@ def parse(
 
     Without --jsonl the input is one raw output, and the result is printed for people. With --jsonl each input
     line is an object with `id` and one of `text`, `chunks` (strings) or `pieces` ({text, special}), and
-    optionally `tools`, `inside` ("reasoning") and `finish` ("stop" or "length"). Each output line has `id`,
-    `content`, `reasoning`, `tool_calls`, `malformed`, `segments` and `events`, or `id` and `error`.
+    optionally `tools`, `inside` ("reasoning"), `finish` ("stop" or "length") and `dialect`. Each output line
+    has `id`, `content`, `reasoning`, `tool_calls`, `malformed`, `segments` and `events`, or `id` and `error`.
 
     --dialect auto finds the dialect in which the output has calls and nothing malformed; with --jsonl the
     answer names it as `dialect`. Without --jsonl an output that no dialect reads like that is shown as the

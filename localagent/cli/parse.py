@@ -78,10 +78,17 @@ def parse_lines(dialect: Dialect | None, file: BinaryIO) -> None:
 
 
 def parse_record(record: dict[str, Any], dialect: Dialect | None) -> dict[str, Any]:
-    """The answer to one record, without its id. Raises ValueError for a bad record, UnknownDialect."""
+    """The answer to one record, without its id. A dialect that the record names comes first.
+
+    Raises ValueError for a bad record, UnknownDialect.
+    """
     tools, inside = _tools(record), _choice(record, "inside", ("reasoning",))
     finish: Finish = _choice(record, "finish", ("stop", "length")) or "stop"
     pieces = list(_pieces(record))
+    if (named := record.get("dialect")) is not None:
+        if not isinstance(named, str) or named not in DIALECTS:  # never a file: lines may come from anywhere
+            raise _BadLine(f"no dialect is called {named!r}: `localagent parse --list` shows all")
+        dialect = DIALECTS[named]
     found = dialect or guess_dialect("".join(text for text, _ in pieces), tools, inside)
     if inside and found.reasoning is None:
         raise _BadLine(f"inside: the dialect {found.name} has no {inside}")

@@ -1,0 +1,177 @@
+"""A parser in a child process that hangs, dies or talks nonsense costs one output, and then takes no further part."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+
+import psutil
+import pytest
+
+from localagent.bench.parsers.children import Child, Gone, adapter, commanded, reading_of
+
+ASKED = {"dialect": "lfm2", "text": "<|tool_call_start|>[f(a=1)]<|tool_call_end|>"}
+SLOW_START = 20.0
+"""Seconds for programs of which the answer matters, not the time."""
+
+
+def test_a_good_command_is_read(program):
+    child = program(
+        'for asked in lines(): answer(asked, content=asked["text"], tool_calls=[{"name": "f", "arguments": {}}])',
+        SLOW_START,
+    )
+    for _ in range(3):
+        found = child.read(ASKED)
+        assert (found.content, found.calls, found.kept) == (ASKED["text"], (("f", {}),), False)
+    assert child.failures == []
+
+
+def test_localagent_parse_speaks_the_protocol():
+    child = commanded(shlex.join([sys.executable, "-m", "localagent", "parse", "--jsonl"]))
+    try:
+        assert child.ask(ASKED, 60)["tool_calls"] == [{"name": "f", "arguments": {"a": 1}, "repaired": False}]
+        hermes = {
+            "dialect": "hermes",
+            "chunks": ['<tool_call>{"name": "f", "arg', 'uments": {"a": 1}}</tool_call>'],
+        }
+        assert child.read(hermes).calls == (("f", {"a": 1}),)
+        assert "no dialect is called" in child.read({"dialect": "../x.toml", "text": ""}).error
+    finally:
+        child.close()
+
+
+BAD = {
+    "hangs": ("for asked in lines(): time.sleep(60)", "gave no answer in time"),
+    "dies": ("sys.exit('boom')", "ended with status 1: boom"),
+    "is killed": ("os.kill(os.getpid(), 9)", "ended with status -9"),
+    "answers another request": ("for asked in lines(): answer({'id': 7777})", "answered '7777' where"),
+    "answers without an id": ("for asked in lines(): print('{}', flush=True)", "answered 'None' where"),
+    "says rubbish": ("for asked in lines(): print('Traceback', flush=True)", "its answer is no JSON object"),
+    "says a list": ("for asked in lines(): print('[]', flush=True)", "its answer is no JSON object"),
+    "is not UTF-8": (r"for asked in lines(): os.write(1, b'{\"id\": \"\xff\"}\n')", "its answer is no JSON object"),
+    "nests without end": ("for asked in lines(): print('[' * 100000, flush=True)", "its answer is no JSON object"),
+    "closes its input": ("sys.stdin.close(); os.close(0); os.close(1); time.sleep(60)", "ended with status"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_no_answer_costs_one_output_and_the_second_time_the_parser(program, what):
+    code, reason = BAD[what]
+    child = program(code, 0.5 if what == "hangs" else 5.0)
+    first = child.read(ASKED)
+    assert first.kept
+    assert reason in first.error
+    with pytest.raises(Gone, match=reason.split(":")[0].replace("[", r"\[")):
+        child.read(ASKED)
+
+
+def test_an_answer_that_comes_twice_belongs_to_no_other_request(program):
+    child = program("for asked in lines():\n    answer(asked)\n    answer(asked)", SLOW_START)
+    assert not child.read(ASKED).kept
+    assert "answered '1' where 2 was due" in child.read(ASKED).error
+
+
+def test_a_parser_that_fails_now_and_then_goes_on_until_it_is_too_often(program):
+    child = program(
+        "for asked in lines():\n    if asked['text'] == 'x': sys.exit(3)\n    answer(asked)", SLOW_START
+    )
+    assert [child.read({"text": text}).kept for text in "axbxc"] == [False, True, False, True, False]
+    assert len(child.failures) == 2
+    with pytest.raises(Gone):
+        for text in "xa" * 20:
+            child.read({"text": text})
+
+
+def test_a_process_that_does_not_read_blocks_nobody(program):
+    child = program("time.sleep(60)")
+    began = time.monotonic()
+    assert "in time" in child.read({"text": "x" * 5_000_000}).error
+    assert time.monotonic() - began < 5
+
+
+def test_what_a_command_has_started_ends_with_it(program, tmp_path):
+    pid = tmp_path / "pid"
+    code = f"import subprocess; p = subprocess.Popen(['sleep', '60']); open({str(pid)!r}, 'w').write(str(p.pid))\nfor asked in lines(): answer(asked)"
+    child = program(code, SLOW_START)
+    child.read(ASKED)
+    child.close()
+    psutil.wait_procs(
+        [psutil.Process(int(pid.read_text()))] if psutil.pid_exists(int(pid.read_text())) else [], 5
+    )
+    assert (
+        not psutil.pid_exists(int(pid.read_text()))
+        or psutil.Process(int(pid.read_text())).status() == "zombie"
+    )
+
+
+def test_a_command_that_is_not_there_and_one_that_is_none():
+    with pytest.raises(Gone, match="cannot be started"):
+        commanded("/nowhere/parser --jsonl").open()
+    for bad in ("", "a 'b"):
+        with pytest.raises(ValueError, match=r"empty|quot"):
+            commanded(bad)
+
+
+def test_a_package_that_is_absent_is_a_reason():
+    child = adapter("sglang")
+    try:
+        child.open()
+    except Gone as gone:
+        assert "sglang" in str(gone)
+    finally:
+        child.close()
+    broken = Child("nobody", [sys.executable, "-c", "print('{\"version\": 1}')"], introduces=True)
+    with pytest.raises(Gone, match="did not say what it is"):
+        broken.open()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"tool_calls": None},
+        {"tool_calls": [{"name": "f"}]},
+        {"tool_calls": [{"name": 1, "arguments": {}}]},
+        {"tool_calls": [{"name": "f", "arguments": "{}"}]},
+        {"tool_calls": ["f"]},
+        {"tool_calls": [], "content": 3},
+        {"error": "refused"},
+        {"error": ""},
+    ],
+)
+def test_an_answer_of_other_types_is_refused_as_a_whole(answer):
+    found = reading_of(answer)
+    assert found.kept
+    assert found.calls == ()
+
+
+PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}}
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": PARAMETERS}}]
+HERMES = '<think>\nhm\n</think>\n\nhi\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("name", ["ours", "mlx_lm", "transformers"])
+def test_parsers_that_are_installed_here_read_a_call_whole_and_in_pieces(name):
+    child = adapter(name)
+    try:
+        child.open()
+    except Gone as gone:
+        pytest.skip(str(gone))
+    try:
+        assert "hermes" in child.dialects
+        asked = {"dialect": "hermes", "tools": TOOLS}
+        for given in ({"text": HERMES}, {"chunks": list(HERMES)}):
+            found = child.read(asked | given)
+            assert found.calls == (("f", {"a": 1}),)
+            assert (found.content.strip(), found.reasoning.strip()) == ("hi", "hm")
+        opened = child.read(asked | {"text": HERMES.removeprefix("<think>"), "inside": "reasoning"})
+        assert (opened.reasoning.strip(), opened.calls) == ("hm", (("f", {"a": 1}),))
+        timed = child.ask(asked | {"chunks": list(HERMES), "rounds": 2})
+        assert timed["seconds"] > 0
+        assert timed["peak"] > 0
+        for hostile in ("", "\0", "\ud800", "<tool_call>" * 500, "{" * 5000):
+            assert child.read(asked | {"text": hostile}).calls == ()
+    finally:
+        child.close()
+    assert child.failures == []
