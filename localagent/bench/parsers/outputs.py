@@ -234,11 +234,15 @@ def with_fault(output: Output, fault: str, other: Task, draw: random.Random) -> 
 
 
 def _with_marker(output: Output, draw: random.Random) -> Output | None:
-    """A string of the first call gets a marker in it, spelled out, as a model does that writes about its own
+    """A string of a call gets a marker in it, spelled out, as a model does that writes about its own
     format."""
     table = DIALECTS[output.dialect]
-    name, given = output.calls[0]
-    strings = [key for key, value in given.items() if isinstance(value, str)]
+    strings = [
+        (at, key)
+        for at, (_, given) in enumerate(output.calls)
+        for key, value in given.items()
+        if isinstance(value, str)
+    ]
     markers = (
         [mark for mark in (table.calls.open, table.calls.close) if mark in table.markers]
         if table.calls
@@ -246,10 +250,11 @@ def _with_marker(output: Output, draw: random.Random) -> Output | None:
     )
     if not strings or not markers or output.how not in table.renderers:
         return None
-    key, marker = draw.choice(strings), draw.choice(markers)
+    (at, key), marker = draw.choice(strings), draw.choice(markers)
 
     def calls(put: str) -> list[Call]:
-        return [(name, {**given, key: f"see {put} here"}), *output.calls[1:]]
+        name, given = output.calls[at]
+        return [*output.calls[:at], (name, {**given, key: f"see {put} here"}), *output.calls[at + 1 :]]
 
     try:
         text = table.render(calls(_PLACEHOLDER), output.how)
