@@ -20,14 +20,19 @@ FOLDER = Path(os.environ.get("RECORDED_CASES", Path(__file__).parents[3] / "shar
 
 def rows(table: str) -> list:
     path = FOLDER / f"{table}.jsonl"
-    return [pytest.param(row, id=row["id"]) for row in map(json.loads, path.read_text().splitlines() if path.exists() else ())]
+    return [
+        pytest.param(row, id=row["id"])
+        for row in map(json.loads, path.read_text().splitlines() if path.exists() else ())
+    ]
 
 
 LFM2, FORMATS = rows("lfm2"), rows("formats")
 
 
 def events(row: dict, pieces: list[Piece] | None = None) -> list:
-    given = pieces or [(piece["text"], piece["special"]) for piece in row.get("pieces", ())] or whole(row["raw"])
+    given = (
+        pieces or [(piece["text"], piece["special"]) for piece in row.get("pieces", ())] or whole(row["raw"])
+    )
     settings = {"tools": row["tools"], "inside": row.get("inside"), "finish": row.get("finish", "stop")}
     return read(row.get("dialect", "lfm2"), given, **settings)
 

@@ -96,6 +96,8 @@ def case_rows() -> Iterator[Row]:
 def _openai(tools: Any) -> Tools | None:
     if tools is None:
         return None
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise ValueError("tools must be a list of objects")
     return [tool if "function" in tool else {"type": "function", "function": tool} for tool in tools]
 
 
