@@ -52,8 +52,7 @@ class Row:
     def request(
         self, pieces: Iterable[tuple[str, bool | None]] | None = None, *, flags: bool = False
     ) -> dict[str, Any]:
-        """What a parser is asked, for the whole output or in pieces. `flags`: it is told which are special
-        tokens."""
+        """What a parser is asked. `flags`: it is told which pieces are special tokens."""
         asked: dict[str, Any] = {"dialect": self.dialect, "tools": self.tools, "finish": self.finish}
         if self.inside:
             asked["inside"] = self.inside

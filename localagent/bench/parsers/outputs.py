@@ -209,8 +209,7 @@ def _tokens(dialect: str) -> Callable[[str], list[str]]:
 
 
 def with_fault(output: Output, fault: str, other: Task, draw: random.Random) -> Output | None:
-    """The output with a fault in it; None where there is no place for it. `other` has the calls of a
-    draft."""
+    """The output with a fault in it; None where there is no place for one. `other` has the draft."""
     text = output.text
     at = draw.randrange(len(text)) if text else 0
     match fault:
@@ -234,8 +233,7 @@ def with_fault(output: Output, fault: str, other: Task, draw: random.Random) -> 
 
 
 def _with_marker(output: Output, draw: random.Random) -> Output | None:
-    """A string of a call gets a marker in it, spelled out, as a model does that writes about its own
-    format."""
+    """A marker in a string, as a model writes it that is asked about its own format."""
     table = DIALECTS[output.dialect]
     strings = [
         (at, key)

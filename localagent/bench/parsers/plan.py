@@ -87,7 +87,8 @@ def _measure(
     say: Callable[[str], object],
 ) -> None:
     def note(line: str) -> None:
-        results.skip(line.partition(",")[0] if "," in line else line, line)
+        what, _, reason = line.partition(" is left out: ")
+        results.skip(what.rstrip(",") if reason else line.split(" ", maxsplit=1)[0], reason or line)
         say(line)
 
     dialects = list(plan.dialects or DIALECTS)
@@ -156,8 +157,7 @@ def _rows(plan: Plan, results: Results, note: Callable[[str], None]) -> Iterator
 
 
 _RENDERERS, _OTHER, _TEMPLATES = "localagent", "other notations", "models' templates"
-"""Who wrote the calls: our renderers as the models usually do, in a format's rarer notations, or chat
-templates."""
+"""Who wrote the calls: our renderers as models usually do, or in rarer notations; or chat templates."""
 
 
 def _outputs(

@@ -14,11 +14,9 @@ PIECE = 4
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 QUICK_SIZES = (1_000, 4_000)
 COMPARED = ("hermes", "lfm2")
-"""The formats in which parsers are compared: the one that nearly all read, and the one that this project
-began with."""
+"""The formats in which parsers are compared: one that nearly all read, and the one of LFM2."""
 _ENOUGH = 0.1
-"""Seconds for one output after which a parser is given none ten times as long: it may take the square of the
-length, and is read several times."""
+"""Seconds for one output after which a parser gets none ten times as long, which may take a hundred times this."""
 _SECONDS = 120.0
 
 TOOLS: list[dict[str, Any]] = [

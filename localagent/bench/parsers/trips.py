@@ -151,8 +151,7 @@ def read_back(
     detailed: bool = True,
     show: bool = False,
 ) -> None:
-    """Read outputs, each with who wrote it, whole and in pieces. `drop`: a parser that takes no further
-    part."""
+    """Read outputs, each with who wrote it, whole and in pieces; `drop` is told of a parser that is gone."""
     counts = _Counts()
     for parser in list(parsers):
         shown = 0

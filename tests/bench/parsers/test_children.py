@@ -79,7 +79,7 @@ def test_a_parser_that_fails_now_and_then_goes_on_until_it_is_too_often(program)
     assert [child.read({"text": text}).kept for text in "axbxc"] == [False, True, False, True, False]
     assert len(child.failures) == 2
     with pytest.raises(Gone):
-        for text in "xa" * 20:
+        for text in "xa" * 70:
             child.read({"text": text})
 
 

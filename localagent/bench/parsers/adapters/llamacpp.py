@@ -79,8 +79,7 @@ def load():
 
 
 def read(dialect, pieces, streamed, request):
-    """Ask the program. Of what the server takes out before it parses, the ends of turns are not in the
-    requests."""
+    """Ask the program. What the server cuts off before it parses, the end of a turn, is in no request."""
     program = _STATE["program"]
     template = _STATE["folder"] / f"{request.get('template')}.jinja"  # the one that wrote the output
     if not template.is_file():

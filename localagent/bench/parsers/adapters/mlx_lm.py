@@ -40,8 +40,7 @@ def load():
 
 
 def read(dialect, pieces, streamed, request):
-    """As `handle_completion` of mlx_lm/server.py collects an answer; it does so token by token in both
-    ways."""
+    """As `handle_completion` of mlx_lm/server.py does, which reads token by token in any case."""
     from mlx_lm.generate import TextStateMachine
 
     module = importlib.import_module(f"mlx_lm.tool_parsers.{DIALECTS[dialect]}")

@@ -23,8 +23,7 @@ def load():
 
 
 def read(dialect, pieces, streamed, request):
-    """Text is the same however it is cut; `special` says which pieces are special tokens, where that is
-    known."""
+    """One way for whole outputs and for streams; `special` says which pieces are special tokens."""
     from parsers import DIALECTS as TABLES
     from parsers import CallPart, MalformedPart, ReasoningPart, StreamParser, TextPart, collect
 

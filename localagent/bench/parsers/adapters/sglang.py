@@ -101,8 +101,7 @@ def load():
 
 
 def read(dialect, pieces, streamed, request):
-    """The order of steps of `OpenAIServingChat`; a call may come in parts, which are joined by their
-    index."""
+    """The steps of `OpenAIServingChat`; parts of a call are joined by its index."""
     from sglang.srt.entrypoints.openai.protocol import Tool
     from sglang.srt.function_call.function_call_parser import FunctionCallParser
     from sglang.srt.parser.reasoning_parser import ReasoningParser
