@@ -501,6 +501,8 @@ def test_commands_models_and_files_are_completed_at_the_prompt(spawn, tmp_path):
 @UNIX
 def test_a_terminal_that_knows_no_sequences_gets_none(spawn):
     terminal = spawn(TERM="dumb")
+    terminal.settle()
+    assert terminal.written.rpartition(">")[2].strip(" ") == "", "what is typed stands beside the prompt"
     terminal.type("Name three colours.\r")
     terminal.wait("Red, green and blue.")
     terminal.type("/exit\r")
