@@ -151,7 +151,7 @@ TOOLS = [{"type": "function", "function": {"name": "f", "parameters": PARAMETERS
 HERMES = '<think>\nhm\n</think>\n\nhi\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 
 
-@pytest.mark.parametrize("name", ["ours", "mlx_lm", "transformers"])
+@pytest.mark.parametrize("name", ["ours", pytest.param("mlx_lm", marks=pytest.mark.engine), "transformers"])
 def test_parsers_that_are_installed_here_read_a_call_whole_and_in_pieces(name):
     child = adapter(name)
     try:
