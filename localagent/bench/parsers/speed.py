@@ -16,7 +16,7 @@ QUICK_SIZES = (1_000, 4_000)
 COMPARED = ("hermes", "lfm2")
 """The formats in which parsers are compared: one that nearly all read, and the one of LFM2."""
 _ENOUGH = 0.1
-"""Seconds for an output after which a parser gets none ten times as long: it may need a hundred times this."""
+"""Seconds for an output after which none ten times as long follows: that may take a hundred times this."""
 _SECONDS = 120.0
 
 TOOLS: list[dict[str, Any]] = [
