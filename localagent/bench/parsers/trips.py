@@ -21,11 +21,13 @@ _SHARES = (
 )
 _TRIPS = (
     "The calls of BFCL's single-turn tasks, written in each format by this project's renderers and, where "
-    "they are at hand, by the models' own chat templates, and read whole. Right: the calls, with the types "
-    "that the tools declare. Refused: fewer calls. Wrong: a call that was not written. Stream: of the "
-    "readings of pieces (1, 2, 3 and 7 characters, tokens, random) those that give a client what the whole "
-    "gives. On the same: what localagent reads right of the outputs that the parser claims to read. A "
-    "parser is asked only for the formats that it claims."
+    "they are at hand, by the models' own chat templates, and read whole. Right: the calls, with the "
+    "types that the tools declare. Refused: fewer calls. Wrong: a call that was not written. In tokens: "
+    "in pieces that end where tokens do, markers whole, as hosts send them. In any pieces: also of 1, 2, "
+    "3 and 7 characters and at random, as where markers are no single tokens, or text passes through a "
+    "proxy. Stream as whole: a client gets the same from the pieces, white space included. On the same: "
+    "what localagent reads right of the outputs that the parser claims to read. A parser is asked only "
+    "for the formats that it claims."
 )
 TRIPS = Table(
     "parsers.trips",
@@ -37,7 +39,8 @@ TRIPS = Table(
         Column("outputs", "outputs"),
         *_SHARES,
         Column("low", "right, at least", "%", "more", 1),
-        Column("streamed", "stream right", "%", "more", 1),
+        Column("tokens", "right in tokens", "%", "more", 1),
+        Column("streamed", "right in any pieces", "%", "more", 1),
         Column("equal", "stream as whole", "%", "more", 1),
         Column("ours", "localagent on the same", "%", "more", 1),
     ),
@@ -71,7 +74,7 @@ FAULTY = Table(
     f"One fault in each output: {FAULTS_TOLD}. Right: all calls, but for one edit in a name, a key or a "
     "value, which is then the model's own word. Refused: fewer calls, none of them wrong. Wrong: a call "
     "that the model did not write, or only wrote as a draft. A block that stands twice may be read once "
-    "or twice. The interval is Wilson's, 95 %. Streamed: the same outputs in random pieces.",
+    "or twice. The interval is Wilson's, 95 %. Stream: the same outputs in tokens.",
     (Chart("stack", "parser", OUTCOMES, "Outputs with one fault", "fault"),),
 )
 FAULTY_OF = Table(
@@ -83,26 +86,28 @@ _MOST_CASES = 20
 """Wrong readings of a parser that go into the results, unless all are asked for."""
 
 
+def share(outcomes: Counter[Outcome], outcome: Outcome) -> float:
+    """In percent; 0 of none."""
+    return 100 * outcomes[outcome] / max(1, outcomes.total())
+
+
 @dataclass
 class _Count:
     """Outcomes of one parser in one group of outputs."""
 
     outcomes: Counter[Outcome] = field(default_factory=Counter)
+    tokens: Counter[Outcome] = field(default_factory=Counter)
+    """Of streams that are cut at the borders of tokens."""
     streamed: Counter[Outcome] = field(default_factory=Counter)
+    """Of all streams."""
     equal: int = 0
     dialects: set[str] = field(default_factory=set)
     ids: list[str] = field(default_factory=list)
     """The outputs, to compare with what another parser made of the same."""
 
-    def share(self, outcome: Outcome) -> float:
-        return 100 * self.outcomes[outcome] / max(1, self.outcomes.total())
-
-    def streamed_share(self, outcome: Outcome) -> float | None:
-        return 100 * self.streamed[outcome] / self.streamed.total() if self.streamed else None
-
     def cells(self) -> dict[str, float | int | None]:
         """The columns that all of these tables have."""
-        return {"outputs": self.outcomes.total(), **{name: self.share(name) for name in OUTCOMES}}
+        return {"outputs": self.outcomes.total(), **{name: share(self.outcomes, name) for name in OUTCOMES}}
 
 
 class _Counts(dict[tuple[str, str, str], _Count]):
@@ -118,6 +123,7 @@ class _Counts(dict[tuple[str, str, str], _Count]):
         for (name, its_group, its_dialect), each in self.items():
             if name == parser and group in (None, its_group) and dialect in (None, its_dialect):
                 total.outcomes += each.outcomes
+                total.tokens += each.tokens
                 total.streamed += each.streamed
                 total.equal += each.equal
                 total.dialects.add(its_dialect)
@@ -168,7 +174,8 @@ def read_back(
                 counts.verdicts[parser.name, key] = outcome
                 for how in CUTS:
                     found = parser.read(output.request(cut(output.text, how, output.dialect, draw)))
-                    count.streamed[judge_trip(output.calls, output.tools, found)] += 1
+                    count.streamed[piecemeal := judge_trip(output.calls, output.tools, found)] += 1
+                    count.tokens[piecemeal] += how == "token"
                     count.equal += found.key == whole.key
                 if outcome != "right" and (show or (outcome == "wrong" and shown < _MOST_CASES)):
                     shown += 1
@@ -183,7 +190,8 @@ def read_back(
                 dialects=len(total.dialects),
                 **total.cells(),
                 low=wilson(total.outcomes["right"], total.outcomes.total())[0],
-                streamed=total.streamed_share("right"),
+                tokens=share(total.tokens, "right"),
+                streamed=share(total.streamed, "right"),
                 equal=100 * total.equal / max(1, total.streamed.total()),
                 ours=counts.ours_on(total.ids, "right") if parser.name != OURS else None,
             )
@@ -214,7 +222,7 @@ def inject(
             draw = random.Random(f"{seed} {fault} {number}")
             broken = with_fault(output, fault, draw.choice(others), draw)
             if broken is not None:
-                faulty.append((fault, broken, cut(broken.text, "random", broken.dialect, draw)))
+                faulty.append((fault, broken, cut(broken.text, "token", broken.dialect, draw)))
     for parser in list(parsers):
         shown = 0
         with _counted(parser, counts, drop):
@@ -225,7 +233,7 @@ def inject(
                 outcome = judge_faulty(fault, output, found)
                 count = counts.setdefault((parser.name, fault, output.dialect), _Count())
                 count.outcomes[outcome] += 1
-                count.streamed[judge_faulty(fault, output, parser.read(output.request(pieces)))] += 1
+                count.tokens[judge_faulty(fault, output, parser.read(output.request(pieces)))] += 1
                 count.ids.append(key := f"{fault} {output.dialect} {output.id}")
                 counts.verdicts[parser.name, key] = outcome
                 if outcome == "wrong" and (show or shown < _MOST_CASES):
@@ -248,7 +256,7 @@ def _add_faulty(results: Results, parsers: Sequence[Child], counts: _Counts, det
                 **total.cells(),
                 low=low,
                 high=high,
-                streamed=total.streamed_share("wrong"),
+                streamed=share(total.tokens, "wrong"),
                 ours=counts.ours_on(total.ids, "wrong") if parser.name != OURS else None,
             )
     for dialect in dict.fromkeys(dialect for _, _, dialect in counts) if detailed else ():
