@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+from localagent.distribution import pip_install
 from localagent.errors import UsageError
 from parsers import DIALECTS
 
@@ -164,10 +165,6 @@ _SETS = (
 )
 _TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": None}
 _TYPES |= {name: name for name in ("integer", "string", "boolean", "array", "object", "number")}
-BFCL_HINT = (
-    "BFCL's tasks are in the package bfcl-eval: pip install --no-deps bfcl-eval, or unpack its wheel "
-    "(pip download --no-deps bfcl-eval) and name the folder in LOCALAGENT_BFCL"
-)
 
 
 def bfcl_tasks() -> list[Task]:
@@ -184,7 +181,10 @@ def bfcl_tasks() -> list[Task]:
     ]
     data = next((place for place in places if (place / "possible_answer").is_dir()), None)
     if data is None:
-        raise UsageError(BFCL_HINT)
+        raise UsageError(
+            f"BFCL's tasks are in the package bfcl-eval: {pip_install('--no-deps', 'bfcl-eval')}, or name the "
+            "folder of its unpacked wheel in LOCALAGENT_BFCL"
+        )
     try:
         return [task for name in _SETS for task in _bfcl_set(data, name)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -15,6 +15,7 @@ from localagent.bench.parsers.recorded import read_recorded
 from localagent.bench.parsers.speed import COMPARED, QUICK_SIZES, SIZES, measure_dialects, measure_speed
 from localagent.bench.parsers.trips import inject, read_back
 from localagent.bench.results import Column, Results, Table
+from localagent.distribution import install_command
 from localagent.errors import UsageError
 from parsers import DIALECTS
 
@@ -134,7 +135,7 @@ def _rows(plan: Plan, results: Results, note: Callable[[str], None]) -> Iterator
                 found += conformance_rows()
             except ImportError:
                 results.skip(
-                    "canitoolcall", "the package canitoolcall is not installed: pip install canitoolcall"
+                    "canitoolcall", f"the package canitoolcall is not here: {install_command('bench')}"
                 )
         elif corpus == "cases":
             cases = list(case_rows())

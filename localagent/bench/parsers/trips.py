@@ -27,7 +27,8 @@ _TRIPS = (
     "3 and 7 characters and at random, as where markers are no single tokens, or text passes through a "
     "proxy. Stream as whole: a client gets the same from the pieces, white space included. On the same: "
     "what localagent reads right of the outputs that the parser claims to read. A parser is asked only "
-    "for the formats that it claims."
+    "for the formats that it claims. In a few tasks the value that BFCL wants contradicts the type that "
+    "its tool declares: a parser that heeds types refuses those."
 )
 TRIPS = Table(
     "parsers.trips",

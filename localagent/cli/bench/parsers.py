@@ -92,9 +92,9 @@ def parsers(options: ParserOptions, output: OutputOptions) -> None:
     and with faults in them, and read back. Each parser runs in a process of its own and is asked only for the
     formats that it claims. One that is not installed, hangs or dies takes no part, and the reason is printed.
 
-    BFCL's calls are in the package bfcl-eval (pip install --no-deps bfcl-eval), or in the folder
-    LOCALAGENT_BFCL. How to install SGLang's parsers and llama.cpp's without a GPU is written at the top of
-    sglang.py and llamacpp.py in localagent/bench/parsers/adapters.
+    BFCL's calls are in the package bfcl-eval; nothing that it depends on is needed, and LOCALAGENT_BFCL may name
+    the folder of its unpacked wheel instead. How to get SGLang's parsers and llama.cpp's without a GPU is
+    written at the top of sglang.py and llamacpp.py in localagent/bench/parsers/adapters.
 
     A command gets a line {"id", "dialect", "text" or "chunks", "tools", "inside", "finish"} and answers each,
     in order and at once, with a line {"id", "content", "reasoning", "tool_calls"} or {"id", "error"}, as
