@@ -182,8 +182,8 @@ def bfcl_tasks() -> list[Task]:
     data = next((place for place in places if (place / "possible_answer").is_dir()), None)
     if data is None:
         raise UsageError(
-            f"BFCL's tasks are in the package bfcl-eval: {pip_install('--no-deps', 'bfcl-eval')}, or name the "
-            "folder of its unpacked wheel in LOCALAGENT_BFCL"
+            f"BFCL's tasks are in the package bfcl-eval: {pip_install('--no-deps', 'bfcl-eval')}, or name "
+            "the folder of its unpacked wheel in LOCALAGENT_BFCL"
         )
     try:
         return [task for name in _SETS for task in _bfcl_set(data, name)]

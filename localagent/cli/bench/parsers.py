@@ -92,8 +92,8 @@ def parsers(options: ParserOptions, output: OutputOptions) -> None:
     and with faults in them, and read back. Each parser runs in a process of its own and is asked only for the
     formats that it claims. One that is not installed, hangs or dies takes no part, and the reason is printed.
 
-    BFCL's calls are in the package bfcl-eval; nothing that it depends on is needed, and LOCALAGENT_BFCL may name
-    the folder of its unpacked wheel instead. How to get SGLang's parsers and llama.cpp's without a GPU is
+    BFCL's calls are in the package bfcl-eval; nothing that it depends on is needed, and LOCALAGENT_BFCL may
+    name the folder of its unpacked wheel instead. How to get SGLang's parsers and llama.cpp's without a GPU is
     written at the top of sglang.py and llamacpp.py in localagent/bench/parsers/adapters.
 
     A command gets a line {"id", "dialect", "text" or "chunks", "tools", "inside", "finish"} and answers each,
