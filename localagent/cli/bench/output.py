@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localagent.bench.results import Column, Results, Run, Table
-from localagent.cli.terminal import cell, exactly, json_escaped, require_stdout, say, show_line, show_table
+from localagent.bench.results import Results, Run, Table, best_cells, value_text
+from localagent.cli.terminal import (
+    cell,
+    exactly,
+    json_escaped,
+    require_stdout,
+    say,
+    show_line,
+    show_table,
+)
 from localagent.errors import UsageError
+from localagent.wording import printable
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -73,7 +82,7 @@ def show_run(run: Run) -> None:
     for name, rows in run.rows.items():
         table = run.tables[name]
         show_line(f"\n{table.title}")
-        show_table(_rich(table, rows), table.told or None)
+        show_table(_rich(table, rows), printable(table.told) or None)
     for what, reason in run.skipped.items():
         show_line(f"skipped {what}: {reason}")
 
@@ -81,30 +90,22 @@ def show_run(run: Run) -> None:
 def _rich(table: Table, rows: list[dict[str, Any]]) -> RichTable:
     from rich.table import Table as RichTable
 
-    shown = RichTable(box=None, pad_edge=False, header_style="bold")
+    shown = RichTable(box=None, pad_edge=False)
     # A column that nobody has filled would only take room.
     columns = [column for column in table.columns if any(row.get(column.key) is not None for row in rows)]
+    best = best_cells(table, rows)
     for column in columns:
         numbers = all(isinstance(row.get(column.key), int | float | None) for row in rows)
         title = f"{column.title}, {column.unit}" if column.unit else column.title
-        shown.add_column(title, justify="right" if numbers else "left")
-    for row in rows:
-        shown.add_row(*(cell(value_text(row.get(column.key), column)) for column in columns))
+        shown.add_column(cell(title, "bold"), justify="right" if numbers else "left")
+    for at, row in enumerate(rows):
+        shown.add_row(
+            *(
+                cell(value_text(row.get(column.key), column), "bold" if (at, column.key) in best else "")
+                for column in columns
+            )
+        )
     return shown
-
-
-def value_text(value: Any, column: Column) -> str:
-    """A value as people read it."""
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "yes" if value else "no"
-        case float():
-            return f"{value:,.{column.decimals}f}"
-        case int():
-            return f"{value:,}"
-    return str(value)
 
 
 @contextmanager
