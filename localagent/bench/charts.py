@@ -279,10 +279,10 @@ def _lines(
         for row in rows:
             names = [_text(row, columns, chart.series)] if chart.series in columns else []
             name = ", ".join([*names, *([column.title] if len(y) > 1 else [])])
-            across, up = number(row.get(chart.x)), number(row.get(column.key))
-            if across is not None and up is not None and (not chart.log or min(across, up) > 0):
+            x, value = number(row.get(chart.x)), number(row.get(column.key))
+            if x is not None and value is not None and (not chart.log or min(x, value) > 0):
                 text = value_text(row[column.key], column)
-                lines.setdefault(name, _Line(name, [])).points.append((across, up, text))
+                lines.setdefault(name, _Line(name, [])).points.append((x, value, text))
     for line in lines.values():
         line.points.sort(key=lambda point: point[0])
     points = [point for line in lines.values() for point in line.points]
@@ -298,8 +298,9 @@ def _lines(
     svg = [_marks(up, height), _plot(list(lines.values()), across, up, height)]
     if named := [line for line in lines.values() if line.name]:
         svg.append(_ends(named, [*lines], up, height))
-    x = columns[chart.x]
-    note = ", ".join(filter(None, [_unit(y), f"over {x.title}{f' ({x.unit})' if x.unit else ''}"]))
+    over = columns[chart.x]
+    unit = f" ({over.unit})" if over.unit else ""
+    note = ", ".join(filter(None, [_unit(y), f"over {over.title}{unit}"]))
     if chart.log:
         note += ", both axes logarithmic"
     told = (

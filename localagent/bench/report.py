@@ -72,7 +72,6 @@ def render(runs: Sequence[Run]) -> str:
         subtitle=_subtitle(runs),
         policy=_POLICY.format(digest),
         benches=benches,
-        contents=[(section.id, section.title) for bench in benches for section in bench.sections],
         shown=shown,
         version=version() or "",
     )

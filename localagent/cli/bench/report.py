@@ -53,7 +53,7 @@ def report(
             told = ", ".join(f"{name}: {value}" for name, value in run.options.items())
             show_line(f"{chr(10) if at else ''}{run.bench}, {run.started}{f' ({told})' if told else ''}")
             show_run(run)
-    for error in broken:
-        say(str(error))
+    for fault in broken:
+        say(str(fault))
     if broken:
         raise typer.Exit(broken[0].exit_code)
