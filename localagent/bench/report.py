@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from localagent.bench.charts import Drawing, draw
-from localagent.bench.results import Column, Run, Table, best_cells, number, value_text
+from localagent.bench.results import Column, Run, Table, best_cells, in_order, number, value_text
 from localagent.errors import UsageError
 from localagent.wording import printable, size_text
 
@@ -274,15 +274,18 @@ def _beside(name: str, runs: Sequence[Run], letters: Sequence[str]) -> tuple[Tab
     """A table with the rows of all runs. Those that are about the same thing stand together."""
     tables = [run.tables[name] for run in runs if name in run.tables]
     if len(runs) == 1:
-        return tables[0], runs[0].rows[name]
+        return tables[0], in_order(tables[0], runs[0].rows[name])
     columns: dict[str, Column] = {}
     for table in reversed(tables):
         columns = {column.key: column for column in table.columns} | columns
-    rows = [
-        {_RUN.key: letter, **row}
-        for letter, run in zip(letters, runs, strict=True)
-        for row in run.rows.get(name, ())
-    ]
+    rows = in_order(
+        tables[0],
+        [
+            {_RUN.key: letter, **row}
+            for letter, run in zip(letters, runs, strict=True)
+            for row in run.rows.get(name, ())
+        ],
+    )
     charts = []
     for chart in tables[0].charts:
         series = columns.get(chart.series)
@@ -292,10 +295,11 @@ def _beside(name: str, runs: Sequence[Run], letters: Sequence[str]) -> tuple[Tab
             for row in rows:
                 row[key] = f"{value_text(row.get(series.key), series)}, {row[_RUN.key]}"
         charts.append(replace(chart, series=key))
-    telling = {tables[0].within, *(chart.x for chart in charts)}
-    order: dict[str, int] = {}
-    places = [order.setdefault(_about(row, columns, telling), len(order)) for row in rows]
-    rows = [row for _, row in sorted(zip(places, rows, strict=True), key=lambda pair: pair[0])]
+    if not tables[0].within:
+        telling = {chart.x for chart in charts}
+        order: dict[str, int] = {}
+        places = [order.setdefault(_about(row, columns, telling), len(order)) for row in rows]
+        rows = [row for _, row in sorted(zip(places, rows, strict=True), key=lambda pair: pair[0])]
     return replace(tables[0], columns=(_RUN, *columns.values()), charts=tuple(charts)), rows
 
 

@@ -187,6 +187,16 @@ def number(value: Any) -> float | None:
     return None
 
 
+def in_order(table: Table, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, with those together that are comparable."""
+    if not table.within:
+        return list(rows)
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(str(row.get(table.within)), []).append(row)
+    return [row for group in groups.values() for row in group]
+
+
 def best_cells(table: Table, rows: Sequence[Mapping[str, Any]]) -> set[tuple[int, str]]:
     """The best values, as places of rows and keys of columns. Where all are equal, none is the best."""
     found = set()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from localagent.bench.results import Chart, Column, Results, Table
 from localagent.bench.server import of_answers, of_calls, of_http, of_streams
 from localagent.bench.server.hearing import Caller, ServerGone
-from localagent.bench.server.rules import OUTCOMES, Fails, Probe, Verdict
+from localagent.bench.server.rules import OUTCOMES, Check, Fails, Probe, Verdict
 from localagent.bench.server.target import Target
 from localagent.wording import one_line
 
@@ -27,6 +27,7 @@ RULES = Table(
     "Chat completions over a real socket, judged by the bytes that come. Passes: as the rule says. Fails: "
     "against it. Not offered: the server refuses what was asked for, in the form in which errors are told. "
     "Not seen: there was no occasion, for example because the model made no call.",
+    within="rule",
 )
 OUTCOME = Table(
     "server.outcomes",
@@ -51,23 +52,28 @@ def check_servers(
 
     `limit`: seconds that an answer may take. `tell`: gets a line about how far it is.
     """
-    found = [(target, *_check(results, target, limit, tell)) for target in targets]
-    for target, outcomes, gone in found:
+    there = []
+    for target in targets:
+        tell(f"{target.name}: {len(CHECKS)} rules")
+        found, gone = _check(target, limit)
+        outcomes = [outcome for _, outcome, _ in found]
         counts = {outcome.replace(" ", "_"): outcomes.count(outcome) for outcome in OUTCOMES}
         results.add(OUTCOME, server=target.name, model=target.model, **counts)
+        for check, outcome, seen in found:
+            told = {"about": check.about, "rule": check.rule, "sent": check.sent}
+            results.add(RULES, server=target.name, **told, outcome=outcome, seen=one_line(seen, 200))
         if gone:
-            results.skip(f"{target.name}: {len(CHECKS) - len(outcomes)} of {len(CHECKS)} rules", gone)
-    return [target for target, _, gone in found if not gone]
+            results.skip(f"{target.name}, {len(CHECKS) - len(found)} of {len(CHECKS)} rules", gone)
+        else:
+            there.append(target)
+    return there
 
 
-def _check(
-    results: Results, target: Target, limit: float, tell: Callable[[str], object]
-) -> tuple[list[str], str]:
-    """The outcomes on one server, and why it was given up; "" if it was not."""
+def _check(target: Target, limit: float) -> tuple[list[tuple[Check, str, str]], str]:
+    """Each check with its outcome and what was seen, and why the server was given up; "" if it was not."""
     probe = Probe(target, Caller(target.server, limit))
-    outcomes: list[str] = []
+    found: list[tuple[Check, str, str]] = []
     for check in CHECKS:
-        tell(f"{target.name}: {check.rule}")
         try:
             outcome, seen = "passes", check.run(probe)
         except Verdict as verdict:
@@ -76,15 +82,6 @@ def _check(
             # JSON of a shape that nobody would think of.
             outcome, seen = Fails.outcome, f"an answer of another shape ({type(error).__name__}: {error})"
         except ServerGone as error:
-            return outcomes, one_line(str(error), 300)
-        outcomes.append(outcome)
-        results.add(
-            RULES,
-            server=target.name,
-            about=check.about,
-            rule=check.rule,
-            sent=check.sent,
-            outcome=outcome,
-            seen=one_line(seen, 200),
-        )
-    return outcomes, ""
+            return found, one_line(str(error), 300)
+        found.append((check, outcome, seen))
+    return found, ""

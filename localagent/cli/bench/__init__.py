@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from localagent.cli.bench.report import report
+from localagent.cli.bench.server import server
 from localagent.cli.home import help_alone
 
 app = typer.Typer(
@@ -13,3 +14,4 @@ app = typer.Typer(
     invoke_without_command=True,
 )
 app.command()(report)
+app.command()(server)

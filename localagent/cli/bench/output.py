@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localagent.bench.results import Results, Run, Table, best_cells, value_text
+from localagent.bench.results import Results, Run, Table, best_cells, in_order, value_text
 from localagent.cli.terminal import (
     cell,
     exactly,
@@ -82,7 +82,7 @@ def show_run(run: Run) -> None:
     for name, rows in run.rows.items():
         table = run.tables[name]
         show_line(f"\n{table.title}")
-        show_table(_rich(table, rows), printable(table.told) or None)
+        show_table(_rich(table, in_order(table, rows)), printable(table.told) or None)
     for what, reason in run.skipped.items():
         show_line(f"skipped {what}: {reason}")
 
