@@ -43,7 +43,7 @@ _MARKS = (
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A chart. `svg`: the elements beside each other, which are harmless as they are."""
+    """A chart. `svg`: the elements beside each other, which are harmless as they are; so is `key`."""
 
     kind: str
     title: str
@@ -52,6 +52,8 @@ class Drawing:
     told: str
     """The same in words."""
     svg: str
+    key: str = ""
+    """The names of lines, for where there is no room at their ends."""
 
 
 def draw(table: Table, chart: Chart, rows: Sequence[Row]) -> Drawing | None:
@@ -94,7 +96,10 @@ def _bars(
             value = number(row.get(column.key))
             text = "not measured" if value is None else value_text(row[column.key], column)
             bar = _Bar(name, value, text, series.setdefault(name, len(series)))
-            groups.setdefault(_text(row, columns, chart.x), []).append(bar)
+            head = _text(row, columns, chart.x)
+            if number(row.get(chart.x)) is not None:  # a number alone says too little
+                head = f"{columns[chart.x].title}: {head}"
+            groups.setdefault(head, []).append(bar)
     bars = [bar for group in groups.values() for bar in group]
     values = [bar.value for bar in bars if bar.value is not None]
     if not values or len(bars) > _MOST_BARS:
@@ -296,8 +301,11 @@ def _lines(
         across.least, across.most = (wheres[0], wheres[-1]) if len(wheres) > 1 else (0.0, wheres[0] or 1.0)
         across.ticks = [tick for tick in across.ticks if across.least <= tick <= across.most]
     svg = [_marks(up, height), _plot(list(lines.values()), across, up, height)]
+    key = ""
     if named := [line for line in lines.values() if line.name]:
+        named.sort(key=lambda line: line.points[-1][1], reverse=True)  # as they are at the right
         svg.append(_ends(named, [*lines], up, height))
+        key = "".join(_key(line, [*lines].index(line.name)) for line in named)
     over = columns[chart.x]
     unit = f" ({over.unit})" if over.unit else ""
     note = ", ".join(filter(None, [_unit(y), f"over {over.title}{unit}"]))
@@ -308,7 +316,7 @@ def _lines(
         for line in lines.values()
         for point in line.points
     )
-    return Drawing("lines", _title(chart, y), note, _told("Lines", told), "".join(svg))
+    return Drawing("lines", _title(chart, y), note, _told("Lines", told), "".join(svg), key)
 
 
 _TOP, _BOTTOM = 12.0, 26.0
@@ -368,9 +376,9 @@ def _plot(lines: Sequence[_Line], across: _Axis, up: _Axis, height: float) -> st
 def _ends(named: Sequence[_Line], order: Sequence[str], up: _Axis, height: float) -> str:
     """The names, each beside the end of its line or as near to that as the others allow."""
     texts = {line.name: f"{line.name} {line.points[-1][2]}".strip() for line in named}
-    most = min(max(map(len, texts.values())), 19)
+    most = min(max(map(len, texts.values())), 28)
     lowest = height + _TOP + 4
-    wanted = sorted(((_down(up, line.points[-1][1], height) + 4, line) for line in named), key=lambda e: e[0])
+    wanted = [(_down(up, line.points[-1][1], height) + 4, line) for line in named]
     places: list[float] = []
     for at, _ in wanted:
         places.append(max(at, places[-1] + 17 if places else _TOP))
@@ -389,7 +397,19 @@ def _ends(named: Sequence[_Line], order: Sequence[str], up: _Axis, height: float
         text.append(_element("tspan", value, "best"))
         text.append(_element("title", texts[line.name], ""))
         parts += [place, text]
-    return _svg(_px(most * _LETTER + 20), height + _TOP + _BOTTOM, parts)
+    return _svg(_px(most * _LETTER + 20), height + _TOP + _BOTTOM, parts, "ends")
+
+
+def _key(line: _Line, order: int) -> str:
+    """A line's mark, name and last value, in a paragraph below the chart."""
+    place = _element("svg", "", "", x="7", y="7", overflow="visible")
+    place.append(_element("path", "", f"mark c{order % COLOURS}", d=_MARKS[order % len(_MARKS)]))
+    words = _element("p", "", "")
+    words.append(_element("svg", "", "", width="14", height="14"))
+    words[0].append(place)
+    words.append(_element("span", f"{line.name} ", ""))
+    words.append(_element("b", line.points[-1][2], ""))
+    return ElementTree.tostring(words, encoding="unicode", method="html")
 
 
 # -- words and elements -----------------------------------------------------------------------------------

@@ -121,6 +121,8 @@ class _Section:
     left_out: int
     within: str
     has_best: bool
+    stacks: bool
+    """On a phone the cells of a row stand below each other: some are long."""
     cases: list[list[tuple[str, str]]]
     case_count: int
 
@@ -193,7 +195,7 @@ def _describe(letter: str, run: Run) -> _Told:
         letter,
         run.started.replace("T", " ").replace("+00:00", " UTC"),
         [(name, _plain(value)) for name, value in facts.items() if value not in (None, "")],
-        [(name, _plain(value)) for name, value in run.options.items() if value not in (None, [], "")],
+        [(name, _plain(value)) for name, value in run.options.items() if value not in (None, [], (), "")],
         run.seconds is None,
     )
 
@@ -245,6 +247,7 @@ def _section(place: str, name: str, runs: Sequence[Run], letters: Sequence[str])
         max(len(rows) - _MOST_ROWS, 0),
         within,
         bool(best),
+        any(cell.kind == "long" for row in shown for cell in row[1:]),
         [_fields(case) for case in cases[:_MOST_CASES]],
         len(cases),
     )
@@ -262,7 +265,7 @@ def _plain(value: Any) -> str:
     """A value of any kind as text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, list) and all(isinstance(each, str | int | float) for each in value):
+    if isinstance(value, list | tuple) and all(isinstance(each, str | int | float) for each in value):
         return ", ".join(map(str, value))
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 

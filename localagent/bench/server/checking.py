@@ -17,12 +17,12 @@ RULES = Table(
     "server.rules",
     "What is on the wire",
     (
-        Column("server", "server"),
-        Column("about", "about"),
         Column("rule", "rule"),
-        Column("sent", "asked with"),
+        Column("server", "server"),
         Column("outcome", "outcome"),
         Column("seen", "what was seen"),
+        Column("sent", "asked with"),
+        Column("about", "about"),
     ),
     "Chat completions over a real socket, judged by the bytes that come. Passes: as the rule says. Fails: "
     "against it. Not offered: the server refuses what was asked for, in the form in which errors are told. "

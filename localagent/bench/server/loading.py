@@ -19,8 +19,9 @@ _SERVER = Column("server", "server")
 _RATIO = Column("ratio", "ratio", decimals=2)
 _CPU = Column("cpu", "CPU", "s", "less", 2)
 _HOW = (
-    "Servers take turns within a round, with the same prompts, none of which comes twice; figures are medians "
-    "of the rounds, ratios are to the first server within a round. Temperature 0, a connection for each request."
+    "Servers take turns within a round, with the same prompts, none of which comes twice; figures are "
+    "medians of the rounds, ratios are to the first server within a round. Temperature 0, a connection for "
+    "each request."
 )
 
 STREAMS = Table(
