@@ -148,6 +148,7 @@ def ask(
 ) -> None:
     """One streamed answer. `arrived` is called for every chunk with text. Raises as `Server.open`."""
     body = {**_body(target, request), "stream": True, "stream_options": {"include_usage": True}}
+    ended = False
     seen.started = perf_counter()
     with target.server.open(CHAT, body, stop) as answer:
         for chunk in answer.frames():
@@ -155,18 +156,21 @@ def ask(
                 raise stream_error(target.server, chunk)
             if isinstance(usage := chunk.get("usage"), dict):
                 seen.written = _count(usage)
-            # The role comes before the first token, and is none.
-            if any(
-                value
-                for each in chunk.get("choices") or ()
-                for key, value in (each.get("delta") or {}).items()
-                if key != "role"
-            ):
-                seen.times.append(perf_counter())
-                if arrived is not None:
-                    arrived()
+            choices = chunk.get("choices")
+            for choice in choices if isinstance(choices, list) else ():
+                if not isinstance(choice, dict):
+                    continue
+                ended = ended or choice.get("finish_reason") is not None
+                delta = choice.get("delta")
+                # The role comes before the first token, and is none.
+                if isinstance(delta, dict) and any(delta[name] for name in delta if name != "role"):
+                    seen.times.append(perf_counter())
+                    if arrived is not None:
+                        arrived()
+    if not ended:
+        raise StreamBroken(f"{target.server.url} broke the answer off in the midst: its log says why")
     if not seen.times:
-        raise StreamBroken(f"{target.server.url} streamed no text: it has no tokens to be timed")
+        raise StreamBroken(f"{target.server.url} streamed no text: there are no tokens to be timed")
     seen.written = seen.written or len(seen.times)
 
 
@@ -238,8 +242,6 @@ def short_answers(target: Target, writer: Writer, load: Load, *, clients: int) -
     """Answers of one token, all to the same words, one after the other for each client."""
     stop = Stop(load.limit)
     body = _body(target, Request("Answer briefly.", QUESTION + writer.words(8), 1))
-    with target.server.open(CHAT, body, stop) as answer:  # its prompt is known then
-        answer.json()
     taken: list[float] = []
 
     def run(count: int) -> None:
@@ -249,6 +251,8 @@ def short_answers(target: Target, writer: Writer, load: Load, *, clients: int) -
                 answer.json()
             taken.append(perf_counter() - began)
 
+    together([partial(run, 1)], stop)
+    taken.clear()  # from now on the prompt is known
     shares = [len(range(at, load.answers, clients)) for at in range(clients)]
     began = perf_counter()
     together([partial(run, share) for share in shares], stop)

@@ -176,6 +176,8 @@ def a_long_prompt_does_not_look_dead(probe: Probe) -> str:
     """A long prompt does not look like a dead server."""
     words = min(6000, (probe.target.context or 8000) // 3)
     heard: Heard = probe.stream(messages=said("red green blue " * (words // 3)), max_tokens=2)
+    if 400 <= heard.status < 500:
+        raise NotSeen(f"the prompt is too long: {heard.told()}")
     chunks_of(heard)
     waits = [later - sooner for sooner, later in zip([0.0, *heard.times], heard.times, strict=False)]
     if max(waits) > _SILENCE:
