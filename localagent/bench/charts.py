@@ -26,7 +26,7 @@ _NARROWEST = 250
 """Pixels of a chart on the smallest phone."""
 _LETTER = 7.2
 """Pixels of a letter, more or less."""
-_LINE = 34
+_LINE = 31
 """Letters in a line of a name."""
 _MOST_BARS = 120
 _MOST_TOLD = 60
@@ -203,7 +203,7 @@ class _Picture:
         """What the parts of the last bar are, each with a square of its colour."""
         lines: list[list[tuple[str, int]]] = [[]]
         for word in words:
-            if lines[-1] and sum(len(text) + 3 for text, _ in (*lines[-1], word)) > _LINE + 4:
+            if lines[-1] and sum(len(text) + 3 for text, _ in (*lines[-1], word)) > _LINE + 7:
                 lines.append([])
             lines[-1].append(word)
         for line in lines:
@@ -256,8 +256,9 @@ class _Axis:
     def place(self, value: float) -> float:
         """Where a value lies."""
         if self.log:
-            whole = math.log(self.most / self.least)
-            return math.log(value / self.least) / whole if whole else 0.5
+            least = math.log(self.least)  # quotients of such numbers may be infinite
+            whole = math.log(self.most) - least
+            return (math.log(value) - least) / whole if whole else 0.5
         return (value - self.least) / ((self.most - self.least) or 1)
 
 
@@ -355,7 +356,10 @@ def _plot(lines: Sequence[_Line], across: _Axis, up: _Axis, height: float) -> st
         )
         if at - before >= 4 + 4 * len(_short(tick)):  # of the narrowest plot
             where = {"x": _per_cent(at), "y": _px(height + _TOP + 18)}
-            parts.append(_element("text", _short(tick), "tick middle", **where))
+            kind = "middle"
+            if at > 90:  # the plot ends soon after
+                kind, where["dx"] = "end", "8"
+            parts.append(_element("text", _short(tick), f"tick {kind}", **where))
             before = at
     for order, line in enumerate(lines):
         colour = f"c{order % COLOURS}"
@@ -397,7 +401,12 @@ def _ends(named: Sequence[_Line], order: Sequence[str], up: _Axis, height: float
         text.append(_element("tspan", value, "best"))
         text.append(_element("title", texts[line.name], ""))
         parts += [place, text]
-    return _svg(_px(most * _LETTER + 20), height + _TOP + _BOTTOM, parts, "ends")
+    return _svg(
+        _px(most * _LETTER + 24 + 2 * max(len(line.points[-1][2]) for line in named)),
+        height + _TOP + _BOTTOM,
+        parts,
+        "ends",
+    )
 
 
 def _key(line: _Line, order: int) -> str:
