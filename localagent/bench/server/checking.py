@@ -34,7 +34,6 @@ OUTCOME = Table(
     "Rules of the wire",
     (
         Column("server", "server"),
-        Column("model", "model"),
         Column("passes", "passes", better="more"),
         Column("fails", "fails", better="less"),
         Column("not_offered", "not offered"),
@@ -58,7 +57,7 @@ def check_servers(
         found, gone = _check(target, limit)
         outcomes = [outcome for _, outcome, _ in found]
         counts = {outcome.replace(" ", "_"): outcomes.count(outcome) for outcome in OUTCOMES}
-        results.add(OUTCOME, server=target.name, model=target.model, **counts)
+        results.add(OUTCOME, server=target.name, **counts)
         for check, outcome, seen in found:
             told = {"about": check.about, "rule": check.rule, "sent": check.sent}
             results.add(RULES, server=target.name, **told, outcome=outcome, seen=one_line(seen, 200))

@@ -90,6 +90,8 @@ class Seen:
     times: list[float] = field(default_factory=list)
     written: int = 0
     """Tokens, as the server counts them; else the chunks that came."""
+    prompt: int | None = None
+    """Tokens of the prompt, where the server tells."""
 
     @property
     def first(self) -> float:
@@ -155,7 +157,8 @@ def ask(
             if not isinstance(chunk, dict) or chunk.get("error"):
                 raise stream_error(target.server, chunk)
             if isinstance(usage := chunk.get("usage"), dict):
-                seen.written = _count(usage)
+                seen.written = _count(usage, "completion_tokens") or 0
+                seen.prompt = _count(usage, "prompt_tokens")
             choices = chunk.get("choices")
             for choice in choices if isinstance(choices, list) else ():
                 if not isinstance(choice, dict):
@@ -180,9 +183,9 @@ def _body(target: Target, request: Request) -> dict[str, Any]:
     return {**asked, **target.extra}
 
 
-def _count(usage: dict[str, Any]) -> int:
-    count = usage.get("completion_tokens")
-    return count if isinstance(count, int) and count > 0 else 0
+def _count(usage: dict[str, Any], name: str) -> int | None:
+    count = usage.get(name)
+    return count if type(count) is int and count > 0 else None
 
 
 # -- scenarios --------------------------------------------------------------------------------------------
@@ -196,12 +199,14 @@ def streams(target: Target, writer: Writer, load: Load, *, count: int) -> Figure
     seconds = max(each.times[-1] for each in seen) - min(each.started for each in seen)
     written = sum(each.written for each in seen)
     gaps = [later - sooner for each in seen for sooner, later in pairwise(each.times)]
+    prompts = [each.prompt or 0 for each in seen]
     return {
         "speed": written / seconds if seconds else None,
         "first": median(each.first for each in seen),
         "worst": max(each.first for each in seen),
         "gap": max(gaps, default=None),
         "tokens": float(written),
+        "prompt": float(sum(prompts)) if all(prompts) else None,
     }
 
 

@@ -36,9 +36,11 @@ STREAMS = Table(
         Column("worst", "worst", "s", "less", 3),
         Column("gap", "longest gap", "s", "less", 3),
         Column("tokens", "tokens"),
+        Column("prompt", "prompt tokens"),
         _CPU,
     ),
-    f"Requests that arrive at the same moment. The gap is the longest between two chunks of a stream. {_HOW}",
+    "Requests that arrive at the same moment. The gap is the longest between two chunks of a stream. Servers "
+    f"whose templates differ count other tokens for the same prompts. {_HOW}",
     (
         Chart("lines", "streams", ("speed",), "All streams together", "server"),
         Chart("lines", "streams", ("first",), "First token, at the median", "server"),
@@ -148,7 +150,7 @@ def _row(found: Mapping[str, Sequence[Figures]], name: str, reference: str) -> d
     for key in rounds[0]:
         values = [value for each in rounds if (value := each[key]) is not None]
         row[key] = median(values) if values else None
-    for key in ("tokens", "meanwhile"):
+    for key in ("tokens", "prompt", "meanwhile"):
         if row.get(key) is not None:
             row[key] = round(row[key])
     if len(found) > 1:

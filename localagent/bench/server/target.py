@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from localagent.bench.results import Column, Results, Table
 from localagent.chat_model import UNKNOWN_CONTEXT
 from localagent.errors import UsageError
 from localagent.remote import RemoteModel, Server
@@ -26,6 +27,8 @@ class Target:
     """Fields that its load requests have beside the usual ones."""
     cpu: Callable[[], float] | None = None
     """Seconds that it has computed until now, where that can be known."""
+    build: str = ""
+    """Which engine it has, and for which processor that was built, where that is known."""
 
     @classmethod
     def at(cls, url: str, model: str | None, silence: float, name: str = "") -> Target:
@@ -36,6 +39,26 @@ class Target:
         remote = RemoteModel.open(url, model, silence=silence)
         context = None if remote.host.context == UNKNOWN_CONTEXT else remote.host.context
         return cls(name or name_of(remote.server.url), remote.server, remote.name, context)
+
+
+SERVERS = Table(
+    "server.servers",
+    "Servers",
+    (
+        Column("server", "server"),
+        Column("url", "address"),
+        Column("model", "model"),
+        Column("context", "context", "tokens"),
+        Column("build", "build"),
+    ),
+)
+
+
+def describe(results: Results, targets: Sequence[Target]) -> None:
+    """Say which servers are measured."""
+    for target in targets:
+        told = {"url": target.server.url, "model": target.model, "context": target.context}
+        results.add(SERVERS, server=target.name, **told, build=target.build or None)
 
 
 def name_of(url: str) -> str:

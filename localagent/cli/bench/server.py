@@ -105,7 +105,7 @@ def server(options: ServerOptions, output: OutputOptions) -> None:
     """
     from localagent.bench.server.checking import check_servers
     from localagent.bench.server.loading import load_servers
-    from localagent.bench.server.target import pair
+    from localagent.bench.server.target import describe, pair
     from localagent.cli.bench.output import recording
     from localagent.cli.terminal import say
     from localagent.errors import ServerFailed, UsageError
@@ -124,6 +124,7 @@ def server(options: ServerOptions, output: OutputOptions) -> None:
         targets = _targets(results, pairs, options.timeout)
         if not targets:
             raise ServerFailed("no server can be measured: the reasons stand above")
+        describe(results, targets)
         if options.checks:
             targets = check_servers(results, targets, options.timeout, say)
         if options.load:
