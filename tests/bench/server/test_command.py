@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.server import imitation as module
 from tests.bench.server.imitation import KEY, imitation
 from tests.cli.conftest import Command
+from tests.cli.hostile import EVIL, driven, told
 
 QUICK = ["--quick", "--tokens", "4", "--answers", "2", "--streams", "1,2", "--clients", "1"]
 
@@ -54,6 +56,21 @@ def test_lines_of_json_alone_are_printed_when_asked_for(bench: Command) -> None:
     assert [each["kind"] for each in told if each["kind"] != "row"] == ["run", *["table"] * 3, "end"]
     assert {each.get("table") for each in told} >= {"server.rules", "server.outcomes"}
     assert "127.0.0.1" in done.stderr.decode()
+
+
+def test_nothing_that_a_server_says_controls_a_terminal(
+    bench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evil = f"{EVIL}[bold]{EVIL}[/bold]"
+    monkeypatch.setattr(module, "WORDS", [evil, *module.WORDS])
+    monkeypatch.setattr(module.Refused, "__str__", lambda _: evil)
+    with imitation() as server:
+        hidden = bench("bench", "server", "--url", server.url, *QUICK)  # it wants a key, in hostile words
+        shown = bench("bench", "server", "--url", server.url, "--model", evil, *QUICK, LOCALAGENT_API_KEY=KEY)
+    for done in (hidden, shown):
+        assert driven(done.stdout + done.stderr) == []
+        assert told(done.stdout)
+        assert b"Traceback" not in done.stderr
 
 
 WRONG = {
