@@ -166,9 +166,16 @@ def _stack(
 
 
 def _meanings(y: Sequence[Column]) -> list[int]:
-    """Colours that say what is good and what is not: blue and green, orange and pink; grey for neither."""
-    free = {"more": [0, 2], "less": [1, 3], "": [5, 4, 6, 7]}
-    return [free[column.better].pop(0) if free[column.better] else 7 for column in y]
+    """Colours that say what is good and what is not: blue and green; the last of what is bad is orange; grey
+    for neither.
+    """
+    free = {"more": [0, 2, 6], "less": [1, 3, 4], "": [5, 7, 6]}
+    colours = {}
+    for column in (*(each for each in y if each.better != "less"), *reversed(y)):
+        if column.key not in colours:
+            left = free[column.better]
+            colours[column.key] = left.pop(0) if left else 7
+    return [colours[column.key] for column in y]
 
 
 @dataclass(slots=True)

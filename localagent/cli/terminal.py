@@ -201,14 +201,20 @@ def table_width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
 
 
-def show_table(table: Table, hint: str | None = None, *, soft_wrap: bool = False) -> None:
-    """Print a table made of `cell`s, and a line below it. `soft_wrap`: long rows are not cut."""
+def show_table(
+    table: Table, hint: str | None = None, *, soft_wrap: bool = False, stacked: bool = False
+) -> None:
+    """Print a table made of `cell`s, and a line below it.
+
+    `soft_wrap`: long rows are not cut. `stacked`: there is no room for the columns beside each other.
+    """
     from rich.console import Console
 
     width = None if soft_wrap else table_width()
     console = Console(highlight=False, markup=False, width=width, soft_wrap=soft_wrap)
     with console.capture() as shown:
-        if width is not None and width < _NARROW and console.measure(table).maximum >= width:
+        narrow = width is not None and width < _NARROW and console.measure(table).maximum >= width
+        if stacked or narrow:
             console.print(*_stacked(table), sep="\n")
         else:
             console.print(table)

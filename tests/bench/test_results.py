@@ -145,13 +145,34 @@ def test_tables_on_a_terminal_show_what_was_filled(capsys: pytest.CaptureFixture
     assert lines == [
         "",
         "Speed",
-        "side  n  speed, tokens/s",
-        "a     2          1,234.6",
-        "b     2              7.0",
-        "b     1              2.0",
+        "side n speed, tokens/s",
+        "a    2         1,234.6",
+        "b    2             7.0",
+        "b    1             2.0",
         "How fast.",
         "skipped c: not here",
     ]
+
+
+def test_names_and_numbers_are_never_broken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Titles are broken where there is no room, and then columns stand below each other."""
+    columns = [Column(f"c{at}", f"a long title number {at}") for at in range(5)]
+    table = Table("t", "T", (Column("name", "name"), *columns, Column("text", "text")))
+    results = Results("demo", {})
+    results.add(table, name="localagent", text="word " * 30, **{column.key: 1234567 for column in columns})
+    shown = {}
+    for width in (400, 90, 65):
+        monkeypatch.setattr("localagent.cli.bench.output.table_width", lambda width=width: width)
+        monkeypatch.setattr("localagent.cli.terminal.table_width", lambda width=width: width)
+        show_run(results.run)
+        shown[width] = capsys.readouterr().out
+        assert all(len(line) <= width for line in shown[width].splitlines())
+        assert shown[width].count("1,234,567") == 5
+    assert shown[400].count("a long title number 3") == shown[65].count("a long title number 3: ") == 1
+    assert "a long title number 3" not in shown[90]
+    assert "localagent" in shown[90]
 
 
 def test_nothing_that_was_found_controls_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

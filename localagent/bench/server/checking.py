@@ -22,7 +22,6 @@ RULES = Table(
         Column("outcome", "outcome"),
         Column("seen", "what was seen"),
         Column("sent", "asked with"),
-        Column("about", "about"),
     ),
     "Chat completions over a real socket, judged by the bytes that come. Passes: as the rule says. Fails: "
     "against it. Not offered: the server refuses what was asked for, in the form in which errors are told. "
@@ -59,8 +58,8 @@ def check_servers(
         counts = {outcome.replace(" ", "_"): outcomes.count(outcome) for outcome in OUTCOMES}
         results.add(OUTCOME, server=target.name, **counts)
         for check, outcome, seen in found:
-            told = {"about": check.about, "rule": check.rule, "sent": check.sent}
-            results.add(RULES, server=target.name, **told, outcome=outcome, seen=one_line(seen, 200))
+            told = {"rule": check.rule, "sent": check.sent, "seen": one_line(seen, 200)}
+            results.add(RULES, server=target.name, outcome=outcome, **told)
         if gone:
             results.skip(f"{target.name}, {len(CHECKS) - len(found)} of {len(CHECKS)} rules", gone)
         else:

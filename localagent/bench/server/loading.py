@@ -18,12 +18,6 @@ Scenario = Callable[[Target, Writer, Load], Figures]
 _SERVER = Column("server", "server")
 _RATIO = Column("ratio", "ratio", decimals=2)
 _CPU = Column("cpu", "CPU", "s", "less", 2)
-_HOW = (
-    "Servers take turns within a round, with the same prompts, none of which comes twice; figures are "
-    "medians of the rounds, ratios are to the first server within a round. Temperature 0, a connection for "
-    "each request."
-)
-
 STREAMS = Table(
     "server.streams",
     "Many streams at once",
@@ -40,7 +34,10 @@ STREAMS = Table(
         _CPU,
     ),
     "Requests that arrive at the same moment. The gap is the longest between two chunks of a stream. Servers "
-    f"whose templates differ count other tokens for the same prompts. {_HOW}",
+    "whose templates differ count other tokens for the same prompts.\n"
+    "In this table and those below, servers take turns within a round, with the same prompts, none of which "
+    "comes twice; figures are medians of the rounds, ratios are to the first server within a round. "
+    "Temperature 0, a connection for each request.",
     (
         Chart("lines", "streams", ("speed",), "All streams together", "server"),
         Chart("lines", "streams", ("first",), "First token, at the median", "server"),
@@ -60,7 +57,7 @@ LONG = Table(
         _CPU,
     ),
     f"{RUNNING} streams are written when a long prompt arrives: the longest gap in them until its first "
-    f"token, and the time to that. {_HOW}",
+    "token, and the time to that.",
     (
         Chart("bars", "server", ("gap",), f"Longest gap in {RUNNING} streams"),
         Chart("bars", "server", ("first",), "First token of the long prompt"),
@@ -78,7 +75,7 @@ SHORT = Table(
         Column("worst", "worst", "s", "less", 4),
         _CPU,
     ),
-    f"The same short prompt again and again: mostly the cost of HTTP and JSON. {_HOW}",
+    "The same short prompt again and again: mostly the cost of HTTP and JSON.",
     (Chart("bars", "clients", ("speed",), "Answers per second, by the number of clients", "server"),),
     within="clients",
 )
