@@ -17,7 +17,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from localagent.bench.charts import Drawing, draw
+from localagent.bench.charts import draw
+from localagent.bench.charts.drawing import Drawing
 from localagent.bench.results import Column, Run, Table, best_cells, in_order, number, value_text
 from localagent.errors import UsageError
 from localagent.wording import printable, size_text
