@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.bench.server import imitation as module
 from tests.bench.server.imitation import KEY, imitation
 from tests.cli.conftest import Command
 from tests.cli.hostile import EVIL, driven, told
+from tests.remote.scripted import scripted
 
 QUICK = ["--quick", "--tokens", "4", "--answers", "2", "--streams", "1,2", "--clients", "1"]
 
@@ -56,6 +58,28 @@ def test_lines_of_json_alone_are_printed_when_asked_for(bench: Command) -> None:
     assert [each["kind"] for each in told if each["kind"] != "row"] == ["run", *["table"] * 3, "end"]
     assert {each.get("table") for each in told} >= {"server.rules", "server.outcomes"}
     assert "127.0.0.1" in done.stderr.decode()
+
+
+def test_servers_that_are_none_are_named_and_the_others_go_on(bench: Command) -> None:
+    with (
+        scripted(models=None) as without,
+        scripted(models=b"<html>") as page,
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        imitation() as server,
+    ):
+        hanging = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        urls = [word for url in (without.url, page.url, hanging, server.url) for word in ("--url", url)]
+        done = bench(
+            "bench", "server", *urls, *QUICK, "--no-checks", "--timeout", "1", LOCALAGENT_API_KEY=KEY
+        )
+    assert done.returncode == 0
+    shown = done.stdout.decode()
+    skipped = [line for line in shown.splitlines() if line.startswith("skipped ")]
+    for line, reason in zip(
+        skipped, ("404", "something else than JSON", "said nothing for 1 seconds"), strict=True
+    ):
+        assert reason in line
+    assert "Answers of one token" in shown
 
 
 def test_nothing_that_a_server_says_controls_a_terminal(
