@@ -86,8 +86,8 @@ def load_servers(
 ) -> None:
     """Run every scenario on every server. `tell`: gets a line about how far it is."""
     here = list(targets)
-    known = [target.context // 3 for target in targets if target.context]
-    load = replace(load, words=min([load.words, *known]))  # a word may be more than one token
+    known = [target.context // 4 for target in targets if target.context]
+    load = replace(load, words=min([load.words, *known]))  # a word may be three tokens
     for target in targets:  # the first computations of an engine are slower
         tell(f"{target.name}: warm-up")
         _run(results, target, "warm-up", partial(streams, count=1), Writer("warm-up", 2), load, here)
