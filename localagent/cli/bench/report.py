@@ -22,8 +22,8 @@ def report(
 ) -> None:
     """Show results again: as tables, or as one HTML file with plots.
 
-    Runs of the same benchmark stand side by side, from as many files and machines as you like. A file that
-    cannot be read is named, and the others are shown. The HTML file needs no network and no script.
+    In the HTML file, runs of the same benchmark stand side by side, from as many files and machines as you
+    like; it needs no network and no script. A file that cannot be read is named, and the others are shown.
 
     \b
     Examples:
