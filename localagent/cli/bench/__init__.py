@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from localagent.cli.bench.model import model
 from localagent.cli.home import help_alone
 
 app = typer.Typer(
@@ -11,3 +12,4 @@ app = typer.Typer(
     callback=help_alone,
     invoke_without_command=True,
 )
+app.command()(model)
