@@ -159,7 +159,7 @@ class Asker:
     def ask(self, task: Task) -> Outcome:
         """One task."""
         self._asked += 1
-        model, arrivals = self._side.view(f"task {self._asked}")
+        model, arrivals = self._side.view(f"{self.name}, task {self._asked}")
         messages = list(task.messages)
         began = perf_counter()
         try:
