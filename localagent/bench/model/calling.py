@@ -25,7 +25,7 @@ TOOLS = Table(
     (
         Column("side", "model"),
         Column("set", "tasks of"),
-        Column("kind", "kind"),
+        Column("group", "which"),
         Column("tasks", "tasks"),
         Column("exact", "exact", "%", "more", 1),
         Column("low", "from", "%", "more", 1),
@@ -44,7 +44,7 @@ TOOLS = Table(
     "needless: none was. Malformed: calls that could not be read. Refused: the request could not be made, "
     "such as a prompt that does not fit. Cut off: at the limit of tokens. Tokens: written in all. Seconds "
     "are medians.",
-    (Chart("bars", "kind", ("exact",), "Exact, %", "side"),),
+    (Chart("bars", "group", ("exact",), "Exact, %", "side"),),
 )
 PAIRED = Table(
     "model.paired",
@@ -126,13 +126,13 @@ def measure_calling(
             done.append((task, outcomes))
             for asker, outcome in zip(askers, outcomes, strict=True):
                 if not outcome.exact:
-                    results.case(TOOLS, side=asker.name, id=task.id, kind=task.kind, fault=outcome.fault)
+                    results.case(TOOLS, side=asker.name, id=task.id, group=task.kind, fault=outcome.fault)
         tell(f"tool calling, {name}", len(tasks), len(tasks))
     finally:
         for number, asker in enumerate(askers):
             mine = [(task, outcomes[number]) for task, outcomes in done]
-            for kind, some in _by_kind(mine):
-                _add(results, asker.name, name, kind, some)
+            for group, some in _grouped(mine):
+                _add(results, asker.name, name, group, some)
         for number, asker in enumerate(askers[1:] if done else (), 1):
             pairs = [(outcomes[number], outcomes[0]) for _, outcomes in done]
             _add_pairs(results, (asker.name, askers[0].name), name, pairs, seed)
@@ -198,7 +198,7 @@ def _with_tools(messages: list[dict[str, Any]], task: Task, model: Model) -> lis
     return [{"role": "system", "content": told}, *messages]
 
 
-def _by_kind(pairs: Sequence[tuple[Task, Any]]) -> Iterable[tuple[str, list[tuple[Task, Any]]]]:
+def _grouped(pairs: Sequence[tuple[Task, Any]]) -> Iterable[tuple[str, list[tuple[Task, Any]]]]:
     """All of them, and where there are several kinds those of each."""
     if not pairs:
         return
@@ -209,7 +209,7 @@ def _by_kind(pairs: Sequence[tuple[Task, Any]]) -> Iterable[tuple[str, list[tupl
             yield kind, [each for each in pairs if each[0].kind == kind]
 
 
-def _add(results: Results, side: str, name: str, kind: str, found: list[tuple[Task, Outcome]]) -> None:
+def _add(results: Results, side: str, name: str, group: str, found: list[tuple[Task, Outcome]]) -> None:
     outcomes = [outcome for _, outcome in found]
     share = wilson(sum(each.exact for each in outcomes), len(outcomes))
     answered = [(task, each) for task, each in found if not each.refused]
@@ -218,7 +218,7 @@ def _add(results: Results, side: str, name: str, kind: str, found: list[tuple[Ta
         TOOLS,
         side=side,
         set=name,
-        kind=kind,
+        group=group,
         tasks=len(outcomes),
         exact=100 * share.value,
         low=100 * share.low,
