@@ -6,6 +6,5 @@ speed           tokens per second against the depth of the context, memory, watt
 conversation    the first token of every turn, with the prefix reused and without
 calling         tool calling, task by task; sides are paired on the same tasks
 tasks, bfcl     the tasks and who judges them: lfm2-nano's own, and BFCL's
-statistics      intervals and tests
 energy          what the processor says of its energy
 """

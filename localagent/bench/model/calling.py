@@ -11,14 +11,15 @@ from typing import Any
 
 from localagent.bench.model.sides import Arrivals, Opened
 from localagent.bench.model.speed import Tell
-from localagent.bench.model.statistics import bootstrap, mcnemar, spread, wilson
 from localagent.bench.model.tasks import Task
 from localagent.bench.results import Chart, Column, Results, Table
-from localagent.errors import ConstraintFailed, EngineFailed, TemplateFailed, UsageError
+from localagent.bench.statistics import bootstrap, mcnemar, spread, wilson
+from localagent.errors import ConstraintFailed, EngineFailed, GrammarMissing, TemplateFailed, UsageError
 from localagent.model import Model
 from localagent.turn import Done
 
 _EVERY = "all"
+_SHOWN = 500  # characters of an answer that is not exact
 TOOLS = Table(
     "model.tools",
     "Tool calling",
@@ -36,14 +37,16 @@ TOOLS = Table(
         Column("malformed", "malformed", "", "less"),
         Column("refused", "refused", "", "less"),
         Column("cut", "cut off", "", "less"),
+        Column("relaxed", "not wholly bounded"),
         Column("tokens", "tokens"),
         Column("seconds", "per task", "s", "less", 3),
         Column("first", "first token", "s", "less", 3),
     ),
     "Exact: names and arguments are right, with Wilson's interval of 95 %. Without a call: one was wanted; "
     "needless: none was. Malformed: calls that could not be read. Refused: the request could not be made, "
-    "such as a prompt that does not fit. Cut off: at the limit of tokens. Tokens: written in all. Seconds "
-    "are medians.",
+    "such as a prompt that does not fit. Cut off: at the limit of tokens. Not wholly bounded: with a "
+    "constraint, tasks with a tool of whose schema something is not enforced. Tokens: written in all. "
+    "Seconds are medians.",
     (Chart("bars", "group", ("exact",), "Exact, %", "side"),),
 )
 PAIRED = Table(
@@ -80,9 +83,11 @@ class Outcome:
     malformed: int = 0
     refused: bool = False
     cut: bool = False
+    relaxed: bool = False
     tokens: int = 0
     seconds: float = 0.0
     first: float | None = None
+    wrote: str = ""
 
     @property
     def exact(self) -> bool:
@@ -126,7 +131,8 @@ def measure_calling(
             done.append((task, outcomes))
             for asker, outcome in zip(askers, outcomes, strict=True):
                 if not outcome.exact:
-                    results.case(TOOLS, side=asker.name, id=task.id, group=task.kind, fault=outcome.fault)
+                    told = {"fault": outcome.fault, "wrote": outcome.wrote[:_SHOWN]}
+                    results.case(TOOLS, side=asker.name, id=task.id, group=task.kind, **told)
         tell(f"tool calling, {name}", len(tasks), len(tasks))
     finally:
         for number, asker in enumerate(askers):
@@ -166,9 +172,9 @@ class Asker:
             if not self.shows(task):
                 messages = _with_tools(messages, task, model)
             return self._outcome(task, model, arrivals, messages, began)
-        except (UsageError, TemplateFailed, ConstraintFailed, EngineFailed) as error:
+        except (UsageError, TemplateFailed, GrammarMissing, ConstraintFailed, EngineFailed) as error:
             fault = f"refused: {type(error).__name__}"
-            return Outcome(fault, refused=True, seconds=perf_counter() - began)
+            return Outcome(fault, refused=True, seconds=perf_counter() - began, wrote=str(error))
 
     def _outcome(
         self, task: Task, model: Model, arrivals: Arrivals, messages: list[dict[str, Any]], began: float
@@ -182,9 +188,11 @@ class Asker:
             len(message.tool_calls),
             len(message.malformed_tool_calls),
             cut=message.stop_reason == "length",
+            relaxed=bool(done.relaxed),
             tokens=message.usage.output,
             seconds=seconds,
             first=arrivals.times[0] - began if arrivals.times else None,
+            wrote=message.raw or "",
         )
 
 
@@ -229,6 +237,7 @@ def _add(results: Results, side: str, name: str, group: str, found: list[tuple[T
         malformed=sum(each.malformed for each in outcomes),
         refused=sum(each.refused for each in outcomes),
         cut=sum(each.cut for each in outcomes),
+        relaxed=sum(each.relaxed for each in outcomes),
         tokens=sum(each.tokens for each in outcomes),
         seconds=median(each.seconds for _, each in answered) if answered else None,
         first=median(firsts) if firsts else None,

@@ -16,8 +16,8 @@ from typing import Any
 
 from localagent.bench.model.sides import Arrivals, Opened, Opener, quantized
 from localagent.bench.model.speed import Tell
-from localagent.bench.model.statistics import spread
 from localagent.bench.results import Chart, Column, Results, Table
+from localagent.bench.statistics import spread
 from localagent.errors import ContextOverflow, NotEnoughMemory
 from localagent.messages import Message, ToolMessage, UserMessage
 from localagent.model import Model

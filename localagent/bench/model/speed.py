@@ -11,8 +11,8 @@ from typing import Any
 
 from localagent.bench.model.energy import EnergyMeter, NotTold
 from localagent.bench.model.sides import Opened, resident, weights_of
-from localagent.bench.model.statistics import spread
 from localagent.bench.results import Chart, Column, Results, Table
+from localagent.bench.statistics import spread
 from localagent.errors import LocalAgentError
 from localagent.hosts.protocol import Token
 from localagent.hosts.sampling import Sampling
