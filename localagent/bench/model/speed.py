@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -106,11 +106,8 @@ class Sample:
     joules: float | None = None
 
 
-@dataclass(slots=True)
-class Speeds:
-    """What was found, by side and depth, a sample for each round."""
-
-    samples: dict[tuple[str, int], list[Sample]] = field(default_factory=dict)
+Samples = dict[tuple[str, int], list[Sample]]
+"""What was found, by side and depth: a sample for each round."""
 
 
 def measure_speed(results: Results, sides: Sequence[Opened], sizes: Sizes, tell: Tell) -> None:
@@ -134,10 +131,10 @@ def measure_speed(results: Results, sides: Sequence[Opened], sizes: Sizes, tell:
     for side in own:  # also the first computation of the engine, which is slower
         before = resident()
         for depth in fitting[side.name][-1:] or [0]:
-            with suppress(LocalAgentError):
+            with suppress(LocalAgentError):  # a context may have no room for even that
                 _sample(side, depth, sizes, "warm up", None)
         _add_memory(results, side, resident() - before)
-    found = Speeds()
+    found: Samples = {}
     jobs = [(number, depth) for number in range(sizes.rounds) for depth in sizes.depths]
     try:
         for at, (number, depth) in enumerate(jobs):
@@ -145,7 +142,7 @@ def measure_speed(results: Results, sides: Sequence[Opened], sizes: Sizes, tell:
             for side in own if number % 2 else own[::-1]:
                 if depth in fitting[side.name]:
                     sample = _sample(side, depth, sizes, f"round {number}", meter)
-                    found.samples.setdefault((side.name, depth), []).append(sample)
+                    found.setdefault((side.name, depth), []).append(sample)
         tell("speed", len(jobs), len(jobs))
     finally:
         _add_speed(results, found)
@@ -187,8 +184,7 @@ def _sample(side: Opened, depth: int, sizes: Sizes, seed: str, meter: EnergyMete
         assert finish is not None
         if not attempt:
             prompt_rate = finish.prefilled / finish.timings.prefill
-        # Tokens that complete no text come with the next one: what was generated counts.
-        decoded += finish.generated - 1
+        decoded += len(times) - 1
         seconds += times[-1] - times[0]
         if decoded >= sizes.decode:
             break
@@ -222,8 +218,8 @@ def _weights(side: Opened) -> int | None:
     return None
 
 
-def _add_speed(results: Results, found: Speeds) -> None:
-    for (name, depth), samples in found.samples.items():
+def _add_speed(results: Results, found: Samples) -> None:
+    for (name, depth), samples in found.items():
         cells: dict[str, Any] = {}
         for what in ("prompt", "decode"):
             values = [value for each in samples if (value := getattr(each, what)) is not None]
@@ -238,10 +234,10 @@ def _add_speed(results: Results, found: Speeds) -> None:
         results.add(SPEED, side=name, depth=depth, rounds=len(samples), **cells)
 
 
-def _add_ratios(results: Results, found: Speeds, sides: Sequence[Opened], sizes: Sizes) -> None:
+def _add_ratios(results: Results, found: Samples, sides: Sequence[Opened], sizes: Sizes) -> None:
     for side in sides[1:]:
         for depth in sizes.depths:
-            mine, others = (found.samples.get((each.name, depth), []) for each in (side, sides[0]))
+            mine, others = (found.get((each.name, depth), []) for each in (side, sides[0]))
             for what in ("prompt", "decode"):
                 pairs = [
                     (getattr(a, what), getattr(b, what)) for a, b in zip(mine, others, strict=False)
