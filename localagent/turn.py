@@ -15,11 +15,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
-from localagent.constraint.ending import ending_for
-from localagent.constraint.request import guided
-from localagent.constraint.schema import Relaxed
 from localagent.control import Control
 from localagent.hosts.protocol import CancelFlag, Finish, Host, Logprobs, Prefilled, Queued, Step, Token
 from localagent.hosts.sampling import Sampling
@@ -39,6 +36,9 @@ from localagent.prompt.rendering import ToolSchema, render_turn, request_for, th
 from parsers import CallPart, Collector, Dialect, Event, MalformedPart, Part, StreamParser
 from parsers import ReasoningPart as ParsedReasoning
 from parsers import TextPart as ParsedText
+
+if TYPE_CHECKING:
+    from localagent.constraint.schema import Relaxed
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +166,10 @@ class Turn:
 
         Arguments and errors as for `run_turn`.
         """
+        # Here, since a model on a server needs none of it: a chat with one would start later for nothing.
+        from localagent.constraint.ending import ending_for
+        from localagent.constraint.request import guided
+
         request = request_for(host, messages, name)
         control = control or Control()
         flag = control.end_thinking

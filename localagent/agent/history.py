@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from localagent.agent.slot import NOT_RUN, Slot, abandon, refused
+from localagent.chat_model import as_conversation
 from localagent.errors import UsageError
 from localagent.messages import (
     BaseMessage,
@@ -22,7 +23,6 @@ from localagent.messages import (
     SystemMessage,
     ToolMessage,
 )
-from localagent.model import as_conversation
 from localagent.prompt.pairing import unanswered
 from localagent.session import Session
 

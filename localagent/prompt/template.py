@@ -14,7 +14,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from localagent.errors import TemplateFailed
-from localagent.prompt.sandbox import compile_template, render_template
 from localagent.prompt.segments import Rendered, Segment
 from localagent.prompt.shield import Shield, reveal
 
@@ -29,6 +28,9 @@ class ChatTemplate:
     def __init__(self, source: str | None, bos: str, eos: str, special_tokens: Collection[str]) -> None:
         if not source:
             raise TemplateFailed("the weights have no chat template: choose an instruction-tuned model")
+        # Here, with jinja2: whoever asks a server renders nothing.
+        from localagent.prompt.sandbox import compile_template
+
         self._template = compile_template(source)
         self._tokens = {"bos_token": bos, "eos_token": eos}
         self._shield = Shield(special_tokens, avoid=source)
@@ -50,6 +52,8 @@ class ChatTemplate:
         content = {"messages": list(messages), "tools": tools, "documents": None, **variables}
         values, shown = self._shield.hide(content, limit)
         values |= self._tokens | {"add_generation_prompt": add_generation_prompt}
+        from localagent.prompt.sandbox import render_template
+
         text = render_template(self._template, values)
         del values  # as large as the text
         return reveal(text, shown, limit)
