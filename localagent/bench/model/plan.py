@@ -46,6 +46,7 @@ def measure(results: Results, plan: Plan, load: Opener, tell: Tell) -> None:
         raise UsageError("depths must be 0 or more tokens, and there must be a round and a token at least")
     if plan.sample is not None and plan.sample < 1:
         raise UsageError(f"a sample of {plan.sample} tasks: it must be 1 or more")
+    tell("loading", 0, len(plan.sides))
     with opened(plan.sides, load) as sides:
         if sizes.depths:
             measure_speed(results, sides, sizes, tell)

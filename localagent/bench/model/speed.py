@@ -128,7 +128,8 @@ def measure_speed(results: Results, sides: Sequence[Opened], sizes: Sizes, tell:
     except NotTold as why:
         meter = None
         results.skip("power", str(why))
-    for side in own:  # also the first computation of the engine, which is slower
+    for at, side in enumerate(own):  # also the first computation of the engine, which is slower
+        tell(f"warming up {side.name}", at, len(own))
         before = resident()
         for depth in fitting[side.name][-1:] or [0]:
             with suppress(LocalAgentError):  # a context may have no room for even that

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from localagent.bench.model.sides import Opener, Side
     from localagent.bench.model.speed import Tell
 
+_NORMAL = {"depths": "0,512,2048", "prompt": 256, "decode": 64, "rounds": 3, "exchanges": 10, "sample": 100}
 _QUICK = {"depths": "0,256", "prompt": 64, "decode": 32, "rounds": 2, "exchanges": 3, "sample": 21}
 
 

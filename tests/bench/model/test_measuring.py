@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from localagent.bench.model.calling import Asker
 from localagent.bench.model.plan import Plan, measure
 from localagent.bench.model.sides import Opened, Side, opened
 from localagent.bench.model.speed import Sizes
@@ -121,6 +122,25 @@ def test_a_request_that_cannot_be_made_is_refused_and_the_rest_goes_on(monkeypat
     every = results.run.rows["model.tools"][0]
     assert (every["tasks"], every["refused"]) == (3, 1)
     assert results.run.cases[0]["fault"] == "refused: ContextOverflow"
+
+
+@pytest.mark.engine
+def test_tools_that_a_template_does_not_show_are_in_a_system_message(monkeypatch):
+    said = []
+    spoken = Model.stream
+
+    def listening(model: Model, messages: Any, **options: Any) -> Any:
+        said.append(messages)
+        return spoken(model, messages, **options)
+
+    monkeypatch.setattr(Asker, "shows", lambda *_: False)
+    monkeypatch.setattr(Model, "stream", listening)
+    results = found(Plan([Side(str(GGUF))], Sizes(()), exchanges=0, sample=2))
+    assert any("shows no tools" in why for why in results.run.skipped.values())
+    task = nano_tasks(1, seed=1)[0]
+    assert said[0][0]["role"] == "system"
+    assert all(tool["function"]["name"] in said[0][0]["content"] for tool in task.tools)
+    assert "<|tool_call_start|>[NAME(" in said[0][0]["content"]
 
 
 @pytest.mark.engine
