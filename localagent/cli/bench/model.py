@@ -119,15 +119,7 @@ def model(
 
     if every and sample is not None:
         raise UsageError("--all and --sample contradict each other: leave one out")
-    normal = {
-        "depths": "0,512,2048",
-        "prompt": 256,
-        "decode": 64,
-        "rounds": 3,
-        "exchanges": 10,
-        "sample": 100,
-    }
-    chosen: dict[str, Any] = {**normal, **(_QUICK if quick else {})}
+    chosen: dict[str, Any] = dict(_QUICK if quick else _NORMAL)
     given = {"depths": depths, "rounds": rounds, "exchanges": exchanges, "sample": sample}
     chosen |= {name: value for name, value in given.items() if value is not None}
     common = {"dialect": dialect, "backend": backend, "context": context, "threads": threads}
@@ -144,8 +136,10 @@ def model(
         max_tokens,
     )
     asked = {"sides": [side.name for side in sides], **chosen, "tools": tools, "seed": seed, "all": every}
-    with recording("model", {**asked, "max_tokens": max_tokens}, output) as results, _progress() as tell:
-        measure(results, plan, _opener(), tell)
+    with recording("model", {**asked, "max_tokens": max_tokens}, output) as results:
+        load = _fetch(sides)
+        with _progress() as tell:
+            measure(results, plan, load, tell)
 
 
 def _sides(
@@ -175,13 +169,25 @@ def _depths(text: str) -> tuple[int, ...]:
     return found
 
 
-def _opener() -> Opener:
+def _fetch(sides: Sequence[Side]) -> Opener:
+    """Fetch the weights that are not here, and show how that goes. Returns what loads them."""
     from localagent.cli.loading import Report, find
+    from localagent.engines.check import require_engine
     from localagent.model import Model, load
+    from localagent.store import WeightStore
+
+    names = {}
+    for side in sides:
+        asked = side.loading.get("backend")
+        with Report(found := find(side.model, asked)) as report:
+            if found is not None:
+                engine = asked or found.preferred_backend()
+                require_engine(engine)  # before its weights are fetched
+                WeightStore().pull(found, engine, report)
+        names[side.model, asked] = side.model if found is None else found.name
 
     def open_model(name: str, options: Mapping[str, Any]) -> Model:
-        with Report(found := find(name, options.get("backend"))) as report:
-            return load(name if found is None else found.name, progress=report, lanes=1, **options)
+        return load(names[name, options.get("backend")], lanes=1, **options)
 
     return open_model
 
