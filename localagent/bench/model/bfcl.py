@@ -211,7 +211,7 @@ def _spelled(schema: dict[str, Any], language: str) -> dict[str, Any]:
     else:
         told += f" This is {language} {kind} type parameter in string representation."
     if kind in ("ArrayList", "Array", "array"):
-        inner = schema["items"]["type"]
+        inner = schema.get("items", {}).get("type", "any")
         told += f" The list elements are of type {inner}; they are not in string representation."
     if language == "JavaScript" and kind == "dict" and "properties" in schema:
         told += (
