@@ -37,10 +37,14 @@ Opener = Callable[[str, Mapping[str, Any]], Model]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A model, as `load` takes it, and the settings in which it differs from how `run` would use it."""
+    """A model, as `load` takes it, and the settings in which it differs from how `run` would use it.
+
+    `common`: settings of all sides, which `settings` go before, and which are not a part of the name.
+    """
 
     model: str
     settings: tuple[tuple[str, Any], ...] = ()
+    common: tuple[tuple[str, Any], ...] = ()
 
     @property
     def name(self) -> str:
@@ -51,22 +55,26 @@ class Side:
     @property
     def constraint(self) -> Constraint:
         """See `CONSTRAINTS`."""
-        return cast(Constraint, dict(self.settings).get("constraint", "auto"))
+        return cast(Constraint, self._all.get("constraint", "auto"))
 
     @property
     def loading(self) -> dict[str, Any]:
         """The settings that its weights are loaded with."""
-        return {key: value for key, value in self.settings if key in _LOADING}
+        return {key: value for key, value in self._all.items() if key in _LOADING}
 
     @property
     def turn(self) -> dict[str, Any]:
         """The settings of its turns, as options of `Model.stream`."""
-        own = {key: value for key, value in self.settings if key in _SAMPLING or key == "thinking"}
+        own = {key: value for key, value in self._all.items() if key in _SAMPLING or key == "thinking"}
         return {**own, **({"tool_choice": "required"} if self.constraint == "required" else {})}
 
     def with_settings(self, settings: Mapping[str, Any]) -> Side:
         """The same model with these settings on top of its own."""
-        return Side(self.model, tuple({**dict(self.settings), **settings}.items()))
+        return Side(self.model, tuple({**dict(self.settings), **settings}.items()), self.common)
+
+    @property
+    def _all(self) -> dict[str, Any]:
+        return {**dict(self.common), **dict(self.settings)}
 
 
 def read_settings(text: str) -> dict[str, Any]:

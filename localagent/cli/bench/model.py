@@ -123,9 +123,8 @@ def model(
     given = {"depths": depths, "rounds": rounds, "exchanges": exchanges, "sample": sample}
     chosen |= {name: value for name, value in given.items() if value is not None}
     common = {"dialect": dialect, "backend": backend, "context": context, "threads": threads}
-    sides = _sides(
-        models or (), {k: v for k, v in common.items() if v is not None}, against or (), constraint
-    )
+    common = {name: value for name, value in common.items() if value is not None}
+    sides = _sides(models or (), common, against or (), constraint)
     plan = Plan(
         sides,
         Sizes(_depths(chosen["depths"]), chosen["prompt"], chosen["decode"], chosen["rounds"]),
@@ -135,8 +134,8 @@ def model(
         seed,
         max_tokens,
     )
-    asked = {"sides": [side.name for side in sides], **chosen, "tools": tools, "seed": seed, "all": every}
-    with recording("model", {**asked, "max_tokens": max_tokens}, output) as results:
+    asked = {"sides": [side.name for side in sides], **common, **chosen, "tools": tools, "seed": seed}
+    with recording("model", {**asked, "all": every, "max_tokens": max_tokens}, output) as results:
         load = _fetch(sides)
         with _progress() as tell:
             measure(results, plan, load, tell)
@@ -151,7 +150,7 @@ def _sides(
 
     ask = choose if on_terminal() else None
     names = [resolve(name, ask=ask) for name in models] or [default_model(common.get("backend"))]
-    sides = [Side(name).with_settings(common) for name in names]
+    sides = [Side(name, common=tuple(common.items())) for name in names]
     if constraint == "both":
         sides = [each for side in sides for each in (side, side.with_settings({"constraint": "off"}))]
     elif constraint != "auto":
@@ -194,7 +193,7 @@ def _fetch(sides: Sequence[Side]) -> Opener:
 
 @contextmanager
 def _progress() -> Iterator[Tell]:
-    """A bar on a terminal; elsewhere a line for each thing that is done."""
+    """A bar on a terminal; elsewhere a line for each quarter of what is done."""
     if not sys.stderr.isatty():
         yield _lines()
         return
@@ -219,11 +218,12 @@ def _progress() -> Iterator[Tell]:
 
 
 def _lines() -> Callable[[str, int, int], None]:
-    said: list[str] = []
+    said: list[tuple[str, int]] = []
 
     def tell(what: str, done: int, total: int) -> None:
-        if what not in said[-1:]:
-            said[:] = [what]
-            say(f"{what} ...")
+        step = what, 4 * done // total  # a line for each quarter
+        if step not in said:
+            said.append(step)
+            say(f"{what}: {done} of {total}")
 
     return tell

@@ -40,6 +40,8 @@ def test_a_side_knows_what_is_for_loading_and_what_for_turns():
     assert side.turn == {"temperature": 0.5, "tool_choice": "required"}
     assert side.with_settings({"constraint": "off"}).turn == {"temperature": 0.5}
     assert Side("lfm2-nano").constraint == "auto"
+    shared = Side("lfm2-nano", common=(("threads", 1), ("backend", "mlx"))).with_settings({"threads": 2})
+    assert (shared.name, shared.loading) == ("lfm2-nano threads=2", {"threads": 2, "backend": "mlx"})
 
 
 def test_sides_that_could_not_be_told_apart_are_refused():
