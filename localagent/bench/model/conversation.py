@@ -80,7 +80,7 @@ def measure_reuse(
     """Add the rows of `REUSE`. Returns the turns that differ although the weights are not quantized."""
     faults = []
     for side in sides:
-        if side.seconds is not None:
+        if side.own:
             turns = _measure(results, side, load, exchanges, rounds, tell)
             if not all(turn.same for turn in turns) and _exact(side):
                 faults.append(f"{side.name}: reusing a prefix has changed the tokens")

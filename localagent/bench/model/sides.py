@@ -116,6 +116,11 @@ class Opened:
         return self.side.name
 
     @property
+    def own(self) -> bool:
+        """Whether its weights are its own: what depends on them alone is measured once."""
+        return self.seconds is not None
+
+    @property
     def host(self) -> EngineHost:
         """Where it runs."""
         return cast(EngineHost, self.model.host)
@@ -200,8 +205,8 @@ def resident() -> int:
 
 def quantized(model: str, backend: str | None) -> bool | None:
     """Whether the weights are; None where they do not tell."""
-    path = weights_of(model, backend)
     with suppress(LocalAgentError, OSError, ValueError):
+        path = weights_of(model, backend)
         if path is not None and path.is_dir():
             return "quantization" in json.loads((path / "config.json").read_text(encoding="utf-8"))
         if path is not None:

@@ -112,7 +112,7 @@ Samples = dict[tuple[str, int], list[Sample]]
 
 def measure_speed(results: Results, sides: Sequence[Opened], sizes: Sizes, tell: Tell) -> None:
     """Add the rows of `MEMORY`, `SPEED` and `RATIO`. Sides that share their weights are measured once."""
-    own = [side for side in sides if side.seconds is not None]
+    own = [side for side in sides if side.own]
     fitting: dict[str, list[int]] = {}
     wanted = sizes.prompt + sizes.decode
     for side in own:
