@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from typing import Any
 
+import pexpect
 import pytest
 
 from localagent.bench.model.calling import Asker
@@ -13,7 +15,7 @@ from localagent.bench.model.plan import Plan, measure
 from localagent.bench.model.sides import Opened, Side, opened
 from localagent.bench.model.speed import Sizes
 from localagent.bench.model.tasks import Task, nano_tasks
-from localagent.bench.results import Results
+from localagent.bench.results import Results, read_runs
 from localagent.errors import EngineBroken, UnknownModel, UsageError
 from localagent.messages import AssistantMessage, ToolCallPart
 from localagent.model import Model, load
@@ -235,6 +237,27 @@ def test_the_command_prints_json_lines_and_says_on_stderr_what_it_does(tmp_path)
     assert tables == {f"model.{name}" for name in ("memory", "speed", "reuse", "tools", "paired")}
     assert lines[-1]["kind"] == "end"
     assert "tool calling, lfm2-nano: 2 of 2" in done.stderr.decode()
+
+
+@pytest.mark.engine
+def test_ctrl_c_on_a_terminal_ends_the_bar_and_shows_what_was_found(tmp_path):
+    options = ["--threads", "1", "--sample", "2000", "--exchanges", "0", "--depths", "0", "--rounds", "1"]
+    place = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm"}
+    command = ["bench", "model", "lfm2-nano", *options, "--out", str(tmp_path / "found.jsonl")]
+    bar = pexpect.spawn(
+        str(forking.COMMAND), command, env=place, encoding="utf-8", codec_errors="replace", timeout=120
+    )
+    bar.expect("tool calling, lfm2-nano")
+    while bar.isalive() and '"case"' not in (tmp_path / "found.jsonl").read_text():
+        time.sleep(0.05)  # until there is a task that it does not do exactly
+    bar.sendintr()
+    bar.expect(pexpect.EOF)
+    bar.close()
+    assert bar.exitstatus == 130
+    assert "Tool calling" in bar.before
+    [run] = read_runs(tmp_path / "found.jsonl")
+    assert run.seconds is not None
+    assert 0 < run.rows["model.tools"][0]["tasks"] < 2_000
 
 
 @pytest.mark.parametrize(
