@@ -44,7 +44,7 @@ TOOLS = Table(
         Column("first", "first token", "s", "less", 3),
     ),
     "Exact: names and arguments are right, with Wilson's interval of 95 %. Without a call: one was wanted. "
-    "Needless: none was; constraint=required leaves no choice there. Malformed: calls that could not be read, "
+    "Needless: none was; constraint=required leaves no choice. Malformed: calls that could not be read, "
     "such as those cut off. Refused: the request could not be made, such as a prompt that does not fit. Cut "
     "off: at the limit of tokens. Not wholly bounded: with a constraint, tasks with a tool of whose schema "
     "something is not enforced. Tokens: written in all. Seconds are medians.",
