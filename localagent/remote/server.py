@@ -11,7 +11,7 @@ import io
 import json
 import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -87,21 +87,26 @@ class Server:
         A GET without a body, a POST with one. Raises ServerUnreachable, ServerRefused, StreamBroken,
         UnknownModel and ContextOverflow; Cancelled.
         """
-        parts = urlsplit(self.url)
-        assert parts.hostname is not None
-        if parts.scheme == "https":
-            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                parts.hostname, parts.port, timeout=_CONNECT, context=ssl.create_default_context()
-            )
-        else:
-            connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=_CONNECT)
-        headers = {"Accept": "text/event-stream, application/json", "Connection": "close"}
-        if self.key:
-            headers["Authorization"] = f"Bearer {self.key}"
-        data = None
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-            data = writable(json.dumps(body, ensure_ascii=False)).encode()
+        data = None if body is None else writable(json.dumps(body, ensure_ascii=False)).encode()
+        with self.send("GET" if body is None else "POST", path, data, cancel) as answer:
+            if answer.status != 200:
+                raise _refusal(self, path, answer)
+            yield answer
+
+    @contextmanager
+    def send(
+        self,
+        method: str,
+        path: str,
+        data: bytes | Iterable[bytes] | None = None,
+        cancel: CancelFlag | None = None,
+    ) -> Iterator[Answer]:
+        """As `open`, for any method and bytes, and with the answer whatever its status is.
+
+        Pieces are sent as a chunked body. Raises ServerUnreachable, StreamBroken; Cancelled.
+        """
+        connection = self.connection()
+        headers = {**self.headers(data is not None), "Connection": "close"}
         try:
             connection.connect()
         except OSError as error:
@@ -111,11 +116,8 @@ class Server:
             ) from error
         patient = connection.sock = _Patient(self, connection.sock, cancel)
         try:
-            connection.request("GET" if body is None else "POST", f"{parts.path}{path}", data, headers)
-            answer = Answer(self, connection.getresponse())
-            if answer.status != 200:
-                raise _refusal(self, path, answer)
-            yield answer
+            connection.request(method, f"{urlsplit(self.url).path}{path}", data, headers)
+            yield Answer(self, connection.getresponse())
         except http.client.RemoteDisconnected as error:
             raise StreamBroken(
                 f"{self.url} closed the connection without an answer: its log says why; ask again"
@@ -134,6 +136,24 @@ class Server:
         finally:
             connection.close()
             patient.hang_up()
+
+    def connection(self) -> http.client.HTTPConnection:
+        """A connection to the server, which is not made yet."""
+        parts = urlsplit(self.url)
+        assert parts.hostname is not None
+        if parts.scheme == "https":
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=_CONNECT, context=context)
+        return http.client.HTTPConnection(parts.hostname, parts.port, timeout=_CONNECT)
+
+    def headers(self, body: bool) -> dict[str, str]:
+        """What every request says. `body`: it has one, of JSON."""
+        headers = {"Accept": "text/event-stream, application/json"}
+        if self.key:
+            headers["Authorization"] = f"Bearer {self.key}"
+        if body:
+            headers["Content-Type"] = "application/json"
+        return headers
 
 
 class Answer:
@@ -169,7 +189,7 @@ class Answer:
         """The JSON of every server-sent event, up to "[DONE]" or the end; comments are skipped."""
         data: list[str] = []
         size = 0
-        while line := self._response.readline(_LONGEST + 1):
+        for line in self.lines():
             size += len(line)
             if size > _LONGEST:
                 raise self._too_long()
@@ -186,6 +206,13 @@ class Answer:
         with suppress(ValueError, RecursionError):  # half an event at the end is no event
             if data:
                 yield json.loads("\n".join(data))
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines of the body, with their ends, as they come. Raises StreamBroken for too long a one."""
+        while line := self._response.readline(_LONGEST + 1):
+            if len(line) > _LONGEST:
+                raise self._too_long()
+            yield line
 
     def _parsed(self, text: str) -> Any:
         try:

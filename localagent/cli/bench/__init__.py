@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import typer
 
+from localagent.cli.bench.model import model
 from localagent.cli.bench.parsers import parsers
+from localagent.cli.bench.report import report
+from localagent.cli.bench.server import server
 from localagent.cli.home import help_alone
 
 app = typer.Typer(
@@ -12,4 +15,7 @@ app = typer.Typer(
     callback=help_alone,
     invoke_without_command=True,
 )
+app.command()(model)
 app.command()(parsers)
+app.command()(report)
+app.command()(server)

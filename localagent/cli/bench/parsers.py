@@ -93,8 +93,8 @@ def parsers(options: ParserOptions, output: OutputOptions) -> None:
     formats that it claims. One that is not installed, hangs or dies takes no part, and the reason is printed.
 
     BFCL's calls are in the package bfcl-eval; nothing that it depends on is needed, and LOCALAGENT_BFCL may
-    name the folder of its unpacked wheel instead. How to get SGLang's parsers and llama.cpp's without a GPU is
-    written at the top of sglang.py and llamacpp.py in localagent/bench/parsers/adapters.
+    name the folder of its unpacked wheel instead. How to get the parsers of SGLang and llama.cpp without a
+    GPU is written at the top of sglang.py and llamacpp.py in localagent/bench/parsers/adapters.
 
     A command gets a line {"id", "dialect", "text" or "chunks", "tools", "inside", "finish"} and answers each,
     in order and at once, with a line {"id", "content", "reasoning", "tool_calls"} or {"id", "error"}, as
