@@ -12,11 +12,10 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from localagent.distribution import pip_install
+from localagent.bench.model.bfcl import JUDGED, find_package
 from localagent.errors import UsageError
 from parsers import DIALECTS
 
@@ -159,34 +158,15 @@ class Task:
     calls: list[Call]
 
 
-_SETS = (
-    *("simple_python", "multiple", "parallel", "parallel_multiple", "simple_java", "simple_javascript"),
-    *("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple"),
-)
 _TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": None}
 _TYPES |= {name: name for name in ("integer", "string", "boolean", "array", "object", "number")}
 
 
 def bfcl_tasks() -> list[Task]:
-    """The single-turn tasks of BFCL with their 3,302 calls. Raises UsageError that says how to get them."""
-    named = os.environ.get("LOCALAGENT_BFCL")
-    spec = None if named else find_spec("bfcl_eval")
-    folders = (
-        [Path(named)]
-        if named
-        else [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
-    )
-    places = [
-        place for folder in folders for place in (folder, folder / "data", folder / "bfcl_eval" / "data")
-    ]
-    data = next((place for place in places if (place / "possible_answer").is_dir()), None)
-    if data is None:
-        raise UsageError(
-            f"BFCL's tasks are in the package bfcl-eval: {pip_install('--no-deps', 'bfcl-eval')}, or name "
-            "the folder of its unpacked wheel in LOCALAGENT_BFCL"
-        )
+    """The single-turn tasks of BFCL with their 3,302 calls. Raises NoData, and UsageError for other data."""
+    data = find_package() / "data"
     try:
-        return [task for name in _SETS for task in _bfcl_set(data, name)]
+        return [task for name in JUDGED for task in _bfcl_set(data, name)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{data} does not hold the tasks of BFCL version 4 ({error})") from error
 

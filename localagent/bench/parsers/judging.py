@@ -14,7 +14,6 @@ then there is a call that the model did not write.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -213,14 +212,3 @@ def _same_number(a: str, b: str) -> bool:
         return float(a) == float(b)
     except ValueError:
         return False
-
-
-def wilson(part: int, whole: int) -> tuple[float, float]:
-    """The 95 % interval of a share, in percent; it is honest for shares near 0 and 1 as well."""
-    if not whole:
-        return math.nan, math.nan
-    z = 1.96
-    share, spread = part / whole, z * z / whole
-    middle = (share + spread / 2) / (1 + spread)
-    half = z * math.sqrt(share * (1 - share) / whole + spread / (4 * whole)) / (1 + spread)
-    return 100 * max(0.0, middle - half), 100 * min(1.0, middle + half)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from localagent.bench.model.bfcl import NoData
 from localagent.bench.parsers.children import OURS, Child, Gone
 from localagent.bench.parsers.corpora import Row, Task, bfcl_tasks, case_rows, file_rows
 from localagent.bench.parsers.outputs import Output, model_templates, rendered, templated
@@ -100,7 +101,7 @@ def _measure(
     if "bfcl" in plan.corpora:
         try:
             tasks = bfcl_tasks()
-        except UsageError as error:
+        except (NoData, UsageError) as error:
             results.skip("bfcl", str(error))
             say(str(error))
         else:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from localagent.bench.parsers.children import OURS, Child, Gone
 from localagent.bench.parsers.corpora import Row
-from localagent.bench.parsers.judging import VERDICTS, Verdict, judge, wilson
+from localagent.bench.parsers.judging import VERDICTS, Verdict, judge
 from localagent.bench.parsers.outputs import cut
 from localagent.bench.results import Chart, Column, Results, Table
+from localagent.bench.statistics import wilson
 
 _COLUMNS = (
     Column("outputs", "outputs"),
@@ -116,7 +117,7 @@ def read_recorded(
                 corpus=corpus,
                 **_cells(counts.elements()),
                 good=100 * good / len(of),
-                low=wilson(good, len(of))[0],
+                low=100 * wilson(good, len(of)).low,
                 equal=100 * sum(said[2] for _, said in of) / len(of),
                 ours=100 * sum(same) / len(same) if same and name != OURS else None,
             )

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 from localagent.bench.parsers.children import OURS, Child, Gone
 from localagent.bench.parsers.corpora import Task
-from localagent.bench.parsers.judging import OUTCOMES, Outcome, Reading, judge_fault, judge_trip, wilson
+from localagent.bench.parsers.judging import OUTCOMES, Outcome, Reading, judge_fault, judge_trip
 from localagent.bench.parsers.outputs import CUTS, FAULTS, FAULTS_TOLD, Output, cut, with_fault
 from localagent.bench.results import Chart, Column, Results, Table
+from localagent.bench.statistics import wilson
 
 _SHARES = (
     Column("right", "right", "%", "more", 1),
@@ -190,7 +191,7 @@ def read_back(
                 written=writer,
                 dialects=len(total.dialects),
                 **total.cells(),
-                low=wilson(total.outcomes["right"], total.outcomes.total())[0],
+                low=100 * wilson(total.outcomes["right"], total.outcomes.total()).low,
                 tokens=share(total.tokens, "right"),
                 streamed=share(total.streamed, "right"),
                 equal=100 * total.equal / max(1, total.streamed.total()),
@@ -249,14 +250,14 @@ def _add_faulty(results: Results, parsers: Sequence[Child], counts: _Counts, det
             total = counts.of(parser.name, group=None if fault == "all" else fault)
             if not total.outcomes:
                 continue
-            low, high = wilson(total.outcomes["wrong"], total.outcomes.total())
+            interval = wilson(total.outcomes["wrong"], total.outcomes.total())
             results.add(
                 FAULTY,
                 parser=parser.name,
                 fault=fault,
                 **total.cells(),
-                low=low,
-                high=high,
+                low=100 * interval.low,
+                high=100 * interval.high,
                 streamed=share(total.tokens, "wrong"),
                 ours=counts.ours_on(total.ids, "wrong") if parser.name != OURS else None,
             )

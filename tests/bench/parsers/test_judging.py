@@ -7,7 +7,7 @@ import random
 import pytest
 
 from localagent.bench.parsers.corpora import Row, Task
-from localagent.bench.parsers.judging import Reading, is_own, judge, judge_fault, judge_trip, wilson
+from localagent.bench.parsers.judging import Reading, is_own, judge, judge_fault, judge_trip
 from localagent.bench.parsers.outputs import CUTS, FAULTS, Output, cut, rendered, with_fault
 from localagent.bench.parsers.trips import judge_faulty
 from parsers import DIALECTS
@@ -170,11 +170,3 @@ def test_what_is_right_after_a_fault_depends_on_its_kind():
     misspelled = Reading(calls=(("f", {"a": 12, "ok": True}), ("g", {"s": 'it\'s "xx"'})))
     assert judge_faulty("lost", output, misspelled) == "right"
     assert judge_faulty("cut", output, misspelled) == "wrong"
-
-
-def test_an_interval_of_a_share_is_honest_at_the_ends():
-    low, high = wilson(0, 100)
-    assert low == 0
-    assert 3 < high < 4
-    assert wilson(100, 100)[0] == pytest.approx(100 - high)
-    assert wilson(50, 100) == pytest.approx((40.4, 59.6), abs=0.1)
