@@ -10,15 +10,17 @@ from localagent.bench.parsers.children import OURS, Child, Gone
 from localagent.bench.parsers.corpora import Row
 from localagent.bench.parsers.judging import VERDICTS, Verdict, judge
 from localagent.bench.parsers.outputs import cut
-from localagent.bench.results import Chart, Column, Results, Table
+from localagent.bench.results import Better, Chart, Column, Results, Table
 from localagent.bench.statistics import wilson
 
-_COLUMNS = (
+_BETTER: dict[str, Better] = {"exact": "more", "soft": "more"}
+_COUNTS = (
     Column("outputs", "outputs"),
-    *(
-        Column(verdict, verdict, "", "more" if verdict in ("exact", "soft") else "less")
-        for verdict in VERDICTS
-    ),
+    *(Column(verdict, verdict, "", _BETTER.get(verdict, "less")) for verdict in VERDICTS),
+)
+_SHARES = (
+    Column("outputs", "outputs"),
+    *(Column(verdict, verdict, "%", _BETTER.get(verdict, "less"), 1) for verdict in VERDICTS),
 )
 _TOLD = (
     "Exact: calls, content and reasoning are right. Soft: but for white space. Refused: fewer calls, none "
@@ -35,7 +37,7 @@ RECORDED = Table(
     (
         Column("parser", "parser"),
         Column("corpus", "corpus"),
-        *_COLUMNS,
+        *_SHARES,
         Column("good", "exact or soft", "%", "more", 1),
         Column("low", "at least", "%", "more", 1),
         Column("equal", "stream as whole", "%", "more", 1),
@@ -47,7 +49,7 @@ RECORDED = Table(
 FAMILIES = Table(
     "parsers.families",
     "Recorded outputs, by family",
-    (Column("corpus", "corpus"), Column("family", "family"), Column("parser", "parser"), *_COLUMNS),
+    (Column("corpus", "corpus"), Column("family", "family"), Column("parser", "parser"), *_COUNTS),
 )
 Judged = tuple[Verdict, str, bool]
 """The verdict, what differs, and whether a stream gives what the whole gives."""
@@ -115,7 +117,8 @@ def read_recorded(
                 RECORDED,
                 parser=name,
                 corpus=corpus,
-                **_cells(counts.elements()),
+                outputs=len(of),
+                **{verdict: 100 * counts[verdict] / len(of) for verdict in VERDICTS},
                 good=100 * good / len(of),
                 low=100 * wilson(good, len(of)).low,
                 equal=100 * sum(said[2] for _, said in of) / len(of),

@@ -60,24 +60,28 @@ TRIPS_OF = Table(
         Column("equal", "stream as whole", "%", "more", 1),
     ),
 )
+_FAULTY = (
+    Column("outputs", "outputs"),
+    *_SHARES,
+    Column("low", "wrong, from", "%", "less"),
+    Column("high", "to", "%", "less"),
+    Column("streamed", "wrong in a stream", "%", "less"),
+    Column("ours", "localagent wrong on the same", "%", "less"),
+)
 FAULTY = Table(
     "parsers.faults",
     "Outputs with one fault",
-    (
-        Column("parser", "parser"),
-        Column("fault", "fault"),
-        Column("outputs", "outputs"),
-        *_SHARES,
-        Column("low", "wrong, from", "%", "less"),
-        Column("high", "to", "%", "less"),
-        Column("streamed", "wrong in a stream", "%", "less"),
-        Column("ours", "localagent wrong on the same", "%", "less"),
-    ),
+    (Column("parser", "parser"), *_FAULTY),
     f"One fault in each output: {FAULTS_TOLD}. Right: all calls, but for one edit in a name, a key or a "
     "value, which is then the model's own word. Refused: fewer calls, none of them wrong. Wrong: a call "
     "that the model did not write, or only wrote as a draft. A block that stands twice may be read once "
     "or twice. The interval is Wilson's, 95 %. Stream: the same outputs in tokens.",
-    (Chart("stack", "parser", OUTCOMES, "Outputs with one fault", "fault"),),
+    (Chart("stack", "parser", OUTCOMES, "Outputs with one fault"),),
+)
+FAULTY_BY = Table(
+    "parsers.faults_by",
+    "Outputs with one fault, by fault",
+    (Column("fault", "fault"), Column("parser", "parser"), *_FAULTY),
 )
 FAULTY_OF = Table(
     "parsers.faults_of",
@@ -245,16 +249,16 @@ def inject(
 
 
 def _add_faulty(results: Results, parsers: Sequence[Child], counts: _Counts, detailed: bool) -> None:
-    for parser in parsers:
-        for fault in ("all", *FAULTS):
-            total = counts.of(parser.name, group=None if fault == "all" else fault)
+    for fault in (None, *FAULTS):
+        for parser in parsers:
+            total = counts.of(parser.name, group=fault)
             if not total.outcomes:
                 continue
             interval = wilson(total.outcomes["wrong"], total.outcomes.total())
             results.add(
-                FAULTY,
+                FAULTY_BY if fault else FAULTY,
+                **({"fault": fault} if fault else {}),
                 parser=parser.name,
-                fault=fault,
                 **total.cells(),
                 low=100 * interval.low,
                 high=100 * interval.high,

@@ -97,15 +97,16 @@ def test_a_quick_run_has_every_table_and_its_results_can_be_read_again(bfcl, tmp
         "recorded",
         "trips",
         "faults",
+        "faults_by",
         "speed",
     }
     trips = {row["written"]: row for row in run.rows["parsers.trips"]}
     assert trips["localagent"]["outputs"] == 9
     assert [row["right"] for row in trips.values()] == [100] * len(trips)
     assert [row["equal"] for row in trips.values()] == [100] * len(trips)
-    faults = {row["fault"]: row for row in run.rows["parsers.faults"]}
-    assert faults["all"]["outputs"] == sum(row["outputs"] for name, row in faults.items() if name != "all")
-    assert faults["all"]["wrong"] == 0
+    (faults,) = run.rows["parsers.faults"]
+    assert faults["outputs"] == sum(row["outputs"] for row in run.rows["parsers.faults_by"])
+    assert faults["wrong"] == 0
     assert all(row["piece"] > 0 and row["memory"] > 0 for row in run.rows["parsers.speed"])
     for title in ("Recorded outputs", "Calls read back", "Outputs with one fault", "Cost of a piece"):
         assert title in done.stdout
@@ -161,7 +162,7 @@ def test_a_corpus_of_ones_own_and_commands_that_fail(tmp_path):
     assert "/nowhere takes no further part: /nowhere cannot be started" in done.stderr
     assert "its answer is no JSON object" in done.stdout
     lines = [line.split() for line in done.stdout.splitlines()]
-    assert ["localagent", "mine", "2", "1", "0", "1", "0", "0"] in [line[:8] for line in lines]
+    assert ["mine", "hermes", "localagent", "2", "1", "0", "1", "0", "0"] in [line[:9] for line in lines]
     assert "\x1b" not in done.stdout + done.stderr
 
 
