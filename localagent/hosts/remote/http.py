@@ -264,8 +264,8 @@ def _refusal(server: Server, path: str, answer: Answer) -> LocalAgentError:
         body = json.loads(answer.body())
     except (ValueError, RecursionError, StreamBroken):
         body = None
-    status, told = answer.status, error_in(body)
-    said, code = told
+    status = answer.status
+    said, code = error_in(body)
     url = server.url
     if code == "model_not_found":
         return UnknownModel(f"{url}: {said}" if said else f"{url} has no such model: see {url}/v1/models")
@@ -290,7 +290,8 @@ def _refusal(server: Server, path: str, answer: Answer) -> LocalAgentError:
             text = f"{url} failed ({status}){why}: its log says more"
         case _:
             text = f"{url} refuses the request ({status}){why}: change what it names"
-    return ServerRefused(text, status)
+    told = answer.header("retry-after")
+    return ServerRefused(text, status, float(told) if told.isdigit() and len(told) < 6 else None)
 
 
 def error_in(body: Any) -> tuple[str, str]:
