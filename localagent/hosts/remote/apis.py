@@ -40,6 +40,10 @@ class Chunk:
     scores: Sequence[Logprobs] = ()
     cached: int | None = None
     ended: StopReason | None = None
+    lost: int = 0
+    """So many tokens came before `ids` that the server drew and did not send."""
+    text: str = ""
+    """What those tokens and `ids` spell together, where some are lost."""
 
 
 class Api(Protocol):
@@ -196,9 +200,16 @@ class Sglang:
 
 
 class LlamaServer:
-    """llama-server's `/completion`. Its samplers are put into our order."""
+    """llama-server's `/completion`. Its samplers are put into our order.
+
+    While a character is not complete it sends nothing, and then the id of its last token alone. How many it
+    left out is seen by its count, and which by the character.
+    """
 
     path = "/completion"
+
+    def __init__(self) -> None:
+        self._seen = 0
 
     def body(self, asked: Asked) -> dict[str, Any]:
         """See `Api`."""
@@ -235,10 +246,16 @@ class LlamaServer:
                 _score(each, each.get("top_logprobs") or (), "id")
                 for each in event.get("completion_probabilities") or ()
             )
+            ids, count = _ids(event.get("tokens") or ()), int(event["tokens_predicted"])
+            lost, self._seen = count - self._seen - len(ids), count
+            if lost < 0:
+                raise ValueError("it counts fewer tokens than it sends")
+            text = str(event["content"]) if lost else ""
             if not event["stop"]:
-                return Chunk(_ids(event["tokens"]), scores)
+                return Chunk(ids, scores, lost=lost, text=text)
             ended: StopReason = "length" if event["stop_type"] == "limit" else "stop"
-            return Chunk(_ids(event.get("tokens") or ()), (), int(event["timings"]["cache_n"]), ended)
+            # At the end, what was left out is half a character, which nothing spells.
+            return Chunk(ids, (), int(event["timings"]["cache_n"]), ended, lost if text else 0, text)
 
     def abort(self, name: str) -> None:
         """See `Api`."""

@@ -28,10 +28,10 @@ from localagent.errors import (
 from localagent.hosts.generation import Cuts, Generation
 from localagent.hosts.prefix import Transcripts
 from localagent.hosts.prompting import Prompting
-from localagent.hosts.protocol import CancelFlag, Constraint, Finish, Logprobs, Step, Token
+from localagent.hosts.protocol import CancelFlag, Constraint, Finish, Logprobs, Step, StopReason, Token
 from localagent.hosts.remote.apis import Api, Asked, Chunk
 from localagent.hosts.remote.http import Cancelled, Server, stream_error
-from localagent.hosts.remote.vocabulary import ModelFiles
+from localagent.hosts.remote.vocabulary import ModelFiles, Spelling
 from localagent.hosts.sampling import Sampling
 from localagent.prompt.segments import Prompt
 from localagent.prompt.template import ChatTemplate
@@ -44,6 +44,8 @@ _LONGEST_PAUSE = 30.0
 _BUSY = (429, 502, 503, 504)
 _TICK = 0.05
 _NO_CUTS = Cuts(None, None)
+_UNKNOWN = Logprobs(float("nan"))
+"""Of a token whose probability the server did not say."""
 
 
 class RemoteHost:
@@ -71,6 +73,7 @@ class RemoteHost:
         self._model = model
         self._pieces = files.vocabulary
         self._ends = _ends(files)
+        self._spelling = Spelling(files.vocabulary)
         self._prompting = Prompting(
             files.chat_template, files.vocabulary, context, Transcripts(self.special_tokens), nullcontext
         )
@@ -140,7 +143,13 @@ class RemoteHost:
             ids, sampling, state.most, self._ends, self._model, f"localagent-{secrets.token_hex(8)}"
         )
         return RemoteGeneration(
-            self.server, self._make_api, asked, state, cancel, self._prompting.recorder(prompt)
+            self.server,
+            self._make_api,
+            asked,
+            state,
+            self._spelling,
+            cancel,
+            self._prompting.recorder(prompt),
         )
 
     def close(self) -> None:
@@ -162,6 +171,7 @@ class RemoteGeneration:
         make_api: Callable[[], Api],
         asked: Asked,
         state: Generation,
+        spelling: Spelling,
         cancel: CancelFlag | None,
         record: Callable[[Sequence[Token]], None],
     ) -> None:
@@ -169,11 +179,14 @@ class RemoteGeneration:
         self._make_api = make_api
         self._asked = asked
         self._state = state
+        self._spelling = spelling
         self._record = record
         self._left = threading.Event()
         self._flag = _Either(self._left, cancel)
         self._tokens: list[Token] = []
         self._finish: Finish | None = None
+        self._told_to_end: StopReason | None = None
+        """Why the server says that it ended."""
         self._steps = self._run()
 
     @property
@@ -239,26 +252,29 @@ class RemoteGeneration:
             for chunk in self._chunks():
                 if chunk.cached is not None:
                     state.cached = min(max(0, chunk.cached), len(self._asked.ids))
-                for at, token in enumerate(chunk.ids):
+                if self._flag.is_set():  # what has arrived already is not looked at any more
+                    raise Cancelled
+                for token, score in self._read(chunk) if state.ended is None else ():
                     first = first or perf_counter()
-                    score = self._score(chunk.scores[at]) if at < len(chunk.scores) else Logprobs(0.0)
                     yield from self._kept(self._drawn(token, score))
                     if state.ended is not None:
                         break
-                if state.ended is None and chunk.ended is not None:
-                    # A server that keeps its end token to itself.
+                if state.ended is None and chunk.ended is not None:  # its end token it keeps to itself
                     yield from self._kept(state.ends(chunk.ended))
-                if state.ended is not None:
+                elif state.ended is not None and chunk.ended is None and self._told_to_end is None:
+                    self._give_up()  # it would write on after a stop string
                     break
+                self._told_to_end = self._told_to_end or chunk.ended  # how much was reused comes last
             if state.ended is None:
                 raise StreamBroken(
                     f"{self._server.url} broke the answer off in the midst: its log says why; ask again"
                 )
         except Cancelled:
+            self._give_up()
             yield from self._kept(state.cancelled())
-        finally:
-            if state.ended is None:
-                self._give_up()
+        except GeneratorExit:
+            self._give_up()
+            raise
         first = first or perf_counter()
         state.prefill, state.decode = first - began, perf_counter() - first
         self._finish = state.finish()
@@ -268,6 +284,14 @@ class RemoteGeneration:
         for token in tokens:
             self._tokens.append(token)
             yield token
+
+    def _read(self, chunk: Chunk) -> Iterator[tuple[int, Logprobs]]:
+        """The tokens of a chunk, each with its score, if the server gave one."""
+        if chunk.lost:
+            for token in self._spelling.lost(chunk):
+                yield token, _UNKNOWN
+        for at, token in enumerate(chunk.ids):
+            yield token, self._score(chunk.scores[at]) if at < len(chunk.scores) else _UNKNOWN
 
     def _drawn(self, token: int, score: Logprobs) -> Sequence[Token]:
         try:

@@ -53,6 +53,11 @@ def open_host(
     Raises UsageError, UnknownModel, ServerUnreachable, ServerRefused, StreamBroken, InvalidWeights,
     EngineMissing, DownloadFailed; DialectMismatch where the server has another tokenizer.
     """
+    if address.kind not in _LOOKS:
+        raise UsageError(
+            f"a server like OpenAI's at {address.url} parses calls itself and gives no tokens: "
+            "use RemoteModel.open(url), or --url"
+        )
     server = Server.at(address.url, key or os.environ.get(API_KEY, "").strip() or None, silence)
     found = _LOOKS[address.kind](server, address.model)
     where = tokenizer or found.files

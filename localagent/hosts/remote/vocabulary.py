@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from localagent.distribution import install_command
-from localagent.errors import DownloadFailed, EngineMissing, UsageError
+from localagent.errors import DownloadFailed, EngineMissing, StreamBroken, UsageError
 from localagent.hosts.engine import Vocabulary
 from localagent.hosts.prefix.matching import common
+from localagent.hosts.remote.apis import Chunk
 from localagent.wording import quoted
 
 FILES = (
@@ -126,3 +128,47 @@ def disagreement(vocabulary: Vocabulary, tokenized: Callable[[str], Sequence[int
             here, there = (list(each[shared : shared + 4]) for each in (ours, theirs))
             return f"{quoted(text, 40)} has the tokens ... {here} here and ... {there} there"
     return None
+
+
+class Spelling:
+    """Finds tokens by what they spell, for servers that leave ids out."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+
+    @cached_property
+    def _ids(self) -> dict[bytes, int]:
+        """The ordinary tokens by their bytes; the first of several."""
+        found: dict[bytes, int] = {}
+        for token in range(self._vocabulary.size):
+            piece = self._vocabulary.piece(token)
+            if piece.data and not piece.special:
+                found.setdefault(piece.data, token)
+        return found
+
+    def lost(self, chunk: Chunk) -> Sequence[int]:
+        """The tokens that were left out before those of the chunk. Where several would do, as the tokenizer
+        has them; the text is the same. Raises StreamBroken if there are none.
+        """
+        sent = b"".join(self._vocabulary.piece(token).data for token in chunk.ids)
+        data, count = chunk.text.encode("utf-8", "replace"), chunk.lost
+        usual = self._vocabulary.tokenize(chunk.text, special=False)
+        if len(usual) == count + len(chunk.ids) and usual[count:] == tuple(chunk.ids):
+            return usual[:count]
+        found = self._split(data.removesuffix(sent), count) if data.endswith(sent) else None
+        if found is None:
+            raise StreamBroken(
+                f"the server left out {count:,} tokens before {quoted(chunk.text, 40)}, and which they were "
+                "cannot be told: ask again"
+            )
+        return found
+
+    def _split(self, data: bytes, count: int) -> list[int] | None:
+        """So many tokens that spell `data`, the first as long as may be."""
+        if count == 0 or not data:
+            return [] if not data and count == 0 else None
+        for end in range(len(data) - count + 1, 0, -1):
+            token = self._ids.get(data[:end])
+            if token is not None and (rest := self._split(data[end:], count - 1)) is not None:
+                return [token, *rest]
+        return None
