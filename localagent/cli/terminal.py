@@ -255,7 +255,11 @@ def typing_output() -> Any:
         return None
     from prompt_toolkit.output.plain_text import PlainTextOutput
 
-    return PlainTextOutput(sys.stdout)
+    class Plain(PlainTextOutput):
+        def get_rows_below_cursor_position(self) -> int:
+            return 1  # else empty lines are written below the prompt, with no way back up
+
+    return Plain(sys.stdout)
 
 
 def agrees(question: str) -> bool:

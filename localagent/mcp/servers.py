@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Problem = Callable[[str, McpFailed], None]
 GLANCE = 0.05
-"""Seconds between checks whether a call was cancelled."""
+"""Seconds between checks whether a call was cancelled, or Ctrl-C was pressed during the start."""
 CLOSED = "the MCP servers are closed"
 
 
@@ -209,7 +209,9 @@ class McpServers:
 
     def _start_all(self, portal: BlockingPortal) -> None:
         starts = {name: portal.start_task_soon(server.start) for name, server in self._servers.items()}
-        wait(starts.values())
+        waiting = set(starts.values())
+        while waiting:  # Python hears Ctrl-C between the waits; a wait without end may not be woken by it
+            waiting = wait(waiting, GLANCE).not_done
         failed = [(name, error) for name, start in starts.items() if (error := start.exception())]
         for name, error in failed:
             if self._on_problem is None or not isinstance(error, McpFailed):

@@ -19,6 +19,7 @@ from localagent.cli.talk.speaker import Speaker
 from localagent.errors import EngineFailed, UsageError
 from localagent.session import SessionStore
 from localagent.tools import tool
+from localagent.wording import one_line
 from tests.agent.replaying import scripted
 from tests.cli.conftest import COMMAND
 
@@ -209,6 +210,17 @@ def test_an_edit_that_cannot_be_sent_leaves_the_conversation_as_it_was(talk, tmp
     said = talk("Hi.", f"/edit See @{tmp_path}/photo.png")
     assert said.notes == [f"localagent: {tmp_path}/photo.png is an image, and replay sees none"]
     assert told(said.conversation) == ["u:Hi.", "a:One."]
+
+
+def test_an_edit_keeps_a_file_that_is_gone_by_then(talk, tmp_path):
+    file = tmp_path / "note.txt"
+    file.write_text("milk")
+    talk(f"See @{file}")
+    file.unlink()
+    said = talk(f"/edit Look at @{file}", "/branches", resume="last")
+    assert not [note for note in said.notes if "no file here" in note]
+    assert said.conversation.last_asked().text.count("milk") == 1
+    assert said.conversation.branches()[0].asked == one_line(f"See @{file}", 60)
 
 
 def test_a_text_that_cannot_be_sent_waits_to_be_edited_again(talk, tmp_path, monkeypatch):
@@ -501,6 +513,8 @@ def test_commands_models_and_files_are_completed_at_the_prompt(spawn, tmp_path):
 @UNIX
 def test_a_terminal_that_knows_no_sequences_gets_none(spawn):
     terminal = spawn(TERM="dumb")
+    terminal.settle()
+    assert terminal.written.rpartition(">")[2].strip(" ") == "", "what is typed stands beside the prompt"
     terminal.type("Name three colours.\r")
     terminal.wait("Red, green and blue.")
     terminal.type("/exit\r")

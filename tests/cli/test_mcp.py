@@ -77,8 +77,8 @@ def ask(child, text):
 def test_ctrl_c_stops_the_call_and_not_the_server(chat):
     [server] = psutil.Process(chat.pid).children()
     ask(chat, "Read the file plan.txt.")
-    chat.expect_exact(": step 2 of ")
-    chat.expect_exact(": step 3 of ")
+    chat.expect(r": step \d+ of ")
+    chat.expect(r": step \d+ of ")  # not the next one: a frame shows only the latest
     assert "\n" not in chat.before, "progress has one line, whatever a tool tells"
     chat.sendintr()
     chat.expect_exact("was cancelled; it may have done part of it")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -296,6 +298,25 @@ def test_an_asynchronous_start_can_be_cancelled():
             await opening
 
     asyncio.run(main())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals to threads are Unix")
+def test_ctrl_c_ends_a_start_even_if_another_thread_gets_the_signal():
+    """The signal does not wake the thread that waits, just as when it comes right before the wait."""
+    servers = McpServers({"mute": hostile("mute")}, start_timeout=20)
+
+    def press():
+        eventually(lambda: servers.status()[0].state == "starting")
+        time.sleep(0.3)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        servers.open()
+    pressing.join()
+    assert time.monotonic() - began < 15
 
 
 @pytest.mark.parametrize("ending", ["", "import sys; sys.exit(0)", "raise KeyError('x')"])

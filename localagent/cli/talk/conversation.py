@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from localagent.agent import SessionHistory
+from localagent.cli.attaching import typed_of
 from localagent.errors import LocalAgentError, UsageError
 from localagent.messages import (
     AssistantMessage,
@@ -177,7 +178,7 @@ class Conversation:
         for end in (entry.id for entry in self._session.entries if entry.id in ends):
             path = ends[end]
             said = [entry.message for entry in path if isinstance(entry, MessageEntry)]
-            asked = [entry.message.text for entry in path if _is_asked(entry)]  # type: ignore[union-attr]
+            asked = [typed_of(entry.message) for entry in path if _is_asked(entry)]  # type: ignore[union-attr,arg-type]
             answered = [message.text for message in said if isinstance(message, AssistantMessage)]
             if asked:
                 words = one_line(asked[-1], 60), one_line(answered[-1], 60) if answered else ""

@@ -131,6 +131,8 @@ class Turns:
         model = self.agent.model
         attached = [*files, *read_files(names)]
         for name in others:
+            if name in (file.name for file in files):  # gone since, but the message that is changed has it
+                continue
             say(f"(@{name} is no file here: sent as you wrote it)")
         if attached:
             for line in tell(attached, text, model):
