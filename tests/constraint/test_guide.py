@@ -471,7 +471,7 @@ def test_every_required_turn_of_an_untrained_model_calls_and_fits(untrained: Mod
 def free(model: Model, monkeypatch: pytest.MonkeyPatch, *question: Any, **options: Any) -> Done:
     """The same turn without a guide."""
     with monkeypatch.context() as patch:
-        patch.setattr("localagent.turn.guided", lambda *_: request.Guided())
+        patch.setattr("localagent.constraint.request.guided", lambda *_: request.Guided())
         return last(model, *question, **options)
 
 
