@@ -10,13 +10,13 @@ import http.client
 import io
 import json
 import re
-import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from localagent.errors import (
     ContextOverflow,
@@ -33,6 +33,7 @@ from localagent.wording import one_line, quoted, writable
 
 _CONNECT = 10.0
 """Seconds for making a connection."""
+_LOCAL = ("localhost", "127.0.0.1", "::1")
 _TICK = 0.05
 """Seconds between two looks at whether a turn is cancelled."""
 _LONGEST = 1 << 26
@@ -87,14 +88,7 @@ class Server:
         A GET without a body, a POST with one. Raises ServerUnreachable, ServerRefused, StreamBroken,
         UnknownModel and ContextOverflow; Cancelled.
         """
-        parts = urlsplit(self.url)
-        assert parts.hostname is not None
-        if parts.scheme == "https":
-            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                parts.hostname, parts.port, timeout=_CONNECT, context=ssl.create_default_context()
-            )
-        else:
-            connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=_CONNECT)
+        connection, begin = self._connection()
         headers = {"Accept": "text/event-stream, application/json", "Connection": "close"}
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
@@ -111,7 +105,7 @@ class Server:
             ) from error
         patient = connection.sock = _Patient(self, connection.sock, cancel)
         try:
-            connection.request("GET" if body is None else "POST", f"{parts.path}{path}", data, headers)
+            connection.request("GET" if body is None else "POST", f"{begin}{path}", data, headers)
             answer = Answer(self, connection.getresponse())
             if answer.status != 200:
                 raise _refusal(self, path, answer)
@@ -134,6 +128,27 @@ class Server:
         finally:
             connection.close()
             patient.hang_up()
+
+    def _connection(self) -> tuple[http.client.HTTPConnection, str]:
+        """A connection that is still to be made, and what goes before the path in a request.
+
+        A proxy that the environment names (HTTPS_PROXY, HTTP_PROXY, NO_PROXY) is used, but never for this
+        machine.
+        """
+        parts = urlsplit(self.url)
+        assert parts.hostname is not None
+        secure, host = parts.scheme == "https", parts.hostname
+        port = parts.port or (443 if secure else 80)
+        proxy = None if host in _LOCAL or proxy_bypass(host) else getproxies().get(parts.scheme)
+        at = urlsplit(f"//{proxy.rpartition('//')[2]}" if proxy else "")
+        if not at.hostname:
+            kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+            return kind(host, port, timeout=_CONNECT), parts.path
+        if not secure:
+            return http.client.HTTPConnection(at.hostname, at.port or 80, timeout=_CONNECT), self.url
+        connection = http.client.HTTPSConnection(at.hostname, at.port or 80, timeout=_CONNECT)
+        connection.set_tunnel(host, port)
+        return connection, parts.path
 
 
 class Answer:
