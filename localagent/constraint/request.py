@@ -53,8 +53,8 @@ def guided(
     """
     control.check_tools(tools)
     vocabulary = host.vocabulary
-    if vocabulary is None:  # its tokens are drawn elsewhere
-        return _unguided(host, control)
+    if vocabulary is None:  # drawn elsewhere, or played back from a recording
+        return _unguided(host, control) if getattr(host, "elsewhere", False) else Guided()
     return _Request(host, vocabulary, dialect, tools or (), control, prompt, ending).answer()
 
 

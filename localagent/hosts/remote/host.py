@@ -78,6 +78,9 @@ class RemoteHost:
             files.chat_template, files.vocabulary, context, Transcripts(self.special_tokens), nullcontext
         )
 
+    elsewhere = True
+    """Wishes that only a mask fulfils are refused."""
+
     @property
     def vocabulary(self) -> None:
         """None: tokens are drawn elsewhere, so no mask can bound them."""
