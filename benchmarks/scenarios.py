@@ -1,4 +1,4 @@
-"""What `concurrency.py` and `serving.py` have in common: requests, what comes of them, and scenarios."""
+"""The requests of `concurrency.py`, what comes of them, and scenarios."""
 
 from __future__ import annotations
 
@@ -16,14 +16,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from servers import Failed
 
-WORDS = """
-    a the one two three small old red green warm cold long short new good river house garden winter summer
-    city book table friend morning evening road train letter story water bread music sea mountain forest bird
-    horse fish writes reads finds takes gives makes sees walks opens asks and but with under over near after
-"""
-QUESTION = "Write a long story that begins with these words: "
-RUNNING = 3
-"""The streams that run when the long prompt arrives."""
+from localagent.bench.server.load import QUESTION, RUNNING, WORDS
 
 
 @dataclass(frozen=True)
@@ -47,8 +40,6 @@ class Seen:
     """Empty where the side does not say."""
     written: int = 0
     """Tokens; more than there are times where a server sends none for a token that is no text yet."""
-    prompt: int = 0
-    """Tokens of the prompt, where the server has rendered it."""
     evaluated: int = 0
     """Tokens of the prompt that were computed, not taken from elsewhere."""
     mark: int = 0

@@ -1,8 +1,22 @@
-"""Names, sizes and text from outside, made fit for a one-line message."""
+"""Names, sizes and text from outside, made fit for people: harmless, short, on one line."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+DECEPTIVE = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]")
+"""Control characters except tab and line feed, lone surrogates, line separators, marks that reorder text."""
+
+
+def printable(text: str) -> str:
+    """`text` with every character escaped that could control a terminal or deceive its reader."""
+    return text if text.isprintable() else DECEPTIVE.sub(_spelt, text)
+
+
+def _spelt(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def one_line(text: str, limit: int | None = None) -> str:

@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from localagent.bench.results import read_runs
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -121,31 +123,30 @@ SERVED += ["--streams", "1,2", "--answers", "6", "--clients", "2"]
 
 @pytest.mark.engine
 def test_servers_are_measured_over_real_sockets(tmp_path):
-    picture = ["--plot", str(tmp_path / "plot.png")] if find_spec("matplotlib") else []
-    done = run("serving.py", *SERVED, *picture, "--json")
+    out, html = tmp_path / "out.jsonl", tmp_path / "out.html"
+    done = run("serving.py", *SERVED, "--json", "--out", str(out), "--html", str(html))
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert ("llama-server" in found["builds"]) != ("llama-server" in found["skipped"])
-    assert list(found["scenarios"]) == ["1 stream", "2 streams", "long prompt", "1-token answers, 2 clients"]
-    for by_side in found["scenarios"].values():
-        assert list(by_side) == list(found["builds"])
-        assert len({row["prompt tokens"] for row in by_side.values()}) == 1, "all read the same prompts"
-        assert all(row["CPU, s"] >= 0 for row in by_side.values())
-    assert found["scenarios"]["2 streams"]["localagent"]["tokens/s"] > 0
-    assert found["scenarios"]["long prompt"]["localagent"]["gap, s"] >= 0
-    assert [path.stat().st_size > 0 for path in tmp_path.iterdir()] == [True] * bool(picture)
+    assert done.stdout == out.read_text()
+    (found,) = read_runs(out)
+    here = [row["server"] for row in found.rows["server.servers"]]
+    assert here == [name for name in ("llama-server", "localagent") if name not in found.skipped]
+    streams = found.rows["server.streams"]
+    assert [row["server"] for row in streams] == [*here, *here]
+    assert [row["tokens"] for row in streams] == [6 * row["streams"] for row in streams]
+    assert len({row["prompt"] for row in streams}) == 2, "all read the same prompts"
+    assert all(row["speed"] > 0 and row["cpu"] >= 0 for row in streams)
+    assert all(row["gap"] >= 0 for row in found.rows["server.long"])
+    assert all(row["speed"] > 0 for row in found.rows["server.short"])
+    assert "<svg" in html.read_text()
 
 
 @pytest.mark.engine
-def test_what_servers_do_is_one_table_and_a_refusal_is_one_line():
-    done = run("serving.py", *SERVED)
+def test_what_servers_do_is_tables_and_a_refusal_is_one_line():
+    done = run("serving.py", *SERVED, "--words", "900")
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert sum("CPU, s" in line for line in lines) == 1
-    assert [line.split()[0] for line in lines if " localagent " in line] == ["1", "2", "long", "1-token"]
-    refused = run("serving.py", *SERVED, "--words", "900")
-    assert refused.returncode == 1
-    assert "context" in refused.stderr.splitlines()[-1]
+    assert "CPU, s" in done.stdout
+    (refused,) = [line for line in done.stdout.splitlines() if line.startswith("skipped localagent")]
+    assert "long prompt" in refused and "context" in refused
     assert run("serving.py", *SERVED, "--answers", "1").returncode == 2
 
 

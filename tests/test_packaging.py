@@ -49,7 +49,7 @@ def test_the_wheel_holds_the_packages_and_their_data(wheel):
         "localagent/nano/weights/lfm2-nano-f16.gguf",
         "localagent/nano/weights/mlx/model.safetensors",
     } <= names
-    assert wheel.stat().st_size < 5_000_000
+    assert wheel.stat().st_size < 5_500_000
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"localagent", "parsers"}
 

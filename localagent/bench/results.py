@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -25,9 +25,12 @@ from time import monotonic
 from typing import Any, Literal, Self
 
 from localagent.errors import UsageError
+from localagent.wording import one_line
 
 Better = Literal["more", "less", ""]
 ChartKind = Literal["bars", "stack", "lines"]
+_HEAD = ("bench", "started", "machine", "packages", "options")
+"""What the first line of a run says."""
 PACKAGES = (
     "llama-cpp-python",
     "mlx",
@@ -82,6 +85,8 @@ class Table:
     told: str = ""
     """How it was measured and what its words mean, in a few sentences."""
     charts: tuple[Chart, ...] = ()
+    within: str = ""
+    """The key of the column whose equal values make rows comparable; "": all of them are."""
 
 
 @dataclass(slots=True)
@@ -120,8 +125,7 @@ class Results:
         )
         self._write = write
         self._began = monotonic()
-        names = ("bench", "started", "machine", "packages", "options")
-        self._line("run", {name: getattr(self.run, name) for name in names})
+        self._line("run", {name: getattr(self.run, name) for name in _HEAD})
 
     def __enter__(self) -> Self:
         return self
@@ -157,52 +161,122 @@ class Results:
             self._write(json.dumps({"kind": kind, **told}, allow_nan=False) + "\n")
 
 
+# -- values as people read them ---------------------------------------------------------------------------
+
+
+def value_text(value: Any, column: Column) -> str:
+    """A value as people read it."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:,.{min(max(column.decimals, 0), 12)}f}"
+        case int():
+            return f"{value:,}"
+    return str(value)
+
+
+def number(value: Any) -> float | None:
+    """A value that can be compared and drawn; None for any other."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    with suppress(OverflowError):
+        return float(value) if math.isfinite(value) else None
+    return None
+
+
+def in_order(table: Table, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, with those together that are comparable."""
+    if not table.within:
+        return list(rows)
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(str(row.get(table.within)), []).append(row)
+    return [row for group in groups.values() for row in group]
+
+
+def best_cells(table: Table, rows: Sequence[Mapping[str, Any]]) -> set[tuple[int, str]]:
+    """The best values, as places of rows and keys of columns. Where all are equal, none is the best."""
+    found = set()
+    for column in table.columns:
+        groups: dict[str, dict[int, float]] = {}
+        for at, row in enumerate(rows):
+            if column.better and (value := number(row.get(column.key))) is not None:
+                groups.setdefault(str(row.get(table.within)), {})[at] = value
+        for values in groups.values():
+            best = (max if column.better == "more" else min)(values.values())
+            if any(value != best for value in values.values()):
+                found |= {(at, column.key) for at, value in values.items() if value == best}
+    return found
+
+
+# -- files ------------------------------------------------------------------------------------------------
+
+
 def read_runs(path: Path) -> list[Run]:
     """The runs in a file of results, in order. Raises UsageError that names the line at fault."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    runs = list(_runs(text.splitlines(), str(path)))
+    # Not splitlines: a line separator may stand in a string, unescaped.
+    runs = list(_runs(text.split("\n"), str(path)))
     if not runs:
         raise UsageError(f"{path} holds no results: make them with `localagent bench ... --out {path}`")
     return runs
 
 
 def _runs(lines: Iterable[str], name: str) -> Iterator[Run]:
+    from pydantic import TypeAdapter
+
     run: Run | None = None
-    for number, line in enumerate(lines, 1):
+    begins = TypeAdapter(Run)
+    for place, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         try:
             told = json.loads(line)
             kind = told.pop("kind")
             if kind == "run":
                 if run is not None:
                     yield run
-                run = Run(**told)
+                run = begins.validate_python({key: told[key] for key in _HEAD if key in told})
             elif run is not None:
                 _take(run, kind, told)
             else:
                 raise ValueError("the first line has to be that of a run")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise UsageError(f"{name}, line {number:,}, is no result ({error}): remove it") from error
+            why = one_line(_why(error), 200)
+            raise UsageError(f"{name}, line {place:,}, is no result ({why}): remove it") from error
     if run is not None:
         yield run
 
 
+def _why(error: Exception) -> str:
+    from pydantic import ValidationError
+
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc'])) or 'value'}: {first['msg']}"
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+
+
 def _take(run: Run, kind: str, told: dict[str, Any]) -> None:
+    from pydantic import TypeAdapter
+
     match kind:
         case "table":
-            columns = tuple(Column(**each) for each in told.pop("columns"))
-            charts = tuple(Chart(**{**each, "y": tuple(each["y"])}) for each in told.pop("charts"))
-            run.tables[told["name"]] = Table(columns=columns, charts=charts, **told)
+            run.tables[told["name"]] = TypeAdapter(Table).validate_python(told)
         case "row":
             run.rows.setdefault(run.tables[told.pop("table")].name, []).append(told)
         case "skip":
-            run.skipped[told["what"]] = told["reason"]
+            run.skipped[str(told["what"])] = str(told["reason"])
         case "case":
             run.cases.append(told)
         case "end":
-            run.seconds = told["seconds"]
+            run.seconds = TypeAdapter(float).validate_python(told["seconds"])
         case _:
             raise ValueError(f"no kind of line is called {kind}")
 

@@ -68,7 +68,7 @@ def _run() -> int:
 
 def complain(message: str, code: int) -> int:
     """Print what is wrong, on one line, and return the exit code."""
-    from localagent.cli.terminal import printable
+    from localagent.wording import printable
 
     print(f"localagent: {printable(' '.join(message.split()))}", file=sys.stderr)  # noqa: T201
     return code

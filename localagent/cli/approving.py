@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from localagent.agent import Allow, ApprovalRequest, Decision, Deny, Edit
 from localagent.cli.permissions import Permissions
 from localagent.cli.show.diff import show_diff
-from localagent.cli.terminal import on_terminal, printable, typing_output
+from localagent.cli.terminal import on_terminal, typing_output
 from localagent.errors import InvalidArguments, SaveFailed
 from localagent.messages import describe_arguments, parse_object
+from localagent.wording import printable
 
 if TYPE_CHECKING:
     from localagent.tools import FileChange

@@ -1,9 +1,9 @@
 """Output to a terminal, made harmless: much of the text comes from models, files, tools and servers.
 
-`printable` is the one function that makes text harmless. `Output` replaces standard output and standard error
-and applies it to everything written there, by this package, by a library or as a traceback. Only two things
-bypass it: `write_raw`, for text that this program has made printable and coloured itself, and `exactly`, for
-text that another program reads from a pipe.
+`wording.printable` is the one function that makes text harmless. `Output` replaces standard output and
+standard error and applies it to everything written there, by this package, by a library or as a traceback.
+Only two things bypass it: `write_raw`, for text that this program has made printable and coloured itself, and
+`exactly`, for text that another program reads from a pipe.
 """
 
 from __future__ import annotations
@@ -12,31 +12,23 @@ import errno
 import io
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TextIO
 
+from localagent.wording import DECEPTIVE, printable
+
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-# Control characters except tab and line feed, lone surrogates, line separators, and marks that reorder text.
-_DECEPTIVE = re.compile(
-    "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]"
-)
 _PIPE_WIDTH = 400
 _NARROW = 60
 """Columns below which a table that does not fit is shown a line for each cell."""
 
 Style = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
 _CODES: dict[Style, int] = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
-
-
-def printable(text: str) -> str:
-    """`text` with every character escaped that could control a terminal or deceive its reader."""
-    return text if text.isprintable() else _DECEPTIVE.sub(_spelt, text)
 
 
 def flat(text: str) -> str:
@@ -62,12 +54,7 @@ def takes_colour(stream: TextIO) -> bool:
 
 def json_escaped(text: str) -> str:
     """Equivalent JSON, with the characters that `printable` escapes as JSON escapes."""
-    return _DECEPTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def _spelt(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    return DECEPTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class OutputLost(OSError):
@@ -214,14 +201,20 @@ def table_width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
 
 
-def show_table(table: Table, hint: str | None = None, *, soft_wrap: bool = False) -> None:
-    """Print a table made of `cell`s, and a line below it. `soft_wrap`: long rows are not cut."""
+def show_table(
+    table: Table, hint: str | None = None, *, soft_wrap: bool = False, stacked: bool = False
+) -> None:
+    """Print a table made of `cell`s, and a line below it.
+
+    `soft_wrap`: long rows are not cut. `stacked`: there is no room for the columns beside each other.
+    """
     from rich.console import Console
 
     width = None if soft_wrap else table_width()
     console = Console(highlight=False, markup=False, width=width, soft_wrap=soft_wrap)
     with console.capture() as shown:
-        if width is not None and width < _NARROW and console.measure(table).maximum >= width:
+        narrow = width is not None and width < _NARROW and console.measure(table).maximum >= width
+        if stacked or narrow:
             console.print(*_stacked(table), sep="\n")
         else:
             console.print(table)

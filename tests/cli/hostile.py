@@ -113,6 +113,7 @@ def make_world(folder: Path, nano: Path) -> World:
     root.mkdir()
     (root / "plan.txt").write_text(EVIL)
     (root / NAME).write_text(EVIL)
+    (root / "results.jsonl").write_text(results())
     dialect = folder / "evil.toml"
     dialect.write_text(
         f"name = {json.dumps(EVIL)}\nbased_on = {json.dumps(EVIL)}\n".replace("\x7f", "\\u007f")
@@ -121,6 +122,19 @@ def make_world(folder: Path, nano: Path) -> World:
     make_snapshots(world)
     make_session(SessionStore(home / "sessions"))
     return world
+
+
+def results() -> str:
+    """What a benchmark of hostile things would write."""
+    column = {"key": EVIL, "title": EVIL, "unit": EVIL}
+    table = {"name": EVIL, "title": EVIL, "columns": [column], "told": EVIL}
+    lines = [
+        {"kind": "run", "bench": EVIL, "started": EVIL, "options": {EVIL: EVIL}},
+        {"kind": "table", **table},
+        {"kind": "row", "table": EVIL, EVIL: MARKED},
+        {"kind": "skip", "what": EVIL, "reason": EVIL},
+    ]
+    return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 def make_snapshots(world: World) -> None:

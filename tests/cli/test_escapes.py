@@ -155,6 +155,14 @@ CASES = {
     "connect": [
         case("openwebui", "--print", "--api-key-env", NAME), error(NAME), error("openwebui", "--url", NAME),
     ],
+    "bench report": [
+        case("{w.root}/results.jsonl"),
+        error(NAME), error("{w.root}/plan.txt", shows=False), error("{w.root}/results.jsonl", "--html", f"/nowhere/{NAME}"),
+    ],
+    "bench server": [  # what servers say: tests/bench/server/test_command.py
+        error("--url", NAME), error("--url", "http://127.0.0.1:9", "--streams", NAME),
+        error("--url", "http://127.0.0.1:9", "--out", f"/nowhere/{NAME}"),
+    ],
     "cache clear": [case(where="terminal", keys=(("[y/N]", "n\r"),))],
 }
 # fmt: on

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localagent.cli.show.markdown import MarkdownRows
-from localagent.cli.terminal import printable
+from localagent.wording import printable
 
 PIECES = [
     "# h\n", "para ", "word ", "\n", "\n\n", "- a\n", "- b\n", "  - n\n", "1. x\n", "2. y\n", "```py\n", "```\n",

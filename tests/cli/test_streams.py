@@ -42,15 +42,18 @@ RESULTS = {
     "sessions export": ["last"],
     "cache list": ["--json"],
     "connect": ["openwebui", "--print"],
+    "bench report": ["$LOCALAGENT_HOME/results"],
 }
 """Arguments with which each command has something to print."""
 NO_RESULT = {"cache clear", "serve"}
 """What these say is for people, on stderr."""
+ELSEWHERE = {"bench server"}
+"""What needs a server: tests/bench/server."""
 CLOSED = "localagent: standard output is closed: there is nowhere to print the result\n"
 
 
 def test_every_command_is_here():
-    assert {*RESULTS, *NO_RESULT} - {""} == commands()
+    assert {*RESULTS, *NO_RESULT, *ELSEWHERE} - {""} == commands()
 
 
 @pytest.fixture
@@ -62,6 +65,7 @@ def home(localagent, tmp_path):
     weights = folder / "models" / "lfm2-350m" / "llamacpp"
     weights.mkdir(parents=True)
     (weights / "part.gguf").write_bytes(b"x" * 100)
+    (folder / "results").write_text('{"kind": "run", "bench": "parsers"}\n')
     return folder
 
 
@@ -105,7 +109,7 @@ def test_a_reader_that_left_is_no_error_to_tell_of(localagent, home):
     with os.fdopen(write, "wb", 0) as left:
         for name, arguments in RESULTS.items():
             done = subprocess.run(
-                [COMMAND, *name.split(), *arguments], env=localagent.environment, input=b"Hi.\n",
+                [COMMAND, *name.split(), *(word.replace("$LOCALAGENT_HOME", str(home)) for word in arguments)], env=localagent.environment, input=b"Hi.\n",
                 stdout=left, stderr=subprocess.PIPE, timeout=120, check=False,
             )  # fmt: skip
             said = done.stderr.decode()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +21,6 @@ from tests.server.serving import Running, serving
 
 KEY = "sk-browser"
 PAGE = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (1280, 390)]
 
 MARKDOWN = (
@@ -134,18 +131,6 @@ def test_the_page_names_no_other_server():
 
 
 # ---- with one
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium here")
-    with sync_api.sync_playwright() as playwright:
-        arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        yield browser
-        browser.close()
 
 
 class Visit:

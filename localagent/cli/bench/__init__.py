@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from localagent.cli.bench.report import report
+from localagent.cli.bench.server import server
 from localagent.cli.home import help_alone
 
 app = typer.Typer(
@@ -11,3 +13,5 @@ app = typer.Typer(
     callback=help_alone,
     invoke_without_command=True,
 )
+app.command()(report)
+app.command()(server)

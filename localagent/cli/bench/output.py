@@ -6,13 +6,24 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localagent.bench.results import Column, Results, Run, Table
-from localagent.cli.terminal import cell, exactly, json_escaped, require_stdout, say, show_line, show_table
+from localagent.bench.results import Results, Run, Table, best_cells, in_order, value_text
+from localagent.cli.terminal import (
+    cell,
+    exactly,
+    json_escaped,
+    require_stdout,
+    say,
+    show_line,
+    show_table,
+    table_width,
+)
 from localagent.errors import UsageError
+from localagent.wording import printable
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -32,6 +43,10 @@ class OutputOptions:
         Path | None,
         typer.Option("--html", metavar="FILE", help="Write a report with plots: one file, no network."),
     ] = None
+
+
+_LONG = 20
+"""Letters above which a text may be broken."""
 
 
 @contextmanager
@@ -73,38 +88,42 @@ def show_run(run: Run) -> None:
     for name, rows in run.rows.items():
         table = run.tables[name]
         show_line(f"\n{table.title}")
-        show_table(_rich(table, rows), table.told or None)
+        shown, fits = _rich(table, in_order(table, rows))
+        show_table(shown, printable(table.told) or None, stacked=not fits)
     for what, reason in run.skipped.items():
         show_line(f"skipped {what}: {reason}")
 
 
-def _rich(table: Table, rows: list[dict[str, Any]]) -> RichTable:
+def _rich(table: Table, rows: list[dict[str, Any]]) -> tuple[RichTable, bool]:
+    """The table, and whether its columns have room beside each other.
+
+    Where they have none as they are, titles are broken between their words; numbers and names never are.
+    """
     from rich.table import Table as RichTable
 
-    shown = RichTable(box=None, pad_edge=False, header_style="bold")
+    shown = RichTable(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     # A column that nobody has filled would only take room.
     columns = [column for column in table.columns if any(row.get(column.key) is not None for row in rows)]
-    for column in columns:
+    titles = [f"{column.title}, {column.unit}" if column.unit else column.title for column in columns]
+    texts = [[value_text(row.get(column.key), column) for column in columns] for row in rows]
+    widths = [max(len(row[at]) for row in texts) for at in range(len(columns))]
+    room, fits = table_width() - len(columns), True
+    if sum(map(max, widths, map(len, titles))) > room:
+        least = [max([width, *map(len, title.split())]) for width, title in zip(widths, titles, strict=True)]
+        fits = sum(min(width, _LONG) for width in least) <= room
+        if fits:
+            titles = ["\n".join(wrap(title, width)) for title, width in zip(titles, least, strict=True)]
+    for title, column in zip(titles, columns, strict=True):
         numbers = all(isinstance(row.get(column.key), int | float | None) for row in rows)
-        title = f"{column.title}, {column.unit}" if column.unit else column.title
-        shown.add_column(title, justify="right" if numbers else "left")
-    for row in rows:
-        shown.add_row(*(cell(value_text(row.get(column.key), column)) for column in columns))
-    return shown
-
-
-def value_text(value: Any, column: Column) -> str:
-    """A value as people read it."""
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "yes" if value else "no"
-        case float():
-            return f"{value:,.{column.decimals}f}"
-        case int():
-            return f"{value:,}"
-    return str(value)
+        long = any(len(row[len(shown.columns)]) > _LONG for row in texts)
+        shown.add_column(
+            cell(title, "bold"), justify="right" if numbers else "left", no_wrap=not long, overflow="fold"
+        )
+    best = best_cells(table, rows)
+    for at, row in enumerate(texts):
+        styles = ("bold" if (at, column.key) in best else "" for column in columns)
+        shown.add_row(*map(cell, row, styles))
+    return shown, fits
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from localagent.cli.terminal import Style, printable, show_json, show_line, styled, takes_colour, write_raw
+from localagent.cli.terminal import Style, show_json, show_line, styled, takes_colour, write_raw
+from localagent.wording import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

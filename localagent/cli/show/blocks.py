@@ -32,7 +32,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
-from localagent.cli.terminal import printable
+from localagent.wording import printable
 
 _SYSTEM = ColorSystem.STANDARD  # the sixteen colours that each terminal's own theme defines
 _THEME = Theme({"markdown.code": "cyan", "markdown.h1": "bold underline", "markdown.h2": "bold"})

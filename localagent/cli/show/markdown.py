@@ -11,7 +11,7 @@ import re
 from itertools import islice
 
 from localagent.cli.show.blocks import Block, Layout, lines_apart, parse
-from localagent.cli.terminal import printable
+from localagent.wording import printable
 
 _LONG = 10
 """Rows or lines from which on an unfinished block is cut."""

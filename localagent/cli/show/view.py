@@ -23,7 +23,6 @@ from localagent.agent import (
 from localagent.cli.terminal import (
     Style,
     exactly,
-    printable,
     styled,
     takes_colour,
     takes_escapes,
@@ -32,7 +31,7 @@ from localagent.cli.terminal import (
 from localagent.hosts.protocol import Prefilled, Queued
 from localagent.messages import AssistantMessage, ToolCallPart, ToolResultPart, describe_arguments
 from localagent.prompt.request import RequestWarning
-from localagent.wording import one_line
+from localagent.wording import one_line, printable
 from parsers import CallEnd, Malformed, Reasoning, Text
 
 _ERASE = "\r\x1b[K"

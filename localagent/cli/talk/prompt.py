@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localagent.cli.input import read_text, require_text
-from localagent.cli.terminal import on_terminal, printable, say, takes_escapes, typing_output
+from localagent.cli.terminal import on_terminal, say, takes_escapes, typing_output
 from localagent.errors import UsageError
 from localagent.files.paths import user_path
+from localagent.wording import printable
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession

@@ -10,7 +10,7 @@ import http.client
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -88,14 +88,26 @@ class Server:
         A GET without a body, a POST with one. Raises ServerUnreachable, ServerRefused, StreamBroken,
         UnknownModel and ContextOverflow; Cancelled.
         """
-        connection, begin = self._connection()
-        headers = {"Accept": "text/event-stream, application/json", "Connection": "close"}
-        if self.key:
-            headers["Authorization"] = f"Bearer {self.key}"
-        data = None
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-            data = writable(json.dumps(body, ensure_ascii=False)).encode()
+        data = None if body is None else writable(json.dumps(body, ensure_ascii=False)).encode()
+        with self.send("GET" if body is None else "POST", path, data, cancel) as answer:
+            if answer.status != 200:
+                raise _refusal(self, path, answer)
+            yield answer
+
+    @contextmanager
+    def send(
+        self,
+        method: str,
+        path: str,
+        data: bytes | Iterable[bytes] | None = None,
+        cancel: CancelFlag | None = None,
+    ) -> Iterator[Answer]:
+        """As `open`, for any method and bytes, and with the answer whatever its status is.
+
+        Pieces are sent as a chunked body. Raises ServerUnreachable, StreamBroken; Cancelled.
+        """
+        connection = self.connection()
+        headers = {**self.headers(data is not None), "Connection": "close"}
         try:
             connection.connect()
         except OSError as error:
@@ -105,11 +117,10 @@ class Server:
             ) from error
         patient = connection.sock = _Patient(self, connection.sock, cancel)
         try:
-            connection.request("GET" if body is None else "POST", f"{begin}{path}", data, headers)
-            answer = Answer(self, connection.getresponse())
-            if answer.status != 200:
-                raise _refusal(self, path, answer)
-            yield answer
+            # A proxy without a tunnel is told the whole address.
+            begin = urlsplit(self.url).path if self._proxy is None or self.url[:5] == "https" else self.url
+            connection.request(method, f"{begin}{path}", data, headers)
+            yield Answer(self, connection.getresponse())
         except http.client.RemoteDisconnected as error:
             raise StreamBroken(
                 f"{self.url} closed the connection without an answer: its log says why; ask again"
@@ -129,26 +140,41 @@ class Server:
             connection.close()
             patient.hang_up()
 
-    def _connection(self) -> tuple[http.client.HTTPConnection, str]:
-        """A connection that is still to be made, and what goes before the path in a request.
+    def connection(self) -> http.client.HTTPConnection:
+        """A connection to the server, which is not made yet.
 
         A proxy that the environment names (HTTPS_PROXY, HTTP_PROXY, NO_PROXY) is used, but never for this
         machine.
         """
-        parts = urlsplit(self.url)
+        parts, proxy = urlsplit(self.url), self._proxy
         assert parts.hostname is not None
-        secure, host = parts.scheme == "https", parts.hostname
-        port = parts.port or (443 if secure else 80)
-        proxy = None if host in _LOCAL or proxy_bypass(host) else getproxies().get(parts.scheme)
-        at = urlsplit(f"//{proxy.rpartition('//')[2]}" if proxy else "")
-        if not at.hostname:
-            kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-            return kind(host, port, timeout=_CONNECT), parts.path
-        if not secure:
-            return http.client.HTTPConnection(at.hostname, at.port or 80, timeout=_CONNECT), self.url
-        connection = http.client.HTTPSConnection(at.hostname, at.port or 80, timeout=_CONNECT)
-        connection.set_tunnel(host, port)
-        return connection, parts.path
+        secure = parts.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        if proxy is None:
+            return kind(parts.hostname, parts.port, timeout=_CONNECT)
+        connection = kind(*proxy, timeout=_CONNECT)
+        if secure:
+            connection.set_tunnel(parts.hostname, parts.port or 443)
+        return connection
+
+    @property
+    def _proxy(self) -> tuple[str, int] | None:
+        """Host and port of the proxy through which the server is asked."""
+        parts = urlsplit(self.url)
+        host = parts.hostname or ""
+        if host in _LOCAL or proxy_bypass(host):
+            return None
+        at = urlsplit(f"//{getproxies().get(parts.scheme, '').rpartition('//')[2]}")
+        return (at.hostname, at.port or 80) if at.hostname else None
+
+    def headers(self, body: bool) -> dict[str, str]:
+        """What every request says. `body`: it has one, of JSON."""
+        headers = {"Accept": "text/event-stream, application/json"}
+        if self.key:
+            headers["Authorization"] = f"Bearer {self.key}"
+        if body:
+            headers["Content-Type"] = "application/json"
+        return headers
 
 
 class Answer:
@@ -184,7 +210,7 @@ class Answer:
         """The JSON of every server-sent event, up to "[DONE]" or the end; comments are skipped."""
         data: list[str] = []
         size = 0
-        while line := self._response.readline(_LONGEST + 1):
+        for line in self.lines():
             size += len(line)
             if size > _LONGEST:
                 raise self._too_long()
@@ -201,6 +227,13 @@ class Answer:
         with suppress(ValueError, RecursionError):  # half an event at the end is no event
             if data:
                 yield json.loads("\n".join(data))
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines of the body, with their ends, as they come. Raises StreamBroken for too long a one."""
+        while line := self._response.readline(_LONGEST + 1):
+            if len(line) > _LONGEST:
+                raise self._too_long()
+            yield line
 
     def _parsed(self, text: str) -> Any:
         try:

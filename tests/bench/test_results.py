@@ -1,0 +1,187 @@
+"""Results as JSON lines: what is written is read again, what is broken is named, and tables show it on a terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localagent.bench.results import (
+    Chart,
+    Column,
+    Results,
+    Run,
+    Table,
+    best_cells,
+    in_order,
+    number,
+    read_runs,
+    value_text,
+)
+from localagent.cli.bench.output import show_run
+from localagent.errors import UsageError
+
+SPEED = Table(
+    "demo.speed",
+    "Speed",
+    (
+        Column("side", "side"),
+        Column("n", "n"),
+        Column("speed", "speed", "tokens/s", "more", 1),
+        Column("none", "none"),
+    ),
+    "How fast.",
+    (Chart("lines", "n", ("speed",), "Speed", "side", True),),
+    within="n",
+)
+
+
+def written(path: Path, options: dict[str, Any] | None = None) -> Run:
+    with path.open("w") as file, Results("demo", options or {"quick": True}, file.write) as results:
+        results.add(SPEED, side="a", n=1, speed=1.5)
+        results.add(SPEED, side="b", n=1, speed=math.inf)
+        results.skip("c", "not here")
+        results.case(SPEED, side="a", text="\u2028x", calls=[{"name": "f"}])
+    return results.run
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "results"
+    run = written(path)
+    assert run.rows["demo.speed"][1]["speed"] is None, "what is not finite was not measured"
+    assert read_runs(path) == [run]
+    path.write_text(path.read_text() * 2 + "\n")
+    assert read_runs(path) == [run, run], "files may be put together"
+    unescaped = "\n".join(
+        json.dumps(json.loads(line), ensure_ascii=False) for line in path.read_text().split("\n") if line
+    )
+    path.write_text(unescaped)
+    assert read_runs(path) == [run, run], "a line separator in a text ends no line"
+
+
+def test_a_run_that_did_not_end_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "results"
+    written(path)
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
+    (run,) = read_runs(path)
+    assert run.seconds is None
+    assert len(run.rows["demo.speed"]) == 1
+
+
+HEAD = '{"kind": "run", "bench": "b"}\n'
+BROKEN = {
+    "nothing": ("", "holds no results"),
+    "no JSON": (HEAD + "{", "line 2"),
+    "a list": ("[]\n", "line 1"),
+    "a number": ("7\n", "line 1"),
+    "no kind": ("{}\n", "line 1, is no result (kind is missing)".replace("kind", "'kind'")),
+    "another kind": (HEAD + '{"kind": "x"}', "no kind of line is called x"),
+    "a row first": ('{"kind": "row", "table": "t"}', "has to be that of a run"),
+    "no such table": (HEAD + '{"kind": "row", "table": "t"}', "'t' is missing"),
+    "no name of the run": ('{"kind": "run"}', "bench"),
+    "options that are none": ('{"kind": "run", "bench": "b", "options": 7}', "options"),
+    "columns that are none": (HEAD + '{"kind": "table", "name": "t", "title": "T", "columns": 7}', "columns"),
+    "a chart of another kind": (
+        HEAD + '{"kind": "table", "name": "t", "title": "T", "columns": [], "charts": [{"kind": "pie", "x": "a", "y": []}]}',
+        "charts.0.kind",
+    ),
+    "too deep": (HEAD + '{"kind": "case", "x": ' + "[" * 100_000, "line 2"),
+    "no time": (HEAD + '{"kind": "end", "seconds": "long"}', "line 2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "reason"), BROKEN.values(), ids=[*BROKEN])
+def test_a_broken_file_is_one_line(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "results"
+    path.write_text(text)
+    with pytest.raises(UsageError) as error:
+        read_runs(path)
+    assert reason in str(error.value)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
+def test_what_is_no_file_is_one_line(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(UsageError, match="cannot be read"):
+            read_runs(path)
+    path = tmp_path / "bytes"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_runs(path)
+
+
+def test_the_best_is_looked_for_among_what_is_comparable() -> None:
+    rows = [
+        {"side": side, "n": n, "speed": speed}
+        for n, side, speed in ((1, "a", 2.0), (1, "b", 3), (2, "a", 9), (2, "b", None))
+    ]
+    assert best_cells(SPEED, rows) == {(1, "speed")}, "one alone is not the best"
+    mixed = [rows[0], rows[2], rows[1], rows[3]]
+    assert in_order(SPEED, mixed) == rows
+    less = Table("t", "T", (Column("x", "x", better="less"),))
+    assert best_cells(less, [{"x": 1}, {"x": 1}, {"x": "0"}, {"x": True}, {}]) == set()
+    assert best_cells(less, [{"x": 1}, {"x": 1.0}, {"x": 2}]) == {(0, "x"), (1, "x")}
+
+
+def test_values_are_told_as_people_read_them() -> None:
+    column = Column("x", "x", decimals=2)
+    shown = [value_text(value, column) for value in (None, True, False, 1234, 1234.5, "a", [1])]
+    assert shown == ["", "yes", "no", "1,234", "1,234.50", "a", "[1]"]
+    assert value_text(0.5, Column("x", "x", decimals=-7)) == "0"
+    assert [number(value) for value in (3, 0.5, True, "3", None, math.nan, 10**400)] == [3, 0.5, *[None] * 5]
+
+
+def test_tables_on_a_terminal_show_what_was_filled(capsys: pytest.CaptureFixture[str]) -> None:
+    results = Results("demo", {})
+    results.add(SPEED, side="a", n=2, speed=1234.56)
+    results.add(SPEED, side="b", n=1, speed=2.0)
+    results.add(SPEED, side="b", n=2, speed=7.0)
+    results.skip("c", "not here")
+    show_run(results.run)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        "",
+        "Speed",
+        "side n speed, tokens/s",
+        "a    2         1,234.6",
+        "b    2             7.0",
+        "b    1             2.0",
+        "How fast.",
+        "skipped c: not here",
+    ]
+
+
+def test_names_and_numbers_are_never_broken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Titles are broken where there is no room, and then columns stand below each other."""
+    columns = [Column(f"c{at}", f"a long title number {at}") for at in range(5)]
+    table = Table("t", "T", (Column("name", "name"), *columns, Column("text", "text")))
+    results = Results("demo", {})
+    results.add(table, name="localagent", text="word " * 30, **{column.key: 1234567 for column in columns})
+    shown = {}
+    for width in (400, 90, 65):
+        monkeypatch.setattr("localagent.cli.bench.output.table_width", lambda width=width: width)
+        monkeypatch.setattr("localagent.cli.terminal.table_width", lambda width=width: width)
+        show_run(results.run)
+        shown[width] = capsys.readouterr().out
+        assert all(len(line) <= width for line in shown[width].splitlines())
+        assert shown[width].count("1,234,567") == 5
+    assert shown[400].count("a long title number 3") == shown[65].count("a long title number 3: ") == 1
+    assert "a long title number 3" not in shown[90]
+    assert "localagent" in shown[90]
+
+
+def test_nothing_that_was_found_controls_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "[red]x\x1b[31m\u202e\r\x00[/red]"
+    table = Table(evil, evil, (Column(evil, evil, evil),), evil)
+    results = Results(evil, {})
+    results.add(table, **{evil: evil})
+    results.skip(evil, evil)
+    show_run(results.run)
+    shown = capsys.readouterr().out
+    assert not set("\x1b\u202e\r\x00") & set(shown)
+    assert shown.count("[red]x\\x1b[31m\\u202e\\x0d\\x00[/red]") >= 6
