@@ -151,9 +151,9 @@ bench: dev weights
 	@$(WATCHED) benchmarks/host_overhead.py nano --chat --threads 1
 	@$(WATCHED) benchmarks/host_overhead.py nano-mlx --tokens 1000
 	@$(WATCHED) benchmarks/host_overhead.py smollm2 --tokens 300 --threads 1
-	@$(WATCHED) benchmarks/prefix_reuse.py nano --threads 1
-	@$(WATCHED) benchmarks/prefix_reuse.py nano-mlx
-	@$(WATCHED) benchmarks/prefix_reuse.py smollm2 --threads 1
+	@$(WATCHED) -m localagent bench model lfm2-nano --threads 1
+	@$(WATCHED) -m localagent bench model lfm2-nano --backend mlx --sample 21
+	@$(WATCHED) -m localagent bench model smollm2-135m --threads 1 --tools none
 	@$(WATCHED) benchmarks/exactness.py --calls 20
 	@$(WATCHED) benchmarks/parse_throughput.py
 	@$(WATCHED) benchmarks/messages.py

@@ -157,6 +157,7 @@ class Results:
         self._line("case", case)
 
     def _line(self, kind: str, told: Mapping[str, Any]) -> None:
+        assert "kind" not in told, "a cell of that name would take the place of the line's"
         if self._write is not None:
             self._write(json.dumps({"kind": kind, **told}, allow_nan=False) + "\n")
 

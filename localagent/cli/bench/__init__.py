@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from localagent.cli.bench.model import model
 from localagent.cli.bench.report import report
 from localagent.cli.bench.server import server
 from localagent.cli.home import help_alone
@@ -13,5 +14,6 @@ app = typer.Typer(
     callback=help_alone,
     invoke_without_command=True,
 )
+app.command()(model)
 app.command()(report)
 app.command()(server)
