@@ -196,11 +196,14 @@ class ServerUnreachable(ServerFailed):
 
 
 class ServerRefused(ServerFailed):
-    """The server answers with an HTTP error. `status`: its number."""
+    """The server answers with an HTTP error. `status`: its number. `wait`: the seconds after which it may be
+    asked again; None where it does not say.
+    """
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int, wait: float | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.wait = wait
 
 
 class StreamBroken(ServerFailed):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -17,6 +17,7 @@ from localagent.detection import AUTO, declared_in, detect_dialect, find_dialect
 from localagent.errors import UnknownModel, UsageError
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.protocol import CancelFlag, Host
+from localagent.hosts.remote.address import is_address, read_address
 from localagent.hosts.sampling import Sampling
 from localagent.messages import Prices
 from localagent.prompt.rendering import ToolSchema, render_turn, request_for, thinking_for
@@ -174,6 +175,7 @@ def load(
     prefix_cache: int | None = None,
     snapshots: bool | Path = False,
     lanes: int | None = None,
+    tokenizer: str | Path | None = None,
 ) -> Model:
     """Load a model: a name in the catalogue, a GGUF file or an MLX folder; None is the catalogue's default.
     `hf:owner/name[:file or quantization]` is a repository of Hugging Face; see `store.repository`.
@@ -184,6 +186,12 @@ def load(
     "auto", or without an entry in the catalogue, the weights decide (`detection.detect_dialect`).
     `context`: tokens. `threads`: CPU threads, for llama.cpp only.
 
+    A model on a server is named by its address: `vllm://host:8000/model`, `sglang://`, `llama-server://`,
+    with `+https` where the connection is to be secured otherwise than usual. Tokens are drawn there, and all
+    else is done here. `tokenizer`: where the model's tokenizer is, a folder, a GGUF file or a repository of
+    Hugging Face; by default where the server says that it has it from. Other options than `dialect` and
+    `context` are for models on this machine.
+
     `lanes`: how many generations run at once, each with room for a whole context. By default up to 8, as
     memory allows (see `hosts.memory.default_lanes`), or 1 where the model cannot be batched.
 
@@ -193,8 +201,17 @@ def load(
     anyone who can read those files can read the conversations.
 
     Raises UnknownModel, UnknownDialect, DialectMismatch, ModelMissing, DownloadFailed, InvalidWeights,
-    NotEnoughMemory, CannotBatch, EngineMissing, EngineBroken, UsageError.
+    NotEnoughMemory, CannotBatch, EngineMissing, EngineBroken, UsageError; of a server also
+    ServerUnreachable, ServerRefused and StreamBroken.
     """
+    if isinstance(model, str) and is_address(model):
+        here = {
+            "backend": backend, "threads": threads, "prefix_cache": prefix_cache, "lanes": lanes,
+            "snapshots": snapshots or None,
+        }  # fmt: skip
+        return _on_server(model, dialect, context, tokenizer, here)
+    if tokenizer is not None:
+        raise UsageError("tokenizer is for a model on a server: weights on this machine have their own")
     from localagent.engines.check import require_engine
     from localagent.hosts.host import Reuse
     from localagent.hosts.memory import check_lanes
@@ -225,6 +242,24 @@ def load(
     if spec is None:
         return Model(host, chosen)
     return Model(host, chosen, spec.sampling.to_sampling(), spec.name, spec.prices)
+
+
+def _on_server(
+    model: str, dialect: str | Path | None, context: int | None, tokenizer: str | Path | None,
+    here: Mapping[str, object],
+) -> Model:  # fmt: skip
+    """`here`: options that are for models on this machine."""
+    from localagent.hosts.remote.opening import open_host
+
+    if given := next((name for name, value in here.items() if value is not None), None):
+        raise UsageError(f"{given} is an option of models on this machine: leave it out for {quoted(model)}")
+    named = None if dialect is None or dialect == AUTO else find_dialect(dialect)
+    host = open_host(read_address(model), tokenizer=tokenizer, context=context)
+    if named is not None:
+        require_markers(named, host.special_tokens, host.name, host.template_source)
+    return Model(
+        host, named or detect_dialect(host.special_tokens, host.architecture, host.template_source, None)
+    )
 
 
 def _open(

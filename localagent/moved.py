@@ -29,6 +29,7 @@ MOVED = {
     "localagent.mcp.results": "localagent.mcp.tools",
     "localagent.nano.schemas": "localagent.nano.skills",
     "localagent.pairing": "localagent.prompt.pairing",
+    "localagent.remote.server": "localagent.hosts.remote.http",
     "localagent.request": "localagent.prompt.request",
     "localagent.sandbox": "localagent.prompt.sandbox",
     "localagent.hosts.memory.require": "localagent.hosts.memory.admission",

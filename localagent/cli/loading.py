@@ -41,10 +41,13 @@ def open_model(options: ModelOptions, *, snapshots: bool = False) -> ChatModel:
         return _open_remote(options, options.server)
     from localagent.cli.home import choose
     from localagent.cli.naming import default_model, resolve
+    from localagent.hosts.remote.address import is_address
     from localagent.model import load
 
     asked, ask = options.model, choose if on_terminal() else None
     name = default_model(options.backend) if asked is None else resolve(asked, ask=ask)
+    if is_address(name):
+        return load(name, context=options.context, backend=options.backend, threads=options.threads)
     with Report(found := find(name, options.backend)) as report:
         return load(
             name if found is None else found.name, backend=options.backend, context=options.context,

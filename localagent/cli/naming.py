@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from localagent.errors import UnknownModel, UsageError
 from localagent.files.paths import cannot_save, user_path
+from localagent.hosts.remote.address import is_address
 from localagent.wording import listed, quoted
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def absolute(model: str) -> str:
     """The same model from any folder: a path becomes absolute, a name stays as it is."""
     from localagent.catalog import HUB, load_catalog
 
-    named = model in load_catalog() or model.startswith(HUB)
+    named = model in load_catalog() or model.startswith(HUB) or is_address(model)
     return model if named else str(Path(model).expanduser().absolute())
 
 
@@ -169,6 +170,8 @@ def _resolved(name: str, ask: Ask | None) -> str:
     catalog = load_catalog()
     if name.lower() in catalog:
         return name.lower()
+    if is_address(name):
+        return name
     if page := _PAGE.fullmatch(name):
         name = f"{HUB}{page[1]}" + (f":{page[2]}" if page[2] else "")
     if name.lower().startswith(HUB):

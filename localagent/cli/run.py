@@ -50,7 +50,7 @@ def run_once(
         known = [tool for each in offered for tool in ([each] if isinstance(each, Tool) else each.tools())]
         control_of(wishes).check_tools([tool.schema for tool in known])
         loaded = stack.enter_context(open_model(options, snapshots=how.go_on))
-        conversation.settings = record(loadable(options.model, loaded.name), options, tools, turn)
+        conversation.settings = record(loadable(options, loaded.name), options, tools, turn)
         cancel = threading.Event()
         approvals = Approvals(rules(tools), TerminalApprover(say, lambda: cancel, permissions(tools)))
         agent = Agent(loaded, offered, approvals=approvals, middleware=[Compaction()])

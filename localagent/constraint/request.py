@@ -53,9 +53,36 @@ def guided(
     """
     control.check_tools(tools)
     vocabulary = host.vocabulary
-    if vocabulary is None:  # it plays back a recording
-        return Guided()
+    if vocabulary is None:  # drawn elsewhere, or played back from a recording
+        return _unguided(host, control) if getattr(host, "elsewhere", False) else Guided()
     return _Request(host, vocabulary, dialect, tools or (), control, prompt, ending).answer()
+
+
+def _unguided(host: Host, control: Control) -> Guided:
+    """What is said of wishes that only a guide can fulfil. Raises Unsupported."""
+    wish = next(
+        (
+            word
+            for word, wished in (
+                (f"tool_choice {control.tool_choice!r:.60}", control.choice != "auto" or control.named),
+                ("response_format", control.answers),
+                ("parallel_tool_calls", not control.parallel_tool_calls),
+                ("strict", control.strict),
+            )
+            if wished
+        ),
+        None,
+    )
+    if wish is not None:
+        raise Unsupported(
+            f"{host.name} draws its tokens elsewhere, and cannot be held to {wish}: leave it out"
+        )
+    if control.thinking_budget is not None:
+        said = (
+            f"{host.name} draws its tokens elsewhere: the thinking cannot be ended after a number of tokens"
+        )
+        return Guided(warnings=(RequestWarning("thinking", said),))
+    return Guided()
 
 
 class _Request:

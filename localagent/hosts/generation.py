@@ -129,11 +129,15 @@ class Generation:
     def drawn(self, token: int, logprobs: Callable[[], Any]) -> Sequence[Token]:
         """A token was drawn: the tokens whose text is complete now. Sets `ended` if it was the last one.
 
-        `logprobs` gives the log-probabilities of the vocabulary, if they were asked for.
+        `logprobs` gives the log-probabilities of the vocabulary, or what is wanted of them, if they were
+        asked for.
         """
         self.generated += 1
         if self._scores is not None:
-            self._scores.append(_score(logprobs(), token, self.sampling.logprobs or 0))
+            found = logprobs()
+            if not isinstance(found, Logprobs):
+                found = _score(found, token, self.sampling.logprobs or 0)
+            self._scores.append(found)
             for likely, _ in self._scores[-1].top:  # the reader asks for its bytes: they are cached here,
                 self._vocabulary.piece(likely)  # on the owner thread
         tokens = self._text.feed(token)
@@ -145,10 +149,14 @@ class Generation:
             return tokens
         return self._released(tokens)
 
+    def ends(self, reason: StopReason) -> Sequence[Token]:
+        """Nothing more comes, though no token said so: what was held back until now."""
+        self.ended = reason
+        return self._released(())
+
     def cancelled(self) -> Sequence[Token]:
         """Nothing more is wanted: what was held back until now."""
-        self.ended = "cancelled"
-        return self._released(())
+        return self.ends("cancelled")
 
     def finish(self) -> Finish:
         """How it ended."""

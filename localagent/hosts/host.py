@@ -20,18 +20,17 @@ from typing import Any, Self, TypeVar
 
 from localagent.errors import ContextOverflow, EngineFailed, UsageError
 from localagent.hosts.channel import Channel, EngineGeneration
-from localagent.hosts.counting import tokenize_within
 from localagent.hosts.engine import Engine, Vocabulary
 from localagent.hosts.generation import Cuts, Generation
 from localagent.hosts.job import Job
 from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots, Transcripts
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
-from localagent.hosts.prefix.transcripts import recorder, spell, unspell
+from localagent.hosts.prompting import Prompting
 from localagent.hosts.protocol import CancelFlag, Constraint
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.scheduler import Scheduler
-from localagent.prompt.segments import Prompt, Segment, Spelling, TooManyTokens
+from localagent.prompt.segments import Prompt
 from localagent.prompt.template import ChatTemplate
 
 DEFAULT_CONTEXT = 32_768
@@ -72,7 +71,6 @@ class EngineHost:
         """`make` loads the engine on the owner thread. If it fails, the owner is closed."""
         self._owner = owner
         self._identity = identity
-        self._template: ChatTemplate | None = None
         self._known = 0  # tokens whose pieces have been made
         self._running: weakref.WeakSet[EngineGeneration] = weakref.WeakSet()
         self._noting = threading.Lock()
@@ -107,7 +105,11 @@ class EngineHost:
         if note := os.environ.get(LOADED_VARIABLE):
             with suppress(OSError):
                 Path(note).write_text(f"{identity.name} on {identity.engine}", encoding="utf-8")
-        self._transcripts = transcripts if reuse.budget else None
+        self._prompting = Prompting(
+            identity.chat_template, self._engine.vocabulary, self._engine.context_size,
+            transcripts if reuse.budget else None,
+            owner.reading,  # in the caller's thread: a long prompt takes seconds, and streams run
+        )  # fmt: skip
         self._scope = ""
         self._special_tokens = frozenset(self._engine.vocabulary.special.values())
 
@@ -174,12 +176,7 @@ class EngineHost:
     @property
     def template(self) -> ChatTemplate:
         """The model's chat template, compiled at the first use. Raises TemplateFailed."""
-        if self._template is None:
-            vocabulary = self._engine.vocabulary
-            self._template = ChatTemplate(
-                self._identity.chat_template, vocabulary.bos, vocabulary.eos, self._special_tokens
-            )
-        return self._template
+        return self._prompting.template
 
     def render(
         self,
@@ -193,20 +190,7 @@ class EngineHost:
 
         `limit`, `variables`: see `protocol.Host` and `ChatTemplate`. Raises TemplateFailed, ContextOverflow.
         """
-        limit = self.context if limit is None else limit
-        known: tuple[int, ...] = ()
-        try:
-            rendered = self.template.render(messages, tools, limit=limit, **variables)
-            text = spell(rendered.segments)
-            length, known = self._transcripts.longest(text) if self._transcripts else (0, ())
-            rest = unspell(text, length) if length else rendered.segments
-            room = limit - len(known)
-            with self._owner.reading():  # in this thread: a long prompt takes seconds, and streams run
-                ids = tokenize_within(self._engine.vocabulary, rest, room, length > 0)
-        except TooManyTokens as many:
-            raise ContextOverflow(len(known) + many.least - 1, self.context, exact=False) from None
-        ids = known + ids
-        return Prompt(ids, rendered.text, key=Spelling(text, ids), tail=rendered.tail)
+        return self._prompting.render(messages, tools, limit, variables)
 
     def write(
         self,
@@ -219,13 +203,7 @@ class EngineHost:
 
     def raw_prompt(self, text: str) -> Prompt:
         """The prompt that is this text, in which control tokens are recognised. Raises ContextOverflow."""
-        vocabulary, segments = self._engine.vocabulary, (Segment(text, True),)
-        try:
-            with self._owner.reading():
-                ids = tokenize_within(vocabulary, segments, self.context)
-        except TooManyTokens as many:
-            raise ContextOverflow(many.least - 1, self.context, exact=False) from None
-        return Prompt(ids, text)
+        return self._prompting.raw(text)
 
     def generate(
         self,
@@ -249,8 +227,7 @@ class EngineHost:
         size = engine.context_size
         generation = Generation(ids, sampling, engine.vocabulary, size, Cuts.of(engine))
         scheduler, job = self._scheduler, Job(generation, channel, cancel, constraint, self._scope)
-        record = recorder(prompt, self._template, self._transcripts, engine.vocabulary.piece)
-        running = EngineGeneration(self._owner, channel, record)
+        running = EngineGeneration(self._owner, channel, self._prompting.recorder(prompt))
         with self._noting:
             self._running.add(running)
         # Last: an interrupt before it leaves nothing behind, and one after it drops the generation.
@@ -259,8 +236,7 @@ class EngineHost:
 
     def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
         """The ids of `text` with nothing added; control tokens are recognised only when `special`."""
-        with self._owner.reading():
-            return self._engine.vocabulary.tokenize(text, special)
+        return self._prompting.tokenize(text, special)
 
     def detokenize(self, ids: Sequence[int]) -> bytes:
         """The bytes that `ids` spell, special tokens included. Raises UsageError for an unknown id."""
@@ -281,8 +257,9 @@ class EngineHost:
         """
         view = copy.copy(self)
         view._scope = scope
-        if self._transcripts is not None:
-            view._transcripts = Transcripts(self._engine.vocabulary.special.values())
+        if self._prompting.transcripts is not None:
+            view._prompting = copy.copy(self._prompting)
+            view._prompting.transcripts = Transcripts(self._engine.vocabulary.special.values())
         return view
 
     def save(self) -> None:

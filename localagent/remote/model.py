@@ -28,6 +28,7 @@ from localagent.errors import (
     UsageError,
 )
 from localagent.hosts.protocol import CancelFlag
+from localagent.hosts.remote.http import Answer, Cancelled, Server
 from localagent.hosts.sampling import Sampling, SamplingOptions
 from localagent.messages import Message, Prices
 from localagent.prompt import RequestWarning
@@ -36,7 +37,6 @@ from localagent.prompt.request import build_request
 from localagent.prompt.segments import Prompt
 from localagent.prompt.thinking import Thinking
 from localagent.remote.request import chat_body, counting_body
-from localagent.remote.server import Answer, Cancelled, Server
 from localagent.remote.turn import RemoteTurn
 from localagent.settings import API_KEY
 from localagent.turn import TurnEvent

@@ -18,6 +18,7 @@ from typing import Any
 from localagent.constraint.schema import Relaxed
 from localagent.errors import StreamBroken
 from localagent.hosts.protocol import Logprobs
+from localagent.hosts.remote.http import Server, stream_error
 from localagent.messages import (
     AssistantMessage,
     AssistantPart,
@@ -29,7 +30,6 @@ from localagent.messages import (
     Usage,
 )
 from localagent.remote.calls import RemoteCalls, reason_of
-from localagent.remote.server import Server, stream_error
 from localagent.turn import BrokenOff, Done, TurnEvent, as_part
 from localagent.wording import writable
 from parsers import (

@@ -380,7 +380,9 @@ def test_the_words_of_a_past_do_not_cut_other_words(nano: dict[str, Path], engin
         other = [QUESTION, {"role": "assistant", "content": "Hello there, Helloing is it."}, QUESTION]
         before = host.render(other).ids
         prompt = host.render([QUESTION])
-        host._transcripts.add(prompt.key.text + "Hello", (*prompt.ids, *host.tokenize("Hello", False)))  # type: ignore[union-attr]
+        host._prompting.transcripts.add(
+            prompt.key.text + "Hello", (*prompt.ids, *host.tokenize("Hello", False))
+        )  # type: ignore[union-attr]
         assert host.render(other).ids == before
         shown = [QUESTION, {"role": "assistant", "content": "Hello"}, QUESTION]
         assert host.render(shown).ids[: len(prompt.ids)] == prompt.ids

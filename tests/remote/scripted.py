@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,19 +69,23 @@ DONE = event("[DONE]")
 
 @contextmanager
 def scripted(
-    *answers: Sequence[bytes], models: Any = MODELS, counts: Sequence[bytes] = ()
+    *answers: Sequence[bytes],
+    models: Any = MODELS,
+    counts: Sequence[bytes] = (),
+    routes: Mapping[str, Sequence[Sequence[bytes]]] | None = None,
 ) -> Iterator[Scripted]:
     """A server that gives these answers to chat completions, one after the other, and then the last again.
 
     `models`: what /v1/models answers; None for 404. `counts`: what is answered to whoever lets tokens be
-    counted. All else is 404, too.
+    counted. `routes`: the answers at other addresses, in the same way. All else is 404, too.
     """
     listening = socket.create_server(("127.0.0.1", 0))
     listening.settimeout(0.05)
     server = Scripted(f"http://127.0.0.1:{listening.getsockname()[1]}")
     ending = threading.Event()
     threads: list[threading.Thread] = []
-    waiting = list(answers)
+    waiting = {"chat/completions": list(answers), "count_tokens": [counts] if counts else []}
+    waiting |= {path: list(given) for path, given in (routes or {}).items()}
 
     def answer(connection: socket.socket) -> None:
         with connection, suppress(OSError):
@@ -90,10 +94,8 @@ def scripted(
             pieces: Sequence[bytes] = whole({"error": {"message": "not here"}}, 404)
             if asked.line.startswith("GET /v1/models") and models is not None:
                 pieces = whole(models)
-            elif "chat/completions" in asked.line and waiting:
-                pieces = waiting.pop(0) if len(waiting) > 1 else waiting[0]
-            elif "count_tokens" in asked.line and counts:
-                pieces = counts
+            elif queue := next((queue for path, queue in waiting.items() if path in asked.line), None):
+                pieces = queue.pop(0) if len(queue) > 1 else queue[0]
             for piece in pieces:
                 if piece is HANG:
                     _wait_until_left(connection, server, ending)

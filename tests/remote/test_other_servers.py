@@ -407,7 +407,7 @@ def test_a_server_that_falls_silent() -> None:
 
 
 def test_a_line_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localagent.remote.server._LONGEST", 1 << 16)
+    monkeypatch.setattr("localagent.hosts.remote.http._LONGEST", 1 << 16)
     refused(StreamBroken, *stream(b"data: " + b"x" * 200_000), says="at once")
     refused(StreamBroken, *stream(*[b"data: " + b"x" * 1000 + b"\n"] * 100), says="at once")
     refused(StreamBroken, *whole(b'"' + b"x" * 200_000 + b'"'), says="at once")

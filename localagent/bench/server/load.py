@@ -20,7 +20,7 @@ from typing import Any
 from localagent.bench.server.rules import CHAT
 from localagent.bench.server.target import Target
 from localagent.errors import StreamBroken
-from localagent.remote.server import Cancelled, stream_error
+from localagent.hosts.remote.http import Cancelled, stream_error
 
 WORDS = """
     a the one two three small old red green warm cold long short new good river house garden winter summer

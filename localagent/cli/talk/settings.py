@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from localagent.cli.naming import known_default
 from localagent.cli.options import HERE, ModelOptions, ToolOptions, fill
 from localagent.control import TurnOptions
 from localagent.errors import UsageError
+from localagent.hosts.remote.address import is_address
 from localagent.hosts.sampling import Sampling, SamplingOptions
 from localagent.prompt.thinking import LEVELS
 from localagent.wording import listed, quoted, writable
@@ -56,11 +58,15 @@ def _as_text(value: Any) -> Any:
     return value
 
 
-def loadable(given: str | None, name: str) -> str:
+def loadable(options: ModelOptions, name: str) -> str:
     """The name by which a model can be loaded again, from any folder and whatever is default then.
 
-    `given`: what was asked for; `name`: what that was found to be.
+    `options`: how it was asked for; `name`: what that was found to be.
     """
+    given = options.model
+    if given is None and options.server is None:
+        default = known_default(lambda _: None)
+        given = default if is_address(default) else None  # a name of the server's means nothing here
     if given is None:
         return name
     path = Path(given).expanduser()

@@ -126,4 +126,4 @@ class Speaker:
         self.turn = turn
 
     def _loadable(self) -> str:
-        return loadable(self.options.model, self.model.name)
+        return loadable(self.options, self.model.name)

@@ -8,9 +8,14 @@ looks like a marker; see `markers`.
 from __future__ import annotations
 
 import ctypes
+import os
+import weakref
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+from localagent.errors import InvalidWeights
+from localagent.hosts.llamacpp.library import forget, library, reason
 from localagent.hosts.markers import looks_like_marker
 from localagent.hosts.utf8 import Piece, make_piece
 from localagent.prompt.segments import Segment
@@ -36,6 +41,24 @@ class LlamaCppVocabulary:
         # SentencePiece vocabularies put a space before the first word of whatever they tokenize.
         self._spaced = native.llama_vocab_type(handle) == _SENTENCEPIECE
         self._lead = self.tokenize("\n", special=False) if self._spaced else ()
+
+    @classmethod
+    def read(cls, path: Path) -> LlamaCppVocabulary:
+        """The vocabulary of a GGUF file, without its weights. Raises EngineMissing, InvalidWeights."""
+        native = library()
+        forget()
+        parameters = native.llama_model_default_params()
+        parameters.vocab_only = True
+        model = native.llama_model_load_from_file(os.fsencode(path), parameters)
+        if not model:
+            raise InvalidWeights(f"{path}: unsupported by llama.cpp: {reason('no reason given')}")
+        try:
+            vocabulary = cls(native, native.llama_model_get_vocab(model))
+        except BaseException:
+            native.llama_model_free(model)
+            raise
+        weakref.finalize(vocabulary, native.llama_model_free, model)
+        return vocabulary
 
     def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
         """The ids of `text`, with nothing added. Control tokens are recognised only when `special`.

@@ -17,10 +17,11 @@ from localagent.hosts.engine import Cancelled, Vocabulary
 from localagent.hosts.host import choose_context
 from localagent.hosts.memory import Lanes, admit, estimate_mlx
 from localagent.hosts.mlx.batch import advance
-from localagent.hosts.mlx.folder import Folder, read_folder
+from localagent.hosts.mlx.folder import read_folder
 from localagent.hosts.mlx.lanes import Context, MlxLane
 from localagent.hosts.mlx.library import Library, first_line, library, synchronize
-from localagent.hosts.mlx.vocabulary import MlxVocabulary
+from localagent.hosts.tokenizer import FileVocabulary
+from localagent.hosts.tokenizer_files import TokenizerFiles
 
 CHUNK = 256
 SPACING = 256
@@ -30,7 +31,7 @@ class MlxEngine:
     """A loaded model. `close` frees it."""
 
     def __init__(
-        self, folder: Folder, context: int, share: Callable[[str], Lanes], chunk: int = CHUNK
+        self, folder: TokenizerFiles, context: int, share: Callable[[str], Lanes], chunk: int = CHUNK
     ) -> None:
         """`share`: says how many lanes there are to be. It is told why the model can have only one, or "".
 
@@ -48,8 +49,8 @@ class MlxEngine:
         try:
             lanes = share(self._context.caches.obstacle)
             self.capacity = self._context.capacity = lanes.capacity
-            self.vocabulary: Vocabulary = MlxVocabulary(
-                self._lib, folder, self._context.caches.vocabulary_size
+            self.vocabulary: Vocabulary = FileVocabulary(
+                self._lib.Tokenizer, folder, self._context.caches.vocabulary_size
             )
             # The weights are read last, since that takes longest: other faults are reported at once.
             self._context.read_weights()
@@ -94,7 +95,7 @@ class MlxEngine:
         self._lib.mx.clear_cache()
 
 
-def _load(lib: Library, folder: Folder) -> Context:
+def _load(lib: Library, folder: TokenizerFiles) -> Context:
     """The model with its weights yet to be read."""
     path = folder.path
     if glob.escape(str(path)) != str(path):

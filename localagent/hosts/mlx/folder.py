@@ -8,19 +8,16 @@ headers of weights only, and needs no engine.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from localagent.errors import InvalidWeights
 from localagent.hosts.hyperparameters import MOST_EXPERTS, MOST_LAYERS, Range
 from localagent.hosts.safetensors import read_tensors
-from localagent.hosts.weights import regular_size
+from localagent.hosts.tokenizer_files import TokenizerFiles, read_json, read_optional, read_tokenizer_files
 
-_MOST_JSON = 64 << 20  # the largest tokenizers have half of that
 _MODEL_TYPE = re.compile(r"\w[\w-]*", re.ASCII)
 
 
@@ -54,53 +51,17 @@ _GROUP, _BITS = Range(1, 1 << 16), Range(1, 32)
 _INDEX = re.compile(r"(?<![^.])\d{1,9}(?![^.])")
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """The parsed JSON files of a folder; an absent optional one is empty."""
-
-    path: Path
-    config: Mapping[str, Any]
-    generation: Mapping[str, Any]
-    tokenizer: Mapping[str, Any]
-    tokenizer_config: Mapping[str, Any]
-    special_tokens: Mapping[str, Any]
-    chat_template: str | None
-
-    @property
-    def architecture(self) -> str:
-        """config.json's model_type."""
-        return str(self.config["model_type"])
-
-    @property
-    def context_length(self) -> int | None:
-        """How many tokens the model was trained for, where the folder says so."""
-        for config in (self.config, self.config.get("text_config")):
-            length = config.get("max_position_embeddings") if isinstance(config, Mapping) else None
-            if isinstance(length, int) and length > 0:
-                return length
-        return None
-
-
-def read_folder(path: Path) -> Folder:
+def read_folder(path: Path) -> TokenizerFiles:
     """Read and check everything but the weights themselves. Raises InvalidWeights."""
     if not path.is_dir():
         raise InvalidWeights(f"{path}: not a folder with MLX weights")
-    config = _read(path / "config.json", "not a folder with MLX weights")
+    config = read_json(path / "config.json", "not a folder with MLX weights")
     _check_config(path / "config.json", config)
     tensors = _read_weights(path)
     if wrong := fault(config, tensors):
         raise InvalidWeights(f"{path / 'config.json'}: {wrong}")
-    _read_optional(path / "hf_quant_config.json")  # mlx-lm reads it
-    tokenizer_config = _read_optional(path / "tokenizer_config.json")
-    return Folder(
-        path=path,
-        config=config,
-        generation=_read_optional(path / "generation_config.json"),
-        tokenizer=_read(path / "tokenizer.json", "the weights need one: convert them again"),
-        tokenizer_config=tokenizer_config,
-        special_tokens=_read_optional(path / "special_tokens_map.json"),
-        chat_template=_find_template(path, tokenizer_config),
-    )
+    read_optional(path / "hf_quant_config.json")  # mlx-lm reads it
+    return read_tokenizer_files(path)
 
 
 def _check_config(file: Path, config: Mapping[str, Any]) -> None:
@@ -118,7 +79,7 @@ def _read_weights(path: Path) -> list[str]:
     files = sorted(path.glob("model*.safetensors"))
     index = path / "model.safetensors.index.json"
     if index.exists():
-        shards = _read(index, "").get("weight_map")
+        shards = read_json(index, "").get("weight_map")
         if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
             raise InvalidWeights(f"{index}: no weight_map in it")
         present = {file.name for file in files}
@@ -131,46 +92,6 @@ def _read_weights(path: Path) -> list[str]:
     if not tensors:
         raise InvalidWeights(f"{path}: no tensors in its safetensors files")
     return tensors
-
-
-def _find_template(path: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
-    """The chat template: a file of its own goes before the tokenizer's."""
-    file = path / "chat_template.jinja"
-    if file.exists():
-        return _text(file)
-    template = tokenizer_config.get("chat_template")
-    if isinstance(template, list):
-        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
-        template = named.get("default") or named.get("tool_use")
-    if template is None:
-        template = _read_optional(path / "chat_template.json").get("chat_template")
-    return template if isinstance(template, str) else None
-
-
-def _read_optional(file: Path) -> dict[str, Any]:
-    return _read(file, "") if file.exists() else {}
-
-
-def _read(file: Path, absent: str) -> dict[str, Any]:
-    if not file.exists():
-        raise InvalidWeights(f"{file}: missing; {absent}")
-    try:
-        value = json.loads(_text(file))
-    except (ValueError, RecursionError) as error:
-        raise InvalidWeights(f"{file}: not JSON: {str(error)[:200]}") from error
-    if not isinstance(value, dict):
-        raise InvalidWeights(f"{file}: not a JSON object")
-    return value
-
-
-def _text(file: Path) -> str:
-    regular_size(file, _MOST_JSON)
-    try:
-        return file.read_text("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidWeights(f"{file}: not UTF-8") from error
-    except OSError as error:
-        raise InvalidWeights(f"{file}: {error.strerror or error}") from error
 
 
 def fault(config: Mapping[str, Any], tensors: Iterable[str]) -> str | None:

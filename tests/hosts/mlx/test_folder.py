@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from localagent.errors import InvalidWeights
-from localagent.hosts.mlx import folder as module
+from localagent.hosts import tokenizer_files as module
 from localagent.hosts.mlx.folder import RANGES, fault, read_folder
 
 NAN = float("nan")
@@ -138,7 +138,7 @@ def test_a_file_to_run_that_is_none_is_no_fault(sound):
 
 def test_what_is_missing_is_named(sound):
     (sound / "tokenizer.json").rename(sound / "t")
-    assert refused(sound) == f"{sound / 'tokenizer.json'}: missing; the weights need one: convert them again"
+    assert refused(sound) == f"{sound / 'tokenizer.json'}: missing; the model needs one: convert it again"
     (sound / "config.json").rename(sound / "c")
     assert refused(sound) == f"{sound / 'config.json'}: missing; not a folder with MLX weights"
     assert refused(sound / "nowhere") == f"{sound / 'nowhere'}: not a folder with MLX weights"

@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from localagent.errors import InvalidWeights
 from localagent.hosts.mlx.folder import read_folder
 from localagent.hosts.mlx.library import library
-from localagent.hosts.mlx.vocabulary import MlxVocabulary, find_speller
+from localagent.hosts.tokenizer import FileVocabulary, find_speller
 from localagent.prompt import Segment
 from tests.hosts.mlx.folders import SIZE, byte_level, sentencepiece, write_folder, write_json, write_tokenizer
 
@@ -44,7 +44,7 @@ def make(folder, tokenizer=None, size=SIZE, edit=None, files=None, **config):
         parsed = json.loads((folder / "tokenizer.json").read_text())
         edit(parsed)
         write_json(folder / "tokenizer.json", parsed)
-    return MlxVocabulary(library(), read_folder(folder), size)
+    return FileVocabulary(library().Tokenizer, read_folder(folder), size)
 
 
 def spell(vocabulary, ids):

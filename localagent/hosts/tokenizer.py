@@ -1,4 +1,4 @@
-"""A model's vocabulary from the tokenizer files of an MLX folder.
+"""A model's vocabulary from its tokenizer files, which are laid out as on Hugging Face.
 
 It is an `engine.Vocabulary`. `special` decides two things: which tokens content must not spell, and
 `Token.special`. A token is special when tokenizer.json says so, when another file names it as the BOS, EOS or
@@ -17,10 +17,10 @@ from typing import Any
 
 from localagent.errors import EngineFailed, InvalidWeights, LocalAgentError
 from localagent.hosts.markers import looks_like_marker
-from localagent.hosts.mlx.folder import Folder
-from localagent.hosts.mlx.library import Library, first_line
+from localagent.hosts.tokenizer_files import TokenizerFiles
 from localagent.hosts.utf8 import Piece, make_piece
 from localagent.prompt.segments import Segment
+from localagent.wording import one_line
 
 # Special tokens that end a turn whatever the configuration says: many name only one of several.
 _ENDS = {
@@ -40,10 +40,11 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 Spell = Callable[[str], bytes]
 
 
-class MlxVocabulary:
-    """The vocabulary of one loaded model. `size`: how many logits the model computes."""
+class FileVocabulary:
+    """The vocabulary of one model. `size`: how many logits the model computes."""
 
-    def __init__(self, lib: Library, folder: Folder, size: int) -> None:
+    def __init__(self, kind: Any, folder: TokenizerFiles, size: int) -> None:
+        """`kind`: the class `tokenizers.Tokenizer`. Raises InvalidWeights."""
         self.size = size
         self._file = folder.path / "tokenizer.json"
         spell = find_speller(folder.tokenizer)
@@ -59,7 +60,7 @@ class MlxVocabulary:
             for token, text in self._added.items()
             if token in listed or text in (self.bos, self.eos, unknown) or looks_like_marker(text)
         }
-        self._tokenizer = self._build(lib, folder.tokenizer, entries)
+        self._tokenizer = self._build(kind, folder.tokenizer, entries)
         self._ends = self._find_ends(folder)
         self._pieces: dict[int, Piece] = {}
         bos = self._tokenizer.token_to_id(self.bos) if self.bos else None
@@ -129,7 +130,9 @@ class MlxVocabulary:
         except BaseException as error:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
-            raise kind(f"{self._file}: {what}: {first_line(error)}") from error
+            raise kind(
+                f"{self._file}: {what}: {one_line(str(error)) or type(error).__name__:.300}"
+            ) from error
 
     def _bytes(self, token: int) -> bytes:
         text = self._added.get(token)
@@ -140,7 +143,7 @@ class MlxVocabulary:
 
     # -- reading the files ----------------------------------------------------------------------------
 
-    def _build(self, lib: Library, parsed: Mapping[str, Any], entries: list[dict[str, Any]]) -> Any:
+    def _build(self, kind: Any, parsed: Mapping[str, Any], entries: list[dict[str, Any]]) -> Any:
         """The tokenizer, with every special token marked as one, so that all can be switched off together.
 
         They match the text as it stands: a normalizer must not make one of what looks alike.
@@ -152,7 +155,7 @@ class MlxVocabulary:
             for entry in entries
         ]
         with self._reported(InvalidWeights, "not a tokenizer that can be used"):
-            tokenizer = lib.Tokenizer.from_str(json.dumps({**parsed, "added_tokens": marks}))
+            tokenizer = kind.from_str(json.dumps({**parsed, "added_tokens": marks}))
         tokenizer.no_truncation()
         tokenizer.no_padding()
         model = parsed.get("model")
@@ -168,7 +171,7 @@ class MlxVocabulary:
             raise InvalidWeights(f"{self._file}: {count:,} tokens, and the model computes {self.size:,}")
         return tokenizer
 
-    def _adds_bos(self, folder: Folder, bos: int) -> bool:
+    def _adds_bos(self, folder: TokenizerFiles, bos: int) -> bool:
         said = folder.tokenizer_config.get("add_bos_token")
         if isinstance(said, bool):
             return said
@@ -177,7 +180,7 @@ class MlxVocabulary:
         with self._reported(InvalidWeights, "not a tokenizer that can be used"):
             return bool(self._tokenizer.encode("a", add_special_tokens=True).ids[:1] == [bos])
 
-    def _find_ends(self, folder: Folder) -> frozenset[int]:
+    def _find_ends(self, folder: TokenizerFiles) -> frozenset[int]:
         text_config = folder.config.get("text_config")
         sources = (folder.generation, folder.config, text_config if isinstance(text_config, dict) else {})
         ends: set[int] = set()
@@ -201,7 +204,7 @@ def _entries(file: Path, tokenizer: Mapping[str, Any]) -> list[dict[str, Any]]:
     return list(listed)
 
 
-def _text_of(folder: Folder, added: Mapping[int, str], name: str) -> str:
+def _text_of(folder: TokenizerFiles, added: Mapping[int, str], name: str) -> str:
     """The text of the token that the configuration names "bos", "eos" or "unk", or empty."""
     for source in (folder.tokenizer_config, folder.special_tokens):
         said = source.get(f"{name}_token")

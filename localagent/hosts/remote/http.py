@@ -10,13 +10,13 @@ import http.client
 import io
 import json
 import re
-import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from localagent.errors import (
     ContextOverflow,
@@ -33,6 +33,7 @@ from localagent.wording import one_line, quoted, writable
 
 _CONNECT = 10.0
 """Seconds for making a connection."""
+_LOCAL = ("localhost", "127.0.0.1", "::1")
 _TICK = 0.05
 """Seconds between two looks at whether a turn is cancelled."""
 _LONGEST = 1 << 26
@@ -116,7 +117,9 @@ class Server:
             ) from error
         patient = connection.sock = _Patient(self, connection.sock, cancel)
         try:
-            connection.request(method, f"{urlsplit(self.url).path}{path}", data, headers)
+            # A proxy without a tunnel is told the whole address.
+            begin = urlsplit(self.url).path if self._proxy is None or self.url[:5] == "https" else self.url
+            connection.request(method, f"{begin}{path}", data, headers)
             yield Answer(self, connection.getresponse())
         except http.client.RemoteDisconnected as error:
             raise StreamBroken(
@@ -138,13 +141,31 @@ class Server:
             patient.hang_up()
 
     def connection(self) -> http.client.HTTPConnection:
-        """A connection to the server, which is not made yet."""
-        parts = urlsplit(self.url)
+        """A connection to the server, which is not made yet.
+
+        A proxy that the environment names (HTTPS_PROXY, HTTP_PROXY, NO_PROXY) is used, but never for this
+        machine.
+        """
+        parts, proxy = urlsplit(self.url), self._proxy
         assert parts.hostname is not None
-        if parts.scheme == "https":
-            context = ssl.create_default_context()
-            return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=_CONNECT, context=context)
-        return http.client.HTTPConnection(parts.hostname, parts.port, timeout=_CONNECT)
+        secure = parts.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        if proxy is None:
+            return kind(parts.hostname, parts.port, timeout=_CONNECT)
+        connection = kind(*proxy, timeout=_CONNECT)
+        if secure:
+            connection.set_tunnel(parts.hostname, parts.port or 443)
+        return connection
+
+    @property
+    def _proxy(self) -> tuple[str, int] | None:
+        """Host and port of the proxy through which the server is asked."""
+        parts = urlsplit(self.url)
+        host = parts.hostname or ""
+        if host in _LOCAL or proxy_bypass(host):
+            return None
+        at = urlsplit(f"//{getproxies().get(parts.scheme, '').rpartition('//')[2]}")
+        return (at.hostname, at.port or 80) if at.hostname else None
 
     def headers(self, body: bool) -> dict[str, str]:
         """What every request says. `body`: it has one, of JSON."""
@@ -291,8 +312,8 @@ def _refusal(server: Server, path: str, answer: Answer) -> LocalAgentError:
         body = json.loads(answer.body())
     except (ValueError, RecursionError, StreamBroken):
         body = None
-    status, told = answer.status, error_in(body)
-    said, code = told
+    status = answer.status
+    said, code = error_in(body)
     url = server.url
     if code == "model_not_found":
         return UnknownModel(f"{url}: {said}" if said else f"{url} has no such model: see {url}/v1/models")
@@ -317,7 +338,8 @@ def _refusal(server: Server, path: str, answer: Answer) -> LocalAgentError:
             text = f"{url} failed ({status}){why}: its log says more"
         case _:
             text = f"{url} refuses the request ({status}){why}: change what it names"
-    return ServerRefused(text, status)
+    told = answer.header("retry-after")
+    return ServerRefused(text, status, float(told) if told.isdigit() and len(told) < 6 else None)
 
 
 def error_in(body: Any) -> tuple[str, str]:

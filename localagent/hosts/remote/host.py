@@ -1,0 +1,365 @@
+"""The `protocol.Host` of a model whose tokens a server draws.
+
+Prompts are rendered and tokenized here, and ids come back: parser, stop strings, control tokens and messages
+are the same as for a model on this machine. What the server may do otherwise is draw: its arithmetic and its
+random numbers are its own. A request is sent again only while nothing has come of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from time import monotonic, perf_counter, sleep
+from typing import Any, Self
+
+from localagent.errors import (
+    ContextOverflow,
+    LocalAgentError,
+    ServerRefused,
+    ServerUnreachable,
+    StreamBroken,
+    Unsupported,
+    UsageError,
+)
+from localagent.hosts.generation import Cuts, Generation
+from localagent.hosts.prefix import Transcripts
+from localagent.hosts.prompting import Prompting
+from localagent.hosts.protocol import CancelFlag, Constraint, Finish, Logprobs, Step, StopReason, Token
+from localagent.hosts.remote.apis import Api, Asked, Chunk
+from localagent.hosts.remote.http import Cancelled, Server, stream_error
+from localagent.hosts.remote.vocabulary import ModelFiles, Spelling
+from localagent.hosts.sampling import Sampling
+from localagent.prompt.segments import Prompt
+from localagent.prompt.template import ChatTemplate
+
+ATTEMPTS = 4
+"""How often a request is sent at most, while nothing has come of it."""
+_PAUSE = 0.5
+"""Seconds before the second attempt; each later one waits twice as long, or as long as the server says."""
+_LONGEST_PAUSE = 30.0
+_BUSY = (429, 502, 503, 504)
+_TICK = 0.05
+_NO_CUTS = Cuts(None, None)
+_UNKNOWN = Logprobs(float("nan"))
+"""Of a token whose probability the server did not say."""
+
+
+class RemoteHost:
+    """A model on a server of tokens. Make it with `remote.opening.open_host`."""
+
+    def __init__(
+        self,
+        server: Server,
+        make_api: Callable[[], Api],
+        files: ModelFiles,
+        *,
+        name: str,
+        model: str | None,
+        context: int,
+        lanes: int = 1,
+    ) -> None:
+        """`make_api`: an `Api` for each generation. `model`: what the server calls it."""
+        self.server = server
+        self.name = name
+        self.context = context
+        self.lanes = lanes
+        self.architecture = files.architecture
+        self.special_tokens = frozenset(files.vocabulary.special.values())
+        self._make_api = make_api
+        self._model = model
+        self._pieces = files.vocabulary
+        self._ends = _ends(files)
+        self._spelling = Spelling(files.vocabulary)
+        self._prompting = Prompting(
+            files.chat_template, files.vocabulary, context, Transcripts(self.special_tokens), nullcontext
+        )
+
+    elsewhere = True
+    """Wishes that only a mask fulfils are refused."""
+
+    @property
+    def vocabulary(self) -> None:
+        """None: tokens are drawn elsewhere, so no mask can bound them."""
+        return
+
+    @property
+    def template_source(self) -> str | None:
+        """The chat template's jinja source."""
+        return self._prompting.source
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The model's chat template. Raises TemplateFailed."""
+        return self._prompting.template
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        limit: float | None = None,
+        **variables: Any,
+    ) -> Prompt:
+        """As `EngineHost.render`. Raises TemplateFailed, ContextOverflow."""
+        return self._prompting.render(messages, tools, limit, variables)
+
+    def write(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> str:
+        """The text of a prompt. Raises TemplateFailed."""
+        return self.template.render(messages, tools, **variables).text
+
+    def raw_prompt(self, text: str) -> Prompt:
+        """The prompt that is this text, in which control tokens are recognised. Raises ContextOverflow."""
+        return self._prompting.raw(text)
+
+    def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
+        """The ids of `text` with nothing added; control tokens are recognised only when `special`."""
+        return self._prompting.tokenize(text, special)
+
+    def generate(
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        cancel: CancelFlag | None = None,
+        constraint: Constraint | None = None,
+    ) -> RemoteGeneration:
+        """A generation; the server is asked when its first step is. Raises UsageError, ContextOverflow."""
+        if constraint is not None:
+            raise Unsupported(f"{self.server.url} draws the tokens, which no mask can bound from here")
+        ids, size = prompt.ids, self._pieces.size
+        if not ids:
+            raise UsageError("the prompt is empty: it needs at least one token")
+        if len(ids) > self.context:
+            raise ContextOverflow(len(ids), self.context)
+        if not 0 <= min(ids) <= max(ids) < size:
+            raise UsageError(f"the prompt holds an id outside the vocabulary of {size:,}")
+        state = Generation(ids, sampling, self._pieces, self.context, _NO_CUTS)
+        asked = Asked(
+            ids, sampling, state.most, self._ends, self._model, f"localagent-{secrets.token_hex(8)}"
+        )
+        return RemoteGeneration(
+            self.server,
+            self._make_api,
+            asked,
+            state,
+            self._spelling,
+            cancel,
+            self._prompting.recorder(prompt),
+        )
+
+    def close(self) -> None:
+        """Nothing to free: connections last for one generation."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class RemoteGeneration:
+    """A generation on a server: an iterator of tokens. One reader at a time."""
+
+    def __init__(
+        self,
+        server: Server,
+        make_api: Callable[[], Api],
+        asked: Asked,
+        state: Generation,
+        spelling: Spelling,
+        cancel: CancelFlag | None,
+        record: Callable[[Sequence[Token]], None],
+    ) -> None:
+        self._server = server
+        self._make_api = make_api
+        self._asked = asked
+        self._state = state
+        self._spelling = spelling
+        self._record = record
+        self._left = threading.Event()
+        self._flag = _Either(self._left, cancel)
+        self._tokens: list[Token] = []
+        self._finish: Finish | None = None
+        self._told_to_end: StopReason | None = None
+        """Why the server says that it ended."""
+        self._steps = self._run()
+
+    @property
+    def finish(self) -> Finish | None:
+        """How it ended; None while tokens may still come, and after an error."""
+        return self._finish
+
+    def __iter__(self) -> RemoteGeneration:
+        return self
+
+    def __next__(self) -> Token:
+        for step in self.steps():
+            if isinstance(step, Token):
+                return step
+        raise StopIteration
+
+    def steps(self) -> Iterator[Step]:
+        """How much of the prompt was reused, once that is known, and the tokens.
+
+        Raises ServerUnreachable, ServerRefused, StreamBroken, UnknownModel, ContextOverflow.
+        """
+        # Not `yield from`: leaving the loop would close the generation.
+        while (step := next(self._steps, None)) is not None:
+            yield step
+
+    async def asteps(self) -> AsyncGenerator[Step, None]:
+        """The same on an event loop, with a thread that reads from the server. Leaving early cancels it."""
+        loop, arrived = asyncio.get_running_loop(), asyncio.Queue[Any]()
+
+        def put(item: Any) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(arrived.put_nowait, item)
+
+        def run() -> None:
+            try:
+                for step in self.steps():
+                    put(step)
+                put(None)
+            except BaseException as error:
+                put(error)
+
+        thread = threading.Thread(target=run, name="localagent-remote", daemon=True)
+        thread.start()
+        try:
+            while (item := await arrived.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+        finally:
+            self._left.set()  # the thread sees it within a moment, and closes the connection
+
+    def close(self) -> None:
+        """Stop early; `finish` then says "cancelled". Safe to call twice and after the end."""
+        self._left.set()
+        with suppress(LocalAgentError, ValueError):  # the second: another thread is reading
+            for _ in self._steps:
+                pass
+
+    def _run(self) -> Iterator[Step]:
+        state, began = self._state, perf_counter()
+        first: float | None = None
+        try:
+            for chunk in self._chunks():
+                if chunk.cached is not None:
+                    state.cached = min(max(0, chunk.cached), len(self._asked.ids))
+                if self._flag.is_set():  # what has arrived already is not looked at any more
+                    raise Cancelled
+                for token, score in self._read(chunk) if state.ended is None else ():
+                    first = first or perf_counter()
+                    yield from self._kept(self._drawn(token, score))
+                    if state.ended is not None:
+                        break
+                if state.ended is None and chunk.ended is not None:  # its end token it keeps to itself
+                    yield from self._kept(state.ends(chunk.ended))
+                elif state.ended is not None and chunk.ended is None and self._told_to_end is None:
+                    self._give_up()  # it would write on after a stop string
+                    break
+                self._told_to_end = self._told_to_end or chunk.ended  # how much was reused comes last
+            if state.ended is None:
+                raise StreamBroken(
+                    f"{self._server.url} broke the answer off in the midst: its log says why; ask again"
+                )
+        except Cancelled:
+            self._give_up()
+            yield from self._kept(state.cancelled())
+        except GeneratorExit:
+            self._give_up()
+            raise
+        first = first or perf_counter()
+        state.prefill, state.decode = first - began, perf_counter() - first
+        self._finish = state.finish()
+        self._record(self._tokens)
+
+    def _kept(self, tokens: Sequence[Token]) -> Iterator[Token]:
+        for token in tokens:
+            self._tokens.append(token)
+            yield token
+
+    def _read(self, chunk: Chunk) -> Iterator[tuple[int, Logprobs]]:
+        """The tokens of a chunk, each with its score, if the server gave one."""
+        if chunk.lost:
+            for token in self._spelling.lost(chunk):
+                yield token, _UNKNOWN
+        for at, token in enumerate(chunk.ids):
+            yield token, self._score(chunk.scores[at]) if at < len(chunk.scores) else _UNKNOWN
+
+    def _drawn(self, token: int, score: Logprobs) -> Sequence[Token]:
+        try:
+            return self._state.drawn(token, lambda: score)
+        except IndexError as error:
+            raise StreamBroken(
+                f"{self._server.url} sent token {token}, which the tokenizer here does not have: is it that "
+                "of another model?"
+            ) from error
+
+    def _score(self, told: Logprobs) -> Logprobs:
+        most = self._asked.sampling.logprobs or 0
+        return replace(told, top=tuple(sorted(told.top, key=lambda each: -each[1])[:most]))
+
+    def _chunks(self) -> Iterator[Chunk]:
+        """What comes of the request, which is sent again while nothing has."""
+        pause = _PAUSE
+        for attempt in range(1, ATTEMPTS + 1):
+            api, came = self._make_api(), False
+            try:
+                with self._server.open(api.path, api.body(self._asked), self._flag) as answer:
+                    for event in answer.frames() if answer.streams else (answer.json(),):
+                        if isinstance(event, Mapping) and event.get("error"):
+                            raise stream_error(self._server, event)
+                        chunk = api.read(event)
+                        came = came or bool(chunk.ids)
+                        yield chunk
+                if came or attempt == ATTEMPTS:
+                    return
+            except (ServerUnreachable, StreamBroken, ServerRefused) as error:
+                busy = not isinstance(error, ServerRefused) or error.status in _BUSY
+                if came or not busy or attempt == ATTEMPTS:
+                    raise
+                if isinstance(error, ServerRefused) and error.wait is not None:
+                    pause = max(pause, error.wait)
+                if pause > _LONGEST_PAUSE:
+                    raise
+            self._wait(pause)
+            pause *= 2
+
+    def _wait(self, seconds: float) -> None:
+        end = monotonic() + seconds
+        while (left := end - monotonic()) > 0:
+            if self._flag.is_set():
+                raise Cancelled
+            sleep(min(_TICK, left))
+
+    def _give_up(self) -> None:
+        """Tell the server that nobody waits any more, where closing the connection may not be enough."""
+        if (told := self._make_api().abort(self._asked.name)) is not None:
+            with suppress(LocalAgentError):
+                replace(self._server, silence=2.0).ask(*told)
+
+
+class _Either:
+    """A flag that is set when any of these is."""
+
+    def __init__(self, *flags: CancelFlag | None) -> None:
+        self._flags = [flag for flag in flags if flag is not None]
+
+    def is_set(self) -> bool:
+        return any(flag.is_set() for flag in self._flags)
+
+
+def _ends(files: ModelFiles) -> tuple[int, ...]:
+    """The ids that end a turn: servers are told, since some know only one of them."""
+    vocabulary = files.vocabulary
+    return tuple(token for token in sorted(vocabulary.special) if vocabulary.piece(token).end)

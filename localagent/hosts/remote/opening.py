@@ -1,0 +1,215 @@
+"""Makes the host of a model on a server of tokens, after both sides were seen to have the same tokenizer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localagent.errors import DialectMismatch, ServerRefused, StreamBroken, UnknownModel, UsageError
+from localagent.hosts.host import DEFAULT_CONTEXT
+from localagent.hosts.remote.address import Address
+from localagent.hosts.remote.apis import Api, LlamaServer, Sglang, VllmCompletions, VllmTokens
+from localagent.hosts.remote.host import RemoteHost
+from localagent.hosts.remote.http import Server
+from localagent.hosts.remote.vocabulary import ModelFiles, disagreement, read_model_files
+from localagent.settings import API_KEY
+from localagent.wording import listed, quoted
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a server says of the model that it was asked for."""
+
+    id: str
+    """What it calls the model."""
+    files: str | None
+    """Where it has the model's files from: a path there, or a repository."""
+    context: int | None
+    make_api: Callable[[], Api]
+    tokenized: Callable[[str], Sequence[int]] | None
+    """The server's own tokenizer; None where it offers none."""
+    size: int | None = None
+    """Of the vocabulary."""
+    lanes: int = 1
+
+
+def open_host(
+    address: Address,
+    *,
+    tokenizer: str | Path | None = None,
+    context: int | None = None,
+    key: str | None = None,
+    silence: float = 600.0,
+) -> RemoteHost:
+    """The host of the model at `address`.
+
+    `tokenizer`: where its files are, by default where the server has them from. `context`: tokens that a
+    conversation may have, if the server takes more or does not say. `key`: by default the one in
+    LOCALAGENT_API_KEY. `silence`: seconds without a sign of life after which a server is given up.
+
+    Raises UsageError, UnknownModel, ServerUnreachable, ServerRefused, StreamBroken, InvalidWeights,
+    EngineMissing, DownloadFailed; DialectMismatch where the server has another tokenizer.
+    """
+    if address.kind not in _LOOKS:
+        raise UsageError(
+            f"a server like OpenAI's at {address.url} parses calls itself and gives no tokens: "
+            "use RemoteModel.open(url), or --url"
+        )
+    server = Server.at(address.url, key or os.environ.get(API_KEY, "").strip() or None, silence)
+    found = _LOOKS[address.kind](server, address.model)
+    where = tokenizer or found.files
+    if where is None:
+        raise UsageError(
+            f"{server.url} does not say where its model comes from: give tokenizer= a folder with "
+            "tokenizer.json, a GGUF file, or owner/name of a repository"
+        )
+    files = read_model_files(where)
+    _require_agreement(server, found, files)
+    most = [each for each in (context, found.context, files.context) if each]
+    name = found.id.rpartition("/")[2].removesuffix(".gguf")
+    size = min(most, default=DEFAULT_CONTEXT)
+    return RemoteHost(
+        server, found.make_api, files, name=name, model=found.id, context=size, lanes=found.lanes
+    )
+
+
+def _require_agreement(server: Server, found: Found, files: ModelFiles) -> None:
+    """Ids of another vocabulary would be read as other words, and nothing would say so."""
+    wrong = None
+    if found.size is not None and found.size <= max(files.vocabulary.special, default=-1):
+        wrong = f"it has {found.size:,} tokens, fewer than the files here name"
+    elif found.tokenized is not None:
+        wrong = disagreement(files.vocabulary, found.tokenized)
+    if wrong:
+        raise DialectMismatch(
+            f"the model at {server.url} has another tokenizer than {files.path}: {wrong}: give tokenizer= "
+            "the files of the model that is served"
+        )
+
+
+# -- what each kind of server says of itself -----------------------------------------------------------------
+
+
+def _look_at_llama_server(server: Server, model: str | None) -> Found:
+    entry, props = _entry(server, model), _told(server, "/props")
+    meta, settings = (
+        each if isinstance(each, Mapping) else {}
+        for each in (entry.get("meta"), props.get("default_generation_settings"))
+    )
+
+    def tokenized(text: str) -> Sequence[int]:
+        return _tokens(server, "/tokenize", {"content": text, "add_special": False, "parse_special": True})
+
+    path = _text(props.get("model_path"))
+    return Found(
+        id=str(entry["id"]),
+        files=path if path and Path(path).is_file() else None,  # on this machine
+        context=_whole(settings.get("n_ctx")) or _whole(meta.get("n_ctx")),
+        make_api=LlamaServer,
+        tokenized=tokenized,
+        size=_whole(meta.get("n_vocab")),
+        lanes=_whole(props.get("total_slots")) or 1,
+    )
+
+
+def _look_at_vllm(server: Server, model: str | None) -> Found:
+    entry = _entry(server, model)
+
+    def tokenized(text: str) -> Sequence[int]:
+        body = {"model": entry["id"], "prompt": text, "add_special_tokens": False}
+        return _tokens(server, "/tokenize", body)
+
+    return Found(
+        id=str(entry["id"]),
+        files=_text(entry.get("root")),
+        context=_whole(entry.get("max_model_len")),
+        make_api=VllmTokens if _offers(server, VllmTokens.path) else VllmCompletions,
+        tokenized=tokenized if _offers(server, "/tokenize") else None,
+    )
+
+
+def _look_at_sglang(server: Server, model: str | None) -> Found:
+    entry = _entry(server, model)
+    told = _told(server, "/model_info") or _told(server, "/get_model_info")
+
+    def tokenized(text: str) -> Sequence[int]:
+        body = {"model": entry["id"], "prompt": text, "add_special_tokens": False}
+        return _tokens(server, "/v1/tokenize", body)
+
+    files = (told.get("tokenizer_path"), told.get("model_path"), entry.get("root"))
+    return Found(
+        id=str(entry["id"]),
+        files=next(filter(None, map(_text, files)), None),
+        context=_whole(entry.get("max_model_len")),
+        make_api=Sglang,
+        tokenized=tokenized if _offers(server, "/v1/tokenize") else None,
+    )
+
+
+_LOOKS: Mapping[str, Callable[[Server, str | None], Found]] = {
+    "llama-server": _look_at_llama_server,
+    "vllm": _look_at_vllm,
+    "sglang": _look_at_sglang,
+}
+
+
+def _entry(server: Server, model: str | None) -> Mapping[str, Any]:
+    """The model of that name among those that are served; the only one, if none is named."""
+    listing = server.ask("/v1/models")
+    data = listing.get("data") if isinstance(listing, Mapping) else None
+    served = {
+        str(each["id"]): each
+        for each in (data if isinstance(data, list) else ())
+        if isinstance(each, Mapping) and isinstance(each.get("id"), str)
+    }
+    if not served:
+        raise UnknownModel(f"{server.url} does not say which models it has: is it another kind of server?")
+    if model is None and len(served) == 1:
+        return next(iter(served.values()))
+    if model in served:
+        return served[model]
+    said = f"no model {quoted(model)}" if model else "several models: name one in the address"
+    raise UnknownModel(f"{server.url} has {said}: there are {listed(served)}")
+
+
+def _told(server: Server, path: str) -> Mapping[str, Any]:
+    """What a server says at an address that not every version has."""
+    try:
+        told = server.ask(path)
+    except ServerRefused as error:
+        if error.status in (401, 403):
+            raise
+        return {}
+    return told if isinstance(told, Mapping) else {}
+
+
+def _offers(server: Server, path: str) -> bool:
+    """Whether there is something at that address: an empty request is refused, and not unknown."""
+    try:
+        server.ask(path, {})
+    except ServerRefused as error:
+        if error.status in (401, 403):
+            raise
+        return error.status not in (404, 405, 501)
+    return True
+
+
+def _tokens(server: Server, path: str, body: Mapping[str, Any]) -> Sequence[int]:
+    told = server.ask(path, body)
+    ids = told.get("tokens") if isinstance(told, Mapping) else None
+    if not isinstance(ids, list) or not all(type(each) is int for each in ids):
+        raise StreamBroken(
+            f"{server.url} tokenizes to something else than ids: is it another kind of server?"
+        )
+    return ids
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int and value > 0 else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

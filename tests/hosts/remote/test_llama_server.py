@@ -1,0 +1,92 @@
+"""lfm2-nano on a real llama-server writes what it writes on this machine; 200 requests by hand, some in CI."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localagent.messages import UserMessage
+from localagent.model import Model, load
+from localagent.nano.tasks import TASKS, make_tasks
+from localagent.turn import Done
+from tests.conftest import LONG
+
+pytest.importorskip("xllamacpp", reason="the package xllamacpp, which has a llama-server, is not installed")
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+from servers import Settings, running
+
+pytestmark = pytest.mark.engine
+REQUESTS = 200 if LONG else 20
+
+
+@pytest.fixture(scope="module")
+def both(nano: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Model, Model]]:
+    """The model here, and there."""
+    settings = Settings(str(nano["llamacpp"]), context=2048, lanes=2, threads=1)
+    folder = tmp_path_factory.mktemp("server")
+    with (
+        running("llama-server", settings, folder) as child,
+        load("lfm2-nano", context=2048, threads=1) as here,
+    ):
+        yield here, load(f"llama-server://127.0.0.1:{child.port}", tokenizer=nano["mlx"])
+
+
+def test_the_same_tokens_and_calls(both: tuple[Model, Model]) -> None:
+    here, there = both
+    assert there.dialect.name == here.dialect.name
+    called = 0
+    each = -(-REQUESTS // len(TASKS))
+    tasks = [task for kind in TASKS for task in make_tasks(kind, each, seed=21)][:REQUESTS]
+    for task in tasks:
+        first, second = (
+            list(
+                model.stream(
+                    task.prompt, system=task.system or None, tools=task.tools, max_tokens=500, temperature=0
+                )
+            )[-1]
+            for model in both
+        )
+        assert isinstance(first, Done)
+        assert isinstance(second, Done)
+        assert second.token_ids == first.token_ids
+        assert second.message.raw == first.message.raw
+        assert [(c.name, c.arguments) for c in second.message.tool_calls] == [
+            (c.name, c.arguments) for c in first.message.tool_calls
+        ]
+        called += bool(first.message.tool_calls)
+    assert called > REQUESTS / 4
+
+
+def test_cancelled_and_gone_on_with(both: tuple[Model, Model]) -> None:
+    _, there = both
+    flag, seen = threading.Event(), []
+    for event in there.stream("Tell me a long story.", cancel=flag, max_tokens=200, temperature=0):
+        seen.append(event)
+        if len(seen) == 3:
+            flag.set()
+    assert isinstance(seen[-1], Done)
+    assert seen[-1].message.stop_reason == "cancelled"
+    first = there.respond("What is the weather in Paris?", temperature=0, max_tokens=60)
+    history = [UserMessage.text("What is the weather in Paris?"), first, UserMessage.text("And in Rome?")]
+    second, alone = (model.respond(history, temperature=0, max_tokens=60) for model in (there, both[0]))
+    assert second.raw == alone.raw
+
+
+async def together(model: Model, prompts: list[str]) -> list[str]:
+    return [
+        message.raw or ""
+        for message in await asyncio.gather(
+            *(model.arespond(prompt, temperature=0, max_tokens=60) for prompt in prompts)
+        )
+    ]
+
+
+def test_many_at_once(both: tuple[Model, Model]) -> None:
+    prompts = [f"What is {a} plus {b}?" for a, b in ((1, 2), (17, 4), (100, 5), (6, 6), (40, 2))]
+    here, there = (asyncio.run(together(model, prompts)) for model in both)
+    assert here == there

@@ -1,0 +1,151 @@
+"""What a server of tokens is asked before it is used: which model, which tokenizer, how much it takes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from localagent.errors import (
+    DialectMismatch,
+    InvalidWeights,
+    ServerRefused,
+    StreamBroken,
+    UnknownModel,
+    UsageError,
+)
+from localagent.hosts.remote.apis import Sglang, VllmCompletions, VllmTokens
+from localagent.hosts.remote.vocabulary import PROBES, read_model_files
+from localagent.model import load
+from localagent.nano import MLX
+from tests.remote.scripted import scripted, whole
+
+MODEL = {"id": "LiquidAI/nano", "object": "model", "max_model_len": 2048, "root": str(MLX)}
+LISTING = {"data": [MODEL]}
+REFUSED = whole({"error": {"message": "token_ids is missing"}}, 400)
+
+
+def tokenized(change=None):
+    """What a server with nano's tokenizer answers to the texts that it is asked for, in order."""
+    vocabulary = read_model_files(MLX).vocabulary
+    texts = (*PROBES, *list(vocabulary.special.values())[:8])
+    answers = [{"tokens": list(vocabulary.tokenize(text, special=True))} for text in texts]
+    if change is not None:
+        answers[change]["tokens"][-1] += 1
+    return [REFUSED, *map(whole, answers)]
+
+
+def address(server, kind="vllm", model=""):
+    return f"{kind}://{server.url.removeprefix('http://')}{model}"
+
+
+def test_a_vllm_says_which_model_it_has_from_where():
+    routes = {"/inference/v1/generate": [REFUSED], "/tokenize": tokenized()}
+    with scripted(models=LISTING, routes=routes) as server:
+        model = load(address(server))
+        assert (model.name, model.host.context, model.dialect.name) == ("nano", 2048, "lfm2")
+        assert model.host._make_api is VllmTokens
+    with scripted(models=LISTING) as server:
+        assert load(address(server, model="/LiquidAI/nano"), context=100, tokenizer=MLX).host.context == 100
+
+
+def test_an_earlier_vllm_gives_ids_with_its_completions():
+    with scripted(models=LISTING, routes={"/v1/completions": [REFUSED]}) as server:
+        assert load(address(server)).host._make_api is VllmCompletions
+
+
+def test_a_sglang_says_it_elsewhere():
+    told = {"model_path": "/nowhere", "tokenizer_path": str(MLX)}
+    with scripted(models={"data": [{"id": "m"}]}, routes={"/model_info": [whole(told)]}) as server:
+        host = load(address(server, "sglang")).host
+    assert (host._make_api, host.context) == (Sglang, 4096)
+
+
+@pytest.mark.parametrize("at", [0, 3, 10])
+def test_another_tokenizer_is_refused(at):
+    with (
+        scripted(models=LISTING, routes={"/tokenize": tokenized(at)}) as server,
+        pytest.raises(DialectMismatch) as raised,
+    ):
+        load(address(server))
+    said = str(raised.value)
+    assert said.startswith(f"the model at {server.url} has another tokenizer than {MLX}: ")
+    assert "\n" not in said
+
+
+def test_files_of_a_larger_vocabulary_are_refused():
+    with (
+        scripted(models={"data": [{"id": "m", "meta": {"n_vocab": 3}}]}) as server,
+        pytest.raises(DialectMismatch, match="it has 3 tokens, fewer than the files here name"),
+    ):
+        load(address(server, "llama-server"), tokenizer=MLX)
+
+
+@pytest.mark.parametrize(
+    ("listing", "model", "error", "says"),
+    [
+        ({"data": []}, "", UnknownModel, "does not say which models it has"),
+        ([], "", UnknownModel, "does not say which models it has"),
+        ({"data": [{"id": 7}, {}]}, "", UnknownModel, "does not say which models it has"),
+        ({"data": [{"id": "a"}, {"id": "b\x1b[2J"}]}, "", UnknownModel, "several models: name one in the address"),
+        (LISTING, "/other", UnknownModel, "has no model other: there are LiquidAI/nano"),
+        ({"data": [{"id": "m"}]}, "", UsageError, "does not say where its model comes from: give tokenizer="),
+        ({"data": [{"id": "m", "root": "/no/such"}]}, "", UsageError, "no tokenizer at"),
+        (None, "", ServerRefused, "has no /v1/models"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_opened(listing, model, error, says):
+    with scripted(models=listing) as server, pytest.raises(error) as raised:
+        load(address(server, model=model))
+    assert says in str(raised.value)
+    assert str(raised.value).isprintable()
+
+
+def test_a_tokenizer_that_answers_with_something_else():
+    for answer in ({"tokens": "text"}, {"tokens": [1.5]}, []):
+        with (
+            scripted(models=LISTING, routes={"/tokenize": [REFUSED, whole(answer)]}) as server,
+            pytest.raises(StreamBroken, match="tokenizes to something else than ids"),
+        ):
+            load(address(server))
+
+
+def test_a_key_that_is_wanted():
+    with (
+        scripted(models=LISTING, routes={"/tokenize": [whole({"error": "no"}, 401)]}) as server,
+        pytest.raises(ServerRefused, match="wants a key"),
+    ):
+        load(address(server))
+
+
+def test_files_that_are_damaged(tmp_path):
+    folder = tmp_path / "m"
+    shutil.copytree(MLX, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    (folder / "tokenizer.json").write_text("{")
+    with scripted(models=LISTING) as server, pytest.raises(InvalidWeights, match="not JSON"):
+        load(address(server), tokenizer=folder)
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {}}}))
+    with scripted(models=LISTING) as server, pytest.raises(InvalidWeights, match="unsupported"):
+        load(address(server), tokenizer=folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"threads": 2}, "threads is an option of models on this machine"),
+        ({"backend": "mlx"}, "backend is an option of models on this machine"),
+        ({"snapshots": True}, "snapshots is an option of models on this machine"),
+        ({"lanes": 2}, "lanes is an option of models on this machine"),
+    ],
+)
+def test_options_of_models_on_this_machine(options, says):
+    with pytest.raises(UsageError, match=says):
+        load("vllm://127.0.0.1:1/m", **options)
+
+
+def test_a_tokenizer_is_for_models_elsewhere():
+    with pytest.raises(UsageError, match="tokenizer is for a model on a server"):
+        load("lfm2-nano", tokenizer=MLX)
+    with pytest.raises(UsageError, match="gives no tokens: use RemoteModel"):
+        load("openai://127.0.0.1:1/m")
