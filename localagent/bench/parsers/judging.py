@@ -2,13 +2,15 @@
 
 A recorded output has one of five verdicts:
 
-exact     calls, content and reasoning are right soft      they are, but for white space refused   fewer calls
-than there are, none of them wrong, and the parser says so: an error, or a part kept as malformed missed
-anything else that differs: a call that is lost, or read as text; a text that is another one wrong     a call
-that is in no list of calls that would be right
+exact     calls, content and reasoning are right
+soft      they are, but for white space
+refused   fewer calls than there are, none of them wrong, and the parser says so: by an error, or by a part
+          that it keeps as malformed
+missed    anything else that differs: a call that is lost, or read as text; a text that is another one
+wrong     a call that is in no list of calls that would be right
 
-An output that was rendered, or has a fault in it, is right, refused (fewer calls, whatever is said) or wrong:
-then there is a call that the model did not write.
+An output that was rendered, or has a fault in it, is `right`, `refused` (fewer calls, whatever is said) or
+`wrong`: there is a call that the model did not write.
 """
 
 from __future__ import annotations
