@@ -25,7 +25,8 @@ _SHARES = (
 _TOLD = (
     "Exact: calls, content and reasoning are right. Soft: but for white space. Refused: fewer calls, none "
     "of them wrong, and the parser says so. Missed: anything else that differs, such as a call that is "
-    "lost or read as text. Wrong: a call in no list of calls that would be right. Stream: outputs of which "
+    "lost or read as text. Wrong: a call in no list of calls that would be right. At least: the lower end of "
+    "Wilson's interval of 95 %. Stream: outputs of which "
     "every way to cut them gives a client what the whole gives. Localagent on the same: what it reads "
     "exactly or softly of the outputs in formats that the parser claims. `canitoolcall` is that package "
     "with its own judge; `cases` are this project's own rows, which also say how it reads what can be read "

@@ -22,14 +22,14 @@ _SHARES = (
 )
 _TRIPS = (
     "The calls of BFCL's single-turn tasks, written in each format by this project's renderers and, where "
-    "they are at hand, by the models' own chat templates, and read whole. Right: the calls, with the "
-    "types that the tools declare. Refused: fewer calls. Wrong: a call that was not written. In tokens: "
-    "in pieces that end where tokens do, markers whole, as hosts send them. In any pieces: also of 1, 2, "
-    "3 and 7 characters and at random, as where markers are no single tokens, or text passes through a "
-    "proxy. Stream as whole: a client gets the same from the pieces, white space included. On the same: "
-    "what localagent reads right of the outputs that the parser claims to read. A parser is asked only "
-    "for the formats that it claims. In a few tasks the value that BFCL wants contradicts the type that "
-    "its tool declares: a parser that heeds types refuses those."
+    "they are at hand, by the models' own chat templates, and read whole. Right: the calls, with the types "
+    "that the tools declare; at least: the lower end of Wilson's interval of 95 %. Refused: fewer calls. "
+    "Wrong: a call that was not written. In tokens: in pieces that end where tokens do, markers whole, as "
+    "hosts send them. In any pieces: also of 1, 2, 3 and 7 characters and at random, as where markers are "
+    "no single tokens, or text passes through a proxy. Stream as whole: a client gets the same from the "
+    "pieces, white space included. On the same: what localagent reads right of the outputs that the parser "
+    "claims to read. A parser is asked only for the formats that it claims. In a few tasks the value that "
+    "BFCL wants contradicts the type that its tool declares: a parser that heeds types refuses those."
 )
 TRIPS = Table(
     "parsers.trips",
