@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-_SQUARED = 1.959963984540054  # the 97.5 % point of the normal distribution: intervals are of 95 %
+_QUANTILE = 1.959963984540054  # the 97.5 % point of the normal distribution: intervals are of 95 %
 RESAMPLES = 2_000
 
 
@@ -28,10 +28,10 @@ def wilson(right: int, total: int) -> Interval:
     """
     if not 0 <= right <= total or not total:
         raise ValueError(f"{right} of {total} is no share")
-    share, squared = right / total, _SQUARED**2
+    share, squared = right / total, _QUANTILE**2
     middle = (share + squared / (2 * total)) / (1 + squared / total)
     spread = share * (1 - share) / total + squared / (4 * total**2)
-    half = _SQUARED * math.sqrt(spread) / (1 + squared / total)
+    half = _QUANTILE * math.sqrt(spread) / (1 + squared / total)
     # Rounding must not exclude a share of 0 or 1 itself.
     return Interval(share, min(share, max(0.0, middle - half)), max(share, min(1.0, middle + half)))
 
