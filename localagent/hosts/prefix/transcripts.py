@@ -190,7 +190,7 @@ def _spoken(tokens: Sequence[Token], piece: Callable[[int], Piece]) -> Sequence[
 
     A stop string may have cut the last one, or the consumer may have left in the middle of a character.
     """
-    tokens = tokens[:-1] if tokens[-1].end else tokens
+    tokens = tokens[:-1] if tokens and tokens[-1].end else tokens
     text = "".join(token.text for token in tokens).encode()
     data = b"".join(piece(token.id).data for token in tokens)
     for _ in range(_MOST_CUT):

@@ -188,6 +188,7 @@ class RemoteGeneration:
         self._flag = _Either(self._left, cancel)
         self._tokens: list[Token] = []
         self._finish: Finish | None = None
+        self._sent = False
         self._told_to_end: StopReason | None = None
         """Why the server says that it ended."""
         self._steps = self._run()
@@ -207,7 +208,7 @@ class RemoteGeneration:
         raise StopIteration
 
     def steps(self) -> Iterator[Step]:
-        """How much of the prompt was reused, once that is known, and the tokens.
+        """The tokens. How much of the prompt was reused is told by `finish` alone.
 
         Raises ServerUnreachable, ServerRefused, StreamBroken, UnknownModel, ContextOverflow.
         """
@@ -313,14 +314,17 @@ class RemoteGeneration:
         """What comes of the request, which is sent again while nothing has."""
         pause = _PAUSE
         for attempt in range(1, ATTEMPTS + 1):
-            api, came = self._make_api(), False
+            if self._flag.is_set():  # as where it is closed before its first step
+                raise Cancelled
+            api, came, self._sent = self._make_api(), False, True
             try:
                 with self._server.open(api.path, api.body(self._asked), self._flag) as answer:
                     for event in answer.frames() if answer.streams else (answer.json(),):
                         if isinstance(event, Mapping) and event.get("error"):
                             raise stream_error(self._server, event)
                         chunk = api.read(event)
-                        came = came or bool(chunk.ids)
+                        # An answer may be empty: a server that keeps its end token to itself sends no id.
+                        came = came or bool(chunk.ids) or chunk.ended is not None
                         yield chunk
                 if came or attempt == ATTEMPTS:
                     return
@@ -344,7 +348,7 @@ class RemoteGeneration:
 
     def _give_up(self) -> None:
         """Tell the server that nobody waits any more, where closing the connection may not be enough."""
-        if (told := self._make_api().abort(self._asked.name)) is not None:
+        if self._sent and (told := self._make_api().abort(self._asked.name)) is not None:
             with suppress(LocalAgentError):
                 replace(self._server, silence=2.0).ask(*told)
 

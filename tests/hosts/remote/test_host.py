@@ -115,6 +115,31 @@ def test_a_server_that_keeps_its_end_token(files):
         assert ask(host_at(server.url, files))[-1].message.stop_reason == "length"
 
 
+def test_an_empty_answer_is_an_answer_and_not_asked_for_again(files):
+    ended = event({"choices": [{"index": 0, "token_ids": [], "finish_reason": "stop"}]})
+    with scripted(routes={PATH: [[head(), ended, DONE]]}) as server:
+        message = ask(host_at(server.url, files))[-1].message
+    assert (message.text, message.stop_reason) == ("", "stop")
+    assert len(server.asked) == 1
+
+
+def test_a_turn_that_is_cancelled_before_its_first_token(files):
+    with scripted(routes={PATH: [[head(), HANG]], "abort_requests": [whole({})]}) as server:
+        cancel = threading.Event()
+        threading.Timer(0.2, cancel.set).start()
+        message = ask(host_at(server.url, files), cancel=cancel)[-1].message
+    assert (message.text, message.stop_reason) == ("", "cancelled")
+
+
+def test_what_is_closed_before_it_began_is_never_sent(files):
+    with scripted(routes={PATH: [[head(), *chunks(files, "Yes.<|im_end|>")]]}) as server:
+        generation = generate(host_at(server.url, files))
+        generation.close()
+        assert generation.finish.stop_reason == "cancelled"
+        assert list(generation) == []
+    assert server.asked == []
+
+
 def test_stop_strings_and_limits_are_kept_here(files):
     with scripted(routes={PATH: [[head(), *chunks(files, "One two three.<|im_end|>")]]}) as server:
         host = host_at(server.url, files)
