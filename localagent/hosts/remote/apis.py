@@ -88,7 +88,7 @@ class VllmTokens:
             return Chunk(
                 _ids(choice.get("token_ids") or ()),
                 tuple(_score(each, each["top_logprobs"], "token_id") for each in content),
-                _cached(event.get("usage")),
+                _cached((event.get("usage") or {}).get("prompt_tokens_details")),
                 _ended(choice.get("finish_reason")),
             )
 
@@ -125,7 +125,7 @@ class VllmCompletions:
             return Chunk(
                 _ids(choice.get("token_ids") or ()),
                 tuple(_scores_by_name(choice.get("logprobs"))),
-                _cached(event.get("usage")),
+                _cached((event.get("usage") or {}).get("prompt_tokens_details")),
                 _ended(choice.get("finish_reason")),
             )
 
@@ -192,7 +192,7 @@ class Sglang:
             ]
             reason = told.get("finish_reason")
             kind = reason.get("type") if isinstance(reason, Mapping) else reason
-            return Chunk(ids, scores, told.get("cached_tokens"), _ended(kind))
+            return Chunk(ids, scores, _cached(told), _ended(kind))
 
     def abort(self, name: str) -> tuple[str, dict[str, Any]]:
         """See `Api`."""
@@ -320,9 +320,9 @@ def _scores_by_name(told: Mapping[str, Any] | None) -> list[Logprobs]:
     ]
 
 
-def _cached(usage: Mapping[str, Any] | None) -> int | None:
-    details = (usage or {}).get("prompt_tokens_details") or {}
-    return details.get("cached_tokens")
+def _cached(told: Mapping[str, Any] | None) -> int | None:
+    cached = (told or {}).get("cached_tokens")
+    return None if cached is None else int(cached)
 
 
 def _ended(reason: str | None) -> StopReason | None:

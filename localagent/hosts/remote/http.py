@@ -110,7 +110,7 @@ class Server:
         headers = {**self.headers(data is not None), "Connection": "close"}
         try:
             connection.connect()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the second: a name that no host can have
             raise ServerUnreachable(
                 f"no server answers at {self.url} ({_reason(error)}): start it with `localagent serve`, or "
                 "correct the address"
@@ -298,8 +298,13 @@ class _Patient(io.RawIOBase):
         self._socket.close()
 
 
-def _reason(error: OSError) -> str:
-    said = getattr(error, "verify_message", None) or error.strerror or str(error) or type(error).__name__
+def _reason(error: OSError | UnicodeError) -> str:
+    said = (
+        getattr(error, "verify_message", None)
+        or getattr(error, "strerror", None)
+        or str(error)
+        or type(error).__name__
+    )
     return one_line(str(said), 100).rstrip(".")
 
 

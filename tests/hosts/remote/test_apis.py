@@ -170,6 +170,8 @@ def test_llama_server_leaves_out_the_tokens_of_a_character_but_the_last():
         (Sglang(), sglang([5], 2)),
         (Sglang(), sglang([5], 1, {"type": "abort", "message": "x\x1b[2J"})),
         (Sglang(), sglang([5.0], 1)),
+        (Sglang(), sglang([5], 1, cached_tokens="x")),
+        (VllmTokens(), vllm([5]) | {"usage": {"prompt_tokens_details": {"cached_tokens": "x"}}}),
         (LlamaServer(), {"content": "a"}),
         (LlamaServer(), {"tokens": None, "stop": False}),
         (LlamaServer(), {"tokens": [], "stop": True, "stop_type": "eos"}),

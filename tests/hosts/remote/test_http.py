@@ -42,3 +42,9 @@ def test_this_machine_and_those_that_are_excepted_are_asked_directly(monkeypatch
         with pytest.raises(LocalAgentError, match="no server answers"):
             Server.at("http://models.example:1").ask("/v1/models")
         assert not proxy.asked
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 70 + ".example"])
+def test_a_name_that_no_host_can_have_is_no_server(host):
+    with pytest.raises(LocalAgentError, match="no server answers"):
+        Server.at(f"http://{host}:1").ask("/v1/models")
