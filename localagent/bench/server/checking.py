@@ -76,7 +76,15 @@ def _check(target: Target, limit: float) -> tuple[list[tuple[Check, str, str]], 
             outcome, seen = "passes", check.run(probe)
         except Verdict as verdict:
             outcome, seen = verdict.outcome, str(verdict)
-        except (AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
+        except (
+            AttributeError,
+            KeyError,
+            IndexError,
+            TypeError,
+            ValueError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:
             # JSON of a shape that nobody would think of.
             outcome, seen = Fails.outcome, f"an answer of another shape ({type(error).__name__}: {error})"
         except ServerGone as error:

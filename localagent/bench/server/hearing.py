@@ -14,6 +14,8 @@ from localagent.hosts.remote.http import Cancelled, Server, error_in
 from localagent.wording import one_line, quoted
 
 _MOST_LINES = 100_000
+_MOST_BYTES = 1 << 28
+"""Of one answer, which is kept whole."""
 _MOST_SILENT = 3
 """Answers in a row that never came: so many, and a server is given up."""
 
@@ -96,14 +98,15 @@ class Caller:
 
         Raises ServerGone when nobody listens there any more, or several answers in a row never came.
         """
-        heard, began = Heard(), monotonic()
+        heard, began, size = Heard(), monotonic(), 0
         try:
             with self.server.send(method, path, data, _Until(began + self.limit)) as answer:
                 heard.status, heard.content_type = answer.status, answer.header("content-type")
                 for line in answer.lines():
                     heard.lines.append(line)
                     heard.times.append(monotonic() - began)
-                    if len(heard.lines) > _MOST_LINES:
+                    size += len(line)
+                    if len(heard.lines) > _MOST_LINES or size > _MOST_BYTES:
                         raise StreamBroken(f"{self.server.url} does not come to an end")
                     if enough is not None and enough(line):
                         break

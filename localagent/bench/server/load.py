@@ -28,6 +28,8 @@ WORDS = """
     horse fish writes reads finds takes gives makes sees walks opens asks and but with under over near after
 """
 QUESTION = "Write a long story that begins with these words: "
+_MOST_TOKENS = 1 << 40
+"""A server that counts more of them counts nonsense."""
 RUNNING = 3
 """The streams that run when the long prompt arrives."""
 
@@ -185,7 +187,7 @@ def _body(target: Target, request: Request) -> dict[str, Any]:
 
 def _count(usage: dict[str, Any], name: str) -> int | None:
     count = usage.get(name)
-    return count if type(count) is int and count > 0 else None
+    return count if type(count) is int and 0 < count < _MOST_TOKENS else None
 
 
 # -- scenarios --------------------------------------------------------------------------------------------

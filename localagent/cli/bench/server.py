@@ -136,10 +136,15 @@ def _targets(results: Results, pairs: list[tuple[str, str | None]], timeout: flo
     from localagent.bench.server.target import Target
     from localagent.errors import LocalAgentError
 
-    found = []
+    found: list[Target] = []
     for url, model in pairs:
         try:
-            found.append(Target.at(url, model, timeout))
+            target = Target.at(url, model, timeout)
         except LocalAgentError as error:
             results.skip(url, str(error))
+            continue
+        if any(each.name == target.name for each in found):  # tables tell servers apart by these
+            results.skip(url, f"it is the same server as {target.name}, named before")
+        else:
+            found.append(target)
     return found

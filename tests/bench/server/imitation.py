@@ -264,7 +264,8 @@ class Turn:
         if self.body.get("stream"):
             self._stream(handler)
             return
-        content = None if self.calls and "empty content" not in self.faults else "".join(self.words)
+        silent = self.calls and "empty content" not in self.faults
+        content = None if silent or "only reasoning" in self.faults else "".join(self.words)
         message: dict[str, Any] = {"role": "assistant", "content": content, "reasoning_content": "Hm."}
         if self.calls:
             message["tool_calls"] = self.calls

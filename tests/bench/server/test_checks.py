@@ -118,6 +118,11 @@ def test_a_broken_rule_fails(check: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     assert verdict.value.outcome == "fails", verdict.value
 
 
+def test_an_answer_that_is_cut_within_its_reasoning_has_no_content() -> None:
+    with imitation("only reasoning") as server:
+        of_answers.an_answer_has_its_shape(Probe(target(server.url), Caller(target(server.url).server, 10)))
+
+
 ERRORS = [check.run for check in CHECKS if check.about == "errors"]
 
 

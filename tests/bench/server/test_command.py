@@ -97,6 +97,16 @@ def test_nothing_that_a_server_says_controls_a_terminal(
         assert b"Traceback" not in done.stderr
 
 
+def test_the_same_server_twice_is_measured_once(bench: Command) -> None:
+    with imitation() as server:
+        urls = ["--url", server.url, "--url", f"{server.url}/v1"]
+        done = bench("bench", "server", *urls, "--no-load", LOCALAGENT_API_KEY=KEY)
+    shown = done.stdout.decode()
+    assert done.returncode == 0
+    assert f"skipped {server.url}/v1: it is the same server as" in shown
+    assert len([line for line in shown.splitlines() if line.startswith("Unknown kinds of tools")]) == 1
+
+
 WRONG = {
     "no address": ([], 2, "no server is named"),
     "no URL": (["--url", "nonsense"], 1, "no server can be measured"),

@@ -10,7 +10,7 @@ import pytest
 
 from localagent.bench.results import Results
 from localagent.bench.server import load as module
-from localagent.bench.server.load import Load, Request, Seen, Stop, Writer, ask, together
+from localagent.bench.server.load import Load, Request, Seen, Stop, Writer, ask, streams, together
 from localagent.bench.server.loading import load_servers
 from localagent.bench.server.target import Target, name_of, pair
 from localagent.errors import ServerUnreachable, StreamBroken, UsageError
@@ -81,6 +81,14 @@ def test_tokens_are_timed_and_signs_of_life_are_none() -> None:
     assert (len(seen.times), seen.written) == (2, 3)
     asked = server.chats[0]
     assert (asked["max_tokens"], asked["temperature"], asked["stream"]) == (9, 0, True)
+
+
+def test_a_server_that_counts_nonsense_is_timed_by_its_chunks() -> None:
+    usage = event({"choices": [], "usage": {"completion_tokens": 10**400, "prompt_tokens": 10**400}})
+    answer = stream(chunk({"content": "a"}), chunk({"content": "b"}), chunk({}, "stop"), usage, DONE)
+    with scripted(answer) as server:
+        figures = streams(target(server.url), Writer("s", 9), Load(), count=1)
+    assert (figures["tokens"], figures["prompt"]) == (2, None)
 
 
 def test_prompts_are_the_same_for_all_and_never_come_twice() -> None:
