@@ -1,8 +1,8 @@
 """A parser in a child process that speaks lines of JSON, and may hang, die or talk nonsense.
 
 An answer that does not come in time, is none or belongs to another request ends the process: that output
-counts as refused, and the process is started again. If the next output fails as well, or if it happens too
-often, the parser takes no further part: `Gone`.
+counts as refused, and the process is started again. A parser that has never answered and fails twice, or
+that fails too often, takes no further part: `Gone`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from select import select
 from time import monotonic
 from typing import Any
 
+from localagent.bench.parsers.corpora import DEEPEST, too_deep
 from localagent.bench.parsers.judging import Reading
 
 ADAPTERS = {
@@ -206,6 +207,8 @@ def reading_of(answer: dict[str, Any]) -> Reading:
             isinstance(content, str) and isinstance(reasoning, str)
         ):
             raise TypeError
+        if too_deep([given for _, given in calls]):
+            return Reading(kept=True, error=f"arguments of more than {DEEPEST} levels")
     except (KeyError, TypeError):
         return Reading(kept=True, error="its answer has no tool_calls with names and objects of arguments")
     return Reading(content, reasoning, calls, bool(answer.get("malformed")))

@@ -22,6 +22,8 @@ from parsers import DIALECTS
 Call = tuple[str, dict[str, Any]]
 Tools = list[dict[str, Any]]
 Note = Callable[[str], object]
+DEEPEST = 200
+"""Levels of arguments: judging them recurses, and no real call comes near."""
 
 _ROOT = Path(__file__).parents[3]
 _RECORDED = _ROOT.parent / "shared" / "cases"
@@ -146,7 +148,27 @@ def _row(told: dict[str, Any], corpus: str, number: str) -> Row:
     )
     if not isinstance(row.text, str) or row.inside not in ("reasoning", None):
         raise ValueError("text must be a string, and inside `reasoning` or null")
+    if row.finish not in ("stop", "length"):
+        raise ValueError("finish must be `stop` or `length`")
+    if not all(isinstance(each, str | None) for each in (row.content, row.reasoning)):
+        raise ValueError("the expected content and reasoning must be strings or null")
+    if not all(isinstance(call["arguments"], dict) for calls in lists for call in calls):
+        raise ValueError("arguments must be objects")
+    if too_deep([given for calls in row.accepted for _, given in calls]):
+        raise ValueError(f"arguments of more than {DEEPEST} levels")
     return row
+
+
+def too_deep(value: Any) -> bool:
+    """Whether lists and objects stand within each other in more than DEEPEST levels."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            item
+            for each in level
+            for item in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+        ]
+    return bool(level)
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,10 @@ def _rows(plan: Plan, results: Results, note: Callable[[str], None]) -> Iterator
                 results.skip("cases", "they are part of a checkout of the repository: tests/parsers/cases")
             found += cases
         elif corpus != "bfcl":
-            found += file_rows(Path(corpus), note)
+            try:
+                found += file_rows(Path(corpus), note)
+            except UsageError as error:  # the others go on
+                note(str(error))
     if not plan.quick:
         yield from found
         return

@@ -125,19 +125,26 @@ def _plan(options: ParserOptions) -> Plan:
     from localagent.bench.parsers.plan import CORPORA, Plan
     from localagent.detection import find_dialect
 
-    corpora = options.corpus or list(CORPORA)
+    corpora = list(dict.fromkeys(options.corpus or CORPORA))
     if missing := [name for name in corpora if name not in CORPORA and not Path(name).is_file()]:
         raise UsageError(f"no corpus is called {missing[0]}: there are {', '.join(CORPORA)}, and files")
     if options.every and (options.sample or options.quick):
         raise UsageError("--all leaves nothing to choose: leave out --sample and --quick")
     pythons = dict(each.partition("=")[::2] for each in options.python or ())
-    named = options.parser or list(ADAPTERS)
+    named = list(dict.fromkeys(options.parser or ADAPTERS))
     if unknown := [name for name in (*named, *pythons) if name not in ADAPTERS]:
         raise UsageError(f"no parser is called {unknown[0]}: there are {', '.join(ADAPTERS)}")
     try:
         commands = [commanded(command) for command in options.cmd or ()]
     except ValueError as error:
         raise UsageError(f"--cmd: {error}") from error
+    taken = set(ADAPTERS.values())
+    for each in commands:  # results are counted by these names
+        if each.name in taken:
+            raise UsageError(
+                f"--cmd {each.name}: a parser is called that already: write the command differently"
+            )
+        taken.add(each.name)
     return Plan(
         parsers=[*(adapter(name, pythons.get(name)) for name in named), *commands],
         corpora=corpora,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 import sys
 import time
@@ -138,6 +139,11 @@ def test_a_package_that_is_absent_is_a_reason():
         {"tool_calls": [], "content": 3},
         {"error": "refused"},
         {"error": ""},
+        {
+            "tool_calls": [
+                {"name": "f", "arguments": {"a": functools.reduce(lambda a, _: [a], range(400), 1)}}
+            ]
+        },
     ],
 )
 def test_an_answer_of_other_types_is_refused_as_a_whole(answer):

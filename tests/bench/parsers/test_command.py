@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from localagent.bench.model.bfcl import NoData
+from localagent.bench.parsers.children import adapter
 from localagent.bench.parsers.corpora import bfcl_tasks, file_rows
-from localagent.bench.results import read_runs
+from localagent.bench.parsers.plan import Plan, measure
+from localagent.bench.results import Results, read_runs
 from localagent.errors import UsageError
 
 SETS = (
@@ -129,6 +131,12 @@ BROKEN = [
     json.dumps(ROW | {"expected": {"tool_calls": [{"name": "f"}]}}).encode(),
     json.dumps(ROW | {"tools": "f"}).encode(),
     json.dumps(ROW | {"chunks": [1], "text": None}).encode(),
+    json.dumps(ROW | {"finish": "\x1b[2J"}).encode(),
+    json.dumps(ROW | {"expected": {"content": 5, "tool_calls": []}}).encode(),
+    json.dumps(ROW | {"expected": {"tool_calls": [{"name": "f", "arguments": [[1, 2], ["a", 3]]}]}}).encode(),
+    json.dumps(ROW)
+    .replace('"arguments": {}}]}', f'"arguments": {{"a": {"[" * 400 + "]" * 400}}}}}]}}')
+    .encode(),
 ]
 
 
@@ -174,6 +182,8 @@ def test_a_corpus_of_ones_own_and_commands_that_fail(tmp_path):
         (["--python", "klingon=/bin/false"], "no parser is called klingon"),
         (["--dialect", "klingon"], "klingon"),
         (["--cmd", "a 'b"], "--cmd: No closing quotation"),
+        (["--cmd", "./mine", "--cmd", "./mine"], "--cmd ./mine: a parser is called that already"),
+        (["--cmd", "localagent"], "--cmd localagent: a parser is called that already"),
         (["--all", "--quick"], "--all leaves nothing to choose"),
         (["--parser", "ours", "--python", "ours=/nowhere/python"], "no parser can be measured"),
     ],
@@ -183,6 +193,17 @@ def test_options_that_name_nothing_are_refused(options, says):
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_corpus_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path):
+    mine, gone = tmp_path / "mine.jsonl", tmp_path / "gone.jsonl"
+    mine.write_text(json.dumps(ROW))
+    said: list[str] = []
+    results = Results("parsers", {})
+    plan = Plan([adapter("ours")], [str(gone), str(mine)], faults=False, speed=False)
+    measure(results, plan, said.append)
+    assert f"{gone} cannot be read: No such file or directory" in said
+    assert [row["exact"] for row in results.run.rows["parsers.recorded"]] == [100]
 
 
 def test_without_bfcl_the_rest_is_measured(tmp_path):
