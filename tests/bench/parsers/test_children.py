@@ -91,6 +91,13 @@ def test_a_process_that_does_not_read_blocks_nobody(program):
     assert time.monotonic() - began < 5
 
 
+def test_a_process_that_writes_without_end_takes_no_longer_than_one_that_hangs(program):
+    child = program("for asked in lines():\n while True: sys.stdout.write('x' * 65536)")
+    began = time.monotonic()
+    assert child.read(ASKED).error in ("gave no answer in time", "its answer has no end")
+    assert time.monotonic() - began < 5
+
+
 def test_what_a_command_has_started_ends_with_it(program, tmp_path):
     pid = tmp_path / "pid"
     code = f"import subprocess; p = subprocess.Popen(['sleep', '60']); open({str(pid)!r}, 'w').write(str(p.pid))\nfor asked in lines(): answer(asked)"
