@@ -326,7 +326,13 @@ def test_tokens_that_a_server_leaves_out_are_found_by_what_they_spell(files, tex
     letters = [files.vocabulary.tokenize(letter, special=False)[0] for letter in "Yes"]
     found = spelling.lost(Chunk(letters[-1:], lost=2, text="Yes"))
     assert list(found) == letters[:-1], "not as the tokenizer has it"
-    for chunk in (Chunk(ids[-1:], lost=40, text=text), Chunk((5,), lost=1, text=text), Chunk((), lost=1)):
+    endless = Chunk((), lost=1500, text="a" * 3000)
+    for chunk in (
+        Chunk(ids[-1:], lost=40, text=text),
+        Chunk((5,), lost=1, text=text),
+        Chunk((), lost=1),
+        endless,
+    ):
         with pytest.raises(StreamBroken, match="cannot be told"):
             spelling.lost(chunk)
 
