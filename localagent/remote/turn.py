@@ -13,9 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from localagent.constraint.schema import Relaxed
 from localagent.errors import StreamBroken
 from localagent.hosts.protocol import Logprobs
 from localagent.hosts.remote.http import Server, stream_error
@@ -44,6 +43,9 @@ from parsers import (
     Reasoning,
     Text,
 )
+
+if TYPE_CHECKING:
+    from localagent.constraint.schema import Relaxed
 
 _STOPS: Mapping[str, StopReason] = {
     "stop": "stop",
@@ -182,6 +184,8 @@ class RemoteTurn:
         for each in relaxed if isinstance(relaxed, list) else ():
             if isinstance(each, Mapping):
                 told = (_text(each.get(name)) or "" for name in ("tool", "path", "keyword", "reason"))
+                from localagent.constraint.schema import Relaxed  # slow to load, and seldom needed
+
                 self._relaxed.append(Relaxed(*told))
 
     def _read_scores(self, logprobs: Any) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localagent.bench.results import Results, Run, Table, best_cells, in_order, value_text
 from localagent.cli.terminal import (
     cell,
     exactly,
@@ -27,6 +26,8 @@ from localagent.wording import printable
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
+
+    from localagent.bench.results import Results, Run, Table
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ def recording(bench: str, asked: Mapping[str, Any], output: OutputOptions) -> It
     `asked`: its options. What was found before a failure is written and shown as well. Raises UsageError for
     files that cannot be written, before anything is measured; OutputLost.
     """
+    from localagent.bench.results import Results  # here: every command would start later for it
+
     require_stdout()
     with ExitStack() as files:
         file = files.enter_context(_opened(output.out)) if output.out else None
@@ -85,6 +88,8 @@ def recording(bench: str, asked: Mapping[str, Any], output: OutputOptions) -> It
 
 def show_run(run: Run) -> None:
     """Print the tables of a run, and below them what took no part."""
+    from localagent.bench.results import in_order
+
     for name, rows in run.rows.items():
         table = run.tables[name]
         show_line(f"\n{table.title}")
@@ -100,6 +105,8 @@ def _rich(table: Table, rows: list[dict[str, Any]]) -> tuple[RichTable, bool]:
     Where they have none as they are, titles are broken between their words; numbers and names never are.
     """
     from rich.table import Table as RichTable
+
+    from localagent.bench.results import best_cells, value_text
 
     shown = RichTable(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     # A column that nobody has filled would only take room.

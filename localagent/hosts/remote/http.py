@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from localagent.errors import (
     ContextOverflow,
@@ -162,7 +161,11 @@ class Server:
         """Host and port of the proxy through which the server is asked."""
         parts = urlsplit(self.url)
         host = parts.hostname or ""
-        if host in _LOCAL or proxy_bypass(host):
+        if host in _LOCAL:
+            return None
+        from urllib.request import getproxies, proxy_bypass  # slow to load, and most servers are here
+
+        if proxy_bypass(host):
             return None
         at = urlsplit(f"//{getproxies().get(parts.scheme, '').rpartition('//')[2]}")
         return (at.hostname, at.port or 80) if at.hostname else None
