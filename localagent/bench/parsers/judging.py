@@ -159,8 +159,8 @@ def _is_a(value: Any, kind: Any) -> bool:
 def is_own(got: Call, due: Call) -> bool:
     """Whether it is the same call, but for one edit in one word, which is then the model's own word.
 
-    Any number is a misspelled number. Types do not count: a lost quote can make a number of a string, and the
-    values of a misspelled tool or key have no declared type.
+    Types do not count: a lost quote can make a number of a string, and the values of a misspelled tool or key
+    have no declared type.
     """
     found = list(_differences({got[0]: got[1]}, {due[0]: due[1]}))
     return None not in found and len(found) <= 1
@@ -190,8 +190,9 @@ def _differences(got: Any, due: Any) -> Iterator[tuple[str, str] | None]:
         case _:
             word, right = _word(got), _word(due)
             if word != right and not _same_number(word, right):
-                numbers = all(char in "0123456789.-+e" for char in word + right)
-                yield (word, right) if numbers or _near(word, right) else None
+                # An edit of an exponent changes every digit of the number that is read.
+                powers = "e" in word + right and _is_number(word) and _is_number(right)
+                yield (word, right) if powers or _near(word, right) else None
 
 
 def _word(value: Any) -> str:
@@ -210,7 +211,12 @@ def _near(a: str, b: str) -> bool:
 
 
 def _same_number(a: str, b: str) -> bool:
+    return _is_number(a) and _is_number(b) and float(a) == float(b)
+
+
+def _is_number(text: str) -> bool:
     try:
-        return float(a) == float(b)
+        float(text)
     except ValueError:
         return False
+    return True

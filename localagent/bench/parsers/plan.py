@@ -169,11 +169,13 @@ def _outputs(
     plan: Plan, dialects: Sequence[str], tasks: Sequence[Task], parsers: Sequence[Child]
 ) -> Iterator[tuple[str, Output]]:
     """The calls in each format that some parser claims, and who wrote them."""
-    draw = random.Random(plan.seed)
     count = _QUICK_TASKS if plan.quick and plan.tasks is None else plan.tasks
 
-    def some() -> Sequence[Task]:
-        return tasks if count is None or count >= len(tasks) else draw.sample(tasks, count)
+    def some(name: str) -> Sequence[Task]:
+        """Drawn for each format by itself: those of one are the same whatever others are read."""
+        if count is None or count >= len(tasks):
+            return tasks
+        return random.Random(f"{plan.seed} {name}").sample(tasks, count)
 
     def read(dialect: str) -> bool:
         return dialect in dialects and any(parser.claims(dialect, True) for parser in parsers)
@@ -181,7 +183,7 @@ def _outputs(
     for dialect in dialects:
         if DIALECTS[dialect].renderers and read(dialect):
             first = next(iter(DIALECTS[dialect].renderers))
-            for output in rendered(dialect, some()):
+            for output in rendered(dialect, some(dialect)):
                 yield _RENDERERS if output.how == first else _OTHER, output
     folder = plan.templates
     if folder is None and (source := os.environ.get("LLAMACPP_SOURCE")):
@@ -190,4 +192,4 @@ def _outputs(
         return
     for template in model_templates(folder):
         if read(template.dialect):
-            yield from ((_TEMPLATES, output) for output in templated(template, some()))
+            yield from ((_TEMPLATES, output) for output in templated(template, some(template.name)))
