@@ -95,7 +95,6 @@ def test_a_round_trip_is_right_with_the_types_that_the_tools_declare(outcome, du
         (False, {"a": ""}, {"a": 123}),
         (False, {"a": 1}, {"a": 1000}),
         (False, {"a": 29}, {"a": 17}),
-        (False, {"a": "e"}, {"a": 7}),
         (False, {"city": "Par"}, {"city": "Paris"}),
         (False, {"city": "Pari", "n": "x"}, {"city": "Paris", "n": "y"}),
         (False, {}, {"city": "Paris"}),
