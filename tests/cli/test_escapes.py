@@ -159,6 +159,12 @@ CASES = {
         case("{w.root}/results.jsonl"),
         error(NAME), error("{w.root}/plan.txt", shows=False), error("{w.root}/results.jsonl", "--html", f"/nowhere/{NAME}"),
     ],
+    "bench parsers": [  # what parsers and corpora say: tests/bench/parsers/test_command.py
+        error("--corpus", NAME), error("--parser", NAME), error("--python", NAME), error("--out", f"/nowhere/{NAME}"),
+    ],
+    "bench model": [
+        error(NAME), error("lfm2-nano", "--against", NAME), error("lfm2-nano", "--depths", NAME),
+    ],
     "bench server": [  # what servers say: tests/bench/server/test_command.py
         error("--url", NAME), error("--url", "http://127.0.0.1:9", "--streams", NAME),
         error("--url", "http://127.0.0.1:9", "--out", f"/nowhere/{NAME}"),

@@ -47,8 +47,8 @@ RESULTS = {
 """Arguments with which each command has something to print."""
 NO_RESULT = {"cache clear", "serve"}
 """What these say is for people, on stderr."""
-ELSEWHERE = {"bench server"}
-"""What needs a server: tests/bench/server."""
+ELSEWHERE = {"bench model", "bench parsers", "bench server"}
+"""What takes long, or needs a server: tests/bench."""
 CLOSED = "localagent: standard output is closed: there is nowhere to print the result\n"
 
 

@@ -39,7 +39,9 @@ def thinking(model: Model, tail: str = "", source: str = "") -> Model:
         "<|im_start|>assistant\n", "<|im_start|>assistant\n<think>"
     )
     assert told != source
-    host._template = ChatTemplate(told + tail, host.vocabulary.bos, host.vocabulary.eos, host.special_tokens)
+    host._prompting._template = ChatTemplate(
+        told + tail, host.vocabulary.bos, host.vocabulary.eos, host.special_tokens
+    )
     return model
 
 

@@ -512,8 +512,8 @@ def test_closed_host_says_so(gguf: Path) -> None:
 def test_rendering_without_a_chat_template_is_refused(
     host: LlamaCppHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "_template", None)
-    monkeypatch.setattr(host, "_identity", dataclasses.replace(host._identity, chat_template=None))
+    monkeypatch.setattr(host._prompting, "_template", None)
+    monkeypatch.setattr(host._prompting, "source", None)
     with pytest.raises(TemplateFailed, match="no chat template"):
         host.render(ASK)
 
