@@ -13,7 +13,6 @@ import math
 import os
 import threading
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Unpack, cast
 
@@ -28,6 +27,7 @@ from localagent.errors import (
     UsageError,
 )
 from localagent.hosts.protocol import CancelFlag
+from localagent.hosts.remote.following import AnyFlag, followed
 from localagent.hosts.remote.http import Answer, Cancelled, Server
 from localagent.hosts.sampling import Sampling, SamplingOptions
 from localagent.messages import Message, Prices
@@ -161,9 +161,9 @@ class RemoteModel(ChatModel):
         Cancelling the task, a timeout or `aclose` close the connection.
         """
         left = threading.Event()
-        flag = _Either(cancel, left)
+        flag = AnyFlag(cancel, left)
         events = self.stream(messages, system=system, tools=tools, cancel=flag, progress=progress, **options)
-        return _followed(events, left)
+        return followed(events, left)
 
     def render(
         self,
@@ -293,45 +293,3 @@ def _ignored(answer: Answer, name: str) -> Iterator[RequestWarning]:
         yield RequestWarning("images_removed", f"{name} sees no images: those of tools were left out")
     if "tool_choice" in fields:
         yield RequestWarning("tool_choice", f"{name} ignores tool_choice")
-
-
-class _Either:
-    """A flag that is set when any of these is."""
-
-    def __init__(self, *flags: CancelFlag | None) -> None:
-        self._flags = [flag for flag in flags if flag is not None]
-
-    def is_set(self) -> bool:
-        return any(flag.is_set() for flag in self._flags)
-
-
-async def _followed(
-    events: Generator[TurnEvent, None, None], left: threading.Event
-) -> AsyncGenerator[TurnEvent, None]:
-    """The events of a turn that runs in a thread. `left` is set when nobody follows it any more."""
-    import asyncio  # here, so that programs without an event loop do not load it
-
-    loop, arrived = asyncio.get_running_loop(), asyncio.Queue[Any]()
-
-    def put(item: Any) -> None:
-        with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(arrived.put_nowait, item)
-
-    def run() -> None:
-        try:
-            for event in events:
-                put(event)
-        except BaseException as error:
-            put(error)
-        else:
-            put(None)
-
-    thread = threading.Thread(target=run, name="localagent-remote", daemon=True)
-    thread.start()
-    try:
-        while (item := await arrived.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        left.set()  # the thread sees it within a moment, and closes the connection

@@ -1,8 +1,10 @@
 """Models whose tokens somebody else's server draws: ids go out, ids come back, and all else is done here.
 
 http        the connection: one for each request, closed where a turn is cancelled
+following   an answer that a thread reads, on an event loop
 address     what `load` takes: vllm://host:8000/model, sglang://, llama-server://
 apis        what each server is asked, and what its events mean; no input or output
 vocabulary  the tokenizer: from files, from a GGUF, from Hugging Face; checked against the server
 host        the `protocol.Host`
+opening     makes it, after a look at the server
 """

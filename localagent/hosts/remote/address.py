@@ -12,7 +12,8 @@ from localagent.wording import listed, quoted
 Kind = Literal["vllm", "sglang", "llama-server", "openai"]
 PORTS: dict[Kind, int] = {"vllm": 8000, "sglang": 30000, "llama-server": 8080, "openai": 443}
 """The kinds of servers, with the ports that they listen on by default."""
-_LOCAL = ("localhost", "127.0.0.1", "::1")
+LOCAL = ("localhost", "127.0.0.1", "::1")
+"""Names of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def read_address(text: str) -> Address:
         raise UsageError(f"the address {quoted(text)} is none of a model on a server: {example}")
     if parts.username is not None:  # it would be in every error message
         raise UsageError("the address has a name or a password in it: put the key into LOCALAGENT_API_KEY")
-    how = how or ("http" if host in _LOCAL else "https")
+    how = how or ("http" if host in LOCAL else "https")
     shown = f"[{host}]" if ":" in host else host
     url = f"{how}://{shown}:{port or PORTS[kind]}"
     return Address(kind, url, unquote(parts.path.strip("/")) or None)

@@ -7,7 +7,6 @@ random numbers are its own. A request is sent again only while nothing has come 
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from localagent.hosts.prefix import Transcripts
 from localagent.hosts.prompting import Prompting
 from localagent.hosts.protocol import CancelFlag, Constraint, Finish, Logprobs, Step, StopReason, Token
 from localagent.hosts.remote.apis import Api, Asked, Chunk
+from localagent.hosts.remote.following import AnyFlag, followed
 from localagent.hosts.remote.http import Cancelled, Server, stream_error
 from localagent.hosts.remote.vocabulary import ModelFiles, Spelling
 from localagent.hosts.sampling import Sampling
@@ -185,7 +185,7 @@ class RemoteGeneration:
         self._spelling = spelling
         self._record = record
         self._left = threading.Event()
-        self._flag = _Either(self._left, cancel)
+        self._flag = AnyFlag(self._left, cancel)
         self._tokens: list[Token] = []
         self._finish: Finish | None = None
         self._sent = False
@@ -216,31 +216,9 @@ class RemoteGeneration:
         while (step := next(self._steps, None)) is not None:
             yield step
 
-    async def asteps(self) -> AsyncGenerator[Step, None]:
+    def asteps(self) -> AsyncGenerator[Step, None]:
         """The same on an event loop, with a thread that reads from the server. Leaving early cancels it."""
-        loop, arrived = asyncio.get_running_loop(), asyncio.Queue[Any]()
-
-        def put(item: Any) -> None:
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(arrived.put_nowait, item)
-
-        def run() -> None:
-            try:
-                for step in self.steps():
-                    put(step)
-                put(None)
-            except BaseException as error:
-                put(error)
-
-        thread = threading.Thread(target=run, name="localagent-remote", daemon=True)
-        thread.start()
-        try:
-            while (item := await arrived.get()) is not None:
-                if isinstance(item, BaseException):
-                    raise item
-                yield item
-        finally:
-            self._left.set()  # the thread sees it within a moment, and closes the connection
+        return followed(self.steps(), self._left)
 
     def close(self) -> None:
         """Stop early; `finish` then says "cancelled". Safe to call twice and after the end."""
@@ -351,16 +329,6 @@ class RemoteGeneration:
         if self._sent and (told := self._make_api().abort(self._asked.name)) is not None:
             with suppress(LocalAgentError):
                 replace(self._server, silence=2.0).ask(*told)
-
-
-class _Either:
-    """A flag that is set when any of these is."""
-
-    def __init__(self, *flags: CancelFlag | None) -> None:
-        self._flags = [flag for flag in flags if flag is not None]
-
-    def is_set(self) -> bool:
-        return any(flag.is_set() for flag in self._flags)
 
 
 def _ends(files: ModelFiles) -> tuple[int, ...]:

@@ -27,12 +27,12 @@ from localagent.errors import (
     UsageError,
 )
 from localagent.hosts.protocol import CancelFlag
+from localagent.hosts.remote.address import LOCAL
 from localagent.settings import API_KEY
 from localagent.wording import one_line, quoted, writable
 
 _CONNECT = 10.0
 """Seconds for making a connection."""
-_LOCAL = ("localhost", "127.0.0.1", "::1")
 _TICK = 0.05
 """Seconds between two looks at whether a turn is cancelled."""
 _LONGEST = 1 << 26
@@ -161,7 +161,7 @@ class Server:
         """Host and port of the proxy through which the server is asked."""
         parts = urlsplit(self.url)
         host = parts.hostname or ""
-        if host in _LOCAL:
+        if host in LOCAL:
             return None
         from urllib.request import getproxies, proxy_bypass  # slow to load, and most servers are here
 
