@@ -452,10 +452,9 @@ def test_copy_writes_nothing_where_no_sequence_may_go(desk, monkeypatch, capsys,
 def spawn(localagent):
     terminals = []
 
-    def start(*arguments, **environment):
-        terminal = Terminal(
-            [COMMAND, "chat", *NANO, *arguments], {**localagent.environment, **environment}, rows=40
-        )
+    def start(*arguments, columns=80, **environment):
+        settings = {**localagent.environment, **environment}
+        terminal = Terminal([COMMAND, "chat", *NANO, *arguments], settings, columns=columns, rows=40)
         terminals.append(terminal)
         terminal.wait(r"/help tells more\.(.|\n)*^>$")
         return terminal
@@ -499,7 +498,7 @@ def test_the_last_message_is_changed_at_the_prompt_and_in_an_editor(spawn, tmp_p
 @UNIX
 def test_commands_models_and_files_are_completed_at_the_prompt(spawn, tmp_path):
     (tmp_path / "notes-of-today.txt").write_text("milk")
-    terminal = spawn()
+    terminal = spawn(columns=250)  # the folder's name may be long
     terminal.type("/hist\t")
     terminal.wait("^> /history$")
     terminal.type("\x03/model lfm2-na\t")
