@@ -51,6 +51,18 @@ class LocalAgentError(Exception):
 
     exit_code = 1
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """As it is, for another process: by default it would be made anew, with its text for arguments."""
+        return _remade, (type(self), self.args, self.__dict__)
+
+
+def _remade(
+    kind: type[LocalAgentError], args: tuple[object, ...], fields: dict[str, object]
+) -> LocalAgentError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
+
 
 class UsageError(LocalAgentError):
     """The request is wrong: an option, an argument or the input."""

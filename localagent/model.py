@@ -158,6 +158,16 @@ class Model(ChatModel):
         told: dict[str, Any] = {"thinking": thinking, "thinking_budget": thinking_budget}
         return len(self.render(messages, system=system, tools=tools, limit=most, **told).ids)
 
+    def scoped(self, scope: str) -> Model:
+        """The same model for users whose evaluated prompts nobody else is to reuse; "" is everybody.
+
+        Closing either closes both.
+        """
+        make = getattr(self.host, "scoped", None)  # hosts elsewhere keep no evaluated prompts
+        if not scope or make is None:
+            return self
+        return Model(make(scope), self.dialect, self.sampling, self.name, self.prices)
+
     def close(self) -> None:
         """Free the weights. Safe to call twice."""
         self.host.close()

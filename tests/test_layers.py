@@ -116,6 +116,10 @@ def test_imports_go_one_way(name):
             assert name.startswith(("localagent.mcp.", "localagent.constraint.validation")), (
                 f"{name} imports {module}"
             )
+        if top == "ray":
+            assert name.startswith(("localagent.server.fleet.", "localagent.cli.fleet")), (
+                f"{name} imports {module}"
+            )
         if top in ENGINES:
             assert path.relative_to(ROOT).as_posix() in ENGINES[top], f"{name} imports {module}"
 

@@ -209,16 +209,27 @@ def serve(options: ServeOptions) -> None:
     Evaluated prompts are kept on disk for the next start; see `localagent cache`. Clients with different keys
     do not reuse each other's prompts, unless --share-prefixes allows it; what they say is not kept on disk.
 
+    With --ray the models run in replicas, each a process with weights of its own, on this machine or on a
+    cluster of Ray. A conversation goes back to the replica that has read it, and a replica that dies is
+    replaced. Nothing is kept on disk then.
+
     \b
     Examples:
       localagent serve
       localagent serve --model lfm2.5-1.2b-instruct --port 11434
       localagent serve --model lfm2.5-1.2b-instruct --model lfm2-nano --alias 'claude-*=lfm2.5-1.2b-instruct'
       localagent serve --host 0.0.0.0 --api-key-file ~/keys --origin http://localhost:3000 --metrics
+      localagent serve --ray --replicas 1:2
+      localagent serve --ray --replicas 2:8 --gpus 1 --print-config > fleet.yaml
     """
+    from localagent.cli.fleet import refuse_without_ray, serve_fleet
     from localagent.cli.serve import serve as serve_models
 
-    serve_models(options)
+    if options.ray:
+        serve_fleet(options)
+    else:
+        refuse_without_ray(options)
+        serve_models(options)
 
 
 @app.command()

@@ -363,6 +363,36 @@ class ServeOptions:
     no_snapshots: Annotated[
         bool, typer.Option("--no-snapshots", help="Keep no evaluated prompts on disk.")
     ] = False
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Serve by replicas on Ray Serve, on this machine or a cluster.")
+    ] = False
+    replicas: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MIN:MAX",
+            help="With --ray: replicas of the models, as many as there is work for. Default: 1.",
+        ),
+    ] = None
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="With --ray: a cluster that runs already, such as auto. Default: this machine alone.",
+        ),
+    ] = None
+    gpus: Annotated[
+        float | None, typer.Option(min=0, help="With --ray: graphics cards of each replica. Default: none.")
+    ] = None
+    models_per_replica: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="With --ray: models that a replica holds at once, as memory allows. Default: 1."
+        ),
+    ] = None
+    print_config: Annotated[
+        bool,
+        typer.Option("--print-config", help="With --ray: print a file for `serve deploy`, and end."),
+    ] = False
     dialect: Annotated[
         str | None,
         typer.Option(

@@ -7,7 +7,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from localagent.server.models import ModelPool
     from localagent.server.weights import Weights
 
-KEYS = "LOCALAGENT_API_KEYS"
 _IDLE = 600.0
 """Seconds after which one of several models is unloaded."""
 
@@ -42,7 +41,7 @@ def serve(options: ServeOptions) -> None:
     from localagent.server.app import all_wires, create_app
     from localagent.server.bounds import Bounds
     from localagent.server.listening import bind, listener
-    from localagent.server.service import Service
+    from localagent.server.service import Service, log_to_standard_error
 
     failure: str | None = None
 
@@ -51,7 +50,7 @@ def serve(options: ServeOptions) -> None:
         failure = why
         server.should_exit = True
 
-    access = _access(options)
+    access = access_for(options)
     bounds = Bounds(queue=options.max_queue, deadline=options.deadline)
     with bind(options.host, options.port) as listening:  # first: it fails at once, and loading takes long
         pool = _pool(options, give_up)
@@ -63,9 +62,16 @@ def serve(options: ServeOptions) -> None:
             log_prompts=options.log_prompts,
             buffer_tool_calls=options.buffer_tool_calls,
         )
-        _log(options.log_prompts)
+        log_to_standard_error(options.log_prompts)
         server = listener(create_app(service, all_wires()), bounds, service.stop)
-        _welcome(options, access, pool, listening.getsockname()[1])
+        first, *others = pool.served.values()
+        lanes = first.model.lanes if first.model is not None else 0
+        welcome(
+            url_of(options.host, listening.getsockname()[1]),
+            [f"{first.name} ({lanes} answers at once)", *(each.name for each in others)],
+            access,
+            options,
+        )
         # uvicorn raises the signal again when it has ended, to whoever handled it before.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: None)
@@ -79,24 +85,18 @@ def serve(options: ServeOptions) -> None:
         os._exit(failure is not None)
 
 
-def _access(options: ServeOptions) -> Access:
-    from localagent.server.access import Access, read_keys
+def access_for(options: ServeOptions) -> Access:
+    """Who may ask. Raises UsageError."""
+    from localagent.server.access import Access, keys_for
 
-    text = os.environ.get(KEYS, "").replace(",", "\n")
+    keys = keys_for(options.api_key_file)
     if (path := options.api_key_file) is not None:
-        try:
-            text += "\n" + path.expanduser().read_text("utf-8")
-            mode = path.expanduser().stat().st_mode
-        except (OSError, ValueError) as error:
-            said = getattr(error, "strerror", None) or error
-            raise UsageError(f"--api-key-file {path}: {said}") from error
+        mode = path.expanduser().stat().st_mode
         if os.name != "nt" and mode & (stat.S_IRGRP | stat.S_IROTH):
             say(f"warning: other users of this machine can read {path}: chmod 600 {path}")
-        if not read_keys(text):
-            raise UsageError(f"--api-key-file {path} holds no key: write one a line")
     return Access(
         options.host,
-        read_keys(text),
+        keys,
         tuple(options.origins or ()),
         page=not options.no_page,
         share=options.share_prefixes,
@@ -117,7 +117,7 @@ def _pool(options: ServeOptions, end: Callable[[str], None]) -> ModelPool:
         if name in loaders:
             raise UsageError(f"--model {name} is given twice")
         loaders[name], headers[name] = loader, header
-    aliases = [_alias(text) for text in options.aliases or ()]
+    aliases = [alias_of(text) for text in options.aliases or ()]
     idle = options.idle if options.idle is not None or len(loaders) == 1 else _IDLE
     pool = ModelPool(
         loaders,
@@ -139,22 +139,14 @@ def _prepared(
     """The name under which a model is served, what loads it from weights that are here, and what only reads
     their header.
     """
-    from localagent.model import load, locate
+    from localagent.model import load
     from localagent.server.weights import read_weights
-    from localagent.store import WeightStore
 
-    name = default_model(options.backend) if asked is None else resolve(asked)
-    found, engine = locate(name, options.backend)
-    if isinstance(found, Path):
-        name, path, dialect = found.name.removesuffix(".gguf"), found, options.dialect
-    else:
-        name, dialect = found.name, options.dialect or found.dialect
-        with Report(found) as report:
-            path = WeightStore().pull(found, engine, report)
+    name, what, path, dialect = fetched(asked, options)
     header = partial(read_weights, path, dialect, options.context)
     loader = partial(
         load,
-        found if isinstance(found, Path) else found.name,
+        what,
         backend=options.backend,
         dialect=options.dialect,
         context=options.context,
@@ -166,37 +158,44 @@ def _prepared(
     return name, loader, header
 
 
-def _alias(text: str) -> tuple[str, str]:
+def fetched(asked: str | None, options: ServeOptions) -> tuple[str, str | Path, Path, str | None]:
+    """The name under which a model is served, what it is loaded by, its weights, which are fetched if need
+    be, and its dialect, where that is known without them.
+    """
+    from localagent.model import locate
+    from localagent.store import WeightStore
+
+    found, engine = locate(
+        default_model(options.backend) if asked is None else resolve(asked), options.backend
+    )
+    if isinstance(found, Path):
+        return found.name.removesuffix(".gguf"), found, found, options.dialect
+    with Report(found) as report:
+        path = WeightStore().pull(found, engine, report)
+    return found.name, found.name, path, options.dialect or found.dialect
+
+
+def alias_of(text: str) -> tuple[str, str]:
+    """The pattern and the name of `A=B`. Raises UsageError."""
     pattern, equals, name = text.partition("=")
     if not (pattern and equals and name):
         raise UsageError(f"--alias is {text!r}: write it like 'claude-*=NAME'")
     return pattern, name
 
 
-def _log(prompts: bool) -> None:
-    """Log to standard error, a line each; prompts only if they are asked for."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    for name in ("localagent", "uvicorn.error"):
-        logger = logging.getLogger(name)
-        logger.addHandler(handler)
-        logger.propagate = False
-    logging.getLogger("localagent").setLevel(logging.INFO)
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # what is no HTTP is refused without a word
-    logging.getLogger("localagent.prompts").disabled = not prompts
+def url_of(host: str, port: int) -> str:
+    """Where programs on this machine reach a server that listens there."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host and not host.startswith('[') else host}:{port}"
 
 
-def _welcome(options: ServeOptions, access: Access, pool: ModelPool, port: int) -> None:
-    """Where the server listens, what it serves, and how to connect."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(options.host, options.host)
-    url = f"http://{f'[{host}]' if ':' in host and not host.startswith('[') else host}:{port}"
-    first, *others = pool.served.values()
-    lanes = first.model.lanes if first.model is not None else 0
+def welcome(url: str, models: Sequence[str], access: Access, options: ServeOptions) -> None:
+    """Say where the server listens, what it serves, and how to connect. `models`: the first one is loaded."""
     others_too = "" if access.loopback else ", for other machines, too"
     say(f"localagent {version() or ''} listens on {url}{others_too}")
-    say(f"  models     {first.name} ({lanes} answers at once)")
-    if others:
-        say(f"             when they are asked for: {listed(each.name for each in others)}")
+    say(f"  models     {models[0]}")
+    if others := models[1:]:
+        say(f"             when they are asked for: {listed(others)}")
     if not options.no_page:
         say(f"  page       {url}")
     say(f"  OpenAI     base URL {url}/v1")

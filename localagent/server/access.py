@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import os
 import re
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,6 +22,8 @@ from localagent.errors import UsageError
 from localagent.server.bounds import DEFAULT_BOUNDS, Bounds
 from localagent.server.exchange import BadRequest
 
+KEYS = "LOCALAGENT_API_KEYS"
+"""The variable of the environment with keys, separated by commas."""
 OPEN = frozenset({"/health"})
 """The paths that need no key."""
 _PREFLIGHT_AGE = "600"
@@ -215,6 +219,24 @@ def in_origin_form(scope: MutableMapping[str, Any]) -> tuple[MutableMapping[str,
         return scope, None
     authority, path = absolute[1].decode("latin-1"), absolute[2] or b"/"
     return {**scope, "path": unquote(path.decode("latin-1")), "raw_path": path}, authority
+
+
+def keys_for(file: Path | None) -> tuple[str, ...]:
+    """The keys that clients may send: those of LOCALAGENT_API_KEYS, and those in `file`.
+
+    Raises UsageError for a file that cannot be read, or that holds none.
+    """
+    keys = read_keys(os.environ.get(KEYS, "").replace(",", "\n"))
+    if file is None:
+        return keys
+    try:
+        told = read_keys(file.expanduser().read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise UsageError(f"--api-key-file {file}: {said}") from error
+    if not told:
+        raise UsageError(f"--api-key-file {file} holds no key: write one a line")
+    return tuple(dict.fromkeys((*keys, *told)))
 
 
 def read_keys(text: str) -> tuple[str, ...]:

@@ -20,7 +20,6 @@ from typing import Any
 from localagent.control import CONTROLS
 from localagent.errors import EngineFailed, LocalAgentError
 from localagent.messages import UserMessage
-from localagent.model import Model
 from localagent.prompt import RequestWarning
 from localagent.server.access import Head
 from localagent.server.bounds import Gone, Receive, parse_json, read_body
@@ -33,7 +32,7 @@ from localagent.server.exchange import (
     header_word,
 )
 from localagent.server.metrics import Watched
-from localagent.server.models import Served
+from localagent.server.models import Served, ServedModel
 from localagent.server.queue import Overloaded
 from localagent.server.raw import continuing
 from localagent.server.reply import Reply, Send, refuse, retry_after
@@ -151,7 +150,7 @@ class Endpoint:
             await reply.json(200, writer.whole())
 
     async def _run(
-        self, model: Model, request: TurnRequest, writer: Writer, reply: Reply, watched: Watched
+        self, model: ServedModel, request: TurnRequest, writer: Writer, reply: Reply, watched: Watched
     ) -> None:
         """Run the turn, and send what is written of it if the client wants a stream."""
         messages = request.messages

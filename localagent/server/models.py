@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from time import monotonic, time
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from localagent.errors import EngineFailed, LocalAgentError, NotEnoughMemory, UnknownModel, UsageError
 from localagent.hosts.host import EngineHost
 from localagent.hosts.owner import OwnerClosed
-from localagent.model import Model
 from localagent.server.queue import FairQueue, Overloaded
 from localagent.server.weights import Weights
+from localagent.turn import TurnEvent
 from localagent.wording import listed, quoted
+from parsers import Dialect
 
 State = Literal["unloaded", "loading", "ready", "failed", "stalled"]
 _WATCH = 1.0
@@ -33,18 +34,51 @@ _STALLED = 60.0
 log = logging.getLogger("localagent.server")
 
 
+class ServedModel(Protocol):
+    """What is asked of a model that is served: a `Model`, or a `fleet.model.FleetModel`."""
+
+    name: str
+    dialect: Dialect
+
+    @property
+    def host(self) -> Any:
+        """Where it runs; how much is known of that depends on where it is."""
+
+    @property
+    def lanes(self) -> int:
+        """How many turns run at once; the others wait."""
+
+    @property
+    def astream(self) -> Callable[..., AsyncGenerator[TurnEvent, None]]:
+        """See `Model.astream`."""
+
+    @property
+    def count_tokens(self) -> Callable[..., int]:
+        """See `Model.count_tokens`."""
+
+    def scoped(self, scope: str) -> ServedModel:
+        """The model for clients who share their evaluated prompts with nobody else."""
+
+    def close(self) -> None:
+        """Free what it holds."""
+
+
 class Served:
     """One model under one name."""
 
     def __init__(
-        self, name: str, load: Callable[[], Model], waiting: int, header: Callable[[], Weights] | None = None
+        self,
+        name: str,
+        load: Callable[[], ServedModel],
+        waiting: int,
+        header: Callable[[], Weights] | None = None,
     ) -> None:
         """`waiting`: the most requests that wait for it. `header`: reads what its weights say of it."""
         self.name = name
         self.queue = FairQueue(1, waiting)
         self.counts = FairQueue(1, waiting)
         """The queue of those who only have tokens counted."""
-        self.model: Model | None = None
+        self.model: ServedModel | None = None
         self.created = int(time())
         self.users = 0
         """Requests that keep it from being unloaded."""
@@ -55,10 +89,10 @@ class Served:
         """Why the last attempt to load it failed, or why its engine was given up."""
         self.looks = 0
         """How many looks at it, one after the other, have found it stalled."""
-        self.scoped: dict[str, Model] = {}
+        self.scoped: dict[str, ServedModel] = {}
         """The model as clients use it who do not share their prompts with others, by scope."""
         self.load = load
-        self.loading: asyncio.Task[Model] | None = None
+        self.loading: asyncio.Task[ServedModel] | None = None
         self._header = header
         self._weights: Weights | None = None
 
@@ -69,14 +103,11 @@ class Served:
                 self._weights = await asyncio.to_thread(self._header)
         return self._weights
 
-    def for_scope(self, model: Model, scope: str) -> Model:
+    def for_scope(self, model: ServedModel, scope: str) -> ServedModel:
         """The loaded model as clients of this scope use it."""
-        if not scope or not isinstance(model.host, EngineHost):
-            return model
-        if scope not in self.scoped:
-            host = model.host.scoped(scope)
-            self.scoped[scope] = Model(host, model.dialect, model.sampling, model.name, model.prices)
-        return self.scoped[scope]
+        if scope and scope not in self.scoped:
+            self.scoped[scope] = model.scoped(scope)
+        return self.scoped[scope] if scope else model
 
     @property
     def state(self) -> State:
@@ -84,7 +115,7 @@ class Served:
         that thread has not come back from the engine for a minute.
         """
         if self.model is not None:
-            return "failed" if not alive(self.model) else "stalled" if _stalled(self.model) else "ready"
+            return "failed" if not alive(self.model) else "stalled" if stalled(self.model) else "ready"
         return "loading" if self.loading is not None else "failed" if self.error else "unloaded"
 
 
@@ -93,7 +124,7 @@ class Lease:
     """A loaded model that stays loaded. `load_seconds`: what the request waited for it."""
 
     served: Served
-    model: Model
+    model: ServedModel
     load_seconds: float
 
 
@@ -102,7 +133,7 @@ class ModelPool:
 
     def __init__(
         self,
-        loaders: Mapping[str, Callable[[], Model]],
+        loaders: Mapping[str, Callable[[], ServedModel]],
         *,
         headers: Mapping[str, Callable[[], Weights]] | None = None,
         aliases: Sequence[tuple[str, str]] = (),
@@ -179,7 +210,7 @@ class ModelPool:
             served.used = monotonic()
             served.keep_alive = keep_alive
 
-    async def ready(self, served: Served) -> Model:
+    async def ready(self, served: Served) -> ServedModel:
         """The model, loaded first if it is not. Raises as `use`."""
         if served.model is not None and alive(served.model):
             return served.model
@@ -187,7 +218,7 @@ class ModelPool:
             raise _dead(served)
         return await self.load(served)
 
-    async def load(self, served: Served) -> Model:
+    async def load(self, served: Served) -> ServedModel:
         """The model, loaded if need be: also if its engine has ended, or is stalled. Raises as `use`."""
         if served.state == "stalled":
             self._abandon(served)
@@ -255,7 +286,7 @@ class ModelPool:
                     await served.loading
             await self._drop(served)
 
-    async def _load(self, served: Served) -> Model:
+    async def _load(self, served: Served) -> ServedModel:
         try:
             async with self._one_at_a_time:
                 await self._drop(served)  # one whose engine has died
@@ -278,7 +309,7 @@ class ModelPool:
         log.info("%s is loaded, with %d lanes", served.name, model.lanes)
         return model
 
-    def _loaded(self, served: Served, model: Model) -> None:
+    def _loaded(self, served: Served, model: ServedModel) -> None:
         model.name = served.name  # what it is called in errors
         served.model, served.error, served.used = model, None, monotonic()
         # One more than there are lanes, so that the next prompt is ready when a lane is free. And a lane
@@ -309,7 +340,7 @@ class ModelPool:
             return
         closing = asyncio.create_task(asyncio.to_thread(model.close))
         while not (await asyncio.wait({closing}, timeout=_WATCH))[0]:
-            if _stalled(model):
+            if stalled(model):
                 self._give_up(model)
         await closing
 
@@ -321,7 +352,7 @@ class ModelPool:
         served.error = EngineFailed(f"the engine of {served.name} hung and was given up")
         log.error("%s", served.error)
 
-    def _give_up(self, model: Model) -> None:
+    def _give_up(self, model: ServedModel) -> None:
         assert isinstance(model.host, EngineHost)
         self._abandoned.append(model.host)
         model.host.abandon(model.name)
@@ -331,11 +362,12 @@ class OnlyRestartHelps(EngineFailed):
     """A model cannot be loaded again while an engine hangs that cannot be ended."""
 
 
-def _stalled(model: Model) -> bool:
+def stalled(model: ServedModel) -> bool:
+    """Whether its engine has not come back from one step for longer than any takes."""
     return float(getattr(model.host, "busy_seconds", 0)) > _STALLED
 
 
-def alive(model: Model) -> bool:
+def alive(model: ServedModel) -> bool:
     """Whether the model's engine thread still runs; hosts without one always answer."""
     return bool(getattr(model.host, "alive", True))
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from localagent.errors import Unsupported
 from localagent.model import Model
 from localagent.prompt.segments import Prompt
+from localagent.server.models import ServedModel
 from parsers import DIALECTS
 
 TEXT = dataclasses.replace(DIALECTS["plain"], name="text", reasoning=None, ends=())
 """The dialect of a model that continues a text: no markers, so that all of its output is text."""
 
 
-def continuing(model: Model, text: str) -> Model:
+def continuing(model: ServedModel, text: str) -> ServedModel:
     """The same model for turns whose prompt is this text, whatever their messages are.
 
     Raises Unsupported for a host that takes no text.
     """
+    if not isinstance(model, Model):  # replicas have it
+        elsewhere: ServedModel = cast(Any, model).continuing(text)
+        return elsewhere
     if not hasattr(model.host, "raw_prompt"):
         raise Unsupported(f"{model.name} takes conversations, and no text to continue")
     return Model(_Continuing(model.host, text), TEXT, model.sampling, model.name, model.prices)

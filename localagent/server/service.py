@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from localagent.model import Model
 from localagent.server.access import Access
 from localagent.server.bounds import Bounds
 from localagent.server.metrics import Metrics
-from localagent.server.models import ModelPool
+from localagent.server.models import ModelPool, ServedModel
 from localagent.wording import quoted
 
 log = logging.getLogger("localagent.server")
@@ -62,9 +62,10 @@ class Service:
         if self._running:
             await asyncio.wait(self._running, timeout=2)
 
-    def speller(self, model: Model) -> Callable[[Sequence[int]], Sequence[bytes]] | None:
+    def speller(self, model: ServedModel) -> Callable[[Sequence[int]], Sequence[bytes]] | None:
         """What gives the bytes of tokens, without waiting for the engine."""
-        return getattr(model.host, "token_bytes", None)
+        spell: Callable[[Sequence[int]], Sequence[bytes]] | None = getattr(model.host, "token_bytes", None)
+        return spell
 
     def mention(self, path: str, ignored: Sequence[str]) -> None:
         """Log each field that is ignored once."""
@@ -72,3 +73,16 @@ class Service:
             if name not in self._mentioned and len(self._mentioned) < _MOST_MENTIONED:
                 self._mentioned.add(name)
                 log.info("%s: %s is ignored", path, quoted(name))
+
+
+def log_to_standard_error(prompts: bool) -> None:
+    """Log what the server does, a line each; what is said only if `prompts` asks for it."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    for name in ("localagent", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.propagate = False
+    logging.getLogger("localagent").setLevel(logging.INFO)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # what is no HTTP is refused without a word
+    logging.getLogger("localagent.prompts").disabled = not prompts

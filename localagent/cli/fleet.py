@@ -1,0 +1,207 @@
+"""`localagent serve --ray`: the same server, whose models run in replicas of Ray Serve."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from localagent.cli.options import ServeOptions
+from localagent.cli.serve import access_for, alias_of, fetched, url_of, welcome
+from localagent.cli.terminal import exactly, say
+from localagent.distribution import install_command
+from localagent.errors import EngineFailed, ServerMissing, UsageError
+
+if TYPE_CHECKING:
+    from localagent.server.fleet.plan import Plan
+
+_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nobody is told what runs here
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_COLOR_PREFIX": "0",
+}
+_ONLY_WITH_RAY = ("replicas", "address", "gpus", "models_per_replica", "print_config")
+_NOT_WITH_RAY = ("idle", "restart")
+
+
+def refuse_without_ray(options: ServeOptions) -> None:
+    """Raise UsageError for an option that means nothing without `--ray`."""
+    for name in _ONLY_WITH_RAY:
+        if getattr(options, name):
+            raise UsageError(f"{_spelled(name)} is for replicas: give --ray, too")
+
+
+def serve_fleet(options: ServeOptions) -> None:
+    """Serve until a signal comes, or print how to. Raises LocalAgentError before anything is served."""
+    for name in _NOT_WITH_RAY:
+        if getattr(options, name):
+            raise UsageError(
+                f"{_spelled(name)} is not for --ray, which replaces replicas by itself: leave it out"
+            )
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)  # before Ray is imported; what it starts has the same
+    try:
+        import ray  # noqa: F401
+        from ray import serve  # noqa: F401
+    except ImportError as error:
+        raise ServerMissing(f"Ray Serve is not installed: {install_command('ray')} [{error}]") from error
+    access = access_for(options)
+    plan = _plan(options)
+    if options.print_config:
+        exactly(config(plan, options.port))
+        return
+    port = _free_port(options)
+    least, most = plan.replicas
+    stop = threading.Event()
+    with _Running(plan, options, port):
+        for number in (signal.SIGINT, signal.SIGTERM):  # after Ray, which has handlers of its own
+            signal.signal(number, lambda *_: stop.set())
+        count = f"{least} replicas" if least == most else f"{least} to {most} replicas"
+        first, *others = plan.models
+        welcome(url_of(options.host, port), [f"{first} ({count})", *others], access, options)
+        stop.wait()
+        say("stopping")
+    say("stopped")
+
+
+class _Running:
+    """Ray, if it does not run yet, and the application on it."""
+
+    def __init__(self, plan: Plan, options: ServeOptions, port: int) -> None:
+        self._plan = plan
+        self._options = options
+        self._port = port
+
+    def __enter__(self) -> None:
+        import ray
+        from ray import serve
+
+        from localagent.server.fleet.deployment import NAME, QUIET, application
+
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)
+        plan, address = self._plan, self._options.address
+        here: dict[str, Any] = {"address": address}
+        if address is None:
+            # A replica counts for some cores even where there are fewer: nobody else counts on them here.
+            needed = plan.cpus * plan.replicas[1]
+            here = {
+                "num_cpus": max(os.cpu_count() or 1, int(needed) + 1),
+                "include_dashboard": False,
+            }
+        try:
+            ray.init(logging_level=logging.ERROR, log_to_driver=True, **here)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise UsageError(f"no cluster of Ray at {address!r}: {_line(error)}") from error
+        try:
+            serve.start(
+                proxy_location="HeadOnly" if address is None else "EveryNode",
+                http_options={"host": self._options.host, "port": self._port},
+                logging_config=QUIET,
+            )
+            serve.run(application(plan), name=NAME, route_prefix="/")
+        except RuntimeError as error:
+            self.__exit__()
+            raise EngineFailed(f"the replicas could not be started: {_line(error)}") from error
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        from ray import serve, shutdown
+
+        from localagent.server.fleet.deployment import NAME
+
+        if self._options.address is None:
+            serve.shutdown()  # type: ignore[no-untyped-call]
+        else:
+            serve.delete(NAME)
+        shutdown()
+
+
+def config(plan: Plan, port: int) -> str:
+    """A file for `serve deploy`: YAML, with what is not as usual."""
+    from ruamel.yaml import YAML
+
+    from localagent.server.fleet.deployment import IMPORT_PATH, NAME, QUIET
+
+    told = {
+        "proxy_location": "EveryNode",
+        "http_options": {"host": plan.host, "port": port},
+        "logging_config": QUIET.model_dump(mode="json", include={"log_level", "enable_access_log"}),
+        "applications": [
+            {"name": NAME, "route_prefix": "/", "import_path": IMPORT_PATH, "args": plan.told()}
+        ],
+    }
+    text = io.StringIO()
+    yaml = YAML()
+    yaml.default_flow_style = False
+    yaml.dump(told, text)
+    return text.getvalue()
+
+
+def _plan(options: ServeOptions) -> Plan:
+    from localagent.server.fleet.plan import Plan
+
+    models: dict[str, str] = {}
+    for asked in options.models or (None,):
+        name, what, _, _ = fetched(asked, options)  # here, so that a wrong name does not come from a replica
+        if name in models:
+            raise UsageError(f"--model {name} is given twice")
+        models[name] = str(what.absolute()) if isinstance(what, Path) else what
+    return Plan(
+        models=models,
+        replicas=_replicas(options.replicas),
+        models_per_replica=options.models_per_replica or 1,
+        lanes=options.lanes,
+        gpus=options.gpus or 0,
+        backend=options.backend,
+        dialect=options.dialect,
+        context=options.context,
+        threads=options.threads,
+        host=options.host,
+        api_key_file=options.api_key_file and options.api_key_file.expanduser().absolute(),
+        origins=tuple(options.origins or ()),
+        aliases=tuple(map(alias_of, options.aliases or ())),
+        page=not options.no_page,
+        share_prefixes=options.share_prefixes,
+        max_queue=options.max_queue,
+        deadline=options.deadline,
+        metrics=options.metrics,
+        buffer_tool_calls=options.buffer_tool_calls,
+        log_prompts=options.log_prompts,
+    )
+
+
+def _replicas(text: str | None) -> tuple[int, int]:
+    least, colon, most = (text or "1").partition(":")
+    try:
+        found = int(least), int(most if colon else least)
+    except ValueError:
+        found = (1, 0)
+    if not 0 <= found[0] <= found[1] or found[1] == 0:
+        raise UsageError(f"--replicas is {text!r}: write it like 2, or 1:4 for as many as there is work for")
+    return found
+
+
+def _free_port(options: ServeOptions) -> int:
+    """The port, which is free. Raises UsageError where it is not: Ray would wait for it."""
+    from localagent.server.listening import bind
+
+    if options.address is not None and options.port:
+        return options.port  # of each machine of the cluster, and perhaps of an application before this
+    with bind(options.host, options.port) as listening:
+        return int(listening.getsockname()[1])
+
+
+def _spelled(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _line(error: Exception) -> str:
+    """The last line of what Ray says: before it come tracebacks."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

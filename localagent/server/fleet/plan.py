@@ -1,0 +1,82 @@
+"""What a fleet is to be: the arguments of its application, from the command line and in the file for
+`serve deploy` alike.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from localagent.catalog import Backend
+
+USUAL_LANES = 8
+"""Of a model whose lanes nobody has said: as many as it has at most by default."""
+
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class Plan(BaseModel):
+    """Models, the machines that they may take, and the server in front of them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    models: Annotated[dict[str, str], Field(min_length=1)]
+    """By the name that clients call each: what is loaded, as for `model.load`. Paths are those of each
+    machine. The first one is loaded by every replica when it starts.
+    """
+    replicas: tuple[Annotated[int, Field(ge=0)], Count] = (1, 1)
+    """The fewest and the most; between them there are as many as there is work for."""
+    models_per_replica: Count = 1
+    """Models that a replica holds at once. Another one takes the place of what was used least lately."""
+    lanes: Count | None = None
+    """Answers at once, of each replica. None: as the memory of each allows."""
+    cpus: Annotated[float, Field(ge=0)] = 1
+    """Cores of a machine that a replica counts for. It may use more: see `threads`."""
+    gpus: Annotated[float, Field(ge=0)] = 0
+    scale_up_after: Seconds = 10
+    """Seconds of more work than the replicas have lanes for, before there is another one."""
+    scale_down_after: Seconds = 300
+    """Seconds of less, before there is one less."""
+    health_every: Seconds = 5
+    """Between two looks at whether a replica lives."""
+
+    backend: Backend | None = None
+    dialect: str | None = None
+    context: Count | None = None
+    threads: Count | None = None
+    offline: bool | None = None
+
+    servers: Count = 1
+    """Replicas of the application that speaks HTTP."""
+    host: str = "127.0.0.1"
+    """The address that Ray listens on: where that is this machine alone, no key is needed."""
+    api_key_file: Path | None = None
+    """On the machines where the application runs. Without it the keys in LOCALAGENT_API_KEYS there."""
+    origins: tuple[str, ...] = ()
+    aliases: tuple[tuple[str, str], ...] = ()
+    page: bool = True
+    share_prefixes: bool = False
+    max_queue: Annotated[int, Field(ge=0)] = 64
+    deadline: Seconds = 3600
+    metrics: bool = False
+    buffer_tool_calls: bool = False
+    log_prompts: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        least, most = self.replicas
+        if least > most:
+            raise ValueError(f"replicas are {least} at least and {most} at most")
+        return self
+
+    @property
+    def most_lanes(self) -> int:
+        """Answers at once of one replica, at most."""
+        return self.lanes or USUAL_LANES
+
+    def told(self) -> dict[str, Any]:
+        """As a file says it: what is not as usual."""
+        return self.model_dump(mode="json", exclude_defaults=True)

@@ -1,0 +1,47 @@
+"""Tells Ray Serve which replica a request goes to. Runs wherever a handle is: in each ingress."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from ray.serve.request_router import MultiplexMixin, PendingRequest, ReplicaID, RequestRouter, RunningReplica
+
+from localagent.server.fleet.affinity import Affinity
+
+MARKS = "marks"
+"""The argument of a request that tells the marks of its conversation."""
+
+
+class PrefixRouter(MultiplexMixin, RequestRouter):
+    """By what a replica has evaluated, and by its load; where nobody knows the conversation, by the models
+    that are loaded, too.
+    """
+
+    def initialize_state(self, slack: float = 0, **_: object) -> None:
+        """Called by Ray with the arguments in the deployment's configuration; see `Affinity.order`."""
+        self._slack = slack
+        self._affinity: Affinity[ReplicaID] = Affinity()
+        self._random = Random()
+
+    async def choose_replicas(
+        self, candidate_replicas: Sequence[RunningReplica], pending_request: PendingRequest | None = None
+    ) -> list[list[RunningReplica]]:
+        """The replicas by rank. Those of a rank are tried together, and the least busy one is taken."""
+        if pending_request is None:
+            return [list(candidate_replicas)]
+        replicas = {replica.replica_id: replica for replica in candidate_replicas}
+        # Who has the model, then who has room for it; each later round asks more of them, and waits longer.
+        able = [each for each in self.apply_multiplex_routing(pending_request) if each in replicas]
+        marks = pending_request.kwargs.get(MARKS) or ()
+        ranks = self._affinity.ranks(marks, able, self._load, self._slack, self._random)
+        return [[replicas[each] for each in rank] for rank in ranks]
+
+    def on_request_routed(
+        self, pending_request: PendingRequest, replica_id: ReplicaID, result: object
+    ) -> None:
+        """The replica has taken the request."""
+        self._affinity.note(pending_request.kwargs.get(MARKS) or (), replica_id)
+
+    def _load(self, replica: ReplicaID) -> float:
+        return self.replica_queue_len_cache.get(replica) or 0
