@@ -154,7 +154,7 @@ def _plan(options: ServeOptions) -> Plan:
         models[name] = str(what.absolute()) if isinstance(what, Path) else what
     return Plan(
         models=models,
-        replicas=_replicas(options.replicas),
+        replicas=replicas_of(options.replicas),
         models_per_replica=options.models_per_replica or 1,
         lanes=options.lanes,
         gpus=options.gpus or 0,
@@ -176,7 +176,8 @@ def _plan(options: ServeOptions) -> Plan:
     )
 
 
-def _replicas(text: str | None) -> tuple[int, int]:
+def replicas_of(text: str | None) -> tuple[int, int]:
+    """The fewest and the most of `MIN:MAX`, or of one number. Raises UsageError."""
     least, colon, most = (text or "1").partition(":")
     try:
         found = int(least), int(most if colon else least)

@@ -15,7 +15,14 @@ from fnmatch import fnmatchcase
 from time import monotonic, time
 from typing import Any, Literal, Protocol
 
-from localagent.errors import EngineFailed, LocalAgentError, NotEnoughMemory, UnknownModel, UsageError
+from localagent.errors import (
+    EngineFailed,
+    LocalAgentError,
+    NotEnoughMemory,
+    UnknownModel,
+    Unsupported,
+    UsageError,
+)
 from localagent.hosts.host import EngineHost
 from localagent.hosts.owner import OwnerClosed
 from localagent.server.queue import FairQueue, Overloaded
@@ -141,6 +148,7 @@ class ModelPool:
         restart: bool = False,
         stall: float = 300.0,
         queue: int = 64,
+        unloads: bool = True,
         end: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`loaders`: what loads the model of each name; the first one answers where none is named. `headers`:
@@ -149,7 +157,8 @@ class ModelPool:
         `aliases`: (pattern, name) pairs; patterns as in shells. `idle`: seconds after which an unused model
         is unloaded. `restart`: load a model again whose engine thread has ended, or was given up. `stall`:
         seconds, at least 60, after which an engine that does not come back from one step is given up; 0: only
-        if it is to be unloaded, and then after 60. `queue`: requests that may wait for one model. `end`: with
+        if it is to be unloaded, and then after 60. `queue`: requests that may wait for one model. `unloads`:
+        whether it is decided here when a model is unloaded; replicas decide that themselves. `end`: with
         `restart`, called with the reason when only another process could load a model again. Raises
         UsageError.
         """
@@ -166,6 +175,7 @@ class ModelPool:
         self._idle = idle
         self._restart = restart
         self._stall = stall
+        self._unloads = unloads
         self._end = end
         self._abandoned: list[EngineHost] = []
         self._one_at_a_time = asyncio.Lock()  # what one load leaves free, the next one may count on
@@ -232,7 +242,11 @@ class ModelPool:
         return await asyncio.shield(served.loading)
 
     async def unload(self, served: Served) -> None:
-        """Free its memory. Raises Overloaded while somebody uses it."""
+        """Free its memory. Raises Overloaded while somebody uses it, and Unsupported: see `unloads`."""
+        if not self._unloads:
+            raise Unsupported(
+                f"{served.name} runs in replicas: another model takes its place when it is asked for"
+            )
         async with self._one_at_a_time:
             if served.users:
                 raise Overloaded(f"{served.name} is in use by {served.users} requests")
@@ -272,7 +286,7 @@ class ModelPool:
                         continue
                     if self._restart and not alive(served.model):
                         await self.ready(served)
-                    elif idle:
+                    elif idle and self._unloads:
                         await self.unload(served)
                         log.info("%s was idle and is unloaded", served.name)
                 except Exception as error:  # one model's failure is not to end the watch over the others

@@ -100,6 +100,7 @@ class Server:
             {name: self._loader(name) for name in plan.models},
             aliases=plan.aliases,
             queue=plan.max_queue,
+            unloads=False,
         )
         service = Service(
             pool,

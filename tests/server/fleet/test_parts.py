@@ -1,0 +1,136 @@
+"""The parts of a fleet without a replica: plans, groups of events, errors on their way."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from localagent.cli.fleet import replicas_of
+from localagent.errors import UsageError
+from localagent.server.fleet.plan import USUAL_LANES, Plan
+
+
+def test_a_plan_is_the_same_after_its_file():
+    plan = Plan(
+        models={"a": "/weights/a.gguf", "b": "hf:owner/b"}, replicas=(1, 4), aliases=(("gpt-*", "a"),)
+    )
+    assert plan.told() == {
+        "models": {"a": "/weights/a.gguf", "b": "hf:owner/b"},
+        "replicas": [1, 4],
+        "aliases": [["gpt-*", "a"]],
+    }
+    assert Plan.model_validate(plan.told()) == plan
+    assert plan.most_lanes == USUAL_LANES
+    assert plan.model_copy(update={"lanes": 2}).most_lanes == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"models": {}},
+        {"models": {"a": "a"}, "replicas": [3, 2]},
+        {"models": {"a": "a"}, "replicas": [0, 0]},
+        {"models": {"a": "a"}, "lanes": 0},
+        {"models": {"a": "a"}, "replica": 2},
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(wrong):
+    with pytest.raises(ValidationError):
+        Plan.model_validate(wrong)
+
+
+@pytest.mark.parametrize(("text", "found"), [(None, (1, 1)), ("2", (2, 2)), ("1:4", (1, 4)), ("0:2", (0, 2))])
+def test_replicas_are_read(text, found):
+    assert replicas_of(text) == found
+
+
+@pytest.mark.parametrize("text", ["", "0", "4:1", "-1:2", "two", "1:", "1:2:3", "0:0"])
+def test_replicas_that_cannot_be_are_refused(text):
+    if text == "":  # as if it were not given
+        assert replicas_of(text) == (1, 1)
+        return
+    with pytest.raises(UsageError, match="--replicas is"):
+        replicas_of(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--replicas", "2"], "--replicas is for replicas: give --ray, too"),
+        (["--print-config"], "--print-config is for replicas"),
+        (["--gpus", "1"], "--gpus is for replicas"),
+        (["--ray", "--idle", "60"], "--idle is not for --ray"),
+        (["--ray", "--restart"], "--restart is not for --ray"),
+    ],
+)
+def test_options_that_do_not_go_together(words, said):
+    command = [str(Path(sys.executable).with_name("localagent")), "serve", "-m", "lfm2-nano", *words]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+class TestGroups:
+    """What a replica sends."""
+
+    @pytest.fixture(autouse=True)
+    def grouped(self):
+        pytest.importorskip("ray.serve", reason="Ray Serve is not installed")
+        from localagent.server.fleet.replica import grouped
+
+        return grouped
+
+    def test_the_first_item_comes_at_once_and_the_rest_together(self, grouped):
+        async def items():
+            yield 1
+            await asyncio.sleep(0.01)
+            for number in range(2, 100):
+                yield number
+
+        async def collected():
+            return [group async for group in grouped(items(), 0.1)]
+
+        groups = asyncio.run(collected())
+        assert groups[0] == [1]
+        assert len(groups) < 20
+        assert [item for group in groups for item in group] == [*range(1, 100)]
+
+    def test_what_was_written_before_an_error_comes_before_it(self, grouped):
+        async def items():
+            yield 1
+            yield 2
+            raise KeyError("broken")
+
+        async def collected():
+            found = []
+            with pytest.raises(KeyError, match="broken"):
+                async for group in grouped(items(), 0.02):
+                    found += group
+            return found
+
+        assert asyncio.run(collected()) == [1, 2]
+
+    def test_leaving_ends_what_makes_the_items(self, grouped):
+        ended = []
+
+        async def items():
+            try:
+                while True:
+                    yield 1
+                    await asyncio.sleep(0.001)
+            finally:
+                ended.append(True)
+
+        async def left():
+            groups = grouped(items(), 0.02)
+            await anext(groups)
+            await groups.aclose()
+
+        asyncio.run(left())
+        assert ended
