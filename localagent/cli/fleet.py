@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import signal
 import threading
 from pathlib import Path
@@ -23,7 +24,9 @@ _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nobody is told what runs here
     "RAY_DEDUP_LOGS": "0",
     "RAY_COLOR_PREFIX": "0",
+    "RAY_SERVE_LOG_TO_STDERR": "0",  # its tracebacks are in its own logs; what replicas log comes here
 }
+_RAISED = re.compile(r"^(?:\S*: )?localagent\.errors\.\w+: (.*)$", re.MULTILINE)
 _ONLY_WITH_RAY = ("replicas", "address", "gpus", "models_per_replica", "print_config")
 _NOT_WITH_RAY = ("idle", "restart")
 
@@ -95,7 +98,7 @@ class _Running:
         try:
             ray.init(logging_level=logging.ERROR, log_to_driver=True, **here)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise UsageError(f"no cluster of Ray at {address!r}: {_line(error)}") from error
+            raise UsageError(f"no cluster of Ray at {address!r}: {_line(str(error))}") from error
         try:
             serve.start(
                 proxy_location="HeadOnly" if address is None else "EveryNode",
@@ -104,8 +107,9 @@ class _Running:
             )
             serve.run(application(plan), name=NAME, route_prefix="/")
         except RuntimeError as error:
+            why = _why() or _line(str(error))
             self.__exit__()
-            raise EngineFailed(f"the replicas could not be started: {_line(error)}") from error
+            raise EngineFailed(f"the replicas could not be started: {why}") from error
         except BaseException:
             self.__exit__()
             raise
@@ -202,7 +206,19 @@ def _spelled(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _line(error: Exception) -> str:
+def _why() -> str:
+    """What a replica raised when it was made; "" where none did."""
+    from ray import serve
+
+    from localagent.server.fleet.deployment import NAME
+
+    for deployment in serve.status().applications[NAME].deployments.values():
+        if found := _RAISED.findall(deployment.message):
+            return str(found[-1])
+    return ""
+
+
+def _line(text: str) -> str:
     """The last line of what Ray says: before it come tracebacks."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "Ray does not say why"

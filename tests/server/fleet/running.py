@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import httpcore2
 import psutil
 
 PATIENCE = 180.0
@@ -80,8 +81,6 @@ def started(
 
 
 def answers(port: int) -> bool:
-    import httpcore2
-
     try:
         return httpcore2.request("GET", f"http://127.0.0.1:{port}/health").status == 200
     except httpcore2.ConnectError:

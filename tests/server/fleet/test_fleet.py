@@ -5,8 +5,10 @@ By hand with HYPOTHESIS_PROFILE=long: more requests.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -15,7 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
+import httpcore2
+import psutil
 import pytest
+from ruamel.yaml import YAML
 
 from localagent.errors import LocalAgentError
 from localagent.messages import AssistantMessage, Message, UserMessage
@@ -131,6 +136,48 @@ def test_answers_are_those_of_one_process(fleet: Fleet) -> None:
     assert called > REQUESTS / 4
 
 
+def test_a_client_that_leaves_ends_the_generation(fleet: Fleet) -> None:
+    model = RemoteModel.open(fleet.url, "smollm2-135m")
+    for number in range(6):  # more than the lanes of one replica
+        events = model.stream(f"Write a long story about {number} ships.", temperature=0, max_tokens=5000)
+        next(event for event in events if isinstance(event, Text))
+        events.close()
+    processes = [psutil.Process(pid) for pid in fleet.loaded("lfm2-nano")]
+
+    def idle() -> bool:
+        before = [sum(each.cpu_times()[:2]) for each in processes]
+        time.sleep(2)
+        return all(
+            sum(each.cpu_times()[:2]) - last < 0.5 for each, last in zip(processes, before, strict=True)
+        )
+
+    fleet.until(idle, "rest", patience=60)
+
+
+def test_the_other_endpoints_are_those_of_one_process(fleet: Fleet) -> None:
+    def post(path: str, **body: object) -> tuple[int, dict]:
+        told = json.dumps({"model": "lfm2-nano", **body}).encode()
+        headers = {"content-type": "application/json"}
+        answer = httpcore2.request("POST", f"{fleet.url}{path}", content=told, headers=headers)
+        return answer.status, json.loads(answer.content)
+
+    question = [{"role": "user", "content": "Name three colours."}]
+    with load("lfm2-nano", threads=1) as here:
+        count = here.count_tokens("Name three colours.")
+    assert post("/v1/messages/count_tokens", messages=question) == (200, {"input_tokens": count})
+    _, told = post("/v1/chat/completions", messages=question, logprobs=True, top_logprobs=2, temperature=0)
+    scores = told["choices"][0]["logprobs"]["content"]
+    assert b"".join(bytes(each["bytes"]) for each in scores).startswith(b"Red, green and blue.")
+    assert all(top["bytes"] for each in scores for top in each["top_logprobs"][:1])
+    text = "<|im_start|>user\nName three colours.<|im_end|>\n<|im_start|>assistant\n"
+    _, told = post("/v1/completions", prompt=text, temperature=0)
+    assert told["choices"][0]["text"] == "Red, green and blue."
+    status, told = post("/v1/models/unload")
+    assert (status, told["error"]["message"].partition(":")[0]) == (400, "lfm2-nano runs in replicas")
+    status, told = post("/v1/chat/completions", messages=[{"role": "user", "content": "word " * 9000}])
+    assert (status, told["error"]["code"]) == (400, "context_length_exceeded")
+
+
 def test_a_replica_that_is_killed_loses_its_streams_alone_and_comes_back(fleet: Fleet) -> None:
     """smollm2-135m, since it takes some time to write a thousand tokens."""
     model = RemoteModel.open(fleet.url, "smollm2-135m")
@@ -185,12 +232,21 @@ def test_a_replica_that_is_killed_loses_its_streams_alone_and_comes_back(fleet: 
     raise AssertionError("the new replica is asked nothing")
 
 
+def test_replicas_that_cannot_start_are_one_line(nano: dict[str, Path]) -> None:
+    command = [BIN / "localagent", "serve", "--ray", "--port", str(free_port()), "-m", "lfm2-nano"]
+    command += ["--context", "2000000000"]
+    done = subprocess.run(
+        [*map(str, command)], check=False, capture_output=True, text=True, env=environment(), timeout=300
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    said = [line for line in done.stderr.splitlines() if "replicas could not be started" in line]
+    assert len(said) == 1
+    assert "2,000,000,000" in said[0], "what the model says of it, and not what Ray does"
+
+
 def test_replicas_come_with_the_load_and_go_without(nano: dict[str, Path], tmp_path: Path) -> None:
     """As `serve deploy` would have it: from the file that the command line prints."""
-    import subprocess
-
-    from ruamel.yaml import YAML
-
     port = free_port()
     command = [BIN / "localagent", "serve", "--ray", "--replicas", "1:2", "--lanes", "1", "--threads", "1"]
     command += ["--port", str(port), "-m", "lfm2-nano", "--print-config"]
@@ -223,7 +279,5 @@ def test_replicas_come_with_the_load_and_go_without(nano: dict[str, Path], tmp_p
             for thread in threads:
                 thread.join()
         pids = set(fleet.loaded("lfm2-nano"))
-        import psutil
-
         fleet.until(lambda: sum(map(psutil.pid_exists, pids)) == 1, "end of one of them")
         assert nano_on(fleet).respond("Name three colours.", temperature=0).text == "Red, green and blue."
