@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TextIO
 
 from localagent.server.access import Access
 from localagent.server.bounds import Bounds
@@ -75,9 +76,12 @@ class Service:
                 log.info("%s: %s is ignored", path, quoted(name))
 
 
-def log_to_standard_error(prompts: bool) -> None:
-    """Log what the server does, a line each; what is said only if `prompts` asks for it."""
-    handler = logging.StreamHandler(sys.stderr)
+def log_to_standard_error(prompts: bool, stream: TextIO | None = None) -> None:
+    """Log what the server does, a line each; what is said only if `prompts` asks for it.
+
+    `stream`: what is standard error, if something else was put in its place.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     for name in ("localagent", "uvicorn.error"):
         logger = logging.getLogger(name)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -93,7 +94,7 @@ class Server:
     def __serve_build_asgi_app__(self) -> Starlette:
         """Called by Ray when the object is made: see `serve.ingress`."""
         plan = self._plan
-        log_to_standard_error(plan.log_prompts)
+        log_to_standard_error(plan.log_prompts, sys.__stderr__)  # Ray puts another one in its place
         keys = keys_for(plan.api_key_file)
         access = Access(plan.host, keys, plan.origins, page=plan.page, share=plan.share_prefixes)
         pool = ModelPool(

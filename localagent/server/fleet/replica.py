@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from time import monotonic, sleep
@@ -33,7 +34,7 @@ class Replica:
     """What Ray starts as often as it is told. Its methods run on one event loop."""
 
     async def __init__(self, plan: Plan) -> None:  # type: ignore[misc]  # Ray waits for it
-        log_to_standard_error(plan.log_prompts)
+        log_to_standard_error(plan.log_prompts, sys.__stderr__)  # Ray puts another one in its place
         self._plan = plan
         self._held: dict[str, Held] = {}
         loading = serve.multiplexed(max_num_models_per_replica=plan.models_per_replica)

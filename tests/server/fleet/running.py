@@ -15,7 +15,7 @@ from pathlib import Path
 import httpcore2
 import psutil
 
-PATIENCE = 180.0
+PATIENCE = 120.0
 _LOADED = re.compile(r":models pid=(\d+)\) \S+ (\S+) is loaded")
 _TURN = re.compile(r":models pid=(\d+)\) \S+ (\S+) (\d+) \((\d+) cached\) \+ (\d+) tokens")
 
