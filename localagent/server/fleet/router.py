@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from time import monotonic
 
 from ray.serve.request_router import MultiplexMixin, PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from localagent.server.fleet.affinity import Affinity
 
+_TAKEN = 2.0
+"""Seconds after which a request that no replica has taken is counted no more: it may have been given up."""
 MARKS = "marks"
 """The argument of a request that tells the marks of its conversation."""
 
@@ -23,6 +26,8 @@ class PrefixRouter(MultiplexMixin, RequestRouter):
         self._slack = slack
         self._affinity: Affinity[ReplicaID] = Affinity()
         self._random = Random()
+        self._underway: dict[str, tuple[ReplicaID, float]] = {}
+        """Where requests go that no replica has taken yet, and since when."""
 
     async def choose_replicas(
         self, candidate_replicas: Sequence[RunningReplica], pending_request: PendingRequest | None = None
@@ -34,14 +39,22 @@ class PrefixRouter(MultiplexMixin, RequestRouter):
         # Who has the model, then who has room for it; each later round asks more of them, and waits longer.
         able = [each for each in self.apply_multiplex_routing(pending_request) if each in replicas]
         marks = pending_request.kwargs.get(MARKS) or ()
+        now = monotonic()
+        self._underway = {name: (to, at) for name, (to, at) in self._underway.items() if now - at < _TAKEN}
         ranks = self._affinity.ranks(marks, able, self._load, self._slack, self._random)
+        if first := ranks[0]:
+            # One alone: Ray would compare what it knows, which is nothing yet of requests that come together.
+            ranks = [[min(first, key=self._load)], *ranks]
+            self._underway[pending_request.metadata.internal_request_id] = ranks[0][0], now
         return [[replicas[each] for each in rank] for rank in ranks]
 
     def on_request_routed(
         self, pending_request: PendingRequest, replica_id: ReplicaID, result: object
     ) -> None:
         """The replica has taken the request."""
+        self._underway.pop(pending_request.metadata.internal_request_id, None)
         self._affinity.note(pending_request.kwargs.get(MARKS) or (), replica_id)
 
     def _load(self, replica: ReplicaID) -> float:
-        return self.replica_queue_len_cache.get(replica) or 0
+        sent = sum(to == replica for to, _ in self._underway.values())
+        return sent + (self.replica_queue_len_cache.get(replica) or 0)
