@@ -180,20 +180,24 @@ def _told(server: Server, path: str) -> Mapping[str, Any]:
     try:
         told = server.ask(path)
     except ServerRefused as error:
-        if error.status in (401, 403):
+        if error.status == 401:
             raise
         return {}
     return told if isinstance(told, Mapping) else {}
 
 
 def _offers(server: Server, path: str) -> bool:
-    """Whether there is something at that address: an empty request is refused, and not unknown."""
+    """Whether there is something at that address: an empty request is refused, and not unknown.
+
+    The key has been accepted when the models were listed. So 403 is about the address: vLLM says it of what
+    it is to be started with `--enable-scale-out` for.
+    """
     try:
         server.ask(path, {})
     except ServerRefused as error:
-        if error.status in (401, 403):
+        if error.status == 401:
             raise
-        return error.status not in (404, 405, 501)
+        return error.status not in (403, 404, 405, 501)
     return True
 
 

@@ -50,9 +50,11 @@ def test_a_vllm_says_which_model_it_has_from_where():
         assert load(address(server, model="/LiquidAI/nano"), context=100, tokenizer=MLX).host.context == 100
 
 
-def test_an_earlier_vllm_gives_ids_with_its_completions():
-    with scripted(models=LISTING, routes={"/v1/completions": [REFUSED]}) as server:
-        assert load(address(server)).host._make_api is VllmCompletions
+def test_a_vllm_without_that_address_gives_ids_with_its_completions():
+    disabled = whole({"error": {"message": "Scale-out endpoints are disabled.", "code": 403}}, 403)
+    for routes in ({}, {"/inference/v1/generate": [disabled]}):
+        with scripted(models=LISTING, routes={"/v1/completions": [REFUSED], **routes}) as server:
+            assert load(address(server)).host._make_api is VllmCompletions
 
 
 def test_a_sglang_says_it_elsewhere():
