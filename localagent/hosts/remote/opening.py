@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from localagent.errors import DialectMismatch, ServerRefused, StreamBroken, UnknownModel, UsageError
 from localagent.hosts.host import DEFAULT_CONTEXT
+from localagent.hosts.protocol import Form
 from localagent.hosts.remote.address import Address
-from localagent.hosts.remote.apis import Api, LlamaServer, Sglang, VllmCompletions, VllmTokens
+from localagent.hosts.remote.apis import (
+    LLGUIDANCE,
+    Api,
+    LlamaServer,
+    Sglang,
+    VllmCompletions,
+    VllmTokens,
+)
 from localagent.hosts.remote.host import RemoteHost
 from localagent.hosts.remote.http import Server
 from localagent.hosts.remote.vocabulary import ModelFiles, disagreement, read_model_files
 from localagent.settings import API_KEY
 from localagent.wording import listed, quoted
+
+_BOTH: tuple[Form, ...] = ("lark", "schema")
+_SCHEMA: tuple[Form, ...] = ("schema",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,8 @@ class Found:
     size: int | None = None
     """Of the vocabulary."""
     lanes: int = 1
+    takes: Callable[[Sequence[int]], Collection[Form]] = lambda ids: ()
+    """As `RemoteHost` takes it."""
 
 
 def open_host(
@@ -72,7 +85,14 @@ def open_host(
     name = found.id.rpartition("/")[2].removesuffix(".gguf")
     size = min(most, default=DEFAULT_CONTEXT)
     return RemoteHost(
-        server, found.make_api, files, name=name, model=found.id, context=size, lanes=found.lanes
+        server,
+        found.make_api,
+        files,
+        name=name,
+        model=found.id,
+        context=size,
+        lanes=found.lanes,
+        takes=found.takes,
     )
 
 
@@ -103,6 +123,15 @@ def _look_at_llama_server(server: Server, model: str | None) -> Found:
     def tokenized(text: str) -> Sequence[int]:
         return _tokens(server, "/tokenize", {"content": text, "add_special": False, "parse_special": True})
 
+    def takes(ids: Sequence[int]) -> Collection[Form]:
+        # What it makes of a schema tells how it was built. With the prompt that comes next, nothing that is
+        # in its cache is lost for the question.
+        body = {"prompt": list(ids), "n_predict": 0, "cache_prompt": True, "json_schema": {}}
+        told = server.ask(LlamaServer.path, body)
+        chosen = told.get("generation_settings") if isinstance(told, Mapping) else None
+        grammar = str(chosen.get("grammar", "")) if isinstance(chosen, Mapping) else ""
+        return _BOTH if grammar.startswith(LLGUIDANCE) else _SCHEMA
+
     path = _text(props.get("model_path"))
     return Found(
         id=str(entry["id"]),
@@ -112,6 +141,7 @@ def _look_at_llama_server(server: Server, model: str | None) -> Found:
         tokenized=tokenized,
         size=_whole(meta.get("n_vocab")),
         lanes=_whole(props.get("total_slots")) or 1,
+        takes=takes,
     )
 
 
@@ -128,6 +158,7 @@ def _look_at_vllm(server: Server, model: str | None) -> Found:
         context=_whole(entry.get("max_model_len")),
         make_api=VllmTokens if _offers(server, VllmTokens.path) else VllmCompletions,
         tokenized=tokenized if _offers(server, "/tokenize") else None,
+        takes=lambda ids: _BOTH,  # XGrammar reads it, or llguidance
     )
 
 
@@ -139,6 +170,11 @@ def _look_at_sglang(server: Server, model: str | None) -> Found:
         body = {"model": entry["id"], "prompt": text, "add_special_tokens": False}
         return _tokens(server, "/v1/tokenize", body)
 
+    def takes(ids: Sequence[int]) -> Collection[Form]:
+        settings = _told(server, "/server_info") or _told(server, "/get_server_info")
+        forms: Mapping[Any, Collection[Form]] = {"llguidance": _BOTH, "none": ()}
+        return forms.get(settings.get("grammar_backend"), _SCHEMA)
+
     files = (told.get("tokenizer_path"), told.get("model_path"), entry.get("root"))
     return Found(
         id=str(entry["id"]),
@@ -146,6 +182,7 @@ def _look_at_sglang(server: Server, model: str | None) -> Found:
         context=_whole(entry.get("max_model_len")),
         make_api=Sglang,
         tokenized=tokenized if _offers(server, "/v1/tokenize") else None,
+        takes=takes,
     )
 
 

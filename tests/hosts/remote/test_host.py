@@ -335,20 +335,3 @@ def test_tokens_that_a_server_leaves_out_are_found_by_what_they_spell(files, tex
     ):
         with pytest.raises(StreamBroken, match="cannot be told"):
             spelling.lost(chunk)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"tool_choice": "required"},
-        {"tool_choice": "none"},
-        {"tool_choice": "get_weather"},
-        {"response_format": {"type": "json_object"}, "tools": None},
-        {"parallel_tool_calls": False},
-        {"strict": True},
-    ],
-)
-def test_wishes_that_only_a_grammar_fulfils_are_refused_and_not_dropped(files, options):
-    model = Model(host_at("http://127.0.0.1:1", files), DIALECTS["lfm2"])
-    with pytest.raises(Unsupported, match=r"draws its tokens elsewhere,? and cannot be held to"):
-        list(model.stream("Hi.", **{"tools": TOOLS, **options}))

@@ -151,3 +151,24 @@ def test_a_tokenizer_is_for_models_elsewhere():
         load("lfm2-nano", tokenizer=MLX)
     with pytest.raises(UsageError, match="gives no tokens: use RemoteModel"):
         load("openai://127.0.0.1:1/m")
+
+
+@pytest.mark.parametrize(
+    ("kind", "routes", "expected"),
+    [
+        ("vllm", {}, ("lark", "schema")),
+        ("sglang", {"/server_info": [whole({"grammar_backend": "llguidance"})]}, ("lark", "schema")),
+        ("sglang", {"/get_server_info": [whole({"grammar_backend": "xgrammar"})]}, ("schema",)),
+        ("sglang", {"/server_info": [whole({"grammar_backend": "none"})]}, ()),
+        ("sglang", {}, ("schema",)),
+        ("llama-server", {"/completion": [whole({"generation_settings": {"grammar": "%llguidance {}\nstart: x"}})]}, ("lark", "schema")),
+        ("llama-server", {"/completion": [whole({"generation_settings": {"grammar": "root ::= x"}})]}, ("schema",)),
+        ("llama-server", {"/completion": [whole([])]}, ("schema",)),
+    ],
+)  # fmt: skip
+def test_what_it_can_be_told_to_hold(kind, routes, expected):
+    if kind == "llama-server":
+        routes = {"/tokenize": tokenized()[1:], **routes}
+    with scripted(models=LISTING, routes=routes) as server:
+        host = load(address(server, kind), tokenizer=MLX).host
+        assert host.takes(host.raw_prompt("Hi.")) == expected
