@@ -21,7 +21,7 @@ from localagent.constraint.grammar import Grammar
 from localagent.constraint.guide import Guide
 from localagent.constraint.schema import Relaxed
 from localagent.constraint.validation import violations
-from localagent.errors import ConstraintFailed
+from localagent.errors import ConstraintFailed, Unsupported
 from localagent.hosts.protocol import Form
 from localagent.hosts.utf8 import TokenText
 from parsers import Collector, StreamParser, TextPart
@@ -38,11 +38,14 @@ class Thought:
 
 
 class Turns:
-    """Writes the grammars of turns for one vocabulary. `ends`: the tokens that end a turn."""
+    """Writes the grammars of turns for one vocabulary. `ends`: the tokens that end a turn. `form`: what is
+    made of them afterwards.
+    """
 
-    def __init__(self, size: int, ends: Collection[int]) -> None:
+    def __init__(self, size: int, ends: Collection[int], form: Form) -> None:
         self._size = size
         self._ends = ends
+        self._form = form
 
     def required(self, grammars: Sequence[Grammar], thought: Thought | None = None) -> str:
         """A turn that is what one of these says, and nothing else."""
@@ -61,12 +64,18 @@ class Turns:
         block = grammar.text.replace("start:", "block:", 1).splitlines()
         return _text([f"start: free {calls}", f"free: {self._free(openers)}", *block])
 
-    def barred(self, tokens: Collection[int]) -> str:
-        """Text without any of these tokens."""
-        return _text([f"start: {self._free(tokens)}"])
+    def barred(self, tokens: Collection[int], openers: Collection[int]) -> str:
+        """Text without any of these tokens; at least without the openers, if more cannot be said."""
+        return _text([f"start: {self._free(tokens if self._form == 'lark' else openers)}"])
 
     def _free(self, tokens: Collection[int]) -> str:
-        """Any tokens but these and the last one. What is allowed is said: not all can read what is not."""
+        """Any tokens but these and those that end the turn. Raises Unsupported."""
+        if self._form != "lark":  # the ends are no part of those grammars at all
+            others = set(tokens).difference(self._ends)
+            if len(others) != 1:
+                raise Unsupported("a server without llguidance cannot be told to leave out several markers")
+            return f"(<[^{others.pop()}]>)*"
+        # What is allowed is said, since not all versions can read what is not.
         bounds = sorted({-1, *tokens, *self._ends, self._size})
         kept = [(left + 1, right - 1) for left, right in pairwise(bounds) if right - left > 1]
         return f"(<[{','.join(f'{first}-{last}' for first, last in kept)}]>)*"

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from localagent.constraint.bars import Bars
 from localagent.constraint.ending import Ending
+from localagent.constraint.gbnf import gbnf
 from localagent.constraint.grammar import Grammar, block_grammar, schema_grammar
 from localagent.constraint.guide import Fixed, Guide, Way
 from localagent.constraint.layout import layout
@@ -147,40 +148,48 @@ class _Request:
 
         Raises Unsupported where it takes nothing that would hold, and as `guided`.
         """
+        # A schema holds from the first token on, and nothing beside the answer.
+        alone = self._control.answers and not (self._tools and self._control.choice != "none")
+        alone = alone and self._prompt.inside != "reasoning" and "schema" in takes
         guide = self.answer().guide
         assert isinstance(guide, Guide)
-        if "lark" in takes:
-            piece = self._vocabulary.piece
-            name = self._host.name
-            return Passed(guide, "lark", self._turn(), name, lambda token: _spelled(piece(token).data))
-        called = bool(self._tools) and self._control.choice != "none"
-        answers = self._control.answers and not called and self._prompt.inside != "reasoning"
-        if "schema" not in takes or not answers:  # a schema holds from the first token on, and nothing else
-            raise Unsupported(
-                f"{self._host.name} draws its tokens elsewhere, and its server cannot be held to {wish}: "
-                "leave it out, or start the server with llguidance"
-            )
-        parser = StreamParser(self._dialect, inside=self._prompt.inside)
-        return PassedSchema(parser, self._vocabulary.piece, self._control.answer_schema, self._host.name)
+        name, piece = self._host.name, self._vocabulary.piece
+        unsaid = ""
+        if form := next((each for each in takes if each != "schema"), None):
+            try:
+                return Passed(guide, form, self._turn(form), name, lambda token: _spelled(piece(token).data))
+            except Unsupported as error:
+                unsaid = f" ({error})"
+        if alone:
+            parser = StreamParser(self._dialect, inside=self._prompt.inside)
+            return PassedSchema(parser, piece, self._control.answer_schema, name)
+        raise Unsupported(
+            f"{name} draws its tokens elsewhere, and its server cannot be held to {wish}{unsaid}: "
+            "leave it out"
+        )
 
-    def _turn(self) -> str:
-        """The grammar of the whole turn. Raises Unsupported for what only marks in plain text would tell."""
-        control, turns = self._control, Turns(self._vocabulary.size, _ends_of(self._vocabulary))
+    def _turn(self, form: Form) -> str:
+        """The grammar of the whole turn. Raises Unsupported for what it cannot say."""
+        turns = Turns(self._vocabulary.size, _ends_of(self._vocabulary), form)
+        lark = self._lark(turns)
+        return lark if form == "lark" else gbnf(lark, "ebnf" if form == "ebnf" else "gbnf")
+
+    def _lark(self, turns: Turns) -> str:
+        control = self._control
         called = bool(self._tools) and control.choice != "none"
         if control.answers or (called and control.choice != "auto"):
             grammars = [self._block_grammar()] if called else []
             if control.answers:
                 grammars.append(self._answer_grammar())
             return turns.required(grammars, self._thought())
+        openers = [self._special[text] for text in self._dialect.openers if text in self._special]
         if not called:
             bars = self._barred()
             if bars.texts or bars.leading:
                 raise self._unmarked()
-            return turns.barred(bars.tokens)
-        opener = layout(self._dialect).opener
-        if opener not in self._special:
+            return turns.barred(bars.tokens, openers)
+        if layout(self._dialect).opener not in self._special:
             raise self._unmarked()
-        openers = [self._special[text] for text in self._dialect.openers if text in self._special]
         return turns.offered(self._block_grammar(), openers, control.parallel_tool_calls)
 
     def _thought(self) -> Thought | None:
@@ -193,10 +202,7 @@ class _Request:
         return Thought(None if inside else self._special[span.open], self._special[span.close])
 
     def _unmarked(self) -> Unsupported:
-        return Unsupported(
-            f"{self._host.name} draws its tokens elsewhere, and a server can only be held to tool_choice, "
-            f"strict or response_format where all markers are tokens: those of {self._dialect.name} are not"
-        )
+        return Unsupported(f"not all markers of the dialect {self._dialect.name} are tokens of their own")
 
     def _offered(self, factory: Factory) -> Guide:
         """The guide of a turn in which the model may call tools."""

@@ -168,7 +168,7 @@ class Sglang:
         if sampling.seed is not None:
             chosen["sampling_seed"] = sampling.seed
         match asked.form:
-            case "lark":  # with `--grammar-backend llguidance`
+            case "lark" | "ebnf":
                 chosen["ebnf"] = asked.bound
             case "schema":
                 chosen["json_schema"] = json.dumps(asked.bound)

@@ -26,8 +26,13 @@ from localagent.hosts.remote.vocabulary import ModelFiles, disagreement, read_mo
 from localagent.settings import API_KEY
 from localagent.wording import listed, quoted
 
-_BOTH: tuple[Form, ...] = ("lark", "schema")
-_SCHEMA: tuple[Form, ...] = ("schema",)
+_LARK: tuple[Form, ...] = ("lark", "schema")
+_OF_BACKENDS: Mapping[str, tuple[Form, ...]] = {
+    "llguidance": _LARK,
+    "xgrammar": ("ebnf", "schema"),
+    "none": (),
+}
+"""What SGLang takes with each of its grammar backends; all others, a schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,7 @@ def _look_at_llama_server(server: Server, model: str | None) -> Found:
         told = server.ask(LlamaServer.path, body)
         chosen = told.get("generation_settings") if isinstance(told, Mapping) else None
         grammar = str(chosen.get("grammar", "")) if isinstance(chosen, Mapping) else ""
-        return _BOTH if grammar.startswith(LLGUIDANCE) else _SCHEMA
+        return _LARK if grammar.startswith(LLGUIDANCE) else ("gbnf", "schema")
 
     path = _text(props.get("model_path"))
     return Found(
@@ -158,7 +163,7 @@ def _look_at_vllm(server: Server, model: str | None) -> Found:
         context=_whole(entry.get("max_model_len")),
         make_api=VllmTokens if _offers(server, VllmTokens.path) else VllmCompletions,
         tokenized=tokenized if _offers(server, "/tokenize") else None,
-        takes=lambda ids: _BOTH,  # XGrammar reads it, or llguidance
+        takes=lambda ids: _LARK,  # XGrammar reads it, or llguidance
     )
 
 
@@ -172,8 +177,7 @@ def _look_at_sglang(server: Server, model: str | None) -> Found:
 
     def takes(ids: Sequence[int]) -> Collection[Form]:
         settings = _told(server, "/server_info") or _told(server, "/get_server_info")
-        forms: Mapping[Any, Collection[Form]] = {"llguidance": _BOTH, "none": ()}
-        return forms.get(settings.get("grammar_backend"), _SCHEMA)
+        return _OF_BACKENDS.get(str(settings.get("grammar_backend")), ("schema",))
 
     files = (told.get("tokenizer_path"), told.get("model_path"), entry.get("root"))
     return Found(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from localagent.errors import ConstraintFailed
 from localagent.messages import UserMessage
 from localagent.model import Model, load
 from localagent.nano.tasks import TASKS, make_tasks
@@ -113,6 +114,32 @@ def test_what_it_is_told_to_hold_it_holds_as_this_machine_does(both, wish):
         assert there.relaxed == here.relaxed
         if wish.get("tool_choice") in ("required", "get_weather") and there.message.stop_reason != "length":
             assert {call.name for call in there.message.tool_calls} == {"get_weather"}
+
+
+@pytest.mark.parametrize("wish", WISHES, ids=str)
+def test_a_build_without_llguidance_holds_it_as_well(both, wish, monkeypatch):
+    """Built with it, too, it reads GBNF: it is asked as if it were not. In that a marker may stand in a string,
+    where it ends nothing: then the turn ends with an error.
+    """
+    _, there = both
+    monkeypatch.setattr(there.host, "_taken", ("gbnf", "schema"))
+    held = 0
+    for prompt in ("What is the weather in Rome and in Oslo?", "Say hello.", "What is 12 plus 7?"):
+        try:
+            message = there.respond(prompt, tools=WEATHER, temperature=0, max_tokens=60, **wish)
+        except ConstraintFailed as error:
+            assert "_end|>', which may not come there" in str(error)
+            continue
+        if message.stop_reason != "length":
+            held += 1
+            names = [call.name for call in message.tool_calls]
+            if wish.get("tool_choice") in ("required", "get_weather"):
+                assert set(names) == {"get_weather"}
+            if wish.get("tool_choice") == "none":
+                assert not names
+            if wish.get("parallel_tool_calls") is False:
+                assert len(names) <= 1
+    assert held
 
 
 def test_an_answer_fits_its_schema(both):

@@ -158,12 +158,12 @@ def test_a_tokenizer_is_for_models_elsewhere():
     [
         ("vllm", {}, ("lark", "schema")),
         ("sglang", {"/server_info": [whole({"grammar_backend": "llguidance"})]}, ("lark", "schema")),
-        ("sglang", {"/get_server_info": [whole({"grammar_backend": "xgrammar"})]}, ("schema",)),
+        ("sglang", {"/get_server_info": [whole({"grammar_backend": "xgrammar"})]}, ("ebnf", "schema")),
         ("sglang", {"/server_info": [whole({"grammar_backend": "none"})]}, ()),
         ("sglang", {}, ("schema",)),
         ("llama-server", {"/completion": [whole({"generation_settings": {"grammar": "%llguidance {}\nstart: x"}})]}, ("lark", "schema")),
-        ("llama-server", {"/completion": [whole({"generation_settings": {"grammar": "root ::= x"}})]}, ("schema",)),
-        ("llama-server", {"/completion": [whole([])]}, ("schema",)),
+        ("llama-server", {"/completion": [whole({"generation_settings": {"grammar": "root ::= x"}})]}, ("gbnf", "schema")),
+        ("llama-server", {"/completion": [whole([])]}, ("gbnf", "schema")),
     ],
 )  # fmt: skip
 def test_what_it_can_be_told_to_hold(kind, routes, expected):
