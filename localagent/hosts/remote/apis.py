@@ -99,8 +99,8 @@ class VllmTokens:
             )
 
     def abort(self, name: str) -> tuple[str, dict[str, Any]]:
-        """See `Api`."""
-        return "/inference/v1/abort_requests", {"request_ids": [name]}
+        """See `Api`. Inside, the request has a longer name than it was given."""
+        return "/inference/v1/abort_requests", {"request_ids": [f"generate-tokens-{name}", name]}
 
 
 class VllmCompletions:

@@ -38,9 +38,12 @@ _TICK = 0.05
 _LONGEST = 1 << 26
 """Bytes of a line or a body: a server that sends more is broken, and must not fill the memory."""
 _OVERFLOW = re.compile(
-    r"context length is ([\d,]{1,12}) tokens.*?(more than )?\b([\d,]{1,12}) tokens", re.DOTALL
+    r"context length is (?P<context>[\d,]{1,12}) tokens.*?(?P<least>more than )?\b(?P<prompt>[\d,]{1,12}) "
+    r"(?:input )?tokens"
+    r"|prompt \(length (?P<length>\d{1,12})\) is longer than the maximum model length of (?P<most>\d{1,12})",
+    re.DOTALL,
 )
-"""How OpenAI's API, and servers like it, say that a prompt is too long."""
+"""How OpenAI's API, and servers like it, say that a prompt is too long; vLLM has two ways."""
 
 
 class Cancelled(Exception):
@@ -373,8 +376,9 @@ def overflow_in(body: Any, said: str) -> ContextOverflow | None:
         if type(prompt) is int and type(context) is int:
             return ContextOverflow(prompt, context)
     if found := _OVERFLOW.search(said):
-        context, prompt = (int(found[each].replace(",", "")) for each in (1, 3))
-        return ContextOverflow(prompt, context, exact=found[2] is None)
+        told = (found["prompt"] or found["length"], found["context"] or found["most"])
+        prompt, context = (int(each.replace(",", "")) for each in told)
+        return ContextOverflow(prompt, context, exact=found["least"] is None)
     return None
 
 
@@ -383,4 +387,8 @@ def stream_error(server: Server, body: Any) -> LocalAgentError:
     said, _ = error_in(body)
     if (overflow := overflow_in(body, said)) is not None:
         return overflow
+    error = body.get("error") if isinstance(body, Mapping) else None
+    code = error.get("code") if isinstance(error, Mapping) else None
+    if type(code) is int and 400 <= code < 500:  # vLLM looks at a request when the stream has begun already
+        return ServerRefused(f"{server.url} refuses the request ({code}): {said}: change what it names", code)
     return StreamBroken(f"{server.url} broke the answer off: {said or 'it says no reason'}: ask again")
