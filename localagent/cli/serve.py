@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from localagent.cli.loading import Report
 from localagent.cli.naming import default_model, resolve
@@ -152,8 +152,9 @@ def _prepared(
         with Report(found) as report:
             path = WeightStore().pull(found, engine, report)
     header = partial(read_weights, path, dialect, options.context)
+    load_weights = cast("Callable[..., Model]", load)  # what `locate` has found is no address
     loader = partial(
-        load,
+        load_weights,
         found if isinstance(found, Path) else found.name,
         backend=options.backend,
         dialect=options.dialect,

@@ -62,7 +62,7 @@ def open_host(
     key: str | None = None,
     silence: float = 600.0,
 ) -> RemoteHost:
-    """The host of the model at `address`.
+    """The host of the model at `address`, of a kind that gives tokens.
 
     `tokenizer`: where its files are, by default where the server has them from. `context`: tokens that a
     conversation may have, if the server takes more or does not say. `key`: by default the one in
@@ -71,11 +71,6 @@ def open_host(
     Raises UsageError, UnknownModel, ServerUnreachable, ServerRefused, StreamBroken, InvalidWeights,
     EngineMissing, DownloadFailed; DialectMismatch where the server has another tokenizer.
     """
-    if address.kind not in _LOOKS:
-        raise UsageError(
-            f"a server like OpenAI's at {address.url} parses calls itself and gives no tokens: "
-            "use RemoteModel.open(url), or --url"
-        )
     server = Server.at(address.url, key or os.environ.get(API_KEY, "").strip() or None, silence)
     found = _LOOKS[address.kind](server, address.model)
     where = tokenizer or found.files

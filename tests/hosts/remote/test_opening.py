@@ -19,7 +19,8 @@ from localagent.hosts.remote.apis import Sglang, VllmCompletions, VllmTokens
 from localagent.hosts.remote.vocabulary import PROBES, read_model_files
 from localagent.model import load
 from localagent.nano import MLX
-from tests.remote.scripted import scripted, whole
+from localagent.remote import RemoteModel
+from tests.remote.scripted import DONE, chunk, head, scripted, whole
 
 MODEL = {"id": "LiquidAI/nano", "object": "model", "max_model_len": 2048, "root": str(MLX)}
 LISTING = {"data": [MODEL]}
@@ -149,8 +150,23 @@ def test_options_of_models_on_this_machine(options, says):
 def test_a_tokenizer_is_for_models_elsewhere():
     with pytest.raises(UsageError, match="tokenizer is for a model on a server"):
         load("lfm2-nano", tokenizer=MLX)
-    with pytest.raises(UsageError, match="gives no tokens: use RemoteModel"):
-        load("openai://127.0.0.1:1/m")
+
+
+def test_a_server_that_parses_calls_itself_gives_a_model_of_another_kind():
+    answer = [head(), chunk({"content": "Hello."}), chunk({}, "stop"), DONE]
+    with scripted(answer, models={"data": [{"id": "m", "max_model_len": 99}]}) as server:
+        model = load(address(server, "openai", "/m"), context=50)
+        assert isinstance(model, RemoteModel)
+        assert (model.name, model.host.context) == ("m", 50)
+        assert model.respond("Hi.").text == "Hello."
+    assert server.chats[0]["model"] == "m"
+
+
+@pytest.mark.parametrize("name", ["dialect", "tokenizer", "backend", "threads", "lanes", "prefix_cache"])
+def test_options_that_mean_nothing_to_such_a_server(name):
+    with pytest.raises(UsageError, match=f"{name} means nothing to http://127.0.0.1:1") as raised:
+        load("openai://127.0.0.1:1/m", **{name: "lfm2"})
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
