@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localagent.errors import DialectMismatch, ServerRefused, StreamBroken, UnknownModel, UsageError
+from localagent.errors import (
+    ContextOverflow,
+    DialectMismatch,
+    ServerRefused,
+    StreamBroken,
+    TemplateFailed,
+    UnknownModel,
+    UsageError,
+)
 from localagent.hosts.host import DEFAULT_CONTEXT
 from localagent.hosts.protocol import Form
 from localagent.hosts.remote.address import Address
@@ -26,6 +34,11 @@ from localagent.hosts.remote.vocabulary import ModelFiles, disagreement, read_mo
 from localagent.settings import API_KEY
 from localagent.wording import listed, quoted
 
+PROBE = (
+    {"role": "system", "content": 'Answer in JSON: {"n": 1}.\n'},
+    {"role": "user", "content": "  12,345 caf\u00e9s? \u6f22\u5b57 \U0001f600\n\n\treturn x"},
+)
+"""A conversation that is rendered here, and tokenized here and there."""
 _LARK: tuple[Form, ...] = ("lark", "schema")
 _OF_BACKENDS: Mapping[str, tuple[Form, ...]] = {
     "llguidance": _LARK,
@@ -80,11 +93,10 @@ def open_host(
             "tokenizer.json, a GGUF file, or owner/name of a repository"
         )
     files = read_model_files(where)
-    _require_agreement(server, found, files)
     most = [each for each in (context, found.context, files.context) if each]
     name = found.id.rpartition("/")[2].removesuffix(".gguf")
     size = min(most, default=DEFAULT_CONTEXT)
-    return RemoteHost(
+    host = RemoteHost(
         server,
         found.make_api,
         files,
@@ -94,20 +106,39 @@ def open_host(
         lanes=found.lanes,
         takes=found.takes,
     )
+    _require_agreement(host, found, files)
+    return host
 
 
-def _require_agreement(server: Server, found: Found, files: ModelFiles) -> None:
+def _require_agreement(host: RemoteHost, found: Found, files: ModelFiles) -> None:
     """Ids of another vocabulary would be read as other words, and nothing would say so."""
     wrong = None
     if found.size is not None and found.size <= max(files.vocabulary.special, default=-1):
         wrong = f"it has {found.size:,} tokens, fewer than the files here name"
     elif found.tokenized is not None:
-        wrong = disagreement(files.vocabulary, found.tokenized)
+        wrong = disagreement(files.vocabulary, found.tokenized) or _of_a_prompt(host, found.tokenized)
     if wrong:
         raise DialectMismatch(
-            f"the model at {server.url} has another tokenizer than {files.path}: {wrong}: give tokenizer= "
-            "the files of the model that is served"
+            f"the model at {host.server.url} has another tokenizer than {files.path}: {wrong}: give "
+            "tokenizer= the files of the model that is served"
         )
+
+
+def _of_a_prompt(host: RemoteHost, tokenized: Callable[[str], Sequence[int]]) -> str | None:
+    """Where the server has other ids for a whole conversation as it is rendered here; None if nowhere.
+
+    Which template the server has is no matter: it is never asked to render.
+    """
+    for conversation in (PROBE, PROBE[1:]):  # not every template takes instructions
+        try:
+            prompt = host.render(conversation)
+        except (TemplateFailed, ContextOverflow):
+            continue
+        theirs = tuple(tokenized(prompt.text))
+        # Some vocabularies ask for a token in front that no text spells.
+        ours = prompt.ids[1:] if len(prompt.ids) == len(theirs) + 1 else prompt.ids
+        return None if ours == theirs else "a conversation has other tokens there"
+    return None
 
 
 # -- what each kind of server says of itself -----------------------------------------------------------------

@@ -27,11 +27,18 @@ LISTING = {"data": [MODEL]}
 REFUSED = whole({"error": {"message": "token_ids is missing"}}, 400)
 
 
+PROMPT = (
+    '<|startoftext|><|im_start|>system\nAnswer in JSON: {"n": 1}.\n<|im_end|>\n<|im_start|>user\n'
+    "  12,345 caf\u00e9s? \u6f22\u5b57 \U0001f600\n\n\treturn x<|im_end|>\n<|im_start|>assistant\n"
+)
+"""The conversation that both sides tokenize, as nano's template writes it."""
+
+
 def tokenized(change=None):
     """What a server with nano's tokenizer answers to the texts that it is asked for, in order."""
     vocabulary = read_model_files(MLX).vocabulary
     texts = (*PROBES, *list(vocabulary.special.values())[:8])
-    answers = [{"tokens": list(vocabulary.tokenize(text, special=True))} for text in texts]
+    answers = [{"tokens": list(vocabulary.tokenize(text, special=True))} for text in (*texts, PROMPT)]
     if change is not None:
         answers[change]["tokens"][-1] += 1
     return [REFUSED, *map(whole, answers)]
@@ -65,7 +72,7 @@ def test_a_sglang_says_it_elsewhere():
     assert (host._make_api, host.context) == (Sglang, 4096)
 
 
-@pytest.mark.parametrize("at", [0, 3, 10])
+@pytest.mark.parametrize("at", [0, 3, 10, -1])
 def test_another_tokenizer_is_refused(at):
     with (
         scripted(models=LISTING, routes={"/tokenize": tokenized(at)}) as server,
@@ -73,6 +80,7 @@ def test_another_tokenizer_is_refused(at):
     ):
         load(address(server))
     said = str(raised.value)
+    assert ("a conversation has other tokens there" in said) == (at == -1)
     assert said.startswith(f"the model at {server.url} has another tokenizer than {MLX}: ")
     assert "\n" not in said
 
@@ -188,3 +196,9 @@ def test_what_it_can_be_told_to_hold(kind, routes, expected):
     with scripted(models=LISTING, routes=routes) as server:
         host = load(address(server, kind), tokenizer=MLX).host
         assert host.takes(host.raw_prompt("Hi.")) == expected
+
+
+def test_the_conversation_is_the_one_that_the_template_here_writes():
+    with scripted(models=LISTING, routes={"/tokenize": tokenized()}) as server:
+        load(address(server))
+    assert [each.body["prompt"] for each in server.asked if each.body and "prompt" in each.body][-1] == PROMPT
