@@ -10,6 +10,7 @@ import http.client
 import io
 import json
 import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ _CONNECT = 10.0
 """Seconds for making a connection."""
 _TICK = 0.05
 """Seconds between two looks at whether a turn is cancelled."""
+_PIECE = 1 << 14
+"""Bytes that are sent at once."""
 _LONGEST = 1 << 26
 """Bytes of a line or a body: a server that sends more is broken, and must not fill the memory."""
 _OVERFLOW = re.compile(
@@ -111,7 +114,7 @@ class Server:
         connection = self.connection()
         headers = {**self.headers(data is not None), "Connection": "close"}
         try:
-            connection.connect()
+            _connect(connection, cancel)
         except (OSError, UnicodeError) as error:  # the second: a name that no host can have
             raise ServerUnreachable(
                 f"no server answers at {self.url} ({_reason(error)}): start it with `localagent serve`, or "
@@ -255,6 +258,40 @@ class Answer:
         )
 
 
+def _connect(connection: http.client.HTTPConnection, cancel: CancelFlag | None) -> None:
+    """Make the connection. A turn that is cancelled does not wait for it: looking a name up cannot be
+    stopped, so that goes on in a thread of its own, which then closes what it got.
+
+    Raises Cancelled, OSError, UnicodeError.
+    """
+    if cancel is None:
+        connection.connect()
+        return
+    failed: list[BaseException] = []
+    lock, left = threading.Lock(), False
+
+    def connect() -> None:
+        try:
+            connection.connect()
+        except BaseException as error:
+            failed.append(error)
+        with lock:
+            if left:
+                connection.close()
+
+    thread = threading.Thread(target=connect, name="localagent-connecting", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_TICK)
+        if cancel.is_set():
+            with lock:
+                left = True
+            connection.close()
+            raise Cancelled
+    if failed:
+        raise failed[0]
+
+
 class _Patient(io.RawIOBase):
     """A socket that `http.client` reads through: it waits for as long as a model may think, and no longer
     than until the turn is cancelled.
@@ -266,9 +303,20 @@ class _Patient(io.RawIOBase):
         self._cancel = cancel
 
     def sendall(self, data: Any) -> None:
-        """Send all of it."""
-        self._socket.settimeout(self._server.silence)
-        self._socket.sendall(data)
+        """Send all of it. Raises Cancelled, OSError."""
+        self._socket.settimeout(_TICK)
+        left = memoryview(data).cast("B")
+        end = monotonic() + self._server.silence
+        while left:
+            if self._cancel is not None and self._cancel.is_set():
+                raise Cancelled
+            try:
+                # The same bytes again where they could not be sent: TLS asks for that.
+                left = left[self._socket.send(left[:_PIECE]) :]
+                end = monotonic() + self._server.silence
+            except TimeoutError:
+                if monotonic() > end:
+                    raise
 
     def makefile(self, mode: str) -> io.BufferedReader:
         """What the answer is read from."""
