@@ -17,7 +17,7 @@ from localagent.detection import AUTO, declared_in, detect_dialect, find_dialect
 from localagent.errors import UnknownModel, UsageError
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.protocol import CancelFlag, Host
-from localagent.hosts.remote.address import is_address, read_address
+from localagent.hosts.remote.address import Address, is_address, read_address
 from localagent.hosts.sampling import Sampling
 from localagent.messages import Prices
 from localagent.prompt.rendering import ToolSchema, render_turn, request_for, thinking_for
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from localagent.catalog import Backend, ModelSpec
     from localagent.hosts.host import EngineHost, Reuse
     from localagent.hosts.prefix import SnapshotFolder
+    from localagent.remote import RemoteModel
     from localagent.store import Progress
 
 T = TypeVar("T")
@@ -186,7 +187,7 @@ def load(
     snapshots: bool | Path = False,
     lanes: int | None = None,
     tokenizer: str | Path | None = None,
-) -> Model:
+) -> Model | RemoteModel:
     """Load a model: a name in the catalogue, a GGUF file or an MLX folder; None is the catalogue's default.
     `hf:owner/name[:file or quantization]` is a repository of Hugging Face; see `store.repository`.
 
@@ -201,6 +202,10 @@ def load(
     else is done here. `tokenizer`: where the model's tokenizer is, a folder, a GGUF file or a repository of
     Hugging Face; by default where the server says that it has it from. Other options than `dialect` and
     `context` are for models on this machine.
+
+    `openai://host/model` is a model behind OpenAI's API, and gives a `RemoteModel`, as `RemoteModel.open`
+    does: its server renders prompts and parses calls, without what this parser promises, and `context` is
+    the only option. Every other name gives a `Model`.
 
     `lanes`: how many generations run at once, each with room for a whole context. By default up to 8, as
     memory allows (see `hosts.memory.default_lanes`), or 1 where the model cannot be batched.
@@ -219,6 +224,9 @@ def load(
             "backend": backend, "threads": threads, "prefix_cache": prefix_cache, "lanes": lanes,
             "snapshots": snapshots or None,
         }  # fmt: skip
+        address = read_address(model)
+        if address.kind == "openai":
+            return _parsed_elsewhere(address, {**here, "dialect": dialect, "tokenizer": tokenizer}, context)
         return _on_server(model, dialect, context, tokenizer, here)
     if tokenizer is not None:
         raise UsageError("tokenizer is for a model on a server: weights on this machine have their own")
@@ -252,6 +260,17 @@ def load(
     if spec is None:
         return Model(host, chosen)
     return Model(host, chosen, spec.sampling.to_sampling(), spec.name, spec.prices)
+
+
+def _parsed_elsewhere(address: Address, here: Mapping[str, object], context: int | None) -> RemoteModel:
+    """`here`: options that mean nothing there."""
+    from localagent.remote import RemoteModel
+
+    if given := next((name for name, value in here.items() if value is not None), None):
+        raise UsageError(
+            f"{given} means nothing to {address.url}, which renders and parses itself: leave it out"
+        )
+    return RemoteModel.open(address.url, address.model, context=context)
 
 
 def _on_server(

@@ -47,8 +47,9 @@ class Done:
 
     `logprobs` has an entry for each token if `Sampling.logprobs` asked for them; else it is empty. `relaxed`:
     what of the tools' schemas was left out of the grammar, so that calls may not fit it; every tool, where
-    the extra `grammar` is not installed. `stop`: the stop string that ended the turn, if one did. `ends`:
-    where the text of each token ends in the raw output, in code points, which is how events give their spans.
+    the extra `grammar` is not installed, or a server draws the tokens and is not told to hold anything.
+    `stop`: the stop string that ended the turn, if one did. `ends`: where the text of each token ends in the
+    raw output, in code points, which is how events give their spans.
     """
 
     message: AssistantMessage

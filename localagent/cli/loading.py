@@ -47,11 +47,18 @@ def open_model(options: ModelOptions, *, snapshots: bool = False) -> ChatModel:
     asked, ask = options.model, choose if on_terminal() else None
     name = default_model(options.backend) if asked is None else resolve(asked, ask=ask)
     if is_address(name):
-        return load(name, context=options.context, backend=options.backend, threads=options.threads)
+        there = load(
+            name, context=options.context, backend=options.backend, threads=options.threads,
+            tokenizer=options.tokenizer, dialect=options.dialect,
+        )  # fmt: skip
+        if name.startswith("openai"):
+            say(f"({there.name}: its server parses the calls, without what this parser promises)")
+        return there
     with Report(found := find(name, options.backend)) as report:
         return load(
             name if found is None else found.name, backend=options.backend, context=options.context,
             threads=options.threads, progress=report, snapshots=snapshots,
+            tokenizer=options.tokenizer, dialect=options.dialect,
             lanes=1,  # one person asks one thing at a time: more lanes would only cost memory
         )  # fmt: skip
 
@@ -63,6 +70,9 @@ def _open_remote(options: ModelOptions, url: str) -> ChatModel:
     for name in ("backend", "threads"):
         if getattr(options, name) is not None:
             raise UsageError(f"--{name} is for a model on this machine: leave it out, or {URL} and --url")
+    for name in ("tokenizer", "dialect"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"--{name} means nothing to a server that parses calls itself: leave it out")
     return RemoteModel.open(url, options.model, context=options.context)
 
 

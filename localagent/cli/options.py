@@ -66,7 +66,8 @@ class ModelOptions:
             "--model",
             "-m",
             help="A name from `localagent models list` or its beginning, an alias, a GGUF file, an MLX "
-            "folder or hf:owner/name[:quantization]. Default: LOCALAGENT_MODEL, or `models default`.",
+            "folder, hf:owner/name[:quantization], or the address of a model on a server, such as "
+            "vllm://host:8000/model. Default: LOCALAGENT_MODEL, or `models default`.",
             autocompletion=model_names,
         ),
     ] = None
@@ -122,6 +123,24 @@ class ModelOptions:
     backend: Backend = None
     context: Context = None
     threads: Threads = None
+    dialect: Annotated[
+        str | None,
+        typer.Option(
+            "--dialect",
+            metavar="NAME",
+            help="How the model writes calls: a name from `localagent parse --list`, a TOML file, or auto. "
+            "Default: what is known of it.",
+            autocompletion=dialect_names,
+        ),
+    ] = None
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            "--tokenizer",
+            metavar="FOLDER|FILE|OWNER/NAME",
+            help="Where the tokenizer is of a model on a server of tokens, if the server does not say.",
+        ),
+    ] = None
 
     @property
     def server(self) -> str | None:

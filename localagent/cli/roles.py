@@ -26,7 +26,7 @@ from localagent.wording import listed, quoted
 
 _FRONT = re.compile(r"\s*\+\+\+[ \t]*\n(.*?)^\+\+\+[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _OF_TOOLS = ("tools",)  # no role may start programs, name folders or permit calls
-_NOT_IN_ROLES = ("system", "role", "url")  # nor say where a conversation goes
+_NOT_IN_ROLES = ("system", "role", "url", "tokenizer")  # nor say where a conversation goes
 
 
 def folder() -> Path:

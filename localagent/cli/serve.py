@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from localagent.cli.loading import Report
 from localagent.cli.naming import default_model, resolve
@@ -18,6 +18,7 @@ from localagent.cli.options import ServeOptions
 from localagent.cli.terminal import say
 from localagent.distribution import install_command, version
 from localagent.errors import EngineFailed, ServerMissing, UsageError
+from localagent.hosts.remote.address import is_address
 from localagent.wording import listed
 
 if TYPE_CHECKING:
@@ -116,7 +117,9 @@ def _pool(options: ServeOptions, end: Callable[[str], None]) -> ModelPool:
         name, loader, header = _prepared(asked, options)
         if name in loaders:
             raise UsageError(f"--model {name} is given twice")
-        loaders[name], headers[name] = loader, header
+        loaders[name] = loader
+        if header is not None:
+            headers[name] = header
     aliases = [alias_of(text) for text in options.aliases or ()]
     idle = options.idle if options.idle is not None or len(loaders) == 1 else _IDLE
     pool = ModelPool(
@@ -135,17 +138,28 @@ def _pool(options: ServeOptions, end: Callable[[str], None]) -> ModelPool:
 
 def _prepared(
     asked: str | None, options: ServeOptions
-) -> tuple[str, Callable[[], Model], Callable[[], Weights]]:
+) -> tuple[str, Callable[[], Model], Callable[[], Weights] | None]:
     """The name under which a model is served, what loads it from weights that are here, and what only reads
     their header.
     """
-    from localagent.model import load
+    from localagent.model import Model, load
     from localagent.server.weights import read_weights
 
+    if asked is not None and is_address(address := resolve(asked)):
+
+        def opened() -> Model:
+            model = load(address, dialect=options.dialect, context=options.context)
+            if isinstance(model, Model):
+                return model
+            raise UsageError(
+                f"{address} parses calls itself: give its address to the clients, and not to serve"
+            )
+
+        return opened().name, opened, None
     name, what, path, dialect = fetched(asked, options)
-    header = partial(read_weights, path, dialect, options.context)
+    load_weights = cast("Callable[..., Model]", load)  # what `fetched` has found is no address
     loader = partial(
-        load,
+        load_weights,
         what,
         backend=options.backend,
         dialect=options.dialect,
@@ -155,7 +169,7 @@ def _prepared(
         snapshots=not options.no_snapshots,
         offline=True,  # a request does not wait for a download
     )
-    return name, loader, header
+    return name, loader, partial(read_weights, path, dialect, options.context)
 
 
 def fetched(asked: str | None, options: ServeOptions) -> tuple[str, str | Path, Path, str | None]:

@@ -179,6 +179,16 @@ class Guide:
             return ~only(self._ends, self._size)  # the turn must not end before it has come to the calls
         return None if self._bars is None else self._bars.mask()
 
+    @property
+    def bounded(self) -> bool:
+        """Whether a matcher says what may come, and `accept` raises ConstraintFailed for what may not."""
+        return bool(self._ways)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the turn may end here."""
+        return not self._waiting and (not self._ways or any(way.matcher.accepting for way in self._ways))
+
     # -- what came ------------------------------------------------------------------------------------
 
     def accept(self, token: int) -> None:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from localagent.constraint.bars import Bars
 from localagent.constraint.ending import Ending
+from localagent.constraint.gbnf import gbnf
 from localagent.constraint.grammar import Grammar, block_grammar, schema_grammar
 from localagent.constraint.guide import Fixed, Guide, Way
 from localagent.constraint.layout import layout
 from localagent.constraint.matching import Factory, matcher_factory
+from localagent.constraint.passing import Passed, PassedSchema, Thought, Turns
 from localagent.constraint.schema import Relaxed
 from localagent.control import Control
 from localagent.errors import GrammarMissing, GrammarTooLarge, Unsupported
-from localagent.hosts.protocol import Host
+from localagent.hosts.protocol import Form, Host
 from localagent.prompt import RequestWarning
 from localagent.prompt.rendering import thinking_support
 from localagent.prompt.segments import Prompt
@@ -33,10 +35,10 @@ _UNBOUNDED = "the arguments of calls are not bounded: {}"
 class Guided:
     """A turn's guide, if it needs one, and what a person should hear of it."""
 
-    guide: Guide | None = None
+    guide: Guide | Passed | PassedSchema | None = None
     warnings: tuple[RequestWarning, ...] = ()
     unbounded: tuple[Relaxed, ...] = ()
-    """The tools for which there is no guide, for want of the extra."""
+    """The tools for which there is no guide, for want of the extra or because a server draws."""
 
 
 def guided(
@@ -52,37 +54,50 @@ def guided(
     Raises UsageError, of which Unsupported, SchemaRefused and GrammarTooLarge are kinds, and GrammarMissing.
     """
     control.check_tools(tools)
-    vocabulary = host.vocabulary
-    if vocabulary is None:  # drawn elsewhere, or played back from a recording
-        return _unguided(host, control) if getattr(host, "elsewhere", False) else Guided()
-    return _Request(host, vocabulary, dialect, tools or (), control, prompt, ending).answer()
+    if host.vocabulary is not None:
+        return _Request(host, host.vocabulary, dialect, tools or (), control, prompt, ending).answer()
+    if not getattr(host, "elsewhere", False):  # played back from a recording
+        return Guided()
+    return _guided_there(host, dialect, tools or (), control, prompt)
 
 
-def _unguided(host: Host, control: Control) -> Guided:
-    """What is said of wishes that only a guide can fulfil. Raises Unsupported."""
+def _guided_there(
+    host: Any, dialect: Dialect, tools: Sequence[Mapping[str, Any]], control: Control, prompt: Prompt
+) -> Guided:
+    """The same where a server draws: what it is told to hold. Raises Unsupported where it takes nothing."""
+    warnings: tuple[RequestWarning, ...] = ()
+    if control.thinking_budget is not None:
+        said = (
+            f"{host.name} draws its tokens elsewhere: the thinking cannot be ended after a number of tokens"
+        )
+        warnings = (RequestWarning("thinking", said),)
     wish = next(
         (
             word
             for word, wished in (
-                (f"tool_choice {control.tool_choice!r:.60}", control.choice != "auto" or control.named),
+                (f"tool_choice {control.tool_choice!r:.60}", bool(control.named)),
+                (f"tool_choice {control.tool_choice!r:.60}", bool(tools) and control.choice != "auto"),
                 ("response_format", control.answers),
-                ("parallel_tool_calls", not control.parallel_tool_calls),
-                ("strict", control.strict),
+                ("parallel_tool_calls", bool(tools) and not control.parallel_tool_calls),
+                ("strict", bool(tools) and control.strict),
             )
             if wished
         ),
         None,
     )
-    if wish is not None:
-        raise Unsupported(
-            f"{host.name} draws its tokens elsewhere, and cannot be held to {wish}: leave it out"
-        )
-    if control.thinking_budget is not None:
-        said = (
-            f"{host.name} draws its tokens elsewhere: the thinking cannot be ended after a number of tokens"
-        )
-        return Guided(warnings=(RequestWarning("thinking", said),))
-    return Guided()
+    if wish is None:
+        reason = _UNBOUNDED.format(f"the server of {host.name} draws them, and was told to hold nothing")
+        return Guided(warnings=warnings, unbounded=tuple(_every(tools, reason)))
+    there = _Request(host, host.pieces, dialect, tools, control, prompt, None)
+    return Guided(there.passed_on(wish, host.takes(prompt)), warnings)
+
+
+class _Barred(NamedTuple):
+    """Arguments of `Bars`."""
+
+    tokens: Sequence[int]
+    texts: Sequence[str]
+    leading: str
 
 
 class _Request:
@@ -128,6 +143,67 @@ class _Request:
         relaxed = [each for grammar in grammars for each in grammar.relaxed]
         return Guided(self._guide(ways=[*ways, *self._reasoning()], relaxed=relaxed))
 
+    def passed_on(self, wish: str, takes: Collection[Form]) -> Passed | PassedSchema:
+        """What the server is told to hold. `wish`: what asks for it.
+
+        Raises Unsupported where it takes nothing that would hold, and as `guided`.
+        """
+        # A schema holds from the first token on, and nothing beside the answer.
+        alone = self._control.answers and not (self._tools and self._control.choice != "none")
+        alone = alone and self._prompt.inside != "reasoning" and "schema" in takes
+        guide = self.answer().guide
+        assert isinstance(guide, Guide)
+        name, piece = self._host.name, self._vocabulary.piece
+        unsaid = ""
+        if form := next((each for each in takes if each != "schema"), None):
+            try:
+                return Passed(guide, form, self._turn(form), name, lambda token: _spelled(piece(token).data))
+            except Unsupported as error:
+                unsaid = f" ({error})"
+        if alone:
+            parser = StreamParser(self._dialect, inside=self._prompt.inside)
+            return PassedSchema(parser, piece, self._control.answer_schema, name)
+        raise Unsupported(
+            f"{name} draws its tokens elsewhere, and its server cannot be held to {wish}{unsaid}: "
+            "leave it out"
+        )
+
+    def _turn(self, form: Form) -> str:
+        """The grammar of the whole turn. Raises Unsupported for what it cannot say."""
+        turns = Turns(self._vocabulary.size, _ends_of(self._vocabulary), form)
+        lark = self._lark(turns)
+        return lark if form == "lark" else gbnf(lark, "ebnf" if form == "ebnf" else "gbnf")
+
+    def _lark(self, turns: Turns) -> str:
+        control = self._control
+        called = bool(self._tools) and control.choice != "none"
+        if control.answers or (called and control.choice != "auto"):
+            grammars = [self._block_grammar()] if called else []
+            if control.answers:
+                grammars.append(self._answer_grammar())
+            return turns.required(grammars, self._thought())
+        openers = [self._special[text] for text in self._dialect.openers if text in self._special]
+        if not called:
+            bars = self._barred()
+            if bars.texts or bars.leading:
+                raise self._unmarked()
+            return turns.barred(bars.tokens, openers)
+        if layout(self._dialect).opener not in self._special:
+            raise self._unmarked()
+        return turns.offered(self._block_grammar(), openers, control.parallel_tool_calls)
+
+    def _thought(self) -> Thought | None:
+        """The reasoning that may or must come first."""
+        span, inside = self._dialect.reasoning, self._prompt.inside == "reasoning"
+        if span is None or not (inside or self._reasoning()):
+            return None
+        if span.close not in self._special:
+            raise self._unmarked()
+        return Thought(None if inside else self._special[span.open], self._special[span.close])
+
+    def _unmarked(self) -> Unsupported:
+        return Unsupported(f"not all markers of the dialect {self._dialect.name} are tokens of their own")
+
     def _offered(self, factory: Factory) -> Guide:
         """The guide of a turn in which the model may call tools."""
         control = self._control
@@ -165,7 +241,7 @@ class _Request:
         )
 
     def _every_tool(self, reason: str) -> tuple[Relaxed, ...]:
-        return tuple(Relaxed(tool.get("function", tool)["name"], "", "", reason) for tool in self._tools)
+        return tuple(_every(self._tools, reason))
 
     def _guide(self, **how: Any) -> Guide:
         dialect = self._dialect
@@ -207,6 +283,11 @@ class _Request:
 
     def _bars(self) -> Bars:
         """Against every call. Raises Unsupported for a dialect whose calls begin like other text."""
+        barred = self._barred()
+        return Bars(self._vocabulary, barred.tokens, barred.texts, barred.leading)
+
+    def _barred(self) -> _Barred:
+        """What a turn without calls does not hold. Raises Unsupported as `_bars`."""
         dialect, texts, within, leading = self._dialect, list[str](), set[str](), ""
         if dialect.header:
             head = layout(dialect).opener + layout(dialect).head
@@ -230,7 +311,11 @@ class _Request:
             within -= {*dialect.ends, *frames, dialect.reasoning.close if dialect.reasoning else ""}
         # What is a token of its own cannot be spelled in others.
         tokens = [self._special[text] for text in (*texts, *within) if text in self._special]
-        return Bars(self._vocabulary, tokens, [text for text in texts if text not in self._special], leading)
+        return _Barred(tokens, [text for text in texts if text not in self._special], leading)
+
+
+def _every(tools: Sequence[Mapping[str, Any]], reason: str) -> Iterator[Relaxed]:
+    return (Relaxed(tool.get("function", tool)["name"], "", "", reason) for tool in tools)
 
 
 def _is_read(dialect: Dialect, renderer: str) -> bool:
@@ -238,6 +323,10 @@ def _is_read(dialect: Dialect, renderer: str) -> bool:
     parser = StreamParser(dialect)
     events = parser.feed(dialect.render([("f", {})], renderer)) + parser.close()
     return any(isinstance(event, CallEnd) for event in events)
+
+
+def _spelled(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def _ends_of(vocabulary: Vocabulary) -> Sequence[int]:

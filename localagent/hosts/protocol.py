@@ -118,6 +118,29 @@ class Constraint(Protocol):
         """This token came."""
 
 
+Form = Literal["lark", "gbnf", "ebnf", "schema"]
+"""In what a server is told of a constraint: a grammar as llguidance reads it, or llama.cpp, or XGrammar, or a
+JSON Schema."""
+
+
+class PassedOn(Constraint, Protocol):
+    """A constraint that a server holds. It is told every token that came, and says whether it may."""
+
+    @property
+    def form(self) -> Form:
+        """What `said` is."""
+
+    @property
+    def said(self) -> Any:
+        """What the server is told: text, or a schema."""
+
+    def accept(self, token: int) -> None:
+        """This token came. Raises ConstraintFailed for one that the server should not have drawn."""
+
+    def end(self) -> None:
+        """The server ended the turn of its own accord. Raises ConstraintFailed where more had to come."""
+
+
 class Generation(Iterator[Token], Protocol):
     """A running generation: an iterator of tokens. Once exhausted, `finish` says how it ended."""
 

@@ -61,7 +61,12 @@ class RemoteHost:
 
 
 class RemoteModel(ChatModel):
-    """A model on a server. Each turn is one request, with a connection of its own."""
+    """A model on a server that renders prompts and parses calls itself. Each turn is one request, with a
+    connection of its own.
+
+    This is a level of its own: calls are what the server took for calls. What the parser here promises, that
+    nothing is lost, split or guessed, holds where the server is `localagent serve`, and nowhere else.
+    """
 
     vision = True  # a server whose model sees nothing says so itself
 

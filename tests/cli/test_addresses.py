@@ -10,7 +10,7 @@ import pytest
 from localagent.hosts.remote.vocabulary import read_model_files
 from localagent.nano import MLX
 from tests.cli.conftest import Command
-from tests.remote.scripted import DONE, Scripted, event, head, scripted, whole
+from tests.remote.scripted import DONE, Scripted, chunk, event, head, scripted, stream, whole
 
 LISTING = {"data": [{"id": "nano", "max_model_len": 2048, "root": str(MLX)}]}
 REFUSED = whole({"error": {"message": "token_ids is missing"}}, 400)
@@ -66,6 +66,41 @@ def test_an_address_may_be_the_default_and_is_kept_by_a_chat(command: Command) -
         assert command("chat", stdin=b"Hi.\n").stdout == b"One.\n"
         done = command("run", "-c", "And?")
         assert done.stdout == b"Two.\n", done.stderr
+
+
+def test_where_the_tokenizer_is_may_be_said_and_is_kept(command: Command, tmp_path: Path) -> None:
+    listing = {"data": [{"id": "nano", "max_model_len": 2048, "root": "/nowhere"}]}
+    (tmp_path / "mine").symlink_to(MLX)
+    routes = {"/inference/v1/generate": [REFUSED, *[REFUSED, answer("One.<|im_end|>")] * 2]}
+    with scripted(models=listing, routes=routes) as server:
+        command.refuse("run", "Hi.", "-m", address(server), code=2, says="no tokenizer at")
+        asked = f"-m {address(server)} --tokenizer mine"
+        done = command.shell(f"cd {tmp_path} && {{}} chat {asked} <<< Hi.")
+        assert done.stdout == b"One.\n", done.stderr
+        done = command("run", "-c", "And?")  # from another folder
+        assert done.stdout == b"One.\n", done.stderr
+
+
+def test_how_it_writes_calls_may_be_said(command: Command) -> None:
+    text = "<|tool_call_start|>[f()]<|tool_call_end|><|im_end|>"
+    routes = {"/inference/v1/generate": [REFUSED, answer(text)]}
+    with scripted(models=LISTING, routes=routes) as server:
+        done = command("run", "Hi.", "-m", address(server), "--dialect", "plain", "--json")
+    [part] = json.loads(done.stdout)["content"]
+    assert part["text"].startswith("<|tool_call_start|>")
+    command.refuse("run", "Hi.", "-m", "lfm2-nano", "--dialect", "no-such", code=2, says="no-such")
+
+
+def test_a_server_that_parses_calls_itself_is_one_of_another_level(command: Command) -> None:
+    answers = stream(chunk({"content": "Hello."}), chunk({}, "stop"), DONE)
+    with scripted(answers, models={"data": [{"id": "m"}]}) as server:
+        named = f"openai://{server.url.removeprefix('http://')}/m"
+        done = command("run", "Hi.", "-m", named)
+        assert done.stdout == b"Hello.\n"
+        assert b"(m: its server parses the calls, without what this parser promises)" in done.stderr
+        wrong = "means nothing to"
+        command.refuse("run", "Hi.", "-m", named, "--tokenizer", str(MLX), code=2, says=wrong)
+        command.refuse("run", "Hi.", "--url", server.url, "--dialect", "lfm2", code=2, says=wrong)
 
 
 def test_what_is_wrong_with_an_address_is_one_line(command: Command) -> None:

@@ -187,7 +187,9 @@ def _fetch(sides: Sequence[Side]) -> Opener:
         names[side.model, asked] = side.model if found is None else found.name
 
     def open_model(name: str, options: Mapping[str, Any]) -> Model:
-        return load(names[name, options.get("backend")], lanes=1, **options)
+        loaded = load(names[name, options.get("backend")], lanes=1, **options)
+        assert isinstance(loaded, Model)  # `find` knows no addresses
+        return loaded
 
     return open_model
 

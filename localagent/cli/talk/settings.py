@@ -29,7 +29,7 @@ SETTABLE = (*(name for name in SamplingOptions.__annotations__ if name != "logpr
 """The options that `/set` changes."""
 
 
-_ELSEWHERE = ("model", "url", "backend", "threads", "context")
+_ELSEWHERE = ("model", "url", "backend", "threads", "context", "dialect", "tokenizer")
 """Options of the model that hold where it ran, and not on another server."""
 
 
@@ -163,10 +163,16 @@ def _given(options: ModelOptions | ToolOptions) -> dict[str, Any]:
     """The options that were given and are not those of a turn, as JSON; paths do not depend on the folder."""
     found = {each.name: getattr(options, each.name) for each in dataclasses.fields(options)}
     return {
-        name: str(value.expanduser().absolute()) if isinstance(value, Path) else value
+        name: _from_anywhere(value) if isinstance(value, Path) or name in ("dialect", "tokenizer") else value
         for name, value in found.items()
         if value is not None and name not in _OF_TURNS and name not in _NOT_RECORDED
     }
+
+
+def _from_anywhere(value: Path | str) -> str:
+    """A path that does not depend on the folder; what is a name and no path stays one."""
+    path = Path(value).expanduser()
+    return str(path.absolute()) if isinstance(value, Path) or path.exists() else value
 
 
 def _mapping(kept: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -102,7 +102,10 @@ class Speaker:
         from localagent.cli.naming import resolve
 
         # A server has names of its own.
-        wanted = dataclasses.replace(self.options, model=name if self.options.server else resolve(name))
+        named = name if self.options.server else resolve(name)
+        wanted = dataclasses.replace(
+            self.options, model=named, dialect=None, tokenizer=None
+        )  # of the earlier
         self.model.close()  # first: two models may not fit
         try:
             self.model = self._load(wanted)

@@ -32,7 +32,8 @@ def is_address(text: object) -> bool:
 
 def read_address(text: str) -> Address:
     """`kind://host:port/model`; `kind+https://` and `kind+http://` say how, and by default a server on this
-    machine is asked by HTTP, and any other by HTTPS: what is sent is a conversation.
+    machine is asked by HTTP, and any other by HTTPS: what is sent is a conversation. What stands before
+    `/v1/` in the path of `openai://` belongs to the server's address, and not to the model's name.
 
     Raises UsageError.
     """
@@ -54,5 +55,10 @@ def read_address(text: str) -> Address:
         raise UsageError("the address has a name or a password in it: put the key into LOCALAGENT_API_KEY")
     how = how or ("http" if host in LOCAL else "https")
     shown = f"[{host}]" if ":" in host else host
-    url = f"{how}://{shown}:{port or PORTS[kind]}"
-    return Address(kind, url, unquote(parts.path.strip("/")) or None)
+    path, base = f"/{parts.path.strip('/')}/", ""
+    if kind == "openai":
+        port = port or (80 if how == "http" else None)
+        base, version, rest = path.partition("/v1/")
+        path, base = (rest, base) if version else (path, "")
+    url = f"{how}://{shown}:{port or PORTS[kind]}{base}"
+    return Address(kind, url, unquote(path.strip("/")) or None)

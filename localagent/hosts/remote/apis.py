@@ -7,15 +7,18 @@ tools/server/README.md.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from localagent.errors import StreamBroken
-from localagent.hosts.protocol import Logprobs, StopReason
+from localagent.hosts.protocol import Form, Logprobs, StopReason
 from localagent.hosts.sampling import Sampling
 from localagent.wording import one_line
 
+LLGUIDANCE = "%llguidance"
+"""How a grammar for llguidance begins. A llama-server that was built without it may end at the sight."""
 PENALTY_WINDOW = 64
 """Tokens that llama-server's repetition penalty looks back on, as ours does. The others look at all."""
 
@@ -30,6 +33,9 @@ class Asked:
     ends: Sequence[int]
     model: str | None
     name: str
+    form: Form | None = None
+    """What `bound` is; None where nothing is asked to be held."""
+    bound: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +99,8 @@ class VllmTokens:
             )
 
     def abort(self, name: str) -> tuple[str, dict[str, Any]]:
-        """See `Api`."""
-        return "/inference/v1/abort_requests", {"request_ids": [name]}
+        """See `Api`. Inside, the request has a longer name than it was given."""
+        return "/inference/v1/abort_requests", {"request_ids": [f"generate-tokens-{name}", name]}
 
 
 class VllmCompletions:
@@ -161,6 +167,11 @@ class Sglang:
         }
         if sampling.seed is not None:
             chosen["sampling_seed"] = sampling.seed
+        match asked.form:
+            case "lark" | "ebnf":
+                chosen["ebnf"] = asked.bound
+            case "schema":
+                chosen["json_schema"] = json.dumps(asked.bound)
         body: dict[str, Any] = {
             "rid": asked.name,
             "input_ids": list(asked.ids),
@@ -237,6 +248,13 @@ class LlamaServer:
             body["seed"] = sampling.seed % 0xFFFFFFFF
         if sampling.logprobs is not None:
             body["n_probs"] = max(1, sampling.logprobs)
+        match asked.form:
+            case "lark":
+                body["grammar"] = f"{LLGUIDANCE} {{}}\n{asked.bound}"
+            case "gbnf":
+                body["grammar"] = asked.bound
+            case "schema":
+                body["json_schema"] = asked.bound
         return body
 
     def read(self, event: Any) -> Chunk:
@@ -281,7 +299,7 @@ class _Sensible:
 
 def _vllm_sampling(asked: Asked) -> dict[str, Any]:
     sampling = asked.sampling
-    chosen = {
+    chosen: dict[str, Any] = {
         "max_tokens": asked.most,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p or 1.0,
@@ -291,7 +309,14 @@ def _vllm_sampling(asked: Asked) -> dict[str, Any]:
         "stop_token_ids": list(asked.ends),
         "skip_special_tokens": False,
     }
-    return chosen if sampling.seed is None else {**chosen, "seed": sampling.seed}
+    if sampling.seed is not None:
+        chosen["seed"] = sampling.seed
+    match asked.form:
+        case "lark":
+            chosen["structured_outputs"] = {"grammar": asked.bound}
+        case "schema":
+            chosen["structured_outputs"] = {"json": asked.bound}
+    return chosen
 
 
 def _ids(given: Sequence[Any]) -> tuple[int, ...]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from time import monotonic, perf_counter, sleep
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from localagent.errors import (
+    ConstraintFailed,
     ContextOverflow,
     LocalAgentError,
     ServerRefused,
@@ -27,7 +28,17 @@ from localagent.errors import (
 from localagent.hosts.generation import Cuts, Generation
 from localagent.hosts.prefix import Transcripts
 from localagent.hosts.prompting import Prompting
-from localagent.hosts.protocol import CancelFlag, Constraint, Finish, Logprobs, Step, StopReason, Token
+from localagent.hosts.protocol import (
+    CancelFlag,
+    Constraint,
+    Finish,
+    Form,
+    Logprobs,
+    PassedOn,
+    Step,
+    StopReason,
+    Token,
+)
 from localagent.hosts.remote.apis import Api, Asked, Chunk
 from localagent.hosts.remote.following import AnyFlag, followed
 from localagent.hosts.remote.http import Cancelled, Server, stream_error
@@ -61,8 +72,11 @@ class RemoteHost:
         model: str | None,
         context: int,
         lanes: int = 1,
+        takes: Callable[[Sequence[int]], Collection[Form]] = lambda ids: (),
     ) -> None:
-        """`make_api`: an `Api` for each generation. `model`: what the server calls it."""
+        """`make_api`: an `Api` for each generation. `model`: what the server calls it. `takes`: the forms in
+        which it can be told to hold something, found out with a prompt that it is about to be asked for.
+        """
         self.server = server
         self.name = name
         self.context = context
@@ -71,7 +85,10 @@ class RemoteHost:
         self.special_tokens = frozenset(files.vocabulary.special.values())
         self._make_api = make_api
         self._model = model
-        self._pieces = files.vocabulary
+        self._takes = takes
+        self._taken: Collection[Form] | None = None
+        self.pieces = files.vocabulary
+        """The model's vocabulary, by which what comes back is read."""
         self._ends = _ends(files)
         self._spelling = Spelling(files.vocabulary)
         self._prompting = Prompting(
@@ -79,12 +96,21 @@ class RemoteHost:
         )
 
     elsewhere = True
-    """Wishes that only a mask fulfils are refused."""
+    """A server draws: it is told what to hold, if it `takes` that."""
 
     @property
     def vocabulary(self) -> None:
         """None: tokens are drawn elsewhere, so no mask can bound them."""
         return
+
+    def takes(self, prompt: Prompt) -> Collection[Form]:
+        """In what the server can be told to hold something. It may be asked, once, with this prompt.
+
+        Raises ServerUnreachable, ServerRefused, StreamBroken, ContextOverflow.
+        """
+        if self._taken is None:
+            self._taken = self._takes(prompt.ids)
+        return self._taken
 
     @property
     def template_source(self) -> str | None:
@@ -129,21 +155,29 @@ class RemoteHost:
         prompt: Prompt,
         sampling: Sampling,
         cancel: CancelFlag | None = None,
-        constraint: Constraint | None = None,
+        constraint: Constraint | PassedOn | None = None,
     ) -> RemoteGeneration:
         """A generation; the server is asked when its first step is. Raises UsageError, ContextOverflow."""
-        if constraint is not None:
+        passed = cast("PassedOn | None", constraint)
+        if passed is not None and getattr(passed, "form", None) is None:
             raise Unsupported(f"{self.server.url} draws the tokens, which no mask can bound from here")
-        ids, size = prompt.ids, self._pieces.size
+        ids, size = prompt.ids, self.pieces.size
         if not ids:
             raise UsageError("the prompt is empty: it needs at least one token")
         if len(ids) > self.context:
             raise ContextOverflow(len(ids), self.context)
         if not 0 <= min(ids) <= max(ids) < size:
             raise UsageError(f"the prompt holds an id outside the vocabulary of {size:,}")
-        state = Generation(ids, sampling, self._pieces, self.context, _NO_CUTS)
+        state = Generation(ids, sampling, self.pieces, self.context, _NO_CUTS)
         asked = Asked(
-            ids, sampling, state.most, self._ends, self._model, f"localagent-{secrets.token_hex(8)}"
+            ids,
+            sampling,
+            state.most,
+            self._ends,
+            self._model,
+            f"localagent-{secrets.token_hex(8)}",
+            passed.form if passed else None,
+            passed.said if passed else None,
         )
         return RemoteGeneration(
             self.server,
@@ -153,6 +187,7 @@ class RemoteHost:
             self._spelling,
             cancel,
             self._prompting.recorder(prompt),
+            passed,
         )
 
     def close(self) -> None:
@@ -177,6 +212,7 @@ class RemoteGeneration:
         spelling: Spelling,
         cancel: CancelFlag | None,
         record: Callable[[Sequence[Token]], None],
+        passed: PassedOn | None = None,
     ) -> None:
         self._server = server
         self._make_api = make_api
@@ -184,11 +220,14 @@ class RemoteGeneration:
         self._state = state
         self._spelling = spelling
         self._record = record
+        self._passed = passed
         self._left = threading.Event()
         self._flag = AnyFlag(self._left, cancel)
         self._tokens: list[Token] = []
         self._finish: Finish | None = None
         self._sent = False
+        self._first: float | None = None
+        """When the first token came."""
         self._told_to_end: StopReason | None = None
         """Why the server says that it ended."""
         self._steps = self._run()
@@ -229,24 +268,14 @@ class RemoteGeneration:
 
     def _run(self) -> Iterator[Step]:
         state, began = self._state, perf_counter()
-        first: float | None = None
         try:
-            for chunk in self._chunks():
-                if chunk.cached is not None:
-                    state.cached = min(max(0, chunk.cached), len(self._asked.ids))
-                if self._flag.is_set():  # what has arrived already is not looked at any more
-                    raise Cancelled
-                for token, score in self._read(chunk) if state.ended is None else ():
-                    first = first or perf_counter()
-                    yield from self._kept(self._drawn(token, score))
-                    if state.ended is not None:
+            with closing(self._chunks()) as chunks:
+                for chunk in chunks:
+                    yield from self._taken(chunk)
+                    if state.ended is not None and chunk.ended is None and self._told_to_end is None:
+                        self._give_up()  # it would write on after a stop string
                         break
-                if state.ended is None and chunk.ended is not None:  # its end token it keeps to itself
-                    yield from self._kept(state.ends(chunk.ended))
-                elif state.ended is not None and chunk.ended is None and self._told_to_end is None:
-                    self._give_up()  # it would write on after a stop string
-                    break
-                self._told_to_end = self._told_to_end or chunk.ended  # how much was reused comes last
+                    self._told_to_end = self._told_to_end or chunk.ended  # how much was reused comes last
             if state.ended is None:
                 raise StreamBroken(
                     f"{self._server.url} broke the answer off in the midst: its log says why; ask again"
@@ -257,10 +286,35 @@ class RemoteGeneration:
         except GeneratorExit:
             self._give_up()
             raise
-        first = first or perf_counter()
+        except (ConstraintFailed, StreamBroken):
+            self._give_up()
+            if state.ended is None:  # what was held back, since it might have begun a stop string
+                yield from self._kept(state.cancelled())
+            raise
+        first = self._first or perf_counter()
         state.prefill, state.decode = first - began, perf_counter() - first
         self._finish = state.finish()
         self._record(self._tokens)
+
+    def _taken(self, chunk: Chunk) -> Iterator[Token]:
+        """What a chunk brings, as long as the turn is not over."""
+        state = self._state
+        if chunk.cached is not None:
+            state.cached = min(max(0, chunk.cached), len(self._asked.ids))
+        if self._flag.is_set():  # what has arrived already is not looked at any more
+            raise Cancelled
+        if state.ended is not None:
+            return
+        for token, score in self._read(chunk):
+            self._first = self._first or perf_counter()
+            yield from self._kept(self._drawn(token, score))
+            self._judge(token)
+            if state.ended is not None:
+                return
+        if chunk.ended is not None:  # its end token it keeps to itself
+            yield from self._kept(state.ends(chunk.ended))
+            if self._passed is not None and chunk.ended == "stop":
+                self._passed.end()
 
     def _kept(self, tokens: Sequence[Token]) -> Iterator[Token]:
         for token in tokens:
@@ -284,11 +338,20 @@ class RemoteGeneration:
                 "of another model?"
             ) from error
 
+    def _judge(self, token: int) -> None:
+        """Raise ConstraintFailed where the server did not hold what it was told to."""
+        if self._passed is None:
+            return
+        if token in self._asked.ends:
+            self._passed.end()
+        else:
+            self._passed.accept(token)
+
     def _score(self, told: Logprobs) -> Logprobs:
         most = self._asked.sampling.logprobs or 0
         return replace(told, top=tuple(sorted(told.top, key=lambda each: -each[1])[:most]))
 
-    def _chunks(self) -> Iterator[Chunk]:
+    def _chunks(self) -> Generator[Chunk, None, None]:
         """What comes of the request, which is sent again while nothing has."""
         pause = _PAUSE
         for attempt in range(1, ATTEMPTS + 1):

@@ -10,6 +10,7 @@ import http.client
 import io
 import json
 import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,12 +36,17 @@ _CONNECT = 10.0
 """Seconds for making a connection."""
 _TICK = 0.05
 """Seconds between two looks at whether a turn is cancelled."""
+_PIECE = 1 << 14
+"""Bytes that are sent at once."""
 _LONGEST = 1 << 26
 """Bytes of a line or a body: a server that sends more is broken, and must not fill the memory."""
 _OVERFLOW = re.compile(
-    r"context length is ([\d,]{1,12}) tokens.*?(more than )?\b([\d,]{1,12}) tokens", re.DOTALL
+    r"context length is (?P<context>[\d,]{1,12}) tokens.*?(?P<least>more than )?\b(?P<prompt>[\d,]{1,12}) "
+    r"(?:input )?tokens"
+    r"|prompt \(length (?P<length>\d{1,12})\) is longer than the maximum model length of (?P<most>\d{1,12})",
+    re.DOTALL,
 )
-"""How OpenAI's API, and servers like it, say that a prompt is too long."""
+"""How OpenAI's API, and servers like it, say that a prompt is too long; vLLM has two ways."""
 
 
 class Cancelled(Exception):
@@ -108,7 +114,7 @@ class Server:
         connection = self.connection()
         headers = {**self.headers(data is not None), "Connection": "close"}
         try:
-            connection.connect()
+            _connect(connection, cancel)
         except (OSError, UnicodeError) as error:  # the second: a name that no host can have
             raise ServerUnreachable(
                 f"no server answers at {self.url} ({_reason(error)}): start it with `localagent serve`, or "
@@ -252,6 +258,40 @@ class Answer:
         )
 
 
+def _connect(connection: http.client.HTTPConnection, cancel: CancelFlag | None) -> None:
+    """Make the connection. A turn that is cancelled does not wait for it: looking a name up cannot be
+    stopped, so that goes on in a thread of its own, which then closes what it got.
+
+    Raises Cancelled, OSError, UnicodeError.
+    """
+    if cancel is None:
+        connection.connect()
+        return
+    failed: list[BaseException] = []
+    lock, left = threading.Lock(), False
+
+    def connect() -> None:
+        try:
+            connection.connect()
+        except BaseException as error:
+            failed.append(error)
+        with lock:
+            if left:
+                connection.close()
+
+    thread = threading.Thread(target=connect, name="localagent-connecting", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_TICK)
+        if cancel.is_set():
+            with lock:
+                left = True
+            connection.close()
+            raise Cancelled
+    if failed:
+        raise failed[0]
+
+
 class _Patient(io.RawIOBase):
     """A socket that `http.client` reads through: it waits for as long as a model may think, and no longer
     than until the turn is cancelled.
@@ -263,9 +303,20 @@ class _Patient(io.RawIOBase):
         self._cancel = cancel
 
     def sendall(self, data: Any) -> None:
-        """Send all of it."""
-        self._socket.settimeout(self._server.silence)
-        self._socket.sendall(data)
+        """Send all of it. Raises Cancelled, OSError."""
+        self._socket.settimeout(_TICK)
+        left = memoryview(data).cast("B")
+        end = monotonic() + self._server.silence
+        while left:
+            if self._cancel is not None and self._cancel.is_set():
+                raise Cancelled
+            try:
+                # The same bytes again where they could not be sent: TLS asks for that.
+                left = left[self._socket.send(left[:_PIECE]) :]
+                end = monotonic() + self._server.silence
+            except TimeoutError:
+                if monotonic() > end:
+                    raise
 
     def makefile(self, mode: str) -> io.BufferedReader:
         """What the answer is read from."""
@@ -373,8 +424,9 @@ def overflow_in(body: Any, said: str) -> ContextOverflow | None:
         if type(prompt) is int and type(context) is int:
             return ContextOverflow(prompt, context)
     if found := _OVERFLOW.search(said):
-        context, prompt = (int(found[each].replace(",", "")) for each in (1, 3))
-        return ContextOverflow(prompt, context, exact=found[2] is None)
+        told = (found["prompt"] or found["length"], found["context"] or found["most"])
+        prompt, context = (int(each.replace(",", "")) for each in told)
+        return ContextOverflow(prompt, context, exact=found["least"] is None)
     return None
 
 
@@ -383,4 +435,8 @@ def stream_error(server: Server, body: Any) -> LocalAgentError:
     said, _ = error_in(body)
     if (overflow := overflow_in(body, said)) is not None:
         return overflow
+    error = body.get("error") if isinstance(body, Mapping) else None
+    code = error.get("code") if isinstance(error, Mapping) else None
+    if type(code) is int and 400 <= code < 500:  # vLLM looks at a request when the stream has begun already
+        return ServerRefused(f"{server.url} refuses the request ({code}): {said}: change what it names", code)
     return StreamBroken(f"{server.url} broke the answer off: {said or 'it says no reason'}: ask again")

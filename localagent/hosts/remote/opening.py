@@ -3,20 +3,49 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localagent.errors import DialectMismatch, ServerRefused, StreamBroken, UnknownModel, UsageError
+from localagent.errors import (
+    ContextOverflow,
+    DialectMismatch,
+    ServerRefused,
+    StreamBroken,
+    TemplateFailed,
+    UnknownModel,
+    UsageError,
+)
 from localagent.hosts.host import DEFAULT_CONTEXT
+from localagent.hosts.protocol import Form
 from localagent.hosts.remote.address import Address
-from localagent.hosts.remote.apis import Api, LlamaServer, Sglang, VllmCompletions, VllmTokens
+from localagent.hosts.remote.apis import (
+    LLGUIDANCE,
+    Api,
+    LlamaServer,
+    Sglang,
+    VllmCompletions,
+    VllmTokens,
+)
 from localagent.hosts.remote.host import RemoteHost
 from localagent.hosts.remote.http import Server
 from localagent.hosts.remote.vocabulary import ModelFiles, disagreement, read_model_files
 from localagent.settings import API_KEY
 from localagent.wording import listed, quoted
+
+PROBE = (
+    {"role": "system", "content": 'Answer in JSON: {"n": 1}.\n'},
+    {"role": "user", "content": "  12,345 caf\u00e9s? \u6f22\u5b57 \U0001f600\n\n\treturn x"},
+)
+"""A conversation that is rendered here, and tokenized here and there."""
+_LARK: tuple[Form, ...] = ("lark", "schema")
+_OF_BACKENDS: Mapping[str, tuple[Form, ...]] = {
+    "llguidance": _LARK,
+    "xgrammar": ("ebnf", "schema"),
+    "none": (),
+}
+"""What SGLang takes with each of its grammar backends; all others, a schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +63,8 @@ class Found:
     size: int | None = None
     """Of the vocabulary."""
     lanes: int = 1
+    takes: Callable[[Sequence[int]], Collection[Form]] = lambda ids: ()
+    """As `RemoteHost` takes it."""
 
 
 def open_host(
@@ -44,7 +75,7 @@ def open_host(
     key: str | None = None,
     silence: float = 600.0,
 ) -> RemoteHost:
-    """The host of the model at `address`.
+    """The host of the model at `address`, of a kind that gives tokens.
 
     `tokenizer`: where its files are, by default where the server has them from. `context`: tokens that a
     conversation may have, if the server takes more or does not say. `key`: by default the one in
@@ -53,11 +84,6 @@ def open_host(
     Raises UsageError, UnknownModel, ServerUnreachable, ServerRefused, StreamBroken, InvalidWeights,
     EngineMissing, DownloadFailed; DialectMismatch where the server has another tokenizer.
     """
-    if address.kind not in _LOOKS:
-        raise UsageError(
-            f"a server like OpenAI's at {address.url} parses calls itself and gives no tokens: "
-            "use RemoteModel.open(url), or --url"
-        )
     server = Server.at(address.url, key or os.environ.get(API_KEY, "").strip() or None, silence)
     found = _LOOKS[address.kind](server, address.model)
     where = tokenizer or found.files
@@ -67,27 +93,52 @@ def open_host(
             "tokenizer.json, a GGUF file, or owner/name of a repository"
         )
     files = read_model_files(where)
-    _require_agreement(server, found, files)
     most = [each for each in (context, found.context, files.context) if each]
     name = found.id.rpartition("/")[2].removesuffix(".gguf")
     size = min(most, default=DEFAULT_CONTEXT)
-    return RemoteHost(
-        server, found.make_api, files, name=name, model=found.id, context=size, lanes=found.lanes
+    host = RemoteHost(
+        server,
+        found.make_api,
+        files,
+        name=name,
+        model=found.id,
+        context=size,
+        lanes=found.lanes,
+        takes=found.takes,
     )
+    _require_agreement(host, found, files)
+    return host
 
 
-def _require_agreement(server: Server, found: Found, files: ModelFiles) -> None:
+def _require_agreement(host: RemoteHost, found: Found, files: ModelFiles) -> None:
     """Ids of another vocabulary would be read as other words, and nothing would say so."""
     wrong = None
     if found.size is not None and found.size <= max(files.vocabulary.special, default=-1):
         wrong = f"it has {found.size:,} tokens, fewer than the files here name"
     elif found.tokenized is not None:
-        wrong = disagreement(files.vocabulary, found.tokenized)
+        wrong = disagreement(files.vocabulary, found.tokenized) or _of_a_prompt(host, found.tokenized)
     if wrong:
         raise DialectMismatch(
-            f"the model at {server.url} has another tokenizer than {files.path}: {wrong}: give tokenizer= "
-            "the files of the model that is served"
+            f"the model at {host.server.url} has another tokenizer than {files.path}: {wrong}: give "
+            "tokenizer= the files of the model that is served"
         )
+
+
+def _of_a_prompt(host: RemoteHost, tokenized: Callable[[str], Sequence[int]]) -> str | None:
+    """Where the server has other ids for a whole conversation as it is rendered here; None if nowhere.
+
+    Which template the server has is no matter: it is never asked to render.
+    """
+    for conversation in (PROBE, PROBE[1:]):  # not every template takes instructions
+        try:
+            prompt = host.render(conversation)
+        except (TemplateFailed, ContextOverflow):
+            continue
+        theirs = tuple(tokenized(prompt.text))
+        # Some vocabularies ask for a token in front that no text spells.
+        ours = prompt.ids[1:] if len(prompt.ids) == len(theirs) + 1 else prompt.ids
+        return None if ours == theirs else "a conversation has other tokens there"
+    return None
 
 
 # -- what each kind of server says of itself -----------------------------------------------------------------
@@ -103,6 +154,15 @@ def _look_at_llama_server(server: Server, model: str | None) -> Found:
     def tokenized(text: str) -> Sequence[int]:
         return _tokens(server, "/tokenize", {"content": text, "add_special": False, "parse_special": True})
 
+    def takes(ids: Sequence[int]) -> Collection[Form]:
+        # What it makes of a schema tells how it was built. With the prompt that comes next, nothing that is
+        # in its cache is lost for the question.
+        body = {"prompt": list(ids), "n_predict": 0, "cache_prompt": True, "json_schema": {}}
+        told = server.ask(LlamaServer.path, body)
+        chosen = told.get("generation_settings") if isinstance(told, Mapping) else None
+        grammar = str(chosen.get("grammar", "")) if isinstance(chosen, Mapping) else ""
+        return _LARK if grammar.startswith(LLGUIDANCE) else ("gbnf", "schema")
+
     path = _text(props.get("model_path"))
     return Found(
         id=str(entry["id"]),
@@ -112,6 +172,7 @@ def _look_at_llama_server(server: Server, model: str | None) -> Found:
         tokenized=tokenized,
         size=_whole(meta.get("n_vocab")),
         lanes=_whole(props.get("total_slots")) or 1,
+        takes=takes,
     )
 
 
@@ -128,6 +189,7 @@ def _look_at_vllm(server: Server, model: str | None) -> Found:
         context=_whole(entry.get("max_model_len")),
         make_api=VllmTokens if _offers(server, VllmTokens.path) else VllmCompletions,
         tokenized=tokenized if _offers(server, "/tokenize") else None,
+        takes=lambda ids: _LARK,  # XGrammar reads it, or llguidance
     )
 
 
@@ -139,6 +201,10 @@ def _look_at_sglang(server: Server, model: str | None) -> Found:
         body = {"model": entry["id"], "prompt": text, "add_special_tokens": False}
         return _tokens(server, "/v1/tokenize", body)
 
+    def takes(ids: Sequence[int]) -> Collection[Form]:
+        settings = _told(server, "/server_info") or _told(server, "/get_server_info")
+        return _OF_BACKENDS.get(str(settings.get("grammar_backend")), ("schema",))
+
     files = (told.get("tokenizer_path"), told.get("model_path"), entry.get("root"))
     return Found(
         id=str(entry["id"]),
@@ -146,6 +212,7 @@ def _look_at_sglang(server: Server, model: str | None) -> Found:
         context=_whole(entry.get("max_model_len")),
         make_api=Sglang,
         tokenized=tokenized if _offers(server, "/v1/tokenize") else None,
+        takes=takes,
     )
 
 
@@ -180,20 +247,24 @@ def _told(server: Server, path: str) -> Mapping[str, Any]:
     try:
         told = server.ask(path)
     except ServerRefused as error:
-        if error.status in (401, 403):
+        if error.status == 401:
             raise
         return {}
     return told if isinstance(told, Mapping) else {}
 
 
 def _offers(server: Server, path: str) -> bool:
-    """Whether there is something at that address: an empty request is refused, and not unknown."""
+    """Whether there is something at that address: an empty request is refused, and not unknown.
+
+    The key has been accepted when the models were listed. So 403 is about the address: vLLM says it of what
+    it is to be started with `--enable-scale-out` for.
+    """
     try:
         server.ask(path, {})
     except ServerRefused as error:
-        if error.status in (401, 403):
+        if error.status == 401:
             raise
-        return error.status not in (404, 405, 501)
+        return error.status not in (403, 404, 405, 501)
     return True
 
 

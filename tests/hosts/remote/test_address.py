@@ -20,6 +20,11 @@ from localagent.hosts.remote.address import Address, is_address, read_address
         ("vllm://h:1/LiquidAI/LFM2-1.2B", Address("vllm", "https://h:1", "LiquidAI/LFM2-1.2B")),
         ("vllm://h:1/a%20b", Address("vllm", "https://h:1", "a b")),
         ("openai://api.example.org/m", Address("openai", "https://api.example.org:443", "m")),
+        ("openai://h/api/v1/a/b", Address("openai", "https://h:443/api", "a/b")),
+        ("openai://h/v1/", Address("openai", "https://h:443", None)),
+        ("openai+http://h/m", Address("openai", "http://h:80", "m")),
+        ("openai+https://127.0.0.1:8443/m", Address("openai", "https://127.0.0.1:8443", "m")),
+        ("vllm://h:1/v1/m", Address("vllm", "https://h:1", "v1/m")),
     ],
 )
 def test_addresses(text, means):

@@ -42,7 +42,10 @@ def test_vllm_is_asked_for_ids():
     assert (chosen["temperature"], chosen["top_k"], chosen["min_p"], chosen["seed"], chosen["logprobs"]) == (
         0.7, 20, 0.05, 3, 2,
     )  # fmt: skip
-    assert VllmTokens().abort("r1") == ("/inference/v1/abort_requests", {"request_ids": ["r1"]})
+    assert VllmTokens().abort("r1") == (
+        "/inference/v1/abort_requests",
+        {"request_ids": ["generate-tokens-r1", "r1"]},  # by what its answers call it, and by our name
+    )
 
 
 def test_vllms_events():

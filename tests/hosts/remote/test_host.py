@@ -185,7 +185,7 @@ def test_who_leaves_closes_the_connection_and_gives_the_request_up(files, how):
         assert monotonic() - began < 3
         eventually(lambda: len(server.asked) == 2)
         assert "abort_requests" in server.asked[1].line
-        assert server.asked[1].body == {"request_ids": [server.asked[0].body["request_id"]]}
+        assert server.asked[1].body["request_ids"][1] == server.asked[0].body["request_id"]
 
 
 def test_a_busy_server_is_asked_again_until_something_came(files):
@@ -211,6 +211,15 @@ def test_what_is_the_requests_own_fault_is_not_sent_again(files):
         with pytest.raises(ServerRefused, match="refuses the request"):
             ask(host)
     assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(("code", "error", "times"), [(400, ServerRefused, 1), (500, StreamBroken, 2)])
+def test_a_stream_that_says_whose_fault_it_is(files, code, error, times, monkeypatch):
+    monkeypatch.setattr(module, "ATTEMPTS", 2)
+    told = event({"error": {"message": "bad grammar", "type": "BadRequestError", "code": code}})
+    with scripted(routes={PATH: [[head(), told, DONE]]}) as server, pytest.raises(error, match="bad grammar"):
+        ask(host_at(server.url, files))
+    assert len([each for each in server.asked if PATH in each.line]) == times
 
 
 def test_a_server_that_asks_for_too_much_patience_is_not_waited_for(files):
@@ -335,20 +344,3 @@ def test_tokens_that_a_server_leaves_out_are_found_by_what_they_spell(files, tex
     ):
         with pytest.raises(StreamBroken, match="cannot be told"):
             spelling.lost(chunk)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"tool_choice": "required"},
-        {"tool_choice": "none"},
-        {"tool_choice": "get_weather"},
-        {"response_format": {"type": "json_object"}, "tools": None},
-        {"parallel_tool_calls": False},
-        {"strict": True},
-    ],
-)
-def test_wishes_that_only_a_grammar_fulfils_are_refused_and_not_dropped(files, options):
-    model = Model(host_at("http://127.0.0.1:1", files), DIALECTS["lfm2"])
-    with pytest.raises(Unsupported, match=r"draws its tokens elsewhere,? and cannot be held to"):
-        list(model.stream("Hi.", **{"tools": TOOLS, **options}))

@@ -1,12 +1,18 @@
-"""The connection to a server: through a proxy where the environment names one."""
+"""The connection to a server: through a proxy where the environment names one, and not waited for by who leaves."""
 
 from __future__ import annotations
 
+import http.client
+import json
+import socket
+import threading
+from contextlib import contextmanager
+
 import pytest
 
-from localagent.errors import LocalAgentError
-from localagent.hosts.remote.http import Server
-from tests.remote.scripted import scripted
+from localagent.errors import LocalAgentError, StreamBroken
+from localagent.hosts.remote.http import Cancelled, Server
+from tests.remote.scripted import scripted, whole
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +54,74 @@ def test_this_machine_and_those_that_are_excepted_are_asked_directly(monkeypatch
 def test_a_name_that_no_host_can_have_is_no_server(host):
     with pytest.raises(LocalAgentError, match="no server answers"):
         Server.at(f"http://{host}:1").ask("/v1/models")
+
+
+@contextmanager
+def deaf():
+    """A server that takes connections, and never reads what comes."""
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+class Soon:
+    """A flag that is set when it has been looked at so often."""
+
+    def __init__(self, looks):
+        self.looks = looks
+
+    def is_set(self):
+        self.looks -= 1
+        return self.looks < 0
+
+
+def test_a_turn_that_is_cancelled_does_not_wait_for_a_connection(monkeypatch):
+    begun, free, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def connect(self):
+        begun.set()
+        assert free.wait(20)
+
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", connect)
+    with pytest.raises(Cancelled), Server.at("http://127.0.0.1:1").open("/x", {}, Soon(2)):
+        pass
+    assert begun.is_set()
+    monkeypatch.setattr(http.client.HTTPConnection, "close", lambda self: closed.set())
+    assert not closed.is_set()
+    free.set()  # what it got in the end is closed
+    assert closed.wait(10)
+
+
+def test_what_fails_while_connecting_is_told_with_a_flag_as_without():
+    for cancel in (None, threading.Event()):
+        with (
+            pytest.raises(LocalAgentError, match=r"no server answers at http://127\.0\.0\.1:1 "),
+            Server.at("http://127.0.0.1:1").open("/x", {}, cancel),
+        ):
+            pass
+
+
+def test_a_turn_that_is_cancelled_does_not_wait_for_what_it_sends():
+    body = {"prompt": "x" * (1 << 24)}
+    with deaf() as url, pytest.raises(Cancelled), Server.at(url).open("/x", body, Soon(50)):
+        pass
+
+
+def test_a_server_that_takes_nothing_is_given_up():
+    body = {"prompt": "x" * (1 << 24)}
+    with (
+        deaf() as url,
+        pytest.raises(StreamBroken, match=r"the connection to .* broke"),
+        Server.at(url, silence=0.2).open("/x", body, threading.Event()),
+    ):
+        pass
+
+
+def test_a_long_request_arrives_as_it_is():
+    body = {"prompt": "\u20ac\U0001f600" * 300_000}
+    with scripted(routes={"/x": [whole({"ok": True})]}) as server:
+        with Server.at(server.url).open("/x", body, threading.Event()) as answer:
+            assert answer.json() == {"ok": True}
+        assert json.dumps(server.asked[0].body) == json.dumps(body)

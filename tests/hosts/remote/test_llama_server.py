@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from localagent.errors import ConstraintFailed
 from localagent.messages import UserMessage
 from localagent.model import Model, load
 from localagent.nano.tasks import TASKS, make_tasks
@@ -22,6 +24,19 @@ from servers import Settings, running
 
 pytestmark = pytest.mark.engine
 REQUESTS = 200 if LONG else 20
+WEATHER = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "parameters": {
+                "type": "object",
+                "properties": {"city": {"type": "string"}, "unit": {"enum": ["C", "F"]}},
+                "required": ["city", "unit"],
+            },
+        },
+    }
+]
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +90,71 @@ def test_cancelled_and_gone_on_with(both: tuple[Model, Model]) -> None:
     history = [UserMessage.text("What is the weather in Paris?"), first, UserMessage.text("And in Rome?")]
     second, alone = (model.respond(history, temperature=0, max_tokens=60) for model in (there, both[0]))
     assert second.raw == alone.raw
+
+
+WISHES = [
+    {"tool_choice": "required"},
+    {"tool_choice": "none"},
+    {"tool_choice": "get_weather"},
+    {"tool_choice": "required", "parallel_tool_calls": False},
+    {"parallel_tool_calls": False},
+    {"strict": True},
+    {"response_format": {"type": "json_object"}},
+]
+
+
+@pytest.mark.parametrize("wish", WISHES, ids=str)
+def test_what_it_is_told_to_hold_it_holds_as_this_machine_does(both, wish):
+    for prompt in ("What is the weather in Paris and in Rome?", "Say hello.", "What is 12 plus 7?"):
+        here, there = (
+            list(model.stream(prompt, tools=WEATHER, temperature=0, max_tokens=60, **wish))[-1]
+            for model in both
+        )
+        assert there.token_ids == here.token_ids
+        assert there.relaxed == here.relaxed
+        if wish.get("tool_choice") in ("required", "get_weather") and there.message.stop_reason != "length":
+            assert {call.name for call in there.message.tool_calls} == {"get_weather"}
+
+
+@pytest.mark.parametrize("wish", WISHES, ids=str)
+def test_a_build_without_llguidance_holds_it_as_well(both, wish, monkeypatch):
+    """Built with it, too, it reads GBNF: it is asked as if it were not. In that a marker may stand in a string,
+    where it ends nothing: then the turn ends with an error.
+    """
+    _, there = both
+    monkeypatch.setattr(there.host, "_taken", ("gbnf", "schema"))
+    held = 0
+    for prompt in ("What is the weather in Rome and in Oslo?", "Say hello.", "What is 12 plus 7?"):
+        try:
+            message = there.respond(prompt, tools=WEATHER, temperature=0, max_tokens=60, **wish)
+        except ConstraintFailed as error:
+            assert "_end|>', which may not come there" in str(error)
+            continue
+        if message.stop_reason != "length":
+            held += 1
+            names = [call.name for call in message.tool_calls]
+            if wish.get("tool_choice") in ("required", "get_weather"):
+                assert set(names) == {"get_weather"}
+            if wish.get("tool_choice") == "none":
+                assert not names
+            if wish.get("parallel_tool_calls") is False:
+                assert len(names) <= 1
+    assert held
+
+
+def test_an_answer_fits_its_schema(both):
+    schema = {
+        "type": "object",
+        "properties": {"n": {"enum": [12, 19]}, "sure": {"type": "boolean"}},
+        "required": ["n", "sure"],
+    }
+    asked = {"type": "json_schema", "json_schema": {"name": "sum", "schema": schema}}
+    for model in both:
+        message = model.respond("What is 12 plus 7?", response_format=asked, temperature=0, max_tokens=80)
+        assert message.stop_reason == "stop"
+        answer = json.loads(message.text)
+        assert answer["n"] in (12, 19)
+        assert isinstance(answer["sure"], bool)
 
 
 async def together(model: Model, prompts: list[str]) -> list[str]:

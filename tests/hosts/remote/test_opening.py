@@ -19,18 +19,26 @@ from localagent.hosts.remote.apis import Sglang, VllmCompletions, VllmTokens
 from localagent.hosts.remote.vocabulary import PROBES, read_model_files
 from localagent.model import load
 from localagent.nano import MLX
-from tests.remote.scripted import scripted, whole
+from localagent.remote import RemoteModel
+from tests.remote.scripted import DONE, chunk, head, scripted, whole
 
 MODEL = {"id": "LiquidAI/nano", "object": "model", "max_model_len": 2048, "root": str(MLX)}
 LISTING = {"data": [MODEL]}
 REFUSED = whole({"error": {"message": "token_ids is missing"}}, 400)
 
 
+PROMPT = (
+    '<|startoftext|><|im_start|>system\nAnswer in JSON: {"n": 1}.\n<|im_end|>\n<|im_start|>user\n'
+    "  12,345 caf\u00e9s? \u6f22\u5b57 \U0001f600\n\n\treturn x<|im_end|>\n<|im_start|>assistant\n"
+)
+"""The conversation that both sides tokenize, as nano's template writes it."""
+
+
 def tokenized(change=None):
     """What a server with nano's tokenizer answers to the texts that it is asked for, in order."""
     vocabulary = read_model_files(MLX).vocabulary
     texts = (*PROBES, *list(vocabulary.special.values())[:8])
-    answers = [{"tokens": list(vocabulary.tokenize(text, special=True))} for text in texts]
+    answers = [{"tokens": list(vocabulary.tokenize(text, special=True))} for text in (*texts, PROMPT)]
     if change is not None:
         answers[change]["tokens"][-1] += 1
     return [REFUSED, *map(whole, answers)]
@@ -50,9 +58,11 @@ def test_a_vllm_says_which_model_it_has_from_where():
         assert load(address(server, model="/LiquidAI/nano"), context=100, tokenizer=MLX).host.context == 100
 
 
-def test_an_earlier_vllm_gives_ids_with_its_completions():
-    with scripted(models=LISTING, routes={"/v1/completions": [REFUSED]}) as server:
-        assert load(address(server)).host._make_api is VllmCompletions
+def test_a_vllm_without_that_address_gives_ids_with_its_completions():
+    disabled = whole({"error": {"message": "Scale-out endpoints are disabled.", "code": 403}}, 403)
+    for routes in ({}, {"/inference/v1/generate": [disabled]}):
+        with scripted(models=LISTING, routes={"/v1/completions": [REFUSED], **routes}) as server:
+            assert load(address(server)).host._make_api is VllmCompletions
 
 
 def test_a_sglang_says_it_elsewhere():
@@ -62,7 +72,7 @@ def test_a_sglang_says_it_elsewhere():
     assert (host._make_api, host.context) == (Sglang, 4096)
 
 
-@pytest.mark.parametrize("at", [0, 3, 10])
+@pytest.mark.parametrize("at", [0, 3, 10, -1])
 def test_another_tokenizer_is_refused(at):
     with (
         scripted(models=LISTING, routes={"/tokenize": tokenized(at)}) as server,
@@ -70,6 +80,7 @@ def test_another_tokenizer_is_refused(at):
     ):
         load(address(server))
     said = str(raised.value)
+    assert ("a conversation has other tokens there" in said) == (at == -1)
     assert said.startswith(f"the model at {server.url} has another tokenizer than {MLX}: ")
     assert "\n" not in said
 
@@ -147,5 +158,47 @@ def test_options_of_models_on_this_machine(options, says):
 def test_a_tokenizer_is_for_models_elsewhere():
     with pytest.raises(UsageError, match="tokenizer is for a model on a server"):
         load("lfm2-nano", tokenizer=MLX)
-    with pytest.raises(UsageError, match="gives no tokens: use RemoteModel"):
-        load("openai://127.0.0.1:1/m")
+
+
+def test_a_server_that_parses_calls_itself_gives_a_model_of_another_kind():
+    answer = [head(), chunk({"content": "Hello."}), chunk({}, "stop"), DONE]
+    with scripted(answer, models={"data": [{"id": "m", "max_model_len": 99}]}) as server:
+        model = load(address(server, "openai", "/m"), context=50)
+        assert isinstance(model, RemoteModel)
+        assert (model.name, model.host.context) == ("m", 50)
+        assert model.respond("Hi.").text == "Hello."
+    assert server.chats[0]["model"] == "m"
+
+
+@pytest.mark.parametrize("name", ["dialect", "tokenizer", "backend", "threads", "lanes", "prefix_cache"])
+def test_options_that_mean_nothing_to_such_a_server(name):
+    with pytest.raises(UsageError, match=f"{name} means nothing to http://127.0.0.1:1") as raised:
+        load("openai://127.0.0.1:1/m", **{name: "lfm2"})
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "routes", "expected"),
+    [
+        ("vllm", {}, ("lark", "schema")),
+        ("sglang", {"/server_info": [whole({"grammar_backend": "llguidance"})]}, ("lark", "schema")),
+        ("sglang", {"/get_server_info": [whole({"grammar_backend": "xgrammar"})]}, ("ebnf", "schema")),
+        ("sglang", {"/server_info": [whole({"grammar_backend": "none"})]}, ()),
+        ("sglang", {}, ("schema",)),
+        ("llama-server", {"/completion": [whole({"generation_settings": {"grammar": "%llguidance {}\nstart: x"}})]}, ("lark", "schema")),
+        ("llama-server", {"/completion": [whole({"generation_settings": {"grammar": "root ::= x"}})]}, ("gbnf", "schema")),
+        ("llama-server", {"/completion": [whole([])]}, ("gbnf", "schema")),
+    ],
+)  # fmt: skip
+def test_what_it_can_be_told_to_hold(kind, routes, expected):
+    if kind == "llama-server":
+        routes = {"/tokenize": tokenized()[1:], **routes}
+    with scripted(models=LISTING, routes=routes) as server:
+        host = load(address(server, kind), tokenizer=MLX).host
+        assert host.takes(host.raw_prompt("Hi.")) == expected
+
+
+def test_the_conversation_is_the_one_that_the_template_here_writes():
+    with scripted(models=LISTING, routes={"/tokenize": tokenized()}) as server:
+        load(address(server))
+    assert [each.body["prompt"] for each in server.asked if each.body and "prompt" in each.body][-1] == PROMPT

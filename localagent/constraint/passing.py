@@ -1,0 +1,181 @@
+"""The grammar of a whole turn, for a server that is to hold it, and a look at whether it did.
+
+Here each token gets a mask. A server is told once, before the first token, so the grammar says all that a
+`guide` decides on the way: the reasoning that comes first, text in which calls may be made, what may follow
+them. It is written for llguidance, in what XGrammar reads of that as well. Text is told by the tokens that it
+may not hold: where markers are tokens of their own, nothing else opens a call.
+
+Servers differ in what they make of a grammar, and some leave out, without a word, what they cannot read. So
+all that comes back is held against the guide that would have bounded it here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from localagent.constraint.grammar import Grammar
+from localagent.constraint.guide import Guide
+from localagent.constraint.schema import Relaxed
+from localagent.constraint.validation import violations
+from localagent.errors import ConstraintFailed, Unsupported
+from localagent.hosts.protocol import Form
+from localagent.hosts.utf8 import TokenText
+from parsers import Collector, StreamParser, TextPart
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """The reasoning in front of what is bounded, by its markers' ids. `open` is None where the prompt has
+    opened it; otherwise the model may do so.
+    """
+
+    open: int | None
+    close: int
+
+
+class Turns:
+    """Writes the grammars of turns for one vocabulary. `ends`: the tokens that end a turn. `form`: what is
+    made of them afterwards.
+    """
+
+    def __init__(self, size: int, ends: Collection[int], form: Form) -> None:
+        self._size = size
+        self._ends = ends
+        self._form = form
+
+    def required(self, grammars: Sequence[Grammar], thought: Thought | None = None) -> str:
+        """A turn that is what one of these says, and nothing else."""
+        lines = [f"turn: {' | '.join(f'way{at}' for at in range(len(grammars)))}"]
+        for at, grammar in enumerate(grammars):
+            lines += grammar.text.replace("start:", f"way{at}:", 1).splitlines()
+        if thought is None:
+            return _text(["start: turn", *lines])
+        before = "thought" if thought.open is None else f"(<[{thought.open}]> thought)?"
+        lines.append(f"thought: {self._free([thought.close])} <[{thought.close}]>")
+        return _text([f"start: {before} turn", *lines])
+
+    def offered(self, grammar: Grammar, openers: Collection[int], parallel: bool) -> str:
+        """Text in which the model may make calls; without `parallel`, one. They begin with an opener."""
+        calls = "(block free)*" if parallel else "(block free)?"
+        block = grammar.text.replace("start:", "block:", 1).splitlines()
+        return _text([f"start: free {calls}", f"free: {self._free(openers)}", *block])
+
+    def barred(self, tokens: Collection[int], openers: Collection[int]) -> str:
+        """Text without any of these tokens; at least without the openers, if more cannot be said."""
+        return _text([f"start: {self._free(tokens if self._form == 'lark' else openers)}"])
+
+    def _free(self, tokens: Collection[int]) -> str:
+        """Any tokens but these and those that end the turn. Raises Unsupported."""
+        if self._form != "lark":  # the ends are no part of those grammars at all
+            others = set(tokens).difference(self._ends)
+            if len(others) != 1:
+                raise Unsupported("a server without llguidance cannot be told to leave out several markers")
+            return f"(<[^{others.pop()}]>)*"
+        # What is allowed is said, since not all versions can read what is not.
+        bounds = sorted({-1, *tokens, *self._ends, self._size})
+        kept = [(left + 1, right - 1) for left, right in pairwise(bounds) if right - left > 1]
+        return f"(<[{','.join(f'{first}-{last}' for first, last in kept)}]>)*"
+
+
+def _text(lines: Iterable[str]) -> str:
+    # Rules that two grammars share are named by what they say, so they are the same.
+    return "\n".join(dict.fromkeys(filter(None, lines))) + "\n"
+
+
+class Passed:
+    """A `protocol.PassedOn`: a grammar, or the guide of the same turn, by which the tokens are judged."""
+
+    def __init__(self, guide: Guide, form: Form, said: str, name: str, text: Callable[[int], str]) -> None:
+        """`name`: of the model. `text`: of a token."""
+        self.form = form
+        self.said = said
+        self._guide = guide
+        self._name = name
+        self._text = text
+
+    @property
+    def relaxed(self) -> tuple[Relaxed, ...]:
+        """See `Guide`."""
+        return self._guide.relaxed
+
+    def forced(self) -> Sequence[int]:
+        """See `protocol.Constraint`."""
+        return self._guide.forced()
+
+    def mask(self) -> Any | None:
+        """See `protocol.Constraint`."""
+        return self._guide.mask()
+
+    def accept(self, token: int) -> None:
+        """See `protocol.PassedOn`."""
+        # A matcher's mask may have one of the ways to spell what must come; a server may have taken another.
+        mask = None if self._guide.bounded else self._guide.mask()
+        allowed = mask is None or bool(int(mask[token // 32]) >> (token % 32) & 1)
+        try:
+            if allowed:
+                self._guide.accept(token)
+        except ConstraintFailed:
+            allowed = False
+        if not allowed:
+            raise _unheld(self._name, f"wrote {self._text(token)!r:.40}, which may not come there")
+
+    def end(self) -> None:
+        """See `protocol.PassedOn`."""
+        if not self._guide.whole:
+            raise _unheld(self._name, "ended the turn before the grammar does")
+
+
+class PassedSchema:
+    """A `protocol.PassedOn`: the JSON Schema of the answer, which is read when the turn is over.
+
+    White space, and the order of properties, are the server's own.
+    """
+
+    form: Form = "schema"
+    relaxed: tuple[Relaxed, ...] = ()
+
+    def __init__(self, parser: StreamParser, piece: Callable[[int], Any], schema: Any, name: str) -> None:
+        """`parser`: tells the answer from reasoning. `schema`: None for any object."""
+        self.said = {"type": "object"} if schema is None else schema if isinstance(schema, Mapping) else {}
+        self._parser = parser
+        self._text = TokenText(piece)
+        self._collector = Collector()
+        self._name = name
+
+    def forced(self) -> Sequence[int]:
+        """See `protocol.Constraint`."""
+        return ()
+
+    def mask(self) -> None:
+        """See `protocol.Constraint`."""
+
+    def accept(self, token: int) -> None:
+        """See `protocol.PassedOn`. Nothing is refused before the end."""
+        for each in self._text.feed(token):
+            for event in self._parser.feed(each.text, each.special):
+                self._collector.add(event)
+
+    def end(self) -> None:
+        """See `protocol.PassedOn`."""
+        for event in self._parser.close("stop"):
+            self._collector.add(event)
+        answer = "".join(part.text for part in self._collector.parts if isinstance(part, TextPart))
+        try:
+            found = violations(self.said, json.loads(answer))
+        except ValueError:
+            raise _unheld(self._name, f"answered {answer!r:.40}, which is no JSON") from None
+        if found:
+            raise _unheld(
+                self._name, f"answered what does not fit the schema ({found[0].path} {found[0].message:.80})"
+            )
+
+
+def _unheld(name: str, what: str) -> ConstraintFailed:
+    return ConstraintFailed(
+        f"the server of {name} did not hold to what it was told: it {what}: leave tool_choice, strict and "
+        "response_format out, or have it draw with another grammar backend"
+    )
