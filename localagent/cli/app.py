@@ -219,6 +219,7 @@ def serve(options: ServeOptions) -> None:
       localagent serve --model lfm2.5-1.2b-instruct --port 11434
       localagent serve --model lfm2.5-1.2b-instruct --model lfm2-nano --alias 'claude-*=lfm2.5-1.2b-instruct'
       localagent serve --host 0.0.0.0 --api-key-file ~/keys --origin http://localhost:3000 --metrics
+      localagent serve --model vllm://gpu-box:8000/model --model lfm2-nano
       localagent serve --ray --replicas 1:2
       localagent serve --ray --replicas 2:8 --gpus 1 --print-config > fleet.yaml
     """

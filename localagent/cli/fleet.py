@@ -11,9 +11,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localagent.cli.naming import resolve
 from localagent.cli.options import ServeOptions
-from localagent.cli.serve import access_for, alias_of, fetched, url_of, welcome
+from localagent.cli.serve import access_for, alias_of, fetched, url_of, wanted, welcome
 from localagent.cli.terminal import exactly, say
 from localagent.distribution import install_command
 from localagent.errors import EngineFailed, ServerMissing, UsageError
@@ -153,8 +152,8 @@ def _plan(options: ServeOptions) -> Plan:
     from localagent.server.fleet.plan import Plan
 
     models: dict[str, str] = {}
-    for asked in options.models or (None,):
-        if asked is not None and is_address(resolve(asked)):
+    for asked in wanted(options):
+        if is_address(asked):
             raise UsageError(f"{asked} runs on a server already, and not in replicas: serve it without --ray")
         name, what, _, _ = fetched(asked, options)  # here, so that a wrong name does not come from a replica
         if name in models:

@@ -307,7 +307,8 @@ class ServeOptions:
             "--model",
             "-m",
             metavar="MODEL",
-            help="As for `run`: a name, an alias, a path or hf:owner/name; may be given again.",
+            help="As for `run`: a name, an alias, a path, hf:owner/name, or the address of a model on a "
+            "server of tokens; may be given again.",
             autocompletion=model_names,
         ),
     ] = None

@@ -113,7 +113,7 @@ def _pool(options: ServeOptions, end: Callable[[str], None]) -> ModelPool:
 
     loaders: dict[str, Callable[[], Model]] = {}
     headers: dict[str, Callable[[], Weights]] = {}
-    for asked in options.models or (None,):
+    for asked in wanted(options):
         name, loader, header = _prepared(asked, options)
         if name in loaders:
             raise UsageError(f"--model {name} is given twice")
@@ -137,23 +137,21 @@ def _pool(options: ServeOptions, end: Callable[[str], None]) -> ModelPool:
 
 
 def _prepared(
-    asked: str | None, options: ServeOptions
+    asked: str, options: ServeOptions
 ) -> tuple[str, Callable[[], Model], Callable[[], Weights] | None]:
     """The name under which a model is served, what loads it from weights that are here, and what only reads
-    their header.
+    their header. A model on another server is looked for here, and opened again when it is asked for.
     """
     from localagent.model import Model, load
     from localagent.server.weights import read_weights
 
-    if asked is not None and is_address(address := resolve(asked)):
+    if is_address(asked):
 
         def opened() -> Model:
-            model = load(address, dialect=options.dialect, context=options.context)
+            model = load(asked, dialect=options.dialect, context=options.context)
             if isinstance(model, Model):
                 return model
-            raise UsageError(
-                f"{address} parses calls itself: give its address to the clients, and not to serve"
-            )
+            raise UsageError(f"{asked} parses calls itself: give that address to the clients, not to serve")
 
         return opened().name, opened, None
     name, what, path, dialect = fetched(asked, options)
@@ -172,16 +170,19 @@ def _prepared(
     return name, loader, partial(read_weights, path, dialect, options.context)
 
 
-def fetched(asked: str | None, options: ServeOptions) -> tuple[str, str | Path, Path, str | None]:
+def wanted(options: ServeOptions) -> Sequence[str]:
+    """The models that are named, as `load` takes them; the default one, if none is."""
+    return [resolve(name) for name in options.models or ()] or [default_model(options.backend)]
+
+
+def fetched(asked: str, options: ServeOptions) -> tuple[str, str | Path, Path, str | None]:
     """The name under which a model is served, what it is loaded by, its weights, which are fetched if need
     be, and its dialect, where that is known without them.
     """
     from localagent.model import locate
     from localagent.store import WeightStore
 
-    found, engine = locate(
-        default_model(options.backend) if asked is None else resolve(asked), options.backend
-    )
+    found, engine = locate(asked, options.backend)
     if isinstance(found, Path):
         return found.name.removesuffix(".gguf"), found, found, options.dialect
     with Report(found) as report:

@@ -22,6 +22,7 @@ from localagent.errors import (
     LocalAgentError,
     ModelMissing,
     NotEnoughMemory,
+    ServerFailed,
     UnknownModel,
     UsageError,
 )
@@ -348,6 +349,7 @@ _STATUSES: Collection[tuple[type[Exception], int]] = (
     (GrammarMissing, 400),
     (NotEnoughMemory, 503),
     (ModelMissing, 503),
+    (ServerFailed, 502),  # the one that draws the tokens
     (TimeoutError, 504),
     (LocalAgentError, 500),
 )

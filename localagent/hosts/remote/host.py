@@ -150,6 +150,10 @@ class RemoteHost:
         """The ids of `text` with nothing added; control tokens are recognised only when `special`."""
         return self._prompting.tokenize(text, special)
 
+    def token_bytes(self, ids: Sequence[int]) -> list[bytes]:
+        """The bytes of each of `ids`."""
+        return [self.pieces.piece(token).data for token in ids]
+
     def generate(
         self,
         prompt: Prompt,

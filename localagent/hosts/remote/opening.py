@@ -39,6 +39,8 @@ PROBE = (
     {"role": "user", "content": "  12,345 caf\u00e9s? \u6f22\u5b57 \U0001f600\n\n\treturn x"},
 )
 """A conversation that is rendered here, and tokenized here and there."""
+_LANES = 64
+"""Of vLLM and SGLang, which give as many answers at once as they have memory for, and do not say how many."""
 _LARK: tuple[Form, ...] = ("lark", "schema")
 _OF_BACKENDS: Mapping[str, tuple[Form, ...]] = {
     "llguidance": _LARK,
@@ -187,6 +189,7 @@ def _look_at_vllm(server: Server, model: str | None) -> Found:
         id=str(entry["id"]),
         files=_text(entry.get("root")),
         context=_whole(entry.get("max_model_len")),
+        lanes=_LANES,
         make_api=VllmTokens if _offers(server, VllmTokens.path) else VllmCompletions,
         tokenized=tokenized if _offers(server, "/tokenize") else None,
         takes=lambda ids: _LARK,  # XGrammar reads it, or llguidance
@@ -210,6 +213,7 @@ def _look_at_sglang(server: Server, model: str | None) -> Found:
         id=str(entry["id"]),
         files=next(filter(None, map(_text, files)), None),
         context=_whole(entry.get("max_model_len")),
+        lanes=_LANES,
         make_api=Sglang,
         tokenized=tokenized if _offers(server, "/v1/tokenize") else None,
         takes=takes,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, cast
 
 from ray import serve
 
@@ -115,7 +115,7 @@ class Replica:
 
     def _load(self, name: str) -> Held:
         plan = self._plan
-        model = load(
+        model = cast("Callable[..., Model]", load)(  # the plan names no addresses
             plan.models[name],
             backend=plan.backend,
             dialect=plan.dialect,
