@@ -7,9 +7,12 @@ import logging
 import os
 import re
 import signal
+import socket
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, build_opener
 
 from localagent.cli.options import ServeOptions
 from localagent.cli.serve import access_for, alias_of, fetched, url_of, wanted, welcome
@@ -96,6 +99,8 @@ class _Running:
                 "num_cpus": max(os.cpu_count() or 1, int(needed) + 1),
                 "include_dashboard": False,
             }
+        else:
+            _require_cluster(address)
         try:
             ray.init(logging_level=logging.ERROR, log_to_driver=True, **here)
         except (ConnectionError, RuntimeError, ValueError) as error:
@@ -107,6 +112,7 @@ class _Running:
                 logging_config=QUIET,
             )
             serve.run(application(plan), name=NAME, route_prefix="/")
+            self._require_answer()
         except RuntimeError as error:
             why = _why() or _line(str(error))
             self.__exit__()
@@ -114,6 +120,23 @@ class _Running:
         except BaseException:
             self.__exit__()
             raise
+
+    def _require_answer(self) -> None:
+        """Ray takes no other port while it serves something already, and only logs that."""
+        url = url_of(self._options.host, self._port)
+        address = self._options.address or ""
+        if "://" in address:  # a cluster of which this machine is no part
+            return
+        try:
+            with build_opener(ProxyHandler({})).open(f"{url}/health", timeout=30):
+                return
+        except HTTPError:  # an answer
+            return
+        except OSError as error:
+            raise EngineFailed(
+                f"Ray Serve does not listen on {url}: where it runs already, give the --host and --port that "
+                "it was started with"
+            ) from error
 
     def __exit__(self, *_: object) -> None:
         from ray import serve, shutdown
@@ -125,6 +148,21 @@ class _Running:
         else:
             serve.delete(NAME)
         shutdown()
+
+
+def _require_cluster(address: str) -> None:
+    """Ray tries for minutes to reach a cluster. Raises UsageError where nobody listens at `host:port`."""
+    say(f"looking for the cluster of Ray at {address}")
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if not (colon and port.isdecimal()):
+        return  # a name such as auto, which Ray resolves
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            f"no cluster of Ray at {address}: {getattr(error, 'strerror', None) or error}; `ray start --head` "
+            "starts one, and says its address"
+        ) from error
 
 
 def config(plan: Plan, port: int) -> str:

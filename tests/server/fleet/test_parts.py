@@ -76,6 +76,17 @@ def test_options_that_do_not_go_together(words, said):
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_cluster_that_is_not_there_is_one_line_at_once():
+    pytest.importorskip("ray.serve", reason="Ray Serve is not installed")
+    command = [str(Path(sys.executable).with_name("localagent")), "serve", "--ray", "-m", "lfm2-nano"]
+    done = subprocess.run(
+        [*command, "--address", "127.0.0.1:1"], check=False, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2
+    assert "no cluster of Ray at 127.0.0.1:1" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
 class TestGroups:
     """What a replica sends."""
 
