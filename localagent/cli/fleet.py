@@ -160,8 +160,8 @@ def _require_cluster(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
     except (OSError, OverflowError) as error:
         raise UsageError(
-            f"no cluster of Ray at {address}: {getattr(error, 'strerror', None) or error}; `ray start --head` "
-            "starts one, and says its address"
+            f"no cluster of Ray at {address}: {getattr(error, 'strerror', None) or error}; start one with "
+            "`ray start --head`, which says its address"
         ) from error
 
 
