@@ -40,6 +40,11 @@ SLOW = {
         "tests/agent/test_many_calls.py",
     ],
     "servers that are slow, wrong or gone": ["tests/agent/test_mcp.py", "tests/mcp"],
+    "replicas on Ray Serve, and servers behind servers": [
+        "tests/server/fleet/test_fleet.py",
+        "tests/server/fleet/test_parts.py",
+        "tests/server/test_elsewhere.py",
+    ],
     "random schedules and fifty agents on real weights": ["tests/hosts/test_lanes.py"],
     "costs and sizes that are measured": [
         "tests/hosts/test_memory.py::test_against_llama_cpp",
