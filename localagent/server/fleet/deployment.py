@@ -30,8 +30,6 @@ NAME = "localagent"
 IMPORT_PATH = "localagent.server.fleet.deployment:application"
 QUIET = LoggingConfig(enable_access_log=False, log_level="WARNING")
 """What Ray logs: we write a line for each request ourselves."""
-_GRACE = 60.0
-"""Seconds in which a replica that is to go may finish its answers."""
 _TRIES = 3
 """Of a replica to load its first model, before the application is given up."""
 _LOOKS = 5
@@ -67,7 +65,7 @@ def application(plan: Plan | Mapping[str, Any]) -> serve.Application:
         ray_actor_options={"num_cpus": plan.cpus, "num_gpus": plan.gpus},
         health_check_period_s=plan.health_every,
         health_check_timeout_s=30,
-        graceful_shutdown_timeout_s=_GRACE,
+        graceful_shutdown_timeout_s=plan.grace,
         max_constructor_retry_count=_TRIES,
         logging_config=QUIET,
     )
@@ -78,7 +76,7 @@ def application(plan: Plan | Mapping[str, Any]) -> serve.Application:
         max_ongoing_requests=Bounds().connections,
         ray_actor_options={"num_cpus": 0},
         health_check_period_s=plan.health_every,
-        graceful_shutdown_timeout_s=_GRACE,
+        graceful_shutdown_timeout_s=plan.grace,
         logging_config=QUIET,
     )
     return cast(serve.Application, server.bind(plan, models.bind(plan)))

@@ -42,6 +42,8 @@ class Plan(BaseModel):
     """Seconds of less, before there is one less."""
     health_every: Seconds = 5
     """Between two looks at whether a replica lives."""
+    grace: Seconds = 60
+    """In which a replica that is to go may finish its answers."""
 
     backend: Backend | None = None
     dialect: str | None = None
