@@ -8,7 +8,7 @@ import pytest
 
 from localagent.constraint.matching import matcher_factory
 from localagent.errors import ConstraintFailed, Unsupported
-from localagent.hosts.remote import host as module
+from localagent.hosts.remote import generation as module
 from localagent.hosts.remote.apis import Asked, LlamaServer, Sglang, VllmCompletions, VllmTokens
 from localagent.hosts.remote.host import RemoteHost
 from localagent.hosts.remote.http import Server

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from localagent.errors import ContextOverflow, StreamBroken
 from localagent.hosts.protocol import Logprobs
-from localagent.hosts.remote import host as module
+from localagent.hosts.remote import generation as module
 from localagent.hosts.remote.apis import Api, Chunk, Sglang, VllmCompletions, VllmTokens
 from localagent.hosts.remote.host import RemoteHost
 from localagent.hosts.remote.http import Answer, Server, _Patient
