@@ -150,6 +150,8 @@ class Sglang:
     def __init__(self) -> None:
         self._seen = 0
         self._scored = 0
+        self._whole = False
+        """Whether events hold all tokens so far; the first may be of either kind."""
 
     def body(self, asked: Asked) -> dict[str, Any]:
         """See `Api`."""
@@ -187,20 +189,23 @@ class Sglang:
         with _Sensible("SGLang"):
             told = event["meta_info"]
             count = int(told["completion_tokens"])
-            new = count - self._seen
+            seen, self._seen = self._seen, count
             ids = _ids(event.get("output_ids") or ())
-            ids = ids[len(ids) - new :]
-            if new < 0 or len(ids) != new:
+            if len(ids) >= count >= seen:  # all so far, which may be ahead of what is counted beside them
+                self._whole = self._whole or seen > 0 or len(ids) > count
+                ids = ids[seen:count]
+            elif len(ids) == count - seen:
+                self._whole = False
+            else:
                 raise ValueError("it counts other tokens than it sends")
-            self._seen = count
             drawn = told.get("output_token_logprobs") or ()
             likely = told.get("output_top_logprobs") or [()] * len(drawn)
-            fresh = count - self._scored if len(drawn) >= count - self._scored else len(drawn)
-            self._scored += fresh
+            fresh = slice(self._scored, count) if self._whole else slice(len(ids))
             scores = [
                 Logprobs(float(one[0]), tuple((int(each[1]), float(each[0])) for each in most or ()))
-                for one, most in list(zip(drawn, likely, strict=True))[len(drawn) - fresh :]
+                for one, most in list(zip(drawn, likely, strict=True))[fresh]
             ]
+            self._scored += len(scores)
             reason = told.get("finish_reason")
             kind = reason.get("type") if isinstance(reason, Mapping) else reason
             return Chunk(ids, scores, _cached(told), _ended(kind))
