@@ -157,6 +157,21 @@ def test_an_answer_fits_its_schema(both):
         assert isinstance(answer["sure"], bool)
 
 
+def test_what_no_grammar_says_there_is_told_as_a_schema(both, monkeypatch):
+    _, there = both
+    monkeypatch.setattr(there.host, "_taken", ("gbnf", "schema"))
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 12, "maximum": 19}},
+        "required": ["n"],
+        "additionalProperties": False,
+    }
+    asked = {"type": "json_schema", "json_schema": {"name": "sum", "schema": schema}}
+    message = there.respond("What is 12 plus 7?", response_format=asked, temperature=0, max_tokens=200)
+    assert message.stop_reason == "stop"
+    assert 12 <= json.loads(message.text)["n"] <= 19
+
+
 async def together(model: Model, prompts: list[str]) -> list[str]:
     return [
         message.raw or ""
