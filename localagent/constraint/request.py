@@ -15,7 +15,7 @@ from localagent.constraint.grammar import Grammar, block_grammar, schema_grammar
 from localagent.constraint.guide import Fixed, Guide, Way
 from localagent.constraint.layout import layout
 from localagent.constraint.matching import Factory, matcher_factory
-from localagent.constraint.passing import Passed, PassedSchema, Thought, Turns
+from localagent.constraint.passing import Passed, PassedSchema, Thought, Turns, core
 from localagent.constraint.schema import Relaxed
 from localagent.control import Control
 from localagent.errors import GrammarMissing, GrammarTooLarge, Unsupported
@@ -172,7 +172,12 @@ class _Request:
         """The grammar of the whole turn. Raises Unsupported for what it cannot say."""
         turns = Turns(self._vocabulary.size, _ends_of(self._vocabulary), form)
         lark = self._lark(turns)
-        return lark if form == "lark" else gbnf(lark, "ebnf" if form == "ebnf" else "gbnf")
+        match form:
+            case "lark":
+                return lark
+            case "core":
+                return core(lark)
+        return gbnf(lark, "ebnf" if form == "ebnf" else "gbnf")
 
     def _lark(self, turns: Turns) -> str:
         control = self._control

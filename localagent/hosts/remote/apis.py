@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from localagent.errors import StreamBroken
+from localagent.errors import StreamBroken, Unsupported
 from localagent.hosts.protocol import Form, Logprobs, StopReason
 from localagent.hosts.sampling import Sampling
 from localagent.wording import one_line
@@ -174,6 +174,8 @@ class Sglang:
                 chosen["ebnf"] = asked.bound
             case "schema":
                 chosen["json_schema"] = json.dumps(asked.bound)
+            case _:
+                _require_nothing(asked)
         body: dict[str, Any] = {
             "rid": asked.name,
             "input_ids": list(asked.ids),
@@ -260,6 +262,8 @@ class LlamaServer:
                 body["grammar"] = asked.bound
             case "schema":
                 body["json_schema"] = asked.bound
+            case _:
+                _require_nothing(asked)
         return body
 
     def read(self, event: Any) -> Chunk:
@@ -317,11 +321,19 @@ def _vllm_sampling(asked: Asked) -> dict[str, Any]:
     if sampling.seed is not None:
         chosen["seed"] = sampling.seed
     match asked.form:
-        case "lark":
+        case "core":
             chosen["structured_outputs"] = {"grammar": asked.bound}
         case "schema":
             chosen["structured_outputs"] = {"json": asked.bound}
+        case _:
+            _require_nothing(asked)
     return chosen
+
+
+def _require_nothing(asked: Asked) -> None:
+    """What cannot be said must not be left out."""
+    if asked.form is not None:
+        raise Unsupported(f"this kind of server cannot be told a constraint as {asked.form}")
 
 
 def _ids(given: Sequence[Any]) -> tuple[int, ...]:

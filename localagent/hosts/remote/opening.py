@@ -189,7 +189,7 @@ def _look_at_vllm(server: Server, model: str | None) -> Found:
         context=_whole(entry.get("max_model_len")),
         make_api=VllmTokens if _offers(server, VllmTokens.path) else VllmCompletions,
         tokenized=tokenized if _offers(server, "/tokenize") else None,
-        takes=lambda ids: _LARK,  # XGrammar reads it, or llguidance
+        takes=lambda ids: ("core", "schema"),
     )
 
 

@@ -180,7 +180,7 @@ def test_options_that_mean_nothing_to_such_a_server(name):
 @pytest.mark.parametrize(
     ("kind", "routes", "expected"),
     [
-        ("vllm", {}, ("lark", "schema")),
+        ("vllm", {}, ("core", "schema")),
         ("sglang", {"/server_info": [whole({"grammar_backend": "llguidance"})]}, ("lark", "schema")),
         ("sglang", {"/get_server_info": [whole({"grammar_backend": "xgrammar"})]}, ("ebnf", "schema")),
         ("sglang", {"/server_info": [whole({"grammar_backend": "none"})]}, ()),
