@@ -119,8 +119,8 @@ class Constraint(Protocol):
 
 
 Form = Literal["lark", "core", "gbnf", "ebnf", "schema"]
-"""In what a server is told of a constraint: a grammar as llguidance reads it, or as XGrammar does, too; one in
-llama.cpp's own language, or in XGrammar's; or a JSON Schema."""
+"""In what a server is told of a constraint: a grammar as llguidance reads it, or as XGrammar does, too; one
+in llama.cpp's own language, or in XGrammar's; or a JSON Schema."""
 
 
 class PassedOn(Constraint, Protocol):
