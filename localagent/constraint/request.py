@@ -151,8 +151,10 @@ class _Request:
         # A schema holds from the first token on, and nothing beside the answer.
         alone = self._control.answers and not (self._tools and self._control.choice != "none")
         alone = alone and self._prompt.inside != "reasoning" and "schema" in takes
+        matcher_factory(self._vocabulary)  # there would be nothing to judge by without the package
         guide = self.answer().guide
-        assert isinstance(guide, Guide)
+        if not isinstance(guide, Guide):
+            raise Unsupported(f"it is not known how calls begin in the dialect {self._dialect.name}")
         name, piece = self._host.name, self._vocabulary.piece
         unsaid = ""
         if form := next((each for each in takes if each != "schema"), None):

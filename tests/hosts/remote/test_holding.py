@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
 from localagent.constraint.matching import matcher_factory
-from localagent.errors import ConstraintFailed, Unsupported
+from localagent.errors import ConstraintFailed, GrammarMissing, Unsupported
 from localagent.hosts.remote import generation as module
 from localagent.hosts.remote.apis import Asked, LlamaServer, Sglang, VllmCompletions, VllmTokens
 from localagent.hosts.remote.host import RemoteHost
@@ -212,6 +213,14 @@ def test_markers_that_are_plain_text_are_told_to_no_server(files):
         with pytest.raises(
             Unsupported, match="not all markers of the dialect hermes are tokens of their own"
         ):
+            list(model.stream("Hi.", tools=TOOLS, **options))
+
+
+def test_nothing_is_told_where_nothing_can_be_judged(monkeypatch):
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    model = Model(host_at("http://127.0.0.1:1", read_model_files(MLX)), DIALECTS["lfm2"])
+    for options in ({"tool_choice": "required"}, {"strict": True}, {"response_format": ANSWER}):
+        with pytest.raises(GrammarMissing, match="needs llguidance"):
             list(model.stream("Hi.", tools=TOOLS, **options))
 
 
