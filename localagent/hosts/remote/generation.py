@@ -113,26 +113,33 @@ class RemoteGeneration:
         try:
             with closing(self._chunks()) as chunks:
                 for chunk in chunks:
+                    over = state.ended is not None
                     yield from self._taken(chunk)
-                    if state.ended is not None and chunk.ended is None and self._told_to_end is None:
-                        self._give_up()  # it would write on after a stop string
+                    self._told_to_end = self._told_to_end or chunk.ended
+                    # How much was reused comes last, with its own end. After a stop string it would write on,
+                    # and so would one that does not heed its limit.
+                    alone = state.ended is not None and self._told_to_end is None
+                    if alone and (over or state.finish().stop is not None):
+                        self._give_up()
                         break
-                    self._told_to_end = self._told_to_end or chunk.ended  # how much was reused comes last
             if state.ended is None:
                 raise StreamBroken(
                     f"{self._server.url} broke the answer off in the midst: its log says why; ask again"
                 )
         except Cancelled:
             self._give_up()
-            yield from self._kept(state.cancelled())
+            if state.ended is None:
+                yield from self._kept(state.cancelled())
         except GeneratorExit:
             self._give_up()
             raise
-        except (ConstraintFailed, StreamBroken):
+        except (ConstraintFailed, StreamBroken) as error:
             self._give_up()
-            if state.ended is None:  # what was held back, since it might have begun a stop string
+            over = state.ended is not None
+            if not over:  # what was held back, since it might have begun a stop string
                 yield from self._kept(state.cancelled())
-            raise
+            if not over or isinstance(error, ConstraintFailed):
+                raise
         first = self._first or perf_counter()
         state.prefill, state.decode = first - began, perf_counter() - first
         self._finish = state.finish()

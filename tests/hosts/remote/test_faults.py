@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from localagent.hosts.remote.apis import LlamaServer, Sglang, VllmCompletions, V
 from localagent.hosts.remote.host import RemoteHost
 from localagent.hosts.remote.http import Server
 from localagent.hosts.remote.vocabulary import read_model_files
+from localagent.hosts.sampling import Sampling
 from localagent.model import Model
 from localagent.nano import MLX
 from localagent.turn import BrokenOff, Done
@@ -128,6 +130,39 @@ def test_what_might_have_begun_a_stop_string_is_kept_too(files, api):
             ):
                 seen.append(each)
     assert seen[-1].message.raw == TEXT
+
+
+@pytest.mark.parametrize("after", ["end", "more", "nothing", "nonsense"])
+def test_what_comes_after_the_last_token_that_was_asked_for(files, after):
+    """Only how much of the prompt was reused is missing, if it does not come."""
+    ids = list(files.vocabulary.tokenize(TEXT, special=True))
+    told = {
+        "end": [event({"content": "", "tokens": [], "tokens_predicted": 3, "stop": True, "stop_type": "limit", "timings": {"cache_n": 2}})],
+        "more": [said(LlamaServer, [ids[3]], 4), HANG],
+        "nothing": [],
+        "nonsense": [event([])],
+    }[after]  # fmt: skip
+    events = [said(LlamaServer, [ids[at]], at + 1) for at in range(3)]
+    with scripted(routes={LlamaServer.path: [[head(), *events, *told]]}) as server:
+        model = Model(host_at(server.url, files, LlamaServer), DIALECTS["lfm2"])
+        done = list(model.stream("Hi.", max_tokens=3))[-1]
+    assert isinstance(done, Done)
+    assert done.token_ids == tuple(ids[:3])
+    assert done.message.stop_reason == "length"
+    assert done.message.usage.cache_read == (2 if after == "end" else 0)
+
+
+def test_who_leaves_after_the_last_token_has_a_whole_turn(files):
+    ids = list(files.vocabulary.tokenize(TEXT, special=True))
+    events = [said(LlamaServer, [ids[at]], at + 1) for at in range(3)]
+    with scripted(routes={LlamaServer.path: [[head(), *events, HANG]]}) as server:
+        host, flag = host_at(server.url, files, LlamaServer), threading.Event()
+        generation = host.generate(host.raw_prompt("Hi."), Sampling(max_tokens=3), flag)
+        tokens = [next(generation) for _ in range(3)]
+        flag.set()
+        assert list(generation) == []
+    assert [token.id for token in tokens] == ids[:3]
+    assert generation.finish.stop_reason == "length"
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])

@@ -142,6 +142,23 @@ def test_a_build_without_llguidance_holds_it_as_well(both, wish, monkeypatch):
     assert held
 
 
+def test_what_it_takes_is_found_out_without_losing_its_cache(nano, tmp_path):
+    settings = Settings(str(nano["llamacpp"]), context=2048, lanes=1, threads=1)
+    with running("llama-server", settings, tmp_path) as child:
+        model = load(f"llama-server://127.0.0.1:{child.port}", tokenizer=nano["mlx"])
+
+        def reused() -> int:
+            return model.respond(
+                "Say hello to all who are here.", temperature=0, max_tokens=3
+            ).usage.cache_read
+
+        assert reused() == 0
+        warm = reused()
+        assert warm > 10
+        assert model.host.takes(model.render("Something else.")) == ("lark", "schema")
+        assert reused() == warm
+
+
 def test_an_answer_fits_its_schema(both):
     schema = {
         "type": "object",
