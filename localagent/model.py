@@ -342,6 +342,8 @@ def locate(
         spec = catalog.default_for(backend)
     elif isinstance(model, str) and model in catalog:
         spec = catalog.get(model)
+    elif is_address(model):
+        raise UsageError(f"{quoted(str(model))} is on a server: this takes a model on this machine")
     elif isinstance(model, str) and model.startswith(HUB):
         from localagent.store.repository import find_model
 

@@ -12,6 +12,7 @@ all that comes back is held against the guide that would have bounded it here.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,6 +26,10 @@ from localagent.errors import ConstraintFailed, Unsupported
 from localagent.hosts.protocol import Form
 from localagent.hosts.utf8 import TokenText
 from parsers import Collector, StreamParser, TextPart
+
+_RANGES = ("lark", "core")
+"""Forms that know ranges of tokens."""
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|/(?:[^/\\]|\\.)*/')
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +71,11 @@ class Turns:
 
     def barred(self, tokens: Collection[int], openers: Collection[int]) -> str:
         """Text without any of these tokens; at least without the openers, if more cannot be said."""
-        return _text([f"start: {self._free(tokens if self._form == 'lark' else openers)}"])
+        return _text([f"start: {self._free(tokens if self._form in _RANGES else openers)}"])
 
     def _free(self, tokens: Collection[int]) -> str:
         """Any tokens but these and those that end the turn. Raises Unsupported."""
-        if self._form != "lark":  # the ends are no part of those grammars at all
+        if self._form not in _RANGES:  # the ends are no part of those grammars at all
             others = set(tokens).difference(self._ends)
             if len(others) != 1:
                 raise Unsupported("a server without llguidance cannot be told to leave out several markers")
@@ -84,6 +89,15 @@ class Turns:
 def _text(lines: Iterable[str]) -> str:
     # Rules that two grammars share are named by what they say, so they are the same.
     return "\n".join(dict.fromkeys(filter(None, lines))) + "\n"
+
+
+def core(lark: str) -> str:
+    """The same grammar, if XGrammar reads it. vLLM draws with that or with llguidance, and does not say with
+    which: some versions end at a grammar that theirs cannot read. Raises Unsupported.
+    """
+    if any(mark in _QUOTED.sub("", lark) for mark in "&~"):
+        raise Unsupported("XGrammar, with which a server may draw, knows no intersection of patterns")
+    return lark
 
 
 class Passed:

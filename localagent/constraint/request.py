@@ -15,7 +15,7 @@ from localagent.constraint.grammar import Grammar, block_grammar, schema_grammar
 from localagent.constraint.guide import Fixed, Guide, Way
 from localagent.constraint.layout import layout
 from localagent.constraint.matching import Factory, matcher_factory
-from localagent.constraint.passing import Passed, PassedSchema, Thought, Turns
+from localagent.constraint.passing import Passed, PassedSchema, Thought, Turns, core
 from localagent.constraint.schema import Relaxed
 from localagent.control import Control
 from localagent.errors import GrammarMissing, GrammarTooLarge, Unsupported
@@ -151,8 +151,10 @@ class _Request:
         # A schema holds from the first token on, and nothing beside the answer.
         alone = self._control.answers and not (self._tools and self._control.choice != "none")
         alone = alone and self._prompt.inside != "reasoning" and "schema" in takes
+        matcher_factory(self._vocabulary)  # there would be nothing to judge by without the package
         guide = self.answer().guide
-        assert isinstance(guide, Guide)
+        if not isinstance(guide, Guide):
+            raise Unsupported(f"it is not known how calls begin in the dialect {self._dialect.name}")
         name, piece = self._host.name, self._vocabulary.piece
         unsaid = ""
         if form := next((each for each in takes if each != "schema"), None):
@@ -172,7 +174,12 @@ class _Request:
         """The grammar of the whole turn. Raises Unsupported for what it cannot say."""
         turns = Turns(self._vocabulary.size, _ends_of(self._vocabulary), form)
         lark = self._lark(turns)
-        return lark if form == "lark" else gbnf(lark, "ebnf" if form == "ebnf" else "gbnf")
+        match form:
+            case "lark":
+                return lark
+            case "core":
+                return core(lark)
+        return gbnf(lark, "ebnf" if form == "ebnf" else "gbnf")
 
     def _lark(self, turns: Turns) -> str:
         control = self._control

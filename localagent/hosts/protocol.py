@@ -118,9 +118,9 @@ class Constraint(Protocol):
         """This token came."""
 
 
-Form = Literal["lark", "gbnf", "ebnf", "schema"]
-"""In what a server is told of a constraint: a grammar as llguidance reads it, or llama.cpp, or XGrammar, or a
-JSON Schema."""
+Form = Literal["lark", "core", "gbnf", "ebnf", "schema"]
+"""In what a server is told of a constraint: a grammar as llguidance reads it, or as XGrammar does, too; one
+in llama.cpp's own language, or in XGrammar's; or a JSON Schema."""
 
 
 class PassedOn(Constraint, Protocol):

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from localagent.errors import StreamBroken
 from localagent.hosts.protocol import Logprobs
-from localagent.hosts.remote.http import Server, stream_error
+from localagent.hosts.remote.http import Server
+from localagent.hosts.remote.refusals import stream_error
 from localagent.messages import (
     AssistantMessage,
     AssistantPart,
@@ -93,7 +94,7 @@ class RemoteTurn:
         if not isinstance(chunk, Mapping):
             raise self._unreadable("a chunk that is no object")
         if chunk.get("error"):
-            raise stream_error(self._server, chunk)
+            raise stream_error(self._server.url, chunk)
         self._id = self._id or _text(chunk.get("id"))
         self._name = _text(chunk.get("model")) or self._name
         self._read_numbers(chunk)

@@ -10,7 +10,8 @@ from time import monotonic
 from typing import Any
 
 from localagent.errors import LocalAgentError, ServerUnreachable, StreamBroken
-from localagent.hosts.remote.http import Cancelled, Server, error_in
+from localagent.hosts.remote.http import Cancelled, Server
+from localagent.hosts.remote.refusals import error_in
 from localagent.wording import one_line, quoted
 
 _MOST_LINES = 100_000

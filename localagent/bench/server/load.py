@@ -20,7 +20,8 @@ from typing import Any
 from localagent.bench.server.rules import CHAT
 from localagent.bench.server.target import Target
 from localagent.errors import StreamBroken
-from localagent.hosts.remote.http import Cancelled, stream_error
+from localagent.hosts.remote.http import Cancelled
+from localagent.hosts.remote.refusals import stream_error
 
 WORDS = """
     a the one two three small old red green warm cold long short new good river house garden winter summer
@@ -157,7 +158,7 @@ def ask(
     with target.server.open(CHAT, body, stop) as answer:
         for chunk in answer.frames():
             if not isinstance(chunk, dict) or chunk.get("error"):
-                raise stream_error(target.server, chunk)
+                raise stream_error(target.server.url, chunk)
             if isinstance(usage := chunk.get("usage"), dict):
                 seen.written = _count(usage, "completion_tokens") or 0
                 seen.prompt = _count(usage, "prompt_tokens")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from localagent.errors import StreamBroken
+from localagent.errors import StreamBroken, Unsupported
 from localagent.hosts.protocol import Form, Logprobs, StopReason
 from localagent.hosts.sampling import Sampling
 from localagent.wording import one_line
@@ -150,6 +150,8 @@ class Sglang:
     def __init__(self) -> None:
         self._seen = 0
         self._scored = 0
+        self._whole = False
+        """Whether events hold all tokens so far; the first may be of either kind."""
 
     def body(self, asked: Asked) -> dict[str, Any]:
         """See `Api`."""
@@ -172,6 +174,8 @@ class Sglang:
                 chosen["ebnf"] = asked.bound
             case "schema":
                 chosen["json_schema"] = json.dumps(asked.bound)
+            case _:
+                _require_nothing(asked)
         body: dict[str, Any] = {
             "rid": asked.name,
             "input_ids": list(asked.ids),
@@ -187,20 +191,23 @@ class Sglang:
         with _Sensible("SGLang"):
             told = event["meta_info"]
             count = int(told["completion_tokens"])
-            new = count - self._seen
+            seen, self._seen = self._seen, count
             ids = _ids(event.get("output_ids") or ())
-            ids = ids[len(ids) - new :]
-            if new < 0 or len(ids) != new:
+            if len(ids) >= count >= seen:  # all so far, which may be ahead of what is counted beside them
+                self._whole = self._whole or seen > 0 or len(ids) > count
+                ids = ids[seen:count]
+            elif len(ids) == count - seen:
+                self._whole = False
+            else:
                 raise ValueError("it counts other tokens than it sends")
-            self._seen = count
             drawn = told.get("output_token_logprobs") or ()
             likely = told.get("output_top_logprobs") or [()] * len(drawn)
-            fresh = count - self._scored if len(drawn) >= count - self._scored else len(drawn)
-            self._scored += fresh
+            fresh = slice(self._scored, count) if self._whole else slice(len(ids))
             scores = [
                 Logprobs(float(one[0]), tuple((int(each[1]), float(each[0])) for each in most or ()))
-                for one, most in list(zip(drawn, likely, strict=True))[len(drawn) - fresh :]
+                for one, most in list(zip(drawn, likely, strict=True))[fresh]
             ]
+            self._scored += len(scores)
             reason = told.get("finish_reason")
             kind = reason.get("type") if isinstance(reason, Mapping) else reason
             return Chunk(ids, scores, _cached(told), _ended(kind))
@@ -255,6 +262,8 @@ class LlamaServer:
                 body["grammar"] = asked.bound
             case "schema":
                 body["json_schema"] = asked.bound
+            case _:
+                _require_nothing(asked)
         return body
 
     def read(self, event: Any) -> Chunk:
@@ -312,11 +321,19 @@ def _vllm_sampling(asked: Asked) -> dict[str, Any]:
     if sampling.seed is not None:
         chosen["seed"] = sampling.seed
     match asked.form:
-        case "lark":
+        case "core":
             chosen["structured_outputs"] = {"grammar": asked.bound}
         case "schema":
             chosen["structured_outputs"] = {"json": asked.bound}
+        case _:
+            _require_nothing(asked)
     return chosen
+
+
+def _require_nothing(asked: Asked) -> None:
+    """What cannot be said must not be left out."""
+    if asked.form is not None:
+        raise Unsupported(f"this kind of server cannot be told a constraint as {asked.form}")
 
 
 def _ids(given: Sequence[Any]) -> tuple[int, ...]:

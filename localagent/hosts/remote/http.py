@@ -9,26 +9,18 @@ from __future__ import annotations
 import http.client
 import io
 import json
-import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
-from localagent.errors import (
-    ContextOverflow,
-    LocalAgentError,
-    ServerRefused,
-    ServerUnreachable,
-    StreamBroken,
-    UnknownModel,
-    UsageError,
-)
+from localagent.errors import LocalAgentError, ServerUnreachable, StreamBroken, UsageError
 from localagent.hosts.protocol import CancelFlag
 from localagent.hosts.remote.address import LOCAL
+from localagent.hosts.remote.refusals import refusal
 from localagent.settings import API_KEY
 from localagent.wording import one_line, quoted, writable
 
@@ -40,13 +32,6 @@ _PIECE = 1 << 14
 """Bytes that are sent at once."""
 _LONGEST = 1 << 26
 """Bytes of a line or a body: a server that sends more is broken, and must not fill the memory."""
-_OVERFLOW = re.compile(
-    r"context length is (?P<context>[\d,]{1,12}) tokens.*?(?P<least>more than )?\b(?P<prompt>[\d,]{1,12}) "
-    r"(?:input )?tokens"
-    r"|prompt \(length (?P<length>\d{1,12})\) is longer than the maximum model length of (?P<most>\d{1,12})",
-    re.DOTALL,
-)
-"""How OpenAI's API, and servers like it, say that a prompt is too long; vLLM has two ways."""
 
 
 class Cancelled(Exception):
@@ -96,7 +81,7 @@ class Server:
         data = None if body is None else writable(json.dumps(body, ensure_ascii=False)).encode()
         with self.send("GET" if body is None else "POST", path, data, cancel) as answer:
             if answer.status != 200:
-                raise _refusal(self, path, answer)
+                raise self._refusal(path, answer)
             yield answer
 
     @contextmanager
@@ -144,6 +129,13 @@ class Server:
         finally:
             connection.close()
             patient.hang_up()
+
+    def _refusal(self, path: str, answer: Answer) -> LocalAgentError:
+        try:
+            body = json.loads(answer.body())
+        except (ValueError, RecursionError, StreamBroken):
+            body = None
+        return refusal(self.url, path, answer.status, body, answer.header, bool(self.key))
 
     def connection(self) -> http.client.HTTPConnection:
         """A connection to the server, which is not made yet.
@@ -360,83 +352,3 @@ def _reason(error: OSError | UnicodeError) -> str:
         or type(error).__name__
     )
     return one_line(str(said), 100).rstrip(".")
-
-
-# -- refusals ---------------------------------------------------------------------------------------------
-
-
-def _refusal(server: Server, path: str, answer: Answer) -> LocalAgentError:
-    """The error for a status that is not 200, in one line that says what to do."""
-    try:
-        body = json.loads(answer.body())
-    except (ValueError, RecursionError, StreamBroken):
-        body = None
-    status = answer.status
-    said, code = error_in(body)
-    url = server.url
-    if code == "model_not_found":
-        return UnknownModel(f"{url}: {said}" if said else f"{url} has no such model: see {url}/v1/models")
-    if (overflow := overflow_in(body, said)) is not None:
-        return overflow
-    why = f": {said}" if said else ""
-    match status:
-        case 401 | 403 if server.key:
-            text = f"{url} refuses the key in {API_KEY} ({status}): correct it"
-        case 401 | 403:
-            text = f"{url} wants a key ({status}): put it into {API_KEY}"
-        case 404 | 405:
-            text = f"{url} has no {path} ({status}): correct the address, or give one of another server"
-        case 429 | 503:
-            wait = answer.header("retry-after")
-            when = f"in {wait} seconds" if wait.isdigit() and len(wait) < 6 else "later"
-            text = f"{url} cannot answer now ({status}){why}: ask again {when}"
-        case _ if 300 <= status < 400:
-            where = quoted(answer.header("location"), 200)
-            text = f"{url} sends its clients to {where} ({status}): use that address"
-        case _ if status >= 500:
-            text = f"{url} failed ({status}){why}: its log says more"
-        case _:
-            text = f"{url} refuses the request ({status}){why}: change what it names"
-    told = answer.header("retry-after")
-    return ServerRefused(text, status, float(told) if told.isdigit() and len(told) < 6 else None)
-
-
-def error_in(body: Any) -> tuple[str, str]:
-    """What a server says went wrong, and its word for it: `error` is an object in OpenAI's API, and plain
-    text, or called `detail` or `message`, in others.
-    """
-    if not isinstance(body, Mapping):
-        return "", ""
-    error = next((body[name] for name in ("error", "detail", "message") if body.get(name)), "")
-    code = ""
-    if isinstance(error, Mapping):
-        code = next((str(error[name]) for name in ("code", "type") if isinstance(error.get(name), str)), "")
-        error = error.get("message") or error
-    said = error if isinstance(error, str) else json.dumps(error)
-    return one_line(said, 300).rstrip("."), code
-
-
-def overflow_in(body: Any, said: str) -> ContextOverflow | None:
-    """The typed error for a prompt that is too long for the server's model."""
-    error = body.get("error") if isinstance(body, Mapping) else None
-    if isinstance(error, Mapping):  # as llama-server has it
-        prompt, context = error.get("n_prompt_tokens"), error.get("n_ctx")
-        if type(prompt) is int and type(context) is int:
-            return ContextOverflow(prompt, context)
-    if found := _OVERFLOW.search(said):
-        told = (found["prompt"] or found["length"], found["context"] or found["most"])
-        prompt, context = (int(each.replace(",", "")) for each in told)
-        return ContextOverflow(prompt, context, exact=found["least"] is None)
-    return None
-
-
-def stream_error(server: Server, body: Any) -> LocalAgentError:
-    """The error for what a server says in the midst of a stream."""
-    said, _ = error_in(body)
-    if (overflow := overflow_in(body, said)) is not None:
-        return overflow
-    error = body.get("error") if isinstance(body, Mapping) else None
-    code = error.get("code") if isinstance(error, Mapping) else None
-    if type(code) is int and 400 <= code < 500:  # vLLM looks at a request when the stream has begun already
-        return ServerRefused(f"{server.url} refuses the request ({code}): {said}: change what it names", code)
-    return StreamBroken(f"{server.url} broke the answer off: {said or 'it says no reason'}: ask again")

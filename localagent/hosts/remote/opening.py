@@ -157,10 +157,16 @@ def _look_at_llama_server(server: Server, model: str | None) -> Found:
         return _tokens(server, "/tokenize", {"content": text, "add_special": False, "parse_special": True})
 
     def takes(ids: Sequence[int]) -> Collection[Form]:
-        # What it makes of a schema tells how it was built. With the prompt that comes next, nothing that is
-        # in its cache is lost for the question.
-        body = {"prompt": list(ids), "n_predict": 0, "cache_prompt": True, "json_schema": {}}
-        told = server.ask(LlamaServer.path, body)
+        # What it makes of a schema tells how it was built. Of an empty prompt in a list nothing is evaluated;
+        # where that is refused, the prompt that comes next costs nothing that is in its cache.
+        body = {"prompt": [[]], "n_predict": 0, "cache_prompt": True, "json_schema": {}}
+        try:
+            told = server.ask(LlamaServer.path, body)
+        except ServerRefused as error:
+            if error.status != 400:
+                raise
+            told = server.ask(LlamaServer.path, {**body, "prompt": list(ids)})
+        told = told[0] if isinstance(told, list) and told else told
         chosen = told.get("generation_settings") if isinstance(told, Mapping) else None
         grammar = str(chosen.get("grammar", "")) if isinstance(chosen, Mapping) else ""
         return _LARK if grammar.startswith(LLGUIDANCE) else ("gbnf", "schema")
@@ -192,7 +198,7 @@ def _look_at_vllm(server: Server, model: str | None) -> Found:
         lanes=_LANES,
         make_api=VllmTokens if _offers(server, VllmTokens.path) else VllmCompletions,
         tokenized=tokenized if _offers(server, "/tokenize") else None,
-        takes=lambda ids: _LARK,  # XGrammar reads it, or llguidance
+        takes=lambda ids: ("core", "schema"),
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
 from localagent.constraint.matching import matcher_factory
-from localagent.errors import ConstraintFailed, Unsupported
-from localagent.hosts.remote import host as module
+from localagent.errors import ConstraintFailed, GrammarMissing, Unsupported
+from localagent.hosts.remote import generation as module
 from localagent.hosts.remote.apis import Asked, LlamaServer, Sglang, VllmCompletions, VllmTokens
 from localagent.hosts.remote.host import RemoteHost
 from localagent.hosts.remote.http import Server
@@ -40,7 +41,7 @@ def files():
     return read_model_files(MLX)
 
 
-def host_at(url, files, takes=("lark", "schema"), api=VllmTokens):
+def host_at(url, files, takes=("core", "schema"), api=VllmTokens):
     return RemoteHost(
         Server.at(url, "key", 5.0), api, files, name="nano", model="m", context=512, takes=lambda ids: takes
     )
@@ -53,7 +54,7 @@ def written(files, text, reason="stop"):
     return [head(), *told, event({"choices": [{"token_ids": [], "finish_reason": reason}]}), DONE]
 
 
-def turn(files, text, reason="stop", takes=("lark", "schema"), **options):
+def turn(files, text, reason="stop", takes=("core", "schema"), **options):
     """The events of a turn in which the server writes `text`, the error that ended it, and what it was told."""
     seen = []
     with scripted(routes={PATH: [written(files, text, reason)]}) as server:
@@ -191,12 +192,35 @@ def test_what_a_server_cannot_be_told_is_refused_and_not_dropped(files, takes, o
         list(model.stream("Hi.", **{"tools": TOOLS, **options}))
 
 
+def test_what_only_llguidance_reads_is_not_told_to_a_server_that_may_draw_with_another(files):
+    """Other names than the declared ones take an intersection of patterns."""
+    record = {"type": "object", "properties": {"x & ~/y": {"type": "integer"}}}
+    open_record = {**record, "additionalProperties": {"type": "integer"}}
+    for inner, error in ((record, None), (open_record, "knows no intersection of patterns")):
+        tool = {"name": "f", "parameters": {"type": "object", "properties": {"a": inner}, "required": ["a"]}}
+        asked = {"tools": [tool], "tool_choice": "required"}
+        text = '<|tool_call_start|>[f(a={"x & ~/y": 1})]<|tool_call_end|>'
+        if error is None:
+            assert turn(files, text, **asked)[1] is None
+            continue
+        with pytest.raises(Unsupported, match=error):
+            turn(files, text, **asked)
+
+
 def test_markers_that_are_plain_text_are_told_to_no_server(files):
     model = Model(host_at("http://127.0.0.1:1", files), DIALECTS["hermes"])
     for options in ({"strict": True}, {"tool_choice": "none"}, {"parallel_tool_calls": False}):
         with pytest.raises(
             Unsupported, match="not all markers of the dialect hermes are tokens of their own"
         ):
+            list(model.stream("Hi.", tools=TOOLS, **options))
+
+
+def test_nothing_is_told_where_nothing_can_be_judged(monkeypatch):
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    model = Model(host_at("http://127.0.0.1:1", read_model_files(MLX)), DIALECTS["lfm2"])
+    for options in ({"tool_choice": "required"}, {"strict": True}, {"response_format": ANSWER}):
+        with pytest.raises(GrammarMissing, match="needs llguidance"):
             list(model.stream("Hi.", tools=TOOLS, **options))
 
 
@@ -212,15 +236,25 @@ def test_each_server_has_its_own_word_for_it():
     def body(api, form, bound):
         return api().body(Asked((1,), Sampling(), 9, (7,), "m", "r", form, bound))
 
-    assert body(VllmTokens, "lark", "start: x")["sampling_params"]["structured_outputs"] == {
+    assert body(VllmTokens, "core", "start: x")["sampling_params"]["structured_outputs"] == {
         "grammar": "start: x"
     }
-    assert body(VllmCompletions, "lark", "start: x")["structured_outputs"] == {"grammar": "start: x"}
+    assert body(VllmCompletions, "core", "start: x")["structured_outputs"] == {"grammar": "start: x"}
     assert body(VllmCompletions, "schema", SCHEMA)["structured_outputs"] == {"json": SCHEMA}
     assert body(Sglang, "lark", "start: x")["sampling_params"]["ebnf"] == "start: x"
     assert json.loads(body(Sglang, "schema", SCHEMA)["sampling_params"]["json_schema"]) == SCHEMA
     assert body(LlamaServer, "lark", "start: x")["grammar"] == "%llguidance {}\nstart: x"
+    assert body(LlamaServer, "gbnf", "root ::= x")["grammar"] == "root ::= x"
     assert body(LlamaServer, "schema", SCHEMA)["json_schema"] == SCHEMA
+    assert body(Sglang, "ebnf", "root ::= x")["sampling_params"]["ebnf"] == "root ::= x"
+    for api, form in (
+        (VllmTokens, "lark"),
+        (VllmCompletions, "gbnf"),
+        (Sglang, "gbnf"),
+        (LlamaServer, "ebnf"),
+    ):
+        with pytest.raises(Unsupported, match=f"cannot be told a constraint as {form}"):
+            body(api, form, "x")
 
 
 def test_what_a_server_takes_is_asked_once(files):

@@ -17,7 +17,7 @@ from localagent.errors import (
     Unsupported,
     UsageError,
 )
-from localagent.hosts.remote import host as module
+from localagent.hosts.remote import generation as module
 from localagent.hosts.remote.apis import Chunk, Sglang, VllmTokens
 from localagent.hosts.remote.host import RemoteHost
 from localagent.hosts.remote.http import Server

@@ -142,6 +142,23 @@ def test_a_build_without_llguidance_holds_it_as_well(both, wish, monkeypatch):
     assert held
 
 
+def test_what_it_takes_is_found_out_without_losing_its_cache(nano, tmp_path):
+    settings = Settings(str(nano["llamacpp"]), context=2048, lanes=1, threads=1)
+    with running("llama-server", settings, tmp_path) as child:
+        model = load(f"llama-server://127.0.0.1:{child.port}", tokenizer=nano["mlx"])
+
+        def reused() -> int:
+            return model.respond(
+                "Say hello to all who are here.", temperature=0, max_tokens=3
+            ).usage.cache_read
+
+        assert reused() == 0
+        warm = reused()
+        assert warm > 10
+        assert model.host.takes(model.render("Something else.")) == ("lark", "schema")
+        assert reused() == warm
+
+
 def test_an_answer_fits_its_schema(both):
     schema = {
         "type": "object",
@@ -155,6 +172,21 @@ def test_an_answer_fits_its_schema(both):
         answer = json.loads(message.text)
         assert answer["n"] in (12, 19)
         assert isinstance(answer["sure"], bool)
+
+
+def test_what_no_grammar_says_there_is_told_as_a_schema(both, monkeypatch):
+    _, there = both
+    monkeypatch.setattr(there.host, "_taken", ("gbnf", "schema"))
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 12, "maximum": 19}},
+        "required": ["n"],
+        "additionalProperties": False,
+    }
+    asked = {"type": "json_schema", "json_schema": {"name": "sum", "schema": schema}}
+    message = there.respond("What is 12 plus 7?", response_format=asked, temperature=0, max_tokens=200)
+    assert message.stop_reason == "stop"
+    assert 12 <= json.loads(message.text)["n"] <= 19
 
 
 async def together(model: Model, prompts: list[str]) -> list[str]:

@@ -180,7 +180,7 @@ def test_options_that_mean_nothing_to_such_a_server(name):
 @pytest.mark.parametrize(
     ("kind", "routes", "expected"),
     [
-        ("vllm", {}, ("lark", "schema")),
+        ("vllm", {}, ("core", "schema")),
         ("sglang", {"/server_info": [whole({"grammar_backend": "llguidance"})]}, ("lark", "schema")),
         ("sglang", {"/get_server_info": [whole({"grammar_backend": "xgrammar"})]}, ("ebnf", "schema")),
         ("sglang", {"/server_info": [whole({"grammar_backend": "none"})]}, ()),
@@ -188,6 +188,8 @@ def test_options_that_mean_nothing_to_such_a_server(name):
         ("llama-server", {"/completion": [whole({"generation_settings": {"grammar": "%llguidance {}\nstart: x"}})]}, ("lark", "schema")),
         ("llama-server", {"/completion": [whole({"generation_settings": {"grammar": "root ::= x"}})]}, ("gbnf", "schema")),
         ("llama-server", {"/completion": [whole([])]}, ("gbnf", "schema")),
+        ("llama-server", {"/completion": [whole([{"generation_settings": {"grammar": "%llguidance {}"}}])]}, ("lark", "schema")),
+        ("llama-server", {"/completion": [REFUSED, whole({"generation_settings": {"grammar": "%llguidance {}"}})]}, ("lark", "schema")),
     ],
 )  # fmt: skip
 def test_what_it_can_be_told_to_hold(kind, routes, expected):
@@ -195,7 +197,10 @@ def test_what_it_can_be_told_to_hold(kind, routes, expected):
         routes = {"/tokenize": tokenized()[1:], **routes}
     with scripted(models=LISTING, routes=routes) as server:
         host = load(address(server, kind), tokenizer=MLX).host
-        assert host.takes(host.raw_prompt("Hi.")) == expected
+        prompt = host.raw_prompt("Hi.")
+        assert host.takes(prompt) == expected
+    asked = [each.body["prompt"] for each in server.asked if "/completion" in each.line]
+    assert asked in ([], [[[]]], [[[]], list(prompt.ids)])  # whole only where nothing is refused
 
 
 def test_the_conversation_is_the_one_that_the_template_here_writes():
