@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
@@ -20,8 +21,10 @@ from localagent.cli.terminal import exactly, say
 from localagent.distribution import install_command
 from localagent.errors import EngineFailed, ServerMissing, UsageError
 from localagent.hosts.remote.address import is_address
+from localagent.wording import listed
 
 if TYPE_CHECKING:
+    from localagent.server.access import Access
     from localagent.server.fleet.plan import Plan
 
 _ENVIRONMENT = {
@@ -32,7 +35,7 @@ _ENVIRONMENT = {
 }
 _RAISED = re.compile(r"^(?:\S*: )?localagent\.errors\.\w+: (.*)$", re.MULTILINE)
 _ONLY_WITH_RAY = ("replicas", "address", "gpus", "models_per_replica", "print_config")
-_NOT_WITH_RAY = ("idle", "restart")
+_NOT_WITH_RAY = ("idle", "restart", "stall_limit")
 
 
 def refuse_without_ray(options: ServeOptions) -> None:
@@ -57,7 +60,7 @@ def serve_fleet(options: ServeOptions) -> None:
     except ImportError as error:
         raise ServerMissing(f"Ray Serve is not installed: {install_command('ray')} [{error}]") from error
     access = access_for(options)
-    plan = _plan(options)
+    plan = _plan(options, access)
     if options.print_config:
         exactly(config(plan, options.port))
         return
@@ -67,7 +70,7 @@ def serve_fleet(options: ServeOptions) -> None:
     with _Running(plan, options, port):
         for number in (signal.SIGINT, signal.SIGTERM):  # after Ray, which has handlers of its own
             signal.signal(number, lambda *_: stop.set())
-        count = f"{least} replicas" if least == most else f"{least} to {most} replicas"
+        count = f"{least} to {most} replicas" if least < most else f"{most} replica{'s' * (most > 1)}"
         first, *others = plan.models
         welcome(url_of(options.host, port), [f"{first} ({count})", *others], access, options)
         stop.wait()
@@ -85,17 +88,18 @@ class _Running:
 
     def __enter__(self) -> None:
         import ray
-        from ray import serve
+        from ray import serve, shutdown
 
         from localagent.server.fleet.deployment import NAME, QUIET, application
 
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
         plan, address = self._plan, self._options.address
         here: dict[str, Any] = {"address": address}
-        if address is None:
+        if address is None:  # and not the one of which Ray has left a note
             # A replica counts for some cores even where there are fewer: nobody else counts on them here.
             needed = plan.cpus * plan.replicas[1]
             here = {
+                "address": "local",
                 "num_cpus": max(os.cpu_count() or 1, int(needed) + 1),
                 "include_dashboard": False,
             }
@@ -104,7 +108,14 @@ class _Running:
         try:
             ray.init(logging_level=logging.ERROR, log_to_driver=True, **here)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise UsageError(f"no cluster of Ray at {address!r}: {_line(str(error))}") from error
+            where = f"to the cluster at {address} (if it asks for a token: RAY_AUTH_MODE=token)"
+            where = "here" if address is None else where
+            raise UsageError(f"Ray does not start {where}: {_line(str(error))}") from error
+        if address is not None and NAME in serve.status().applications:
+            shutdown()
+            raise UsageError(
+                f"the cluster at {address} serves {NAME} already: end that first, with `serve shutdown`"
+            )
         try:
             serve.start(
                 proxy_location="HeadOnly" if address is None else "EveryNode",
@@ -143,6 +154,8 @@ class _Running:
 
         from localagent.server.fleet.deployment import NAME
 
+        with suppress(Exception):  # there may be none
+            serve.get_app_handle(NAME).stop.remote().result(timeout_s=5)
         if self._options.address is None:
             serve.shutdown()  # type: ignore[no-untyped-call]
         else:
@@ -186,7 +199,7 @@ def config(plan: Plan, port: int) -> str:
     return text.getvalue()
 
 
-def _plan(options: ServeOptions) -> Plan:
+def _plan(options: ServeOptions, access: Access) -> Plan:
     from localagent.server.fleet.plan import Plan
 
     models: dict[str, str] = {}
@@ -197,10 +210,14 @@ def _plan(options: ServeOptions) -> Plan:
         if name in models:
             raise UsageError(f"--model {name} is given twice")
         models[name] = str(what.absolute()) if isinstance(what, Path) else what
+    aliases = tuple(map(alias_of, options.aliases or ()))
+    for pattern, name in aliases:
+        if name not in models:
+            raise UsageError(f"--alias {pattern}={name}: {name!r} is not served; served are {listed(models)}")
     return Plan(
         models=models,
         replicas=replicas_of(options.replicas),
-        models_per_replica=options.models_per_replica or 1,
+        models_per_replica=options.models_per_replica,
         lanes=options.lanes,
         gpus=options.gpus or 0,
         backend=options.backend,
@@ -208,9 +225,10 @@ def _plan(options: ServeOptions) -> Plan:
         context=options.context,
         threads=options.threads,
         host=options.host,
+        needs_key=bool(access.keys),
         api_key_file=options.api_key_file and options.api_key_file.expanduser().absolute(),
         origins=tuple(options.origins or ()),
-        aliases=tuple(map(alias_of, options.aliases or ())),
+        aliases=aliases,
         page=not options.no_page,
         share_prefixes=options.share_prefixes,
         max_queue=options.max_queue,
@@ -253,9 +271,13 @@ def _why() -> str:
 
     from localagent.server.fleet.deployment import NAME
 
-    for deployment in serve.status().applications[NAME].deployments.values():
-        if found := _RAISED.findall(deployment.message):
-            return str(found[-1])
+    with suppress(Exception):  # there may be no application, or nobody to ask
+        found = [
+            reason
+            for deployment in serve.status().applications[NAME].deployments.values()
+            for reason in _RAISED.findall(deployment.message)
+        ]
+        return str(found[-1])
     return ""
 
 

@@ -356,14 +356,14 @@ class ServeOptions:
         ),
     ] = False
     stall_limit: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--stall-limit",
             metavar="SECONDS",
             min=0,
-            help="Give up an engine that spends so long on one step, at least 60. 0: never.",
+            help="Give up an engine that spends so long on one step, at least 60. 0: never. Default: 300.",
         ),
-    ] = 300.0
+    ] = None
     buffer_tool_calls: Annotated[
         bool, typer.Option("--buffer-tool-calls", help="Send each tool call only when it is complete.")
     ] = False
@@ -405,9 +405,7 @@ class ServeOptions:
     ] = None
     models_per_replica: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="With --ray: models that a replica holds at once, as memory allows. Default: 1."
-        ),
+        typer.Option(min=1, help="With --ray: models that a replica holds at once. Default: all."),
     ] = None
     print_config: Annotated[
         bool,

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from localagent.server.models import ModelPool
     from localagent.server.weights import Weights
 
+_STALL = 300.0
+"""Seconds of one step after which an engine is given up."""
 _IDLE = 600.0
 """Seconds after which one of several models is unloaded."""
 
@@ -128,7 +130,7 @@ def _pool(options: ServeOptions, end: Callable[[str], None]) -> ModelPool:
         aliases=aliases,
         idle=idle,
         restart=options.restart,
-        stall=options.stall_limit,
+        stall=_STALL if options.stall_limit is None else options.stall_limit,
         queue=options.max_queue,
         end=end,
     )

@@ -182,7 +182,7 @@ class Endpoint:
 
     def _ignore(self, fields: Sequence[str], reply: Reply) -> None:
         """Say that these fields are ignored: in the log, and in a header unless the head has been sent."""
-        reply.ignored += filter(None, fields)
+        reply.ignored += [each for each in fields if each and each not in reply.ignored]
         self._service.mention(self.wire.path, [*filter(None, fields)])
 
     async def _unload(self, request: TurnRequest, note: dict[str, Any], reply: Reply) -> None:

@@ -16,7 +16,8 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
 from starlette.applications import Starlette
 
-from localagent.server.access import Access, keys_for
+from localagent.errors import UsageError
+from localagent.server.access import KEYS, Access, keys_for
 from localagent.server.app import all_wires, create_app
 from localagent.server.bounds import Bounds
 from localagent.server.fleet.model import FleetModel, Window, answered
@@ -59,8 +60,9 @@ def application(plan: Plan | Mapping[str, Any]) -> serve.Application:
         Replica,
         name="models",
         autoscaling_config=scaling,
-        # One more than there are lanes, so that the next prompt is ready when a lane is free.
-        max_ongoing_requests=lanes + 1,
+        # More than there are lanes: the next prompt is ready when a lane is free, and tokens are counted
+        # and a model is described meanwhile.
+        max_ongoing_requests=lanes + 3,
         request_router_config=RequestRouterConfig(**routing),
         ray_actor_options={"num_cpus": plan.cpus, "num_gpus": plan.gpus},
         health_check_period_s=plan.health_every,
@@ -94,6 +96,8 @@ class Server:
         plan = self._plan
         log_to_standard_error(plan.log_prompts, sys.__stderr__)  # Ray puts another one in its place
         keys = keys_for(plan.api_key_file)
+        if plan.needs_key and not keys:
+            raise UsageError(f"{KEYS} is not set where the server runs: give the keys in a file there")
         access = Access(plan.host, keys, plan.origins, page=plan.page, share=plan.share_prefixes)
         pool = ModelPool(
             {name: self._loader(name) for name in plan.models},
@@ -101,7 +105,7 @@ class Server:
             queue=plan.max_queue,
             unloads=False,
         )
-        service = Service(
+        self._service = Service(
             pool,
             access,
             Bounds(queue=plan.max_queue, deadline=plan.deadline),
@@ -109,7 +113,11 @@ class Server:
             log_prompts=plan.log_prompts,
             buffer_tool_calls=plan.buffer_tool_calls,
         )
-        return create_app(service, all_wires())
+        return create_app(self._service, all_wires())
+
+    async def stop(self) -> None:
+        """End all answers with an error, as one process does: Ray would cut them off."""
+        await self._service.stop()
 
     def _loader(self, name: str) -> Callable[[], ServedModel]:
         """What has a replica load the model of that name, and raises what loading raises."""

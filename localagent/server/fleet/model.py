@@ -174,15 +174,17 @@ def answered(ask: Callable[[], Any]) -> Any:
 
 def _told_by_ray(error: Exception) -> Exception:
     """What a client is told, where Ray could not do what it was asked for."""
-    from ray.exceptions import RayActorError, RayTaskError
-    from ray.serve.exceptions import BackPressureError, RayServeException
+    from ray.exceptions import RayError, RayTaskError
+    from ray.serve.exceptions import BackPressureError, RayServeException, ReplicaUnavailableError
 
     if isinstance(error, BackPressureError):
         return Overloaded("the replicas have as many requests as they may: try again later")
     if isinstance(error, RayTaskError):  # a fault of ours; Ray's text has all of the traceback
         return EngineFailed(f"a replica failed: {type(error.cause).__name__}; its log says more")
-    if isinstance(error, RayActorError):
+    if isinstance(error, RayServeException) and not isinstance(error, ReplicaUnavailableError):
+        return EngineFailed("no replica could be asked: `serve status` says why")
+    if isinstance(
+        error, RayServeException | RayError
+    ):  # it, its worker, its machine, or what it sent is gone
         return ReplicaLost("the replica that was answering has ended: ask again")
-    if isinstance(error, RayServeException):
-        return EngineFailed(f"no replica could be asked: {getattr(error, 'message', None) or error}")
     return error

@@ -29,8 +29,10 @@ class Plan(BaseModel):
     """
     replicas: tuple[Annotated[int, Field(ge=0)], Count] = (1, 1)
     """The fewest and the most; between them there are as many as there is work for."""
-    models_per_replica: Count = 1
-    """Models that a replica holds at once. Another one takes the place of what was used least lately."""
+    models_per_replica: Count | None = None
+    """Models that a replica holds at once; None: all. With fewer, another one takes the place of what was
+    used least lately, when that has given its last answer: until then nothing is loaded there.
+    """
     lanes: Count | None = None
     """Answers at once, of each replica. None: as the memory of each allows."""
     cpus: Annotated[float, Field(ge=0)] = 1
@@ -57,11 +59,14 @@ class Plan(BaseModel):
     """The address that Ray listens on: where that is this machine alone, no key is needed."""
     api_key_file: Path | None = None
     """On the machines where the application runs. Without it the keys in LOCALAGENT_API_KEYS there."""
+    needs_key: bool = False
+    """Whether the application is not to start where it finds no key."""
     origins: tuple[str, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
     page: bool = True
     share_prefixes: bool = False
     max_queue: Annotated[int, Field(ge=0)] = 64
+    """For each of the `servers`, as is what `metrics` tells."""
     deadline: Seconds = 3600
     metrics: bool = False
     buffer_tool_calls: bool = False
@@ -72,6 +77,9 @@ class Plan(BaseModel):
         least, most = self.replicas
         if least > most:
             raise ValueError(f"replicas are {least} at least and {most} at most")
+        for pattern, name in self.aliases:
+            if name not in self.models:
+                raise ValueError(f"alias {pattern}={name}: {name!r} is not among the models")
         return self
 
     @property

@@ -36,11 +36,12 @@ class Replica:
     async def __init__(self, plan: Plan) -> None:  # type: ignore[misc]  # Ray waits for it
         log_to_standard_error(plan.log_prompts, sys.__stderr__)  # Ray puts another one in its place
         self._plan = plan
-        self._held: dict[str, Held] = {}
-        loading = serve.multiplexed(max_num_models_per_replica=plan.models_per_replica)
+        self._held: set[Held] = set()
+        loading = serve.multiplexed(max_num_models_per_replica=plan.models_per_replica or len(plan.models))
 
         async def load_model(name: str) -> Held:
-            self._held[name] = held = await asyncio.to_thread(self._load, name)
+            held = await asyncio.to_thread(self._load, name)
+            self._held.add(held)
             return held
 
         self._model = loading(load_model)
@@ -48,8 +49,8 @@ class Replica:
 
     async def check_health(self) -> None:
         """Asked by Ray every few seconds. A replica that raises is replaced by a new one."""
-        self._held = {name: held for name, held in self._held.items() if not held.leaving}
-        for held in self._held.values():
+        self._held = {held for held in self._held if held.users or not held.leaving}
+        for held in self._held:
             if not alive(held.model) or stalled(held.model):
                 raise EngineFailed(f"the engine of {held.model.name} has ended, or hangs")
 
@@ -106,7 +107,10 @@ class Replica:
     @asynccontextmanager
     async def _using(self, name: str) -> AsyncIterator[Held]:
         """The model, which is not unloaded meanwhile. Raises what loading raises."""
-        held: Held = await self._model(name)
+        # The load goes on if this request is given up: Ray would forget what it has begun to unload.
+        loading = asyncio.ensure_future(self._model(name))
+        loading.add_done_callback(lambda task: task.cancelled() or task.exception())
+        held: Held = await asyncio.shield(loading)
         held.users += 1
         try:
             yield held

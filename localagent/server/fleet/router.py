@@ -22,7 +22,7 @@ class PrefixRouter(MultiplexMixin, RequestRouter):
     """
 
     def initialize_state(self, slack: float = 0, **_: object) -> None:
-        """Called by Ray with the arguments in the deployment's configuration; see `Affinity.order`."""
+        """Called by Ray with the arguments in the deployment's configuration; see `Affinity.ranks`."""
         self._slack = slack
         self._affinity: Affinity[ReplicaID] = Affinity()
         self._random = Random()

@@ -57,7 +57,7 @@ def free_port() -> int:
 
 @contextmanager
 def started(
-    command: Sequence[str | Path], folder: Path, port: int, environment: dict[str, str] | None | None
+    command: Sequence[str | Path], folder: Path, port: int, environment: dict[str, str] | None
 ) -> Iterator[Fleet]:
     """The fleet that the command starts, when it answers; it and all its processes are ended at the end."""
     log = folder / "log"

@@ -37,6 +37,7 @@ def test_a_plan_is_the_same_after_its_file():
         {"models": {"a": "a"}, "replicas": [0, 0]},
         {"models": {"a": "a"}, "lanes": 0},
         {"models": {"a": "a"}, "replica": 2},
+        {"models": {"a": "a"}, "aliases": [["x", "b"]]},
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(wrong):
@@ -66,6 +67,8 @@ def test_replicas_that_cannot_be_are_refused(text):
         (["--gpus", "1"], "--gpus is for replicas"),
         (["--ray", "--idle", "60"], "--idle is not for --ray"),
         (["--ray", "--restart"], "--restart is not for --ray"),
+        (["--ray", "--stall-limit", "90"], "--stall-limit is not for --ray"),
+        (["--ray", "--alias", "gpt-*=other"], "'other' is not served; served are lfm2-nano"),
     ],
 )
 def test_options_that_do_not_go_together(words, said):
@@ -85,6 +88,16 @@ def test_a_cluster_that_is_not_there_is_one_line_at_once():
     assert done.returncode == 2
     assert "no cluster of Ray at 127.0.0.1:1" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+def test_a_server_that_needs_a_key_does_not_start_without_one(monkeypatch, tmp_path):
+    pytest.importorskip("ray.serve", reason="Ray Serve is not installed")
+    from localagent.server.fleet.deployment import Server
+
+    monkeypatch.delenv("LOCALAGENT_API_KEYS", raising=False)
+    plan = Plan(models={"a": "a"}, needs_key=True)
+    with pytest.raises(UsageError, match="LOCALAGENT_API_KEYS is not set where the server runs"):
+        Server(plan, None).__serve_build_asgi_app__()
 
 
 class TestGroups:
