@@ -44,6 +44,8 @@ from localagent.errors import LocalAgentError
 
 WARM = 0.2
 """The share of the time that is not counted: the fleet fills."""
+MOST_TURNS = 8
+"""Of a conversation with real replicas: it has to fit into a context."""
 AFTER = 60.0
 """Seconds after a change that are looked at by themselves."""
 _SECONDS = ("first p50", "first p95", "first p99", "waited")
@@ -72,6 +74,7 @@ def workload(times: Times, options: argparse.Namespace, load: float) -> Workload
         options.answer,
         options.think,
         options.system + times.preamble,
+        most=MOST_TURNS if options.check else 1 << 30,
     )
 
 
@@ -212,12 +215,12 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--conversations", type=int, help="20,000, or 16 with --check")
     parser.add_argument("--loads", type=numbers, help="0.2 to 0.9, or 0.5 with --check")
     parser.add_argument("--turns", type=float, default=5, help="of a conversation, on average")
-    parser.add_argument("--asked", type=float, default=80, help="tokens that a turn adds, on average")
-    parser.add_argument("--answer", type=float, default=100, help="tokens of an answer, on average")
-    parser.add_argument("--think", type=float, default=30, help="seconds between answer and question")
+    parser.add_argument("--asked", type=float, help="tokens that a turn adds: 80; with --check words: 40")
+    parser.add_argument("--answer", type=float, help="tokens of an answer: 100; with --check 32")
+    parser.add_argument("--think", type=float, help="seconds before a turn: 30; with --check 3")
     parser.add_argument("--system", type=int, default=0, help="tokens that all prompts begin with")
     parser.add_argument(
-        "--room", type=float, help="requests that a replica takes: lanes + 1, as the fleet has"
+        "--rooms", type=numbers, help="requests that a replica takes: lanes + 1, and 3 * lanes"
     )
     parser.add_argument("--queue", type=float, default=64, help="requests that wait for a lane of all")
     parser.add_argument("--cache", type=float, default=512, help="MB that a replica keeps")
@@ -230,9 +233,13 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--plot", type=Path, nargs="?", const=Path(), help="default: beside this file")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    options.replicas = options.replicas or (2 if options.check else 100)
-    options.conversations = options.conversations or (16 if options.check else 20_000)
-    options.loads = options.loads or ([0.5] if options.check else [0.2, 0.4, 0.6, 0.8, 0.9])
+    usual: dict[str, Any] = {"replicas": 100, "conversations": 20_000, "asked": 80, "answer": 100}
+    usual |= {"think": 30, "loads": [0.2, 0.4, 0.6, 0.8, 0.9]}
+    if options.check:
+        usual = {"replicas": 2, "conversations": 16, "asked": 40, "answer": 32, "think": 3, "loads": [0.5]}
+    for name, value in usual.items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
     means = (options.turns, options.asked, options.answer, options.replicas, options.conversations)
     if min(*means, options.lanes, options.threads, options.rounds) < 1 or min(options.loads) <= 0:
         parser.error("numbers must be 1 or more, and loads more than 0")

@@ -51,18 +51,19 @@ class Answer:
 
 
 @contextmanager
-def fleet(weights: Path, replicas: int, lanes: int, threads: int, context: int) -> Iterator[str]:
+def fleet(weights: Path, replicas: int, lanes: int, threads: int) -> Iterator[str]:
     """Its URL, when all replicas have loaded. It and all its processes end with the context."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "localagent", "serve", "--ray", "--replicas", replicas]
-    command += ["--lanes", lanes, "--threads", threads, "--context", context]
+    command += ["--lanes", lanes, "--threads", threads]
     command += ["--port", port, "--model", weights]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         log = Path(folder) / "log"
-        environment = {**os.environ, "RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+        # In a folder of its own: Ray would join a cluster that it finds in the usual one.
+        environment = {**os.environ, "RAY_DEDUP_LOGS": "0", "RAY_TMPDIR": folder}
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [*map(str, command)], stdout=output, stderr=subprocess.STDOUT, env=environment
@@ -140,8 +141,8 @@ def realised(work: Workload, answers: list[list[Answer]], preamble: int) -> Work
 
 def check(weights: Path, times: Times, work: Workload, replicas: int, threads: int) -> dict[str, Any]:
     """Figures of both, and what was measured of a request beside the replica. Raises Failed."""
-    lanes, context = times.lanes, _longest(work)
-    with fleet(weights, replicas, lanes, threads, context) as url:
+    lanes = times.lanes
+    with fleet(weights, replicas, lanes, threads) as url:
         model, idle = RemoteModel.open(url), []
         barrier = threading.Barrier(2 * lanes)
 
@@ -170,15 +171,6 @@ def check(weights: Path, times: Times, work: Workload, replicas: int, threads: i
     simulation.knowing_the_system_prompt()
     seen = simulation.run()
     return {"real": _figures(answers), "simulated": _simulated(seen), "request": times.request, "load": load}
-
-
-def _longest(work: Workload) -> int:
-    """A context that all conversations fit into, in tokens."""
-    ends = [
-        sum(2 * work.asked[at] + work.answers[at] + 20 for at in range(begin, end))
-        for begin, end in zip(work.begins, work.begins[1:], strict=False)
-    ]
-    return max(512, -(-int(max(ends) + 100) // 256) * 256)
 
 
 def _figures(answers: list[list[Answer]]) -> dict[str, float]:

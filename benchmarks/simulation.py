@@ -105,14 +105,15 @@ class Workload:
         answer: float,
         think: float,
         system: int = 0,
+        most: int = 1 << 30,
     ) -> Workload:
         """Conversations begin at random, `rate` of them in a second.
 
-        The number of turns is geometric; questions, answers and times to think are exponential around their
-        means: many short ones and few long ones.
+        The number of turns is geometric, but `most` at most; questions, answers and times to think are
+        exponential around their means: many short ones and few long ones.
         """
         draw = np.random.default_rng(seed)
-        lengths = draw.geometric(1 / turns, conversations)
+        lengths = np.minimum(draw.geometric(1 / turns, conversations), most)
         total = int(lengths.sum())
         return cls(
             memoryview(np.cumsum(draw.exponential(1 / rate, conversations))),
