@@ -194,8 +194,7 @@ def times_of(options: argparse.Namespace, weights: Callable[[], Path]) -> Times:
             ) from None
     from service_times import measure
 
-    beside = options.replicas - 1 if options.check else 0
-    times = measure(options.model, weights(), options.lanes, options.threads, options.rounds, beside)
+    times = measure(options.model, weights(), options.lanes, options.threads, options.rounds)
     if path is not None:
         path.write_text(json.dumps(asdict(times), indent=1) + "\n")
     return times
@@ -284,6 +283,13 @@ def main() -> None:
         f"{times.model} ({times.machine}): {token}; ms for a step of 1 to {times.lanes} lanes: {steps}",
         highlight=False,
     )
+    if options.check:
+        pace, request = told["pace"], told["request"]
+        console.print(
+            f"meanwhile prompts took {pace['read']:.2f} times as long, and steps {pace['write']:.2f} times; "
+            f"{1000 * request:.0f} ms of each request are not the replica's",
+            highlight=False,
+        )
     console.print(compared(told) if options.check else table(told["rows"]))
 
 

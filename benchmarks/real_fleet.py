@@ -2,7 +2,8 @@
 
 Two replicas on Ray Serve are started from the command line, and each conversation has a client of its own,
 which asks over HTTP, waits for the answer, thinks, and asks on. What the server says of the lengths that came
-of it, with the clients' own times to think, is what the simulation is given.
+of it, with the clients' own times to think, is what the simulation is given. Right before and after, a few
+prompts tell how quick the machine is at that time, and the measured times are stretched by that.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import monotonic, perf_counter, sleep
@@ -34,6 +35,8 @@ from localagent.turn import Done
 from parsers import Text
 
 _PATIENCE = 300.0
+_PROBES, _PROBE = 3, 120
+"""Requests to each replica before and after, and the words of the prompt and tokens of the answer of each."""
 _IDLE = 8
 """Requests of one token, from which it is seen what a request takes that is not the replica's."""
 
@@ -143,34 +146,78 @@ def check(weights: Path, times: Times, work: Workload, replicas: int, threads: i
     """Figures of both, and what was measured of a request beside the replica. Raises Failed."""
     lanes = times.lanes
     with fleet(weights, replicas, lanes, threads) as url:
-        model, idle = RemoteModel.open(url), []
-        barrier = threading.Barrier(2 * lanes)
-
-        def warm(number: int) -> None:
-            barrier.wait()
-            ask(model, [UserMessage.text(f"{number} ships.")], 16, 0.0)
-
-        with ThreadPoolExecutor(2 * lanes) as pool:  # more than one replica takes: all are warm then
-            list(pool.map(warm, range(2 * lanes)))
-        for number in range(_IDLE):
-            found = ask(model, [UserMessage.text(f"Say {number}.")], 2, 0.0)
-            idle.append(found.first - found.asked - (found.prompt - found.cached) * times.token)
-        load = os.getloadavg()[0]
+        model = RemoteModel.open(url)
+        together(
+            model, [(f"{number} ships.", 16) for number in range(2 * lanes)]
+        )  # all replicas are warm then
+        paces = [Pace.of(model, times, replicas, f"before {number}") for number in range(_PROBES)]
+        idle = [together(model, [(f"Say {number}.", 2)])[0] for number in range(_IDLE)]
         answers = drive(url, work, f"check {times.model}")
-    times = replace(times, request=max(0.0, median(idle)))
+        paces += [Pace.of(model, times, replicas, f"after {number}") for number in range(_PROBES)]
+    pace = Pace(median(each.read for each in paces), median(each.write for each in paces))
+    times = pace.applied(times)
+    beside = [each.first - each.asked - (each.prompt - each.cached) * times.token for each in idle]
+    times = replace(times, request=max(0.0, median(beside)))
     told = realised(work, answers, times.preamble)
-    simulation = Simulation(
-        times,
-        told,
-        replicas,
-        ByPrefix(lanes),
-        room=lanes + 1,
-        queue=64,
-        cache=(512 << 20) / times.bytes_per_token,
-    )
+    cache = (512 << 20) / times.bytes_per_token
+    policy = ByPrefix(lanes)
+    simulation = Simulation(times, told, replicas, policy, room=lanes + 1, queue=64, cache=cache)
     simulation.knowing_the_system_prompt()
     seen = simulation.run()
-    return {"real": _figures(answers), "simulated": _simulated(seen), "request": times.request, "load": load}
+    return {
+        "real": _figures(answers),
+        "simulated": _simulated(seen),
+        "request": times.request,
+        "pace": asdict(pace),
+        "paces": [asdict(each) for each in paces],
+    }
+
+
+def together(model: RemoteModel, asked: Sequence[tuple[str, int]]) -> list[Answer]:
+    """Conversations of one turn, all at once: text, and tokens of the answer."""
+    barrier, begin = threading.Barrier(len(asked)), perf_counter()
+
+    def one(what: tuple[str, int]) -> Answer:
+        barrier.wait()
+        return ask(model, [UserMessage.text(what[0])], what[1], begin)
+
+    with ThreadPoolExecutor(len(asked)) as pool:
+        return list(pool.map(one, asked))
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What the machine takes now, as a multiple of what was measured: other programs may run on it."""
+
+    read: float
+    write: float
+
+    @classmethod
+    def of(cls, model: RemoteModel, times: Times, replicas: int, seed: str) -> Pace:
+        """By a prompt for each replica, all at once."""
+        writer = Writer(None, seed)  # type: ignore[arg-type]  # only its words are used
+        found = together(model, [(writer.words(_PROBE), _PROBE) for _ in range(replicas)])
+        reads = [
+            (each.first - each.asked)
+            / ((each.prompt - each.cached) * (times.token + times.token_depth * each.prompt / 2))
+            for each in found
+        ]
+        writes = [
+            (each.ended - each.first)
+            / ((each.written - 1) * (times.steps[0] + times.step_depth * (each.prompt + each.written / 2)))
+            for each in found
+        ]
+        return cls(median(reads), median(writes))
+
+    def applied(self, times: Times) -> Times:
+        """The times at this pace."""
+        return replace(
+            times,
+            token=times.token * self.read,
+            token_depth=times.token_depth * self.read,
+            steps=[step * self.write for step in times.steps],
+            step_depth=times.step_depth * self.write,
+        )
 
 
 def _figures(answers: list[list[Answer]]) -> dict[str, float]:

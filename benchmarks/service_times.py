@@ -1,24 +1,18 @@
 """What one replica takes for a token of a prompt and for a step of its lanes: the figures of `simulation.py`.
 
 A host in this process is asked for tokens, below its parser. Prompts of several lengths are read one after
-the other, and lanes write together at two depths; what `Times` has is fitted to the quickest of the
-rounds. With `beside`, so many other processes do such work meanwhile, as other replicas would on one machine;
-then they are fitted to the medians.
+the other, and lanes write together at two depths; what `Times` has is fitted to the quickest of the rounds,
+since what else a machine does makes it slower, and never quicker.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import multiprocessing
 import platform
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
-from multiprocessing.synchronize import Event
+from contextlib import closing
 from pathlib import Path
-from statistics import median
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 from scenarios import Request, Seen, Writer
@@ -38,25 +32,23 @@ PROMPTS = (64, 192, 512)
 """Tokens of the prompts that are read."""
 
 
-def measure(model: str, weights: Path, lanes: int, threads: int, rounds: int, beside: int = 0) -> Times:
+def measure(model: str, weights: Path, lanes: int, threads: int, rounds: int) -> Times:
     """The times of a GGUF file whose turns do not end by themselves. Raises LocalAgentError."""
-    # What else a machine does makes it slower, never quicker; but here that is what is to be measured, too.
-    chosen: Callable[[Iterable[float]], float] = median if beside else min
     context = 2 * max(DEEP, *PROMPTS)
     settings = Settings(str(weights), context, lanes, threads)
     header = read_header(weights)
     prefill = choose_prefill(header, context)
-    with _others(settings, beside), closing(Localagent(settings)) as side:
+    with closing(Localagent(settings)) as side:
         words = _Words(side)
         asyncio.run(_lanes(side, words, 2, SHALLOW))  # the first computations of an engine are slower
         reads = {size: [asyncio.run(_reads(side, words, size)) for _ in range(rounds)] for size in PROMPTS}
         steps = {
-            (count, depth): chosen(asyncio.run(_lanes(side, words, count, depth)) for _ in range(rounds))
+            (count, depth): min(asyncio.run(_lanes(side, words, count, depth)) for _ in range(rounds))
             for count in _counts(lanes)
             for depth in ((SHALLOW, DEEP) if count == lanes else (SHALLOW,))
         }
         preamble = words.preamble()
-    token, token_depth = _reading({size: chosen(times) for size, times in reads.items()})
+    token, token_depth = _reading({size: min(times) for size, times in reads.items()})
     base, step_depth = _stepping(steps, lanes)
     return Times(
         model=model,
@@ -67,7 +59,7 @@ def measure(model: str, weights: Path, lanes: int, threads: int, rounds: int, be
         chunk=prefill.chunk,
         bytes_per_token=estimate_gguf(weights, header, context, prefill).kv_per_token,
         preamble=preamble,
-        machine=f"{platform.machine()}, {threads} threads, {beside} other processes at work",
+        machine=f"{platform.machine()}, {threads} threads",
     )
 
 
@@ -138,32 +130,3 @@ def _stepping(steps: dict[tuple[int, int], float], lanes: int) -> tuple[list[flo
         for each in counts
     ]
     return [float(np.interp(each, counts, base)) for each in range(1, lanes + 1)], slope
-
-
-@contextmanager
-def _others(settings: Settings, count: int) -> Iterator[None]:
-    """So many processes that read and write all the time."""
-    context = multiprocessing.get_context("spawn")
-    stop, ready = context.Event(), [context.Event() for _ in range(count)]
-    processes = [context.Process(target=_work, args=(settings, each, stop)) for each in ready]
-    for process in processes:
-        process.start()
-    try:
-        for process, each in zip(processes, ready, strict=True):
-            while not each.wait(1):
-                if process.exitcode is not None:
-                    raise SystemExit("a process beside this one has ended")
-        yield
-    finally:
-        stop.set()
-        for process in processes:
-            process.join(30)
-            process.kill()
-
-
-def _work(settings: Any, ready: Event, stop: Event) -> None:
-    with closing(Localagent(settings)) as side:
-        words = _Words(side)
-        while not stop.is_set():
-            asyncio.run(_lanes(side, words, max(1, settings.lanes // 2), SHALLOW))
-            ready.set()
