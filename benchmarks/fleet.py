@@ -85,6 +85,8 @@ def compare(times: Times, options: argparse.Namespace, load: float, room: float)
     middle = (begin + end) / 2
     for make in policies(times.lanes):
         policy, started = make(), perf_counter()
+        if options.policies and policy.name not in options.policies:
+            continue
         seen = Simulation(
             times,
             work,
@@ -221,6 +223,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument(
         "--rooms", type=numbers, help="requests that a replica takes: lanes + 1, and 3 * lanes"
     )
+    parser.add_argument("--policies", type=lambda text: text.split(","), help="such as 'two drawn,slack 8'")
     parser.add_argument("--queue", type=float, default=64, help="requests that wait for a lane of all")
     parser.add_argument("--cache", type=float, default=512, help="MB that a replica keeps")
     parser.add_argument("--change", type=int, default=0, help="replicas that die (-5) or come (5)")
