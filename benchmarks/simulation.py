@@ -348,7 +348,7 @@ class Seen:
     """Turns that were not asked, because one before was refused."""
     ended: float = 0.0
     busy: list[float] = field(default_factory=list)
-    """The share of the time in which each replica that there is at the end had something to do."""
+    """The share of the time in which each replica had something to do, until the last conversation began."""
 
     def figures(self, since: float = 0.0, until: float = math.inf) -> dict[str, Any]:
         """Of the requests of this time. Seconds, and shares of 1."""
@@ -418,9 +418,7 @@ class Simulation:
         while events:
             self._now, _, happens, what, version = heappop(events)
             happens(what, version)
-        seen = self._seen
-        seen.busy = [self._replicas[each].busy / max(seen.ended, 1e-12) for each in self._alive]
-        return seen
+        return self._seen
 
     def knowing_the_system_prompt(self) -> None:
         """All replicas have read it before."""
@@ -433,6 +431,8 @@ class Simulation:
     def _starts(self, conversation: int, _: int) -> None:
         if conversation + 1 < len(self._work.starts):
             self._at(self._work.starts[conversation + 1], self._starts, conversation + 1)
+        else:
+            self._seen.busy = [self._replicas[each].busy / max(self._now, 1e-12) for each in self._alive]
         self._length[conversation] = self._work.system
         self._marks[conversation] = []
         self._asks((conversation, self._work.begins[conversation]), 0)
