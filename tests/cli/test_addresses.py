@@ -121,6 +121,9 @@ def test_what_is_wrong_with_an_address_is_one_line(command: Command) -> None:
 
 
 def test_what_takes_weights_takes_no_address(command: Command) -> None:
-    for words in (("serve", "-m"), ("bench", "model")):
-        says = "vllm://127.0.0.1:1/m is on a server: this takes a model on this machine"
+    for words in (("serve", "--ray", "-m"), ("bench", "model")):
+        says = "vllm://127.0.0.1:1/m"
         command.refuse(*words, "vllm://127.0.0.1:1/m", code=2, says=says)
+    command.refuse(
+        "serve", "-m", "vllm://127.0.0.1:1/m", code=1, says="no server answers at http://127.0.0.1:1"
+    )
