@@ -53,16 +53,16 @@ def application(plan: Plan | Mapping[str, Any]) -> serve.Application:
     )
     routing: dict[str, Any] = {
         "request_router_class": PrefixRouter,
-        "request_router_kwargs": {"slack": lanes},
+        "request_router_kwargs": {"lanes": lanes},
     }
     deployment: Any = serve.deployment  # whose types know no classes
     models = deployment(
         Replica,
         name="models",
         autoscaling_config=scaling,
-        # More than there are lanes: the next prompt is ready when a lane is free, and tokens are counted
-        # and a model is described meanwhile.
-        max_ongoing_requests=lanes + 3,
+        # A replica that takes no more sends its conversations elsewhere, where they are read again: by
+        # benchmarks/fleet.py that costs more than to wait. Tokens are counted among them, too.
+        max_ongoing_requests=3 * lanes,
         request_router_config=RequestRouterConfig(**routing),
         ray_actor_options={"num_cpus": plan.cpus, "num_gpus": plan.gpus},
         health_check_period_s=plan.health_every,

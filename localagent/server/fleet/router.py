@@ -21,9 +21,9 @@ class PrefixRouter(MultiplexMixin, RequestRouter):
     that are loaded, too.
     """
 
-    def initialize_state(self, slack: float = 0, **_: object) -> None:
-        """Called by Ray with the arguments in the deployment's configuration; see `Affinity.ranks`."""
-        self._slack = slack
+    def initialize_state(self, lanes: int = 1, **_: object) -> None:
+        """Called by Ray with the arguments in the deployment's configuration. `lanes`: of a replica."""
+        self._lanes = lanes
         self._affinity: Affinity[ReplicaID] = Affinity()
         self._random = Random()
         self._underway: dict[str, tuple[ReplicaID, float]] = {}
@@ -38,10 +38,12 @@ class PrefixRouter(MultiplexMixin, RequestRouter):
         replicas = {replica.replica_id: replica for replica in candidate_replicas}
         # Who has the model, then who has room for it; each later round asks more of them, and waits longer.
         able = [each for each in self.apply_multiplex_routing(pending_request) if each in replicas]
+        if able and min(map(self._load, able)) >= self._lanes:  # then it is worth loading once more
+            able = [*replicas]
         marks = pending_request.kwargs.get(MARKS) or ()
         now = monotonic()
         self._underway = {name: (to, at) for name, (to, at) in self._underway.items() if now - at < _TAKEN}
-        ranks = self._affinity.ranks(marks, able, self._load, self._slack, self._random)
+        ranks = self._affinity.ranks(marks, able, self._load, self._lanes, self._random)
         if first := ranks[0]:
             # One alone: Ray would compare what it knows, which is nothing yet of requests that come together.
             ranks = [[min(first, key=self._load)], *ranks]

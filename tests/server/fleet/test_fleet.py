@@ -187,7 +187,7 @@ def test_the_other_endpoints_are_those_of_one_process(fleet: Fleet) -> None:
 def test_a_replica_that_is_killed_loses_its_streams_alone_and_comes_back(fleet: Fleet) -> None:
     """smollm2-135m, since it takes some time to write a thousand tokens."""
     model = RemoteModel.open(fleet.url, "smollm2-135m")
-    with ThreadPoolExecutor(8) as pool:  # more than one replica takes: both load it
+    with ThreadPoolExecutor(8) as pool:  # more than one replica has lanes for: both load it
         list(pool.map(lambda number: model.respond(f"{number} ships.", max_tokens=60), range(8)))
     fleet.until(lambda: len(fleet.loaded(model.name)) == 2, "second replica with the model")
     ends: dict[int, object] = {}
