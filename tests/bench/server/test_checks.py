@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +12,12 @@ from localagent.bench.results import Results
 from localagent.bench.server import hearing, of_answers, of_calls, of_http, of_streams
 from localagent.bench.server.checking import CHECKS, check_servers
 from localagent.bench.server.hearing import Caller, Heard
-from localagent.bench.server.rules import Fails, Probe, Verdict
+from localagent.bench.server.rules import Probe, Verdict
 from localagent.bench.server.target import Target
 from localagent.model import load
 from localagent.remote import Server
 from localagent.server.app import all_wires
-from tests.bench.server.imitation import CONTEXT, KEY, Turn, imitation
+from tests.bench.server.imitation import CONTEXT, KEY, imitation
 from tests.server.serving import serving
 
 
@@ -118,70 +116,6 @@ def test_a_broken_rule_fails(check: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     with imitation(*FAULTS[check]) as server, pytest.raises(Verdict) as verdict:
         check(Probe(target(server.url), Caller(target(server.url).server, 10)))
     assert verdict.value.outcome == "fails", verdict.value
-
-
-Edit = Callable[[list[dict[str, Any]]], object]
-SHAPE, DENSE, ONCE, JOIN = (
-    of_calls.a_call_has_its_shape,
-    of_calls.entries_have_dense_indices,
-    of_calls.a_call_is_announced_once,
-    of_calls.pieces_join_to_the_whole,
-)
-CALLS: dict[str, tuple[Any, Edit, str]] = {
-    "no list": (SHAPE, lambda calls: calls.insert(0, "get_weather"), "tool_calls is"),  # type: ignore[arg-type]
-    "the same id twice": (SHAPE, lambda calls: calls[1].update(id="call_0"), "the ids are"),
-    "an id that is no text": (SHAPE, lambda calls: calls[0].update(id=7), "the ids are"),
-    "no type": (SHAPE, lambda calls: calls[0].pop("type"), "a call is"),
-    "another type": (SHAPE, lambda calls: calls[0].update(type="tool"), "a call is"),
-    "no function": (SHAPE, lambda calls: calls[1].pop("function"), "a call is"),
-    "another name": (SHAPE, lambda calls: calls[1]["function"].update(name="fly"), "it calls 'fly'"),
-    "half of the arguments": (SHAPE, lambda calls: calls[0]["function"].update(arguments='{"c'), "no JSON"),
-    "a list of arguments": (SHAPE, lambda calls: calls[0]["function"].update(arguments="[1]"), "no object"),
-}
-"""Of whole answers: the rule that is broken, how, and what is said of it."""
-ENTRIES: dict[str, tuple[Any, Edit, str]] = {
-    "no list": (DENSE, lambda entries: entries.insert(0, "get_weather"), "tool_calls is"),  # type: ignore[arg-type]
-    "a gap": (DENSE, lambda entries: entries[0].update(index=2 * entries[0]["index"]), "index 2, after 1"),
-    "a truth for a number": (DENSE, lambda entries: entries[0].update(index=False), "index False, after 0"),
-    "no function": (ONCE, lambda entries: entries[0].pop("function"), "without a function"),
-    "no id": (ONCE, lambda entries: entries[0].pop("id", None), "lacks its id"),
-    "no type": (ONCE, lambda entries: entries[0].pop("type", None), "lacks its id"),
-    "no name": (ONCE, lambda entries: entries[0]["function"].pop("name", None), "lacks its id"),
-    "new ids": (ONCE, lambda entries: entries[0].setdefault("id", "call_7"), "the id changes to call_7"),
-    "numbers": (JOIN, lambda entries: entries[0]["function"].update(arguments=7), "arguments are no text: 7"),
-}
-"""The same of the entries of each chunk."""
-
-
-@pytest.mark.parametrize("what", CALLS)
-def test_a_call_of_another_shape_fails(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check, edit, says = CALLS[what]
-    made = Turn._calls
-
-    def edited(turn: Turn) -> list[dict[str, Any]]:
-        if calls := made(turn):
-            edit(calls)
-        return calls
-
-    monkeypatch.setattr(Turn, "_calls", edited)
-    with imitation() as server, pytest.raises(Fails, match=re.escape(says)):
-        check(Probe(target(server.url), Caller(target(server.url).server, 10)))
-
-
-@pytest.mark.parametrize("what", ENTRIES)
-def test_an_entry_of_another_shape_fails(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check, edit, says = ENTRIES[what]
-    made = Turn._deltas
-
-    def edited(turn: Turn) -> Iterator[dict[str, Any]]:
-        for delta in made(turn):
-            if "tool_calls" in delta:
-                edit(delta["tool_calls"])
-            yield delta
-
-    monkeypatch.setattr(Turn, "_deltas", edited)
-    with imitation() as server, pytest.raises(Fails, match=re.escape(says)):
-        check(Probe(target(server.url), Caller(target(server.url).server, 10)))
 
 
 def test_an_answer_that_is_cut_within_its_reasoning_has_no_content() -> None:
