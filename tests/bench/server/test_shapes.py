@@ -19,9 +19,9 @@ Edit = Callable[[Any], object]
 Check = Callable[[Probe], str]
 
 
-def judged(check: Check) -> Verdict:
+def judged(check: Check, *faults: str) -> Verdict:
     """What the check says of the server as it is patched now."""
-    with imitation() as server, pytest.raises(Verdict) as verdict:
+    with imitation(*faults) as server, pytest.raises(Verdict) as verdict:
         target = Target("imitation", Server.at(server.url, KEY, 5), "words", CONTEXT)
         check(Probe(target, Caller(target.server, 10)))
     return verdict.value
@@ -292,6 +292,11 @@ def test_an_entry_of_another_shape_fails(what: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Turn, "_deltas", edited)
     verdict = judged(check)
     assert fails(verdict, says), verdict
+
+
+def test_a_forbidden_call_is_named() -> None:
+    verdict = judged(of_calls.none_forbids_calls, "calls on none")
+    assert fails(verdict, "^it calls get_weather$"), verdict
 
 
 # -- no occasion ------------------------------------------------------------------------------------------
