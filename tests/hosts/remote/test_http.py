@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from localagent.errors import LocalAgentError
+from localagent.errors import LocalAgentError, UnknownModel
 from localagent.hosts.remote.http import Server
-from tests.remote.scripted import scripted
+from tests.remote.scripted import scripted, whole
 
 
 @pytest.fixture(autouse=True)
@@ -14,6 +14,13 @@ def unset(monkeypatch):
     for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
+
+
+def test_a_model_that_the_server_does_not_have_is_an_unknown_model():
+    refusal = whole({"error": {"message": "no model x", "code": "model_not_found"}}, status=404)
+    with scripted(refusal) as server, pytest.raises(UnknownModel) as error:
+        Server.at(server.url).ask("/v1/chat/completions", {"model": "x"})
+    assert str(error.value) == f"{server.url}: no model x"
 
 
 @pytest.mark.parametrize("scheme", ["http://", ""])
