@@ -44,6 +44,7 @@ ENOUGH, PATIENCE = 0.92, 30  # of the faults; seconds, besides four times those 
 ELSEWHERE = {
     "localagent/__": ("tests/test_layers.py",),
     "localagent/chat_model.py": ("tests/test_turn.py", "tests/remote"),
+    "localagent/cli/bench/": ("tests/bench",),
     "localagent/cli/models.py": ("tests/store/test_models_command.py",),
     "localagent/control.py": ("tests/constraint/test_guide.py",),
     "localagent/distribution.py": ("tests/test_packaging.py",),

@@ -166,7 +166,10 @@ def create_file(folder: Path, title: str | None) -> Path:
 
 
 def remove_file(path: Path) -> None:
-    """Delete a session. A process that waits to append finds no file and makes none. Raises SaveFailed."""
+    """Delete a session. A process that waits to append finds no file and makes none.
+
+    Raises SaveFailed, UnknownSession.
+    """
     with exclusive(path, lambda: UnknownSession(f"no session in {path}")):
         try:
             path.unlink(missing_ok=True)

@@ -88,6 +88,7 @@ def test_the_page_says_what_was_run_where_and_how() -> None:
     page = Tags(render([one]))
     for said in (*map(str, one.machine.values()), "quick: yes", "cuts: 1, 2", "vllm", "not installed"):
         assert said in page.text or said.isdecimal(), said
+    assert f"{one.started[:10]} {one.started[11:19]} UTC" in page.text
     assert "The best of a column is marked" in page.text
     assert "among rows with the same pieces" in page.text
     assert "nobody fills this" not in page.text
@@ -110,6 +111,14 @@ def test_the_page_fetches_nothing_and_its_policy_allows_nothing() -> None:
     policy = html.split('http-equiv="Content-Security-Policy" content="')[1].split('"')[0]
     assert policy.startswith("default-src &#39;none&#39;; style-src &#39;sha256-")
     assert "unsafe" not in policy
+
+
+def test_no_tag_of_a_page_has_an_attribute_without_a_value() -> None:
+    tags = Tags(render([run(), run(factor=30)])).tags
+    assert {"svg", "text", "title", "p", "b"} <= {tag for tag, _ in tags}, (
+        "those with a class and without one"
+    )
+    assert [(tag, attrs) for tag, attrs in tags if "" in attrs.values()] == []
 
 
 def test_runs_of_one_benchmark_stand_side_by_side() -> None:

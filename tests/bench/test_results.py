@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,13 @@ def written(path: Path, options: dict[str, Any] | None = None) -> Run:
         results.skip("c", "not here")
         results.case(SPEED, side="a", text="\u2028x", calls=[{"name": "f"}])
     return results.run
+
+
+def test_a_run_says_when_it_was_started_in_utc() -> None:
+    before = datetime.now(UTC).replace(microsecond=0)
+    started = datetime.fromisoformat(Results("demo", {}).run.started)
+    assert started.utcoffset() == timedelta(0)
+    assert before <= started <= datetime.now(UTC)
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic
+from select import select
+from time import monotonic, sleep
 
+import pexpect
+import psutil
 import pytest
 
 if sys.platform == "win32":
@@ -232,16 +236,40 @@ def test_what_is_open_and_silent_does_not_hang(localagent, kind):
             os.close(ours)
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_who_sits_at_a_terminal_is_told_of_a_pipe_that_sends_nothing_yet(tmp_path, there):
+    """Of one that has sent something before it is looked at, nothing is told."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    ours = os.open(pipe, os.O_RDWR)
+    if there:
+        os.write(ours, b"red")
+    told = "(waiting for standard input; use </dev/null if there is none)"
+    code = "import localagent.cli.input as i; i.SOON = 0.1; print('began'); print([i.whole_prompt(['Hi.'])])"
+    command = f"{shlex.join([sys.executable, '-uc', code])} < {shlex.quote(str(pipe))}"
+    with pexpect.spawn("/bin/sh", ["-c", command], encoding="utf-8", timeout=60) as child:
+        child.expect_exact("began")
+        if not there:
+            child.expect_exact(told)
+            os.write(ours, b"red")
+        os.close(ours)
+        child.expect_exact(r"['Hi.\n\nred']")
+        assert told not in child.before
+
+
 def test_a_pipe_that_is_not_blocking_is_read_to_its_end(localagent):
     code = "import sys; from localagent.cli.input import whole_prompt; print(len(whole_prompt([])))"
     read, write = os.pipe()
     os.set_blocking(read, False)
     child = subprocess.Popen([sys.executable, "-c", code], stdin=read, stdout=subprocess.PIPE)
     with os.fdopen(write, "wb") as end:
-        for _ in range(40):
+        os.write(write, b"x" * 9_999 + b"\n")
+        # Until it has read that, and waits for more or has failed.
+        while select([read], [], [], 0)[0] or psutil.Process(child.pid).status() == psutil.STATUS_RUNNING:
+            sleep(0.01)
+        os.close(read)  # so that nobody waits for a child that has failed
+        for _ in range(39):
             end.write(b"x" * 9_999 + b"\n")
     assert int(child.communicate(timeout=60)[0]) == 400_000
-    os.close(read)
 
 
 @pytest.mark.parametrize(

@@ -448,3 +448,15 @@ def test_what_was_said_is_on_the_disk_when_append_returns(tmp_path, monkeypatch)
     assert durable.done == [("sync", name), ("sync", "sessions")]
     session.append(UserMessage.text("Hi"))
     assert durable.done[2:] == [("sync", name)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [session_file.remove_file, lambda path: session_file.rename_file(path, "Trip")],
+    ids=["remove", "rename"],
+)
+def test_a_session_whose_folder_is_not_there_is_no_session(tmp_path, change):
+    path = tmp_path / "none" / "x.jsonl"
+    with pytest.raises(UnknownSession, match=re.escape(f"no session in {path}")):
+        change(path)
+    assert not path.parent.exists()

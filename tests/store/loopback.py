@@ -66,7 +66,8 @@ class Loopback:
             assert time.monotonic() < deadline, f"only {self.served} served"
             time.sleep(0.01)
 
-    def listing(self, repo: str) -> dict[str, Any]:
+    def listing(self, repo: str, *, blobs: bool) -> dict[str, Any]:
+        """`blobs`: with sizes and hashes, which the hub tells when it is asked for them alone."""
         siblings = []
         for path, content in self.repos[repo].items():
             stored, digest = content, hashlib.sha256(content).hexdigest()
@@ -75,7 +76,7 @@ class Loopback:
             entry: dict[str, Any] = {"rfilename": path, "size": len(content), "blobId": git_id(stored)}
             if stored is not content:
                 entry["lfs"] = {"sha256": digest, "size": len(content), "pointerSize": 130}
-            siblings.append(entry)
+            siblings.append(entry if blobs else {"rfilename": path})
         return {"_id": "1", "id": repo, "modelId": repo, "sha": self.commit, "siblings": siblings}
 
 
@@ -110,7 +111,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif revision not in ("main", self.state.commit):
             self._send(404, b"{}", "application/json", {"X-Error-Code": "RevisionNotFound"})
         else:
-            self._send(200, json.dumps(self.state.listing(repo)).encode(), "application/json")
+            listing = self.state.listing(repo, blobs="blobs=true" in self.path.lower())
+            self._send(200, json.dumps(listing).encode(), "application/json")
 
     def _send(self, status: int, body: bytes, kind: str, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)

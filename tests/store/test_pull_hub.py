@@ -136,19 +136,19 @@ def test_what_the_hub_says_nothing_of_is_not_fetched(
     listing = loopback.listing
 
     def without(*keys: str) -> dict[str, Any]:
-        files = listing("acme/tiny-GGUF")
+        files = listing("acme/tiny-GGUF", blobs=True)
         for file in files["siblings"]:
             for key in keys:
                 file.pop(key, None)
         return files
 
     for missing in (("size",), ("blobId", "lfs")):
-        monkeypatch.setattr(loopback, "listing", lambda _, missing=missing: without(*missing))
+        monkeypatch.setattr(loopback, "listing", lambda _, missing=missing, **told: without(*missing))
         result = puller.pull(hub_spec)
         assert result["error"] == "DownloadFailed", missing
         assert "publishes no size and hash for tiny-Q4.gguf" in result["message"]
     assert loopback.served == {}
-    monkeypatch.setattr(loopback, "listing", lambda _: without("blobId"))
+    monkeypatch.setattr(loopback, "listing", lambda _, **told: without("blobId"))
     assert "path" in puller.pull(hub_spec)
 
 

@@ -87,8 +87,8 @@ class Server:
         self.answers[path] = "\r\n".join([*lines, "", ""]).encode("latin-1") + body
         return self.url + path
 
-    def redirect(self, path: str, location: str) -> str:
-        head = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"
+    def redirect(self, path: str, location: str, status: int = 302) -> str:
+        head = f"HTTP/1.1 {status} Elsewhere\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"
         self.answers[path] = head.encode()
         return self.url + path
 

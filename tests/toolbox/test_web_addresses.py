@@ -251,6 +251,17 @@ def test_redirects(server):
     assert call(get, url=server.redirect("/odd", "/a b/ü?x")).content.endswith("\n\nodd")
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_of_any_kind_is_followed(server, status):
+    server.answer("/end", b"arrived")
+    assert text_of(server.redirect("/start", "/end", status)) == "arrived"
+
+
+def test_a_location_beside_an_answer_is_no_redirect(server):
+    assert text_of(server.answer("/start", b"here", Location="/end")) == "here"
+    assert [path for path, _ in server.seen] == ["/start"]
+
+
 @pytest.mark.parametrize(
     ("location", "words"),
     [

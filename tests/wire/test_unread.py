@@ -14,6 +14,8 @@ from localagent.messages import (
     CompactionSummaryMessage,
     FlushMessage,
     MalformedToolCallPart,
+    ReasoningPart,
+    TextPart,
     ToolCallPart,
     ToolMessage,
     UnknownPart,
@@ -24,6 +26,7 @@ from localagent.messages import (
 from localagent.prompt import build_request
 from localagent.prompt.variables import to_wire as to_variables
 from localagent.wire import anthropic, gemini, openai
+from localagent.wire.extras import sign
 from parsers import DIALECTS
 
 WIRES = {"openai": openai, "anthropic": anthropic, "google": gemini}
@@ -212,3 +215,15 @@ def test_an_error_that_is_an_object_stays_one_on_gemini():
     sent = gemini.to_wire([AssistantMessage(content=(call,)), failed])
     assert sent["contents"][-1]["parts"][0]["functionResponse"]["response"] == {"error": {"code": 7}}
     assert gemini.from_wire(sent)[-1] == failed
+
+
+def test_reasoning_says_whose_it_is_where_only_its_provider_can_check_or_read_it() -> None:
+    whose = {
+        "a signature": {"text": "b", "signature": "s"},
+        "nothing": {"text": "c"},
+        "a code": {"encrypted": "e"},
+    }
+    parts = (TextPart(text="a"), *(ReasoningPart(**fields) for fields in whose.values()))
+    signed = sign(parts, "google")
+    assert [part.provider for part in signed[1:]] == ["google", None, "google"]
+    assert signed[0] == parts[0] and "provider" not in dict(signed[0])

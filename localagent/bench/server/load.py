@@ -135,11 +135,12 @@ def together(tasks: Sequence[Callable[[], None]], stop: Stop) -> None:
             raise
 
     with ThreadPoolExecutor(len(tasks)) as pool:
-        futures = [pool.submit(run, task) for task in tasks]
         try:
+            futures = [pool.submit(run, task) for task in tasks]
             errors = [error for each in futures if (error := each.exception()) is not None]
-        except BaseException:
-            stop.failed = True  # Ctrl-C: the threads are waited for at the end of the block
+        except BaseException:  # Ctrl-C: the threads are waited for at the end of the block
+            stop.failed = True
+            ready.abort()  # it may come before all of them are there
             raise
     told = [error for error in errors if not isinstance(error, Cancelled)]
     if told:

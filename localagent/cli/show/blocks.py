@@ -106,7 +106,7 @@ class Layout:
         self._colour = colour
         self._style = style
         self._console = Console(
-            file=io.StringIO(), force_terminal=True, color_system="standard", legacy_windows=False,
+            file=io.StringIO(), force_terminal=True, color_system="standard",
             theme=_THEME, highlight=False, markup=False, emoji=False,
         )  # fmt: skip
 

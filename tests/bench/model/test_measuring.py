@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from typing import Any
 
 import pexpect
@@ -16,6 +17,7 @@ from localagent.bench.model.sides import Opened, Side, opened
 from localagent.bench.model.speed import Sizes
 from localagent.bench.model.tasks import Task, nano_tasks
 from localagent.bench.results import Results, read_runs
+from localagent.bench.statistics import mcnemar
 from localagent.errors import EngineBroken, UnknownModel, UsageError
 from localagent.messages import AssistantMessage, ToolCallPart
 from localagent.model import Model, load
@@ -124,6 +126,40 @@ def test_a_request_that_cannot_be_made_is_refused_and_the_rest_goes_on(monkeypat
     every = results.run.rows["model.tools"][0]
     assert (every["tasks"], every["refused"]) == (3, 1)
     assert results.run.cases[0]["fault"] == "refused: ContextOverflow"
+
+
+@pytest.mark.engine
+def test_a_task_that_is_not_exact_is_told_with_its_side_and_what_was_written(monkeypatch):
+    tasks = [replace(task, judge=lambda _: "never right") for task in nano_tasks(2, seed=1)]
+    monkeypatch.setattr("localagent.bench.model.plan.nano_tasks", lambda *_: tasks)
+    sides = [Side(str(GGUF)), Side(str(GGUF), (("constraint", "off"),))]
+    cases = found(Plan(sides, Sizes(()), exchanges=0, sample=2)).run.cases
+    assert [(case["table"], case["side"], case["id"], case["group"], case["fault"]) for case in cases] == [
+        ("model.tools", side.name, task.id, task.kind, "never right") for task in tasks for side in sides
+    ]
+    assert all("<|tool_call_start|>" in case["wrote"] for case in cases), "both tasks want calls"
+
+
+@pytest.mark.engine
+def test_tasks_gained_and_lost_are_those_that_one_of_two_sides_alone_does_exactly(monkeypatch):
+    # An answer of one token is cut off: the judge knows by that whose it is.
+    exact = {"both": (True, True), "gained": (False, True), "lost": (True, False), "neither": (False, False)}
+    wanted = ["both", "both", "gained", "gained", "gained", "lost", "neither"]
+
+    def task(at: int, ours: bool, theirs: bool) -> Task:
+        def judge(message: AssistantMessage) -> str:
+            return "" if (theirs if message.stop_reason == "length" else ours) else "not right"
+
+        return Task(f"{at}", "kind", ({"role": "user", "content": "Hello."},), (), judge, calls=False)
+
+    tasks = [task(at, *exact[what]) for at, what in enumerate(wanted)]
+    monkeypatch.setattr("localagent.bench.model.plan.nano_tasks", lambda *_: tasks)
+    sides = [Side(str(GGUF)), Side(str(GGUF), (("max_tokens", 1),))]
+    [row] = found(Plan(sides, Sizes(()), exchanges=0, sample=7)).run.rows["model.paired"]
+    assert (row["gained"], row["lost"], row["tasks"]) == (3, 1, 7)
+    assert (row["exact"], row["other"]) == pytest.approx((100 * 5 / 7, 100 * 3 / 7))
+    assert row["difference"] == pytest.approx(100 * 2 / 7)
+    assert row["p"] == mcnemar(3, 1)
 
 
 @pytest.mark.engine

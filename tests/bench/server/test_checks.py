@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from localagent.bench.results import Results
-from localagent.bench.server import of_answers, of_calls, of_http, of_streams
+from localagent.bench.server import hearing, of_answers, of_calls, of_http, of_streams
 from localagent.bench.server.checking import CHECKS, check_servers
-from localagent.bench.server.hearing import Caller
+from localagent.bench.server.hearing import Caller, Heard
 from localagent.bench.server.rules import Probe, Verdict
 from localagent.bench.server.target import Target
 from localagent.model import load
@@ -121,6 +121,43 @@ def test_a_broken_rule_fails(check: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_an_answer_that_is_cut_within_its_reasoning_has_no_content() -> None:
     with imitation("only reasoning") as server:
         of_answers.an_answer_has_its_shape(Probe(target(server.url), Caller(target(server.url).server, 10)))
+
+
+ANSWERS = {
+    "an error object": (Heard(400, lines=[b'{"error": {"message": "no room"}}']), "400: no room"),
+    "other JSON": (Heard(422, lines=[b'{"why":\n', b"7}"]), "422: '{\"why\":\\n7}'"),
+    "no JSON": (Heard(502, lines=[b"<h1>Bad\n", b"gateway\x1b[2J</h1>"]), "502: '<h1>Bad\\ngateway\\x1b[2J</h1>'"),
+    "nothing": (Heard(503), "503: nothing"),
+    "no end": (Heard(200, lines=[b"{"], problem="no end after 3 seconds"), "no end after 3 seconds"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ANSWERS)
+def test_an_answer_is_told_in_one_line(what: str) -> None:
+    heard, line = ANSWERS[what]
+    assert heard.told() == line
+
+
+def test_a_rule_that_is_broken_tells_what_was_answered() -> None:
+    with imitation("no hints", "no malformed") as server:
+        found, _ = outcomes(target(server.url))
+    failed = {rule: seen for rule, (outcome, seen) in found.items() if outcome == "fails"}
+    assert failed == {
+        of_http.hints_do_no_harm.__doc__: "400: no hints",
+        of_answers.a_malformed_call_is_taken.__doc__: "500: Traceback (most recent call last)",
+    }
+
+
+@pytest.mark.parametrize("bound", ["_MOST_LINES", "_MOST_BYTES"])
+def test_an_answer_with_too_many_lines_or_bytes_is_left(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with imitation() as server:
+        probe = Probe(target(server.url), Caller(target(server.url).server, 10))
+        whole = probe.stream()
+        most = {"_MOST_LINES": len(whole.lines), "_MOST_BYTES": len(whole.body)}[bound]
+        monkeypatch.setattr(hearing, bound, most)
+        assert probe.stream(again=1).problem == "", "as many as it may have"
+        monkeypatch.setattr(hearing, bound, most - 1)
+        assert probe.stream(again=2).problem == f"{server.url} does not come to an end"
 
 
 ERRORS = [check.run for check in CHECKS if check.about == "errors"]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from typing import Any
 
 import pytest
 
-from localagent.bench.results import Results
+from localagent.bench.results import Column, Results, value_text
 from localagent.bench.server import load as module
 from localagent.bench.server.load import Load, Request, Seen, Stop, Writer, ask, streams, together
-from localagent.bench.server.loading import load_servers
+from localagent.bench.server.loading import LONG, SHORT, STREAMS, load_servers
 from localagent.bench.server.target import Target, name_of, pair
 from localagent.errors import ServerUnreachable, StreamBroken, UsageError
 from localagent.remote import Server
@@ -150,6 +151,37 @@ def test_the_first_failure_ends_the_others() -> None:
     with pytest.raises(StreamBroken, match="did not end within 0 seconds"):
         together([waits], stop := Stop(0))
     assert threading.active_count() < 20
+
+
+def test_ctrl_c_ends_the_requests_and_is_what_is_raised() -> None:
+    stop, ended = Stop(30), []
+
+    def waits() -> None:
+        while not stop.is_set():
+            time.sleep(0.01)
+        ended.append(stop.failed)
+
+    def interrupts() -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        waits()
+
+    with pytest.raises(KeyboardInterrupt):
+        together([waits, interrupts], stop)
+    assert stop.failed
+    assert all(ended), "not because the time was over, if they were begun at all"
+
+
+TIMES = [
+    pytest.param(column, id=f"{table.name} {column.key}")
+    for table in (STREAMS, LONG, SHORT)
+    for column in table.columns
+    if column.key in ("first", "worst", "gap")
+]
+
+
+@pytest.mark.parametrize("column", TIMES)
+def test_times_are_shown_to_the_millisecond(column: Column) -> None:
+    assert value_text(1234.0561, column).startswith("1,234.056")
 
 
 def test_a_long_prompt_is_no_longer_than_what_fits() -> None:

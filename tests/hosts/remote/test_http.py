@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from localagent.errors import LocalAgentError, StreamBroken
+from localagent.errors import LocalAgentError, StreamBroken, UnknownModel
 from localagent.hosts.remote.http import Cancelled, Server
 from tests.remote.scripted import scripted, whole
 
@@ -20,6 +20,13 @@ def unset(monkeypatch):
     for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
+
+
+def test_a_model_that_the_server_does_not_have_is_an_unknown_model():
+    refusal = whole({"error": {"message": "no model x", "code": "model_not_found"}}, status=404)
+    with scripted(refusal) as server, pytest.raises(UnknownModel) as error:
+        Server.at(server.url).ask("/v1/chat/completions", {"model": "x"})
+    assert str(error.value) == f"{server.url}: no model x"
 
 
 @pytest.mark.parametrize("scheme", ["http://", ""])
