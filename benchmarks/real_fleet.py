@@ -31,6 +31,7 @@ from simulation import ByPrefix, Seen, Simulation, Times, Workload
 
 from localagent.messages import Message, UserMessage
 from localagent.remote import RemoteModel
+from localagent.server.fleet.plan import ROOM
 from localagent.turn import Done
 from parsers import Text
 
@@ -161,7 +162,7 @@ def check(weights: Path, times: Times, work: Workload, replicas: int, threads: i
     told = realised(work, answers, times.preamble)
     cache = (512 << 20) / times.bytes_per_token
     policy = ByPrefix(lanes)
-    simulation = Simulation(times, told, replicas, policy, room=lanes + 1, queue=64, cache=cache)
+    simulation = Simulation(times, told, replicas, policy, room=ROOM * lanes, queue=64, cache=cache)
     simulation.knowing_the_system_prompt()
     seen = simulation.run()
     return {

@@ -21,7 +21,7 @@ from localagent.server.access import KEYS, Access, keys_for
 from localagent.server.app import all_wires, create_app
 from localagent.server.bounds import Bounds
 from localagent.server.fleet.model import FleetModel, Window, answered
-from localagent.server.fleet.plan import Plan
+from localagent.server.fleet.plan import ROOM, Plan
 from localagent.server.fleet.replica import Replica
 from localagent.server.fleet.router import PrefixRouter
 from localagent.server.models import ModelPool, ServedModel
@@ -60,9 +60,7 @@ def application(plan: Plan | Mapping[str, Any]) -> serve.Application:
         Replica,
         name="models",
         autoscaling_config=scaling,
-        # A replica that takes no more sends its conversations elsewhere, where they are read again: by
-        # benchmarks/fleet.py that costs more than to wait. Tokens are counted among them, too.
-        max_ongoing_requests=3 * lanes,
+        max_ongoing_requests=ROOM * lanes,
         request_router_config=RequestRouterConfig(**routing),
         ray_actor_options={"num_cpus": plan.cpus, "num_gpus": plan.gpus},
         health_check_period_s=plan.health_every,

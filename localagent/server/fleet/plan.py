@@ -14,6 +14,11 @@ from localagent.catalog import Backend
 USUAL_LANES = 8
 """Of a model whose lanes nobody has said: as many as it has at most by default."""
 
+ROOM = 3
+"""Requests that a replica takes at once, for each of its lanes. One that takes no more sends its conversations
+elsewhere, where they are read again: by benchmarks/fleet.py that costs more than to wait.
+"""
+
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 
