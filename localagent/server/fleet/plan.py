@@ -15,7 +15,7 @@ USUAL_LANES = 8
 """Of a model whose lanes nobody has said: as many as it has at most by default."""
 
 ROOM = 3
-"""Requests that a replica takes at once, for each of its lanes. One that takes no more sends its conversations
+"""Requests that a replica takes at once, for each of its lanes. One that takes no more sends conversations
 elsewhere, where they are read again: by benchmarks/fleet.py that costs more than to wait.
 """
 
