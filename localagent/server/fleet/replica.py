@@ -107,15 +107,22 @@ class Replica:
     @asynccontextmanager
     async def _using(self, name: str) -> AsyncIterator[Held]:
         """The model, which is not unloaded meanwhile. Raises what loading raises."""
-        # The load goes on if this request is given up: Ray would forget what it has begun to unload.
-        loading = asyncio.ensure_future(self._model(name))
-        loading.add_done_callback(lambda task: task.cancelled() or task.exception())
-        held: Held = await asyncio.shield(loading)
-        held.users += 1
+
+        async def take() -> Held:
+            held: Held = await self._model(name)
+            held.users += 1  # at once: Ray may want it to be gone as soon as something else runs
+            return held
+
+        def leave(taken: asyncio.Task[Held]) -> None:
+            if not taken.cancelled() and taken.exception() is None:
+                taken.result().users -= 1
+
+        # A load goes on if this request is given up: Ray would forget what it has begun to unload.
+        taking = asyncio.create_task(take())
         try:
-            yield held
+            yield await asyncio.shield(taking)
         finally:
-            held.users -= 1
+            taking.add_done_callback(leave)
 
     def _load(self, name: str) -> Held:
         plan = self._plan

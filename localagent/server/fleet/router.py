@@ -17,9 +17,7 @@ MARKS = "marks"
 
 
 class PrefixRouter(MultiplexMixin, RequestRouter):
-    """By what a replica has evaluated, and by its load; where nobody knows the conversation, by the models
-    that are loaded, too.
-    """
+    """Chooses by the models that replicas have loaded, by what they have evaluated, and by their load."""
 
     def initialize_state(self, lanes: int = 1, **_: object) -> None:
         """Called by Ray with the arguments in the deployment's configuration. `lanes`: of a replica."""
