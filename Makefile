@@ -124,7 +124,7 @@ test-long: dev weights
 	@HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest
 
 mutants: dev weights
-	@echo "==> $(COUNT) faults, one after the other: seed $(SEED)"
+	@echo "==> $(COUNT) faults, as many at once as there are cores: seed $(SEED)"
 	@$(BIN)/python -m tests.mutants --seed $(SEED) --count $(COUNT) --only "$(ONLY)" $(if $(NOTES),--notes "$(NOTES)")
 
 screens: dev

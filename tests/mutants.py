@@ -22,11 +22,13 @@ import tempfile
 import tomllib
 import venv
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 from xml.etree import ElementTree
@@ -216,6 +218,8 @@ class Copy:
         for stamp in filter(Path.is_file, Path(sys.prefix).glob(".*")):  # what `make` has installed already
             (folder / "venv" / stamp.name).touch()
         self._writes = 10**9
+        self._process: subprocess.Popen | None = None
+        self._ended = False
 
     def write(self, path: str, text: str) -> None:
         """Python tells a stale compiled file by the second and the size: no two writes are of one second."""
@@ -227,15 +231,27 @@ class Copy:
         """What the tests say; whatever they started is ended with them."""
         command = [self.python, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options, *tests]
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-        process = subprocess.Popen(command, cwd=self.root, start_new_session=True, **streams)
+        self._process = subprocess.Popen(command, cwd=self.root, start_new_session=True, **streams)
         try:
-            return "killed" if process.wait(limit) else "survived"
+            end = "killed" if self._process.wait(limit) else "survived"
         except subprocess.TimeoutExpired:
-            return "timed out"
+            end = "timed out"
         finally:
+            self._kill()
+            self._process.wait()
+        if self._ended:  # which says nothing of the fault
+            raise CancelledError
+        return end
+
+    def end(self) -> None:
+        """From another thread: what runs is killed, and `run` raises CancelledError from now on."""
+        self._ended = True
+        self._kill()
+
+    def _kill(self) -> None:
+        if self._process is not None:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def baseline(self, tests: str) -> dict[str, float]:
         """How long each test file of a folder takes without a fault. Ends the program if a test fails."""
@@ -250,6 +266,30 @@ class Copy:
             1, len(seconds)
         )  # imports, and what modules set up
         return {test: took + idle for test, took in seconds.items()}
+
+
+def share(copies: list[Copy], work: Callable[[Copy, Any], None], groups: Iterable[Any]) -> None:
+    """Each copy takes the next group when it is done with one; on Ctrl-C, or if one fails, what runs is killed."""
+    free: SimpleQueue[Copy] = SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+
+    def with_one(group: Any) -> None:
+        copy = free.get()
+        try:
+            work(copy, group)
+        finally:
+            free.put(copy)
+
+    with ThreadPoolExecutor(len(copies)) as pool:
+        try:
+            for done in as_completed([pool.submit(with_one, group) for group in groups]):
+                done.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for copy in copies:
+                copy.end()
+            raise
 
 
 class Notes:
@@ -308,33 +348,50 @@ def end_of(mutant: Mutant, copy: Copy, seconds: dict[str, float]) -> str:
         copy.write(mutant.path, mutant.before)
 
 
+def run(chosen: list[Mutant], copies: list[Copy], notes: Notes, bar: Progress) -> list[tuple[Mutant, str]]:
+    """Time the tests, and run them with each fault. No two copies run the tests of one folder at once."""
+    groups, results = defaultdict[tuple[str, ...], list[Mutant]](list), []
+    for mutant in chosen:
+        groups[tests_for(ROOT, mutant.path)].append(mutant)
+    folders = sorted({tests for fitting in groups for tests in fitting} - {*notes.seconds})
+    timing = bar.add_task("without a fault", total=len(folders))
+    trying = bar.add_task("with a fault", total=len(chosen))
+    reasons = tomllib.loads(JUDGED.read_text())["equivalent"]
+
+    def time(copy: Copy, tests: str) -> None:
+        notes.seconds[tests] = copy.baseline(tests)
+        notes.add(folder=tests, seconds=notes.seconds[tests])
+        bar.advance(timing)
+
+    def attempt(copy: Copy, fitting: tuple[str, ...]) -> None:
+        seconds = {file: took for tests in fitting for file, took in notes.seconds[tests].items()}
+        for mutant in groups[fitting]:
+            if (end := notes.ends.get(mutant.key)) is None:
+                end = end_of(mutant, copy, seconds)
+                notes.add(key=mutant.key, end=end)
+            results.append((mutant, told(mutant, end, reasons)))
+            bar.advance(trying)
+
+    with suppress(KeyboardInterrupt):
+        share(copies, time, folders)
+        share(copies, attempt, sorted(groups, key=lambda each: len(groups[each]), reverse=True))
+    return results
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Sample, run, and print what became of the faults: of those that were run when it is interrupted."""
     options = argparse.ArgumentParser(prog="make mutants", description="Do the tests notice a fault?")
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--count", type=int, default=200)
     options.add_argument("--only", default="", help="only files whose path begins so")
+    options.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, 4), help="how many at once")
     options.add_argument("--notes", type=Path, help="keep each result here, and go on with what is kept")
     given = options.parse_args(arguments)
-    reasons, notes = tomllib.loads(JUDGED.read_text())["equivalent"], Notes(given.notes)
     chosen = sample(ROOT, given.seed, given.count, given.only)
-    fitting = {each.path: tests_for(ROOT, each.path) for each in chosen}
-    columns, results = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn()), []
-    with tempfile.TemporaryDirectory() as folder, Progress(*columns) as bar, suppress(KeyboardInterrupt):
-        copy, folders = (
-            Copy(ROOT, Path(folder)),
-            sorted({tests for found in fitting.values() for tests in found}),
-        )
-        for tests in bar.track(folders, description="without a fault"):
-            if tests not in notes.seconds:
-                notes.seconds[tests] = copy.baseline(tests)
-                notes.add(folder=tests, seconds=notes.seconds[tests])
-        for mutant in bar.track(chosen, description="with a fault"):
-            if (end := notes.ends.get(mutant.key)) is None:
-                near = [notes.seconds[tests] for tests in fitting[mutant.path]]
-                end = end_of(mutant, copy, {file: took for each in near for file, took in each.items()})
-                notes.add(key=mutant.key, end=end)
-            results.append((mutant, told(mutant, end, reasons)))
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
+    with tempfile.TemporaryDirectory() as folder, Progress(*columns) as bar:
+        copies = [Copy(ROOT, Path(folder) / str(number)) for number in range(given.jobs)]
+        results = run(chosen, copies, Notes(given.notes), bar)
     return report(results)
 
 
