@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
@@ -212,9 +213,13 @@ class Copy:
         (site,) = (folder / "venv").glob("lib/python*/site-packages")
         packages = [each for each in sys.path if each.endswith("site-packages")]
         (site / "copy.pth").write_text("\n".join([str(self.root), *packages]))
-        command = self.python.with_name("localagent")
-        command.write_text(f"#!{self.python}\nfrom localagent.cli import main\nraise SystemExit(main())\n")
-        command.chmod(0o755)
+        for entry in entry_points(
+            group="console_scripts"
+        ):  # what tests run: localagent, and others' programs
+            command = self.python.with_name(entry.name)
+            call = f"from {entry.module} import {entry.attr}\nraise SystemExit({entry.attr}())"
+            command.write_text(f"#!{self.python}\n{call}\n")
+            command.chmod(0o755)
         for stamp in filter(Path.is_file, Path(sys.prefix).glob(".*")):  # what `make` has installed already
             (folder / "venv" / stamp.name).touch()
         self._writes = 10**9
