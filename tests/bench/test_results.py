@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
+import pkgutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from localagent import bench
 from localagent.bench.results import (
     Chart,
     Column,
@@ -132,6 +135,33 @@ def test_the_best_is_looked_for_among_what_is_comparable() -> None:
     less = Table("t", "T", (Column("x", "x", better="less"),))
     assert best_cells(less, [{"x": 1}, {"x": 1}, {"x": "0"}, {"x": True}, {}]) == set()
     assert best_cells(less, [{"x": 1}, {"x": 1.0}, {"x": 2}]) == {(0, "x"), (1, "x")}
+
+
+def tables() -> dict[str, Table]:
+    """Every table of the benchmarks."""
+    names = [each.name for each in pkgutil.walk_packages(bench.__path__, f"{bench.__name__}.")]
+    modules = [importlib.import_module(name) for name in names if ".adapters." not in name]
+    found = [value for module in modules for value in vars(module).values() if isinstance(value, Table)]
+    return {table.name: table for table in found}
+
+
+TABLES = tables()
+LESS = {"s", "s, median", "ms", "us", "MB", "J", "W", "bytes per character"}
+MORE = {"tokens/s", "per second"}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_says_which_measures_are_good(name: str) -> None:
+    columns = TABLES[name].columns
+    for column in columns:
+        interval = column.key.endswith(("_low", "_high"))
+        good = "" if interval else "less" if column.unit in LESS else "more" if column.unit in MORE else None
+        assert column.better in (("", "less", "more") if good is None else (good,)), column
+        assert column.title and column.decimals in range(5), column
+    keys = [column.key for column in columns]
+    assert len(keys) == len({*keys})
+    of_charts = [key for chart in TABLES[name].charts for key in (chart.x, *chart.y, chart.series or chart.x)]
+    assert {*of_charts, TABLES[name].within or keys[0]} <= {*keys}
 
 
 def test_values_are_told_as_people_read_them() -> None:

@@ -210,7 +210,7 @@ def test_apple_silicon_prefers_mlx(
         ("context = 128", "context = 0", "models.one.context"),
         ("dialect =", "dialekt =", "models.one.dialekt"),
         ('licence = "free"', 'licence = "none"', "models.one.licence: no [licences.none]"),
-        ("top_k = 4", "top_k = 0", "models.one.sampling.top_k"),
+        ("top_k = 4", "top_k = 0", "models.one.sampling.top_k: top_k is '0': it must be a whole number"),
         ("top_k = 4", "topk = 4", "models.one.sampling.topk"),
         ('kind = "path"', 'kind = "ftp"', "models.one.sources.llamacpp"),
         ('kind = "path"\n', "", "models.one.sources.llamacpp"),

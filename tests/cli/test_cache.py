@@ -21,6 +21,9 @@ def test_a_chat_is_kept_and_goes_on_without_reading_again(localagent):
     assert row["model"] == "lfm2-nano"
     assert row["engine"].startswith("llama.cpp")
     assert row["tokens"] > 40
+    heading, line = localagent("cache", "list").stdout.decode().splitlines()[:2]
+    for title, told in (("tokens", f" {row['tokens']} "), ("size", f" {row['size']:,} bytes")):
+        assert heading.index(title) + len(title) == line.index(told) + len(told.rstrip()), "below each other"
     again = localagent("chat", *NANO, "--resume", "last", stdin=b"Hello again!\n").stderr.decode()
     cached = int(re.search(r"cached: (\d+)", again)[1])
     assert cached >= row["tokens"] - 1

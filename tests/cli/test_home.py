@@ -14,7 +14,7 @@ if sys.platform == "win32":
 import pexpect
 import pyte
 
-from localagent.catalog import load_catalog
+from localagent.catalog import PathSource, load_catalog
 from localagent.cli import completing, fitting
 from localagent.cli.fitting import need, proposals
 from localagent.cli.naming import Preferences
@@ -151,6 +151,16 @@ def test_n9_the_estimate_is_near_what_the_header_says(gguf, home):
     here = need(spec, "llamacpp", WeightStore(gguf.parents[2]))
     assert (before.exact, here.exact) == (False, True)
     assert abs(before.memory - here.memory) < 0.2 * here.memory
+
+
+def test_weights_that_cannot_be_read_have_their_size_and_no_estimate(home):
+    path = home / "one.gguf"
+    path.write_bytes(b"GGUF, or not")
+    source = PathSource(path=path, size=12)
+    spec = load_catalog().get("smollm2-135m").model_copy(update={"sources": {"llamacpp": source}})
+    takes = need(spec, "llamacpp", WeightStore())
+    assert (takes.size, takes.memory, takes.exact) == (12, None, True)
+    assert (takes.told(takes.size), takes.told(takes.memory)) == ("12 bytes", "")
 
 
 # -- a first chat ---------------------------------------------------------------------------------------

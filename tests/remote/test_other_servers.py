@@ -322,6 +322,7 @@ def test_nobody_listens() -> None:
         (429, {"error": "slow down"}, "retry-after: 7\r\n", "(429): slow down: ask again in 7 seconds"),
         (503, {"error": {"message": "full"}}, "retry-after: soon\r\n", "(503): full: ask again later"),
         (500, b"<html>", "", "failed (500): its log says more"),
+        (500, {"error": "it failed; its log says more"}, "", "failed (500): it failed; its log says more"),
         (302, {}, "location: http://elsewhere/\r\n", "sends its clients to http://elsewhere/ (302)"),
     ],
 )
@@ -329,6 +330,7 @@ def test_http_errors(status: int, body: Any, more: str, says: str) -> None:
     error = refused(ServerRefused, *whole(body, status, more), says=says)
     assert isinstance(error, ServerRefused)
     assert error.status == status
+    assert str(error).count("log") <= 1
 
 
 def test_a_key_that_is_refused() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from localagent.catalog import HUB
 from localagent.errors import DownloadFailed, ModelMissing, NotEnoughMemory, UnknownModel, UsageError
 from localagent.store import WeightStore, hub, repository
-from localagent.store.hub_cache import find_cached
+from localagent.store.hub_cache import cache_folder, find_cached
 from localagent.store.repository import RepositoryName, find_model, installed, quantization
 from tests.store.loopback import COMMIT
 from tests.store.pulling import WEIGHTS, cached
@@ -45,6 +46,25 @@ def _machine(monkeypatch, tmp_path, loopback):
     loopback.repos["acme/Tiny-GGUF"] = FILES
     loopback.repos["acme/Tiny-MLX"] = MLX
     loopback.repos["acme/both"] = MLX | {"both.Q8_0.gguf": WEIGHTS}
+
+
+@pytest.mark.parametrize(
+    ("variables", "folder"),
+    [
+        ({}, "~/.cache/huggingface/hub"),
+        ({"XDG_CACHE_HOME": "/x"}, "/x/huggingface/hub"),
+        ({"HF_HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/h/hub"),
+        ({"HUGGINGFACE_HUB_CACHE": "~/old", "HF_HOME": "/h"}, "~/old"),
+        ({"HF_HUB_CACHE": "$HF_HOME/here", "HUGGINGFACE_HUB_CACHE": "/old", "HF_HOME": "/h"}, "/h/here"),
+        ({"HF_HUB_CACHE": "", "HF_HOME": "", "XDG_CACHE_HOME": ""}, "~/.cache/huggingface/hub"),
+    ],
+)
+def test_where_hugging_face_keeps_its_cache(monkeypatch, variables, folder):
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert cache_folder() == Path(folder).expanduser()
 
 
 def memory(monkeypatch, size: int) -> None:

@@ -200,6 +200,11 @@ def test_metadata_that_is_no_json_is_no_error(metadata):
         assert found.metadata == {"a": "<object>", "b": 1, "3": 4, "\\ud800": 1}
 
 
+def test_a_name_in_metadata_is_cut_to_200_characters():
+    found = as_result(CALL, ToolOutput("fine", metadata={"a" * 200: 1, "b" * 201: 2}))
+    assert found.metadata == {"a" * 200: 1, "b" * 197 + "...": 2}
+
+
 class Unnamed(type):
     @property
     def __name__(cls):

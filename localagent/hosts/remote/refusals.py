@@ -11,6 +11,7 @@ from localagent.errors import ContextOverflow, LocalAgentError, ServerRefused, S
 from localagent.settings import API_KEY
 from localagent.wording import one_line, quoted
 
+_LOG = "its log says more"
 _OVERFLOW = re.compile(
     r"context length is (?P<context>[\d,]{1,12}) tokens.*?(?P<least>more than )?\b(?P<prompt>[\d,]{1,12}) "
     r"(?:input )?tokens"
@@ -49,7 +50,8 @@ def refusal(
             where = quoted(header("location"), 200)
             text = f"{url} sends its clients to {where} ({status}): use that address"
         case _ if status >= 500:
-            text = f"{url} failed ({status}){why}: its log says more"
+            advice = "" if said.endswith(_LOG) else f": {_LOG}"  # a localagent says that itself
+            text = f"{url} failed ({status}){why}{advice}"
         case _:
             text = f"{url} refuses the request ({status}){why}: change what it names"
     told = header("retry-after")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 import shlex
+import shutil
 import sys
 import time
 
@@ -132,6 +134,84 @@ def test_a_package_that_is_absent_is_a_reason():
     broken = Child("nobody", [sys.executable, "-c", "print('{\"version\": 1}')"], introduces=True)
     with pytest.raises(Gone, match="did not say what it is"):
         broken.open()
+
+
+PARSE = """#!/usr/bin/env python3
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "die" in str(asked.get("text")):
+        sys.exit(3)
+    if "?" in str(asked.get("text")):
+        print(json.dumps({"id": 0, "error": "no parser for that"}), flush=True)
+    else:
+        print(json.dumps({"id": 0, "content": json.dumps(asked), "reasoning": "", "tool_calls": []}), flush=True)
+"""
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    """What LLAMACPP_SOURCE names, with a program that answers what it was asked."""
+    source = tmp_path / "llama_cpp_python-0.9" / "vendor" / "llama.cpp"
+    templates = source / "models" / "templates"
+    templates.mkdir(parents=True)
+    for name in ("LFM2.5-8B-A1B", "another"):
+        (templates / f"{name}.jinja").write_text("")
+    (source / "parse").write_text(PARSE)
+    (source / "parse").chmod(0o755)
+    monkeypatch.setenv("LLAMACPP_SOURCE", str(source))
+    return source
+
+
+def test_the_program_of_llamacpp_is_asked_with_the_template_that_wrote_the_output(source):
+    child = adapter("llamacpp")
+    try:
+        child.open()
+        assert (child.version, child.dialects) == ("of llama-cpp-python 0.9", {"lfm2"})
+        given = {"dialect": "lfm2", "tools": TOOLS, "inside": "reasoning"}
+        for pieces in ({"text": "hi"}, {"chunks": ["h", "i"]}):
+            for named, used in (
+                ("another", "another"),
+                ("nobody's", "LFM2.5-8B-A1B"),
+                (None, "LFM2.5-8B-A1B"),
+            ):
+                asked = json.loads(child.ask(given | pieces | {"template": named}, SLOW_START)["content"])
+                template = str(source / "models" / "templates" / f"{used}.jinja")
+                assert asked == pieces | {
+                    "id": 0,
+                    "template": template,
+                    "inside": "reasoning",
+                    "tools": TOOLS,
+                }
+        assert "no parser for that" in child.read(given | {"text": "?"}).error
+        assert child.failures == []
+        child.read(given | {"text": "die"})
+        assert "ended with status 3" in child.failures[0]
+    finally:
+        child.close()
+
+
+@pytest.mark.parametrize("lost", ["LLAMACPP_SOURCE", "parse", "templates"])
+def test_without_the_source_of_llamacpp_its_parser_is_absent(source, lost, monkeypatch):
+    if lost == "LLAMACPP_SOURCE":
+        monkeypatch.chdir(source)  # which an empty path would name
+        monkeypatch.delenv("LLAMACPP_SOURCE")
+    elif lost == "parse":
+        (source / "parse").unlink()
+    else:
+        shutil.rmtree(source / "models" / "templates")
+    child = adapter("llamacpp")
+    with pytest.raises(Gone, match="LLAMACPP_SOURCE names no folder"):
+        child.open()
+    child.close()
+
+
+def test_the_program_of_llamacpp_may_be_elsewhere(source, tmp_path, monkeypatch):
+    shutil.move(source / "parse", tmp_path / "program")
+    monkeypatch.setenv("LLAMACPP_PARSE", str(tmp_path / "program"))
+    child = adapter("llamacpp")
+    child.open()
+    child.close()
 
 
 @pytest.mark.parametrize(

@@ -142,9 +142,10 @@ BROKEN = [
 
 def test_lines_that_are_no_outputs_are_noted_and_left_out(tmp_path):
     path = tmp_path / "mine.jsonl"
-    path.write_bytes(b"\n".join([*BROKEN, b"", json.dumps(ROW).encode()]))
+    nameless = {key: value for key, value in ROW.items() if key != "id"}
+    path.write_bytes(b"\n".join([*BROKEN, b"", *(json.dumps(row).encode() for row in (ROW, nameless))]))
     notes: list[str] = []
-    assert [row.id for row in file_rows(path, notes.append)] == ["a"]
+    assert [row.id for row in file_rows(path, notes.append)] == ["a", str(len(BROKEN) + 3)]
     assert len(notes) == len(BROKEN)
     assert all(note.startswith(f"mine.jsonl, line {at}, is left out: ") for at, note in enumerate(notes, 1))
     (tmp_path / "empty.jsonl").touch()

@@ -229,6 +229,8 @@ class Turn:
         if self.body.get("temperature"):
             seed = None if "no seed" in self.faults else self.body.get("seed")
             random.Random(seed).shuffle(words)
+        if "unsteady" in self.faults:
+            words.append(str(time.monotonic_ns()))
         return [word if not at else f" {word}" for at, word in enumerate(words)]
 
     def _calls(self) -> list[dict[str, Any]]:
@@ -245,6 +247,8 @@ class Turn:
             if self.body.get("parallel_tool_calls", True) or "parallel" in self.faults
             else ["Oslo"]
         )
+        if "unsteady" in self.faults:
+            cities.append(f"City {time.monotonic_ns()}")
         return [
             {
                 "id": f"call_{at}",

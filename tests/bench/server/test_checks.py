@@ -118,6 +118,15 @@ def test_a_broken_rule_fails(check: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     assert verdict.value.outcome == "fails", verdict.value
 
 
+@pytest.mark.parametrize(
+    "check", [of_streams.a_stream_says_what_the_answer_says, of_calls.pieces_join_to_the_whole]
+)
+def test_a_server_that_never_says_the_same_twice_breaks_no_rule_of_streams(check: Any) -> None:
+    with imitation("unsteady") as server, pytest.raises(Verdict, match="not the same each time") as verdict:
+        check(Probe(target(server.url), Caller(target(server.url).server, 10)))
+    assert verdict.value.outcome == "not seen"
+
+
 def test_an_answer_that_is_cut_within_its_reasoning_has_no_content() -> None:
     with imitation("only reasoning") as server:
         of_answers.an_answer_has_its_shape(Probe(target(server.url), Caller(target(server.url).server, 10)))

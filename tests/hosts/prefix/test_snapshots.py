@@ -66,6 +66,13 @@ def test_the_longest_one_is_taken_and_supersedes_its_beginnings(tmp_path: Path) 
     assert go(cache, chain, [*talk(1, 100), *talk(2, 100), 4]) == 200
 
 
+def test_one_that_just_fits_and_is_just_worth_it_is_found(tmp_path: Path) -> None:
+    path = write(tmp_path, talk(1, 200))
+    stored, ids = Snapshots(SnapshotFolder(tmp_path), KEY), [*talk(1, 200), 4]
+    assert [stored.find(ids, least, 200) for least in (200, 201)] == [path, None]
+    assert [stored.find(ids, 1, most) for most in (200, 199)] == [path, None]
+
+
 def test_every_saved_conversation_is_written(tmp_path: Path) -> None:
     cache, chain = fresh(tmp_path)
     for seed in range(3):
