@@ -320,12 +320,11 @@ class Notes:
                 file.write(json.dumps(note) + "\n")
 
 
-def told(mutant: Mutant, end: str, reasons: dict[str, str]) -> str:
-    """What the end of a fault counts as; one that no test failed for is printed at once, since a run takes hours."""
-    judged = "of no effect" if end == "survived" and mutant.key in reasons else end
-    if judged in ("survived", "timed out"):
-        print(f"{mutant.path}:{mutant.line} {judged} ({mutant.key})\n{mutant.diff}\n", flush=True)
-    return judged
+def told(mutant: Mutant, end: str) -> str:
+    """The end of a fault; one that no test failed for is printed at once, since a run takes hours."""
+    if end in ("survived", "timed out"):
+        print(f"{mutant.path}:{mutant.line} {end} ({mutant.key})\n{mutant.diff}\n", flush=True)
+    return end
 
 
 def report(results: list[tuple[Mutant, str]]) -> int:
@@ -344,11 +343,17 @@ def report(results: list[tuple[Mutant, str]]) -> int:
 
 
 def end_of(mutant: Mutant, copy: Copy, seconds: dict[str, float]) -> str:
-    """What the tests say of a fault: the nearest are run first, and of those the fastest."""
+    """What the tests say of a fault: the nearest alone first, since those that need no engine run before others."""
+    far = {file: distance(ROOT, mutant.path, file) for file in seconds}
+    order = sorted(seconds, key=lambda file: (far[file], seconds[file]))
+    nearest = [file for file in order if far[file] == far[order[0]]]
     copy.write(mutant.path, mutant.after)
     try:
-        order = sorted(seconds, key=lambda file: (distance(ROOT, mutant.path, file), seconds[file]))
-        return copy.run(order, PATIENCE + 4 * sum(seconds.values()))
+        for part in (nearest, order[len(nearest) :]):
+            limit = PATIENCE + 4 * sum(seconds[file] for file in part)
+            if part and (end := copy.run(part, limit)) != "survived":
+                return end
+        return "survived"
     finally:
         copy.write(mutant.path, mutant.before)
 
@@ -371,10 +376,11 @@ def run(chosen: list[Mutant], copies: list[Copy], notes: Notes, bar: Progress) -
     def attempt(copy: Copy, fitting: tuple[str, ...]) -> None:
         seconds = {file: took for tests in fitting for file, took in notes.seconds[tests].items()}
         for mutant in groups[fitting]:
-            if (end := notes.ends.get(mutant.key)) is None:
+            end = "of no effect" if mutant.key in reasons else notes.ends.get(mutant.key)
+            if end is None:
                 end = end_of(mutant, copy, seconds)
                 notes.add(key=mutant.key, end=end)
-            results.append((mutant, told(mutant, end, reasons)))
+            results.append((mutant, told(mutant, end)))
             bar.advance(trying)
 
     with suppress(KeyboardInterrupt):
