@@ -49,6 +49,7 @@ ELSEWHERE = {
     "localagent/chat_model.py": ("tests/test_turn.py", "tests/remote"),
     "localagent/cli/bench/": ("tests/bench",),
     "localagent/cli/fleet.py": ("tests/server/fleet",),
+    "localagent/cli/loading.py": ("tests/store/test_models_command.py",),
     "localagent/cli/models.py": ("tests/store/test_models_command.py",),
     "localagent/cli/serve.py": ("tests/server/test_serve.py",),
     "localagent/control.py": ("tests/constraint/test_guide.py",),

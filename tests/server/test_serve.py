@@ -125,7 +125,10 @@ def test_it_says_how_to_connect_and_ends_when_asked(weights: str, tmp_path: Path
         assert server.end(number) == 0
     for words in (f"{name} (2 answers at once)", "/v1\n", "ANTHROPIC_BASE_URL=", "OLLAMA_HOST=", "stopped"):
         assert words in server.said
-    assert "POST /v1/chat/completions 200 ok" in server.said
+    (line,) = (each for each in server.said.splitlines() if "POST /v1/chat/completions 200 ok" in each)
+    assert re.search(rf"ok {name} \d\d \(0 cached\) \+ 4 tokens first \d\.\d{{3}} s \d\.\d{{3}} s$", line), (
+        line
+    )
     assert "secret" not in server.said
 
 

@@ -419,6 +419,8 @@ def test_n9_a_repository_from_its_choice_to_its_removal(
     offline = {**hub, "HF_HUB_OFFLINE": "1"}
     again = localagent(tmp_path, "run", "hf:acme/nano-GGUF", "Hi.", "--max-tokens", "2", **offline)
     assert (again.returncode, again.stdout) == (0, done.stdout)
+    named = localagent(tmp_path, "run", "hf:acme/nano-GGUF:Q4_K_M", "Hi.", "--max-tokens", "2", **offline)
+    assert (named.stdout, "taking" in named.stderr) == (done.stdout, False), "nothing was chosen for anybody"
     assert "hf:acme/nano-GGUF:Q4_K_M" in models(tmp_path, "list").stdout
     rows = {row["name"]: row for row in json.loads(models(tmp_path, "list", "--json").stdout)}
     assert rows["hf:acme/nano-GGUF:Q4_K_M"]["present"] == ["llamacpp"]
