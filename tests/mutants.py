@@ -51,7 +51,7 @@ ELSEWHERE = {
     "localagent/cli/fleet.py": ("tests/server/fleet",),
     "localagent/cli/loading.py": ("tests/store/test_models_command.py",),
     "localagent/cli/models.py": ("tests/store/test_models_command.py",),
-    "localagent/cli/serve.py": ("tests/server/test_serve.py",),
+    "localagent/cli/serve.py": ("tests/server/test_serve.py", "tests/server/test_hanging.py"),
     "localagent/control.py": ("tests/constraint/test_guide.py",),
     "localagent/distribution.py": ("tests/test_packaging.py",),
     "localagent/errors.py": ("tests/test_turn.py",),

@@ -264,6 +264,7 @@ def test_w8_arguments_that_are_not_utf8_are_told_in_one_line(tmp_path, line):
     assert done.returncode in (1, 2), said
     assert said.count("\n") == 1
     assert "internal error" not in said
+    assert ("--system is not UTF-8 text: see character 1" in said) == (" -s " in line)
 
 
 # -- W13: completion ------------------------------------------------------------------------------------

@@ -203,6 +203,7 @@ def test_an_answer_fits_the_schema_in_a_file(localagent, tmp_path):
         (["--tool-choice", "fly"], b"tool_choice is 'fly', and no tool has that name: there are none"),
         (["--tool-choice", "required"], b"tool_choice is 'required', and there are no tools: give some"),
         (["--tools", "time", "--tool-choice", "fly"], b"no tool has that name: there are "),
+        (["--tool", ":f"], b"name a module and a function in it, as MODULE:FUNCTION"),
         (["--tool", "nothing"], b"name a module and a function in it, as MODULE:FUNCTION"),
         (["--tool", "no_such_module:f"], b"cannot be imported: ModuleNotFoundError"),
         (["--tool", "json:no_such_function"], b"cannot be imported: AttributeError"),
