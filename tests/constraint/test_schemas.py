@@ -13,6 +13,8 @@ from localagent.constraint.calls import _refusal
 from localagent.constraint.grammar import block_grammar, schema_grammar
 from localagent.constraint.keywords import FORMATS, KEYWORDS
 from localagent.constraint.matching import matcher_factory
+from localagent.constraint.merging import LARGEST, Merging, Unreadable
+from localagent.constraint.options import ANYTHING, Number, Text
 from localagent.constraint.rules import Rules
 from localagent.errors import SchemaRefused, Unsupported, UsageError
 from parsers import DIALECTS
@@ -371,3 +373,14 @@ def test_values_that_cannot_be_compiled_are_refused_with_the_reason() -> None:
     fine, wrong = rules.terminal("/[a-z]+/ & ~/b/"), rules.terminal("/[a-z]+/ & ~/(?=b)/")
     assert _refusal(rules, [("string", fine)]) == ""
     assert "look-around" in _refusal(rules, [("string", wrong)])
+
+
+def test_what_merging_costs_is_what_it_compares():
+    """Many small ones together, too: 2,500 pairs each time, of which none is left."""
+    merging = Merging(lambda pointer: ANYTHING)
+    numbers = tuple(Number(integer=True, low=low) for low in range(50))
+    texts = tuple(Text(least=least) for least in range(50))
+    for _ in range(LARGEST // 2_500):
+        assert merging.both(numbers, texts, "allOf") == ()
+    with pytest.raises(Unreadable, match="more than 20,000 parts"):
+        merging.both(numbers, texts, "allOf")

@@ -80,6 +80,11 @@ def test_a_replay_on_an_event_loop_is_the_same():
     assert asyncio.run(play(2)) == ("He", "cancelled")
 
 
+def test_a_replay_has_no_vocabulary():
+    with pytest.raises(UsageError, match="no vocabulary"):
+        ReplayHost([FIRST]).tokenize("Hi.", special=False)
+
+
 def test_a_replay_has_no_logprobs():
     with pytest.raises(UsageError, match="log-probabilities"):
         ReplayHost([FIRST]).generate(Prompt((0,), ""), Sampling(logprobs=1))
