@@ -24,6 +24,17 @@ def made(**changed) -> Tool:
     return Tool(**given | changed)
 
 
+def test_a_tool_of_which_nothing_is_said_is_an_ordinary_one():
+    one = made()
+    assert (one.side_effects, one.sequential, one.repeatable, one.timeout, one.kind) == (
+        False,
+        False,
+        False,
+        None,
+        None,
+    )
+
+
 @pytest.mark.parametrize(
     "changed",
     [
