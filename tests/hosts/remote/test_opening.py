@@ -65,6 +65,19 @@ def test_a_vllm_without_that_address_gives_ids_with_its_completions():
             assert load(address(server)).host._make_api is VllmCompletions
 
 
+@pytest.mark.parametrize(
+    ("settings", "meta", "context"),
+    # The last one is what the files say.
+    [({"n_ctx": 512}, {"n_ctx": 2048}, 512), ({"n_ctx": 0}, {"n_ctx": 1024}, 1024), (None, None, 4096)],
+)
+def test_a_llama_server_says_how_much_fits_into_one_of_its_lanes(settings, meta, context):
+    told = {"model_path": "/nowhere", "total_slots": 3, "default_generation_settings": settings}
+    routes = {"/props": [whole(told)], "/tokenize": tokenized()[1:]}
+    with scripted(models={"data": [{"id": "m", "meta": meta}]}, routes=routes) as server:
+        model = load(address(server, "llama-server"), tokenizer=MLX)
+        assert (model.host.context, model.lanes) == (context, 3)
+
+
 def test_a_sglang_says_it_elsewhere():
     told = {"model_path": "/nowhere", "tokenizer_path": str(MLX)}
     with scripted(models={"data": [{"id": "m"}]}, routes={"/model_info": [whole(told)]}) as server:
