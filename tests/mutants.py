@@ -80,9 +80,9 @@ def tests_for(root: Path, path: str) -> tuple[str, ...]:
 
 
 def distance(root: Path, path: str, test: str) -> int:
-    """How far a test file is from a source file, by its name and by what it names: the nearest are run first."""
+    """How far a test file is from a source file, by its name, ELSEWHERE, and what it names: the nearest run first."""
     parts = Path(path).with_suffix("").parts
-    if Path(test).stem == f"test_{parts[-1]}":
+    if Path(test).stem == f"test_{parts[-1]}" or test in tests_for(root, path):
         return 0
     text = (root / test).read_text()
     return next(
