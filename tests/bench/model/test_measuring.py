@@ -14,11 +14,12 @@ import pytest
 from localagent.bench.model.calling import Asker
 from localagent.bench.model.plan import Plan, measure
 from localagent.bench.model.sides import Opened, Side, opened
-from localagent.bench.model.speed import Sizes
+from localagent.bench.model.speed import Sizes, measure_speed
 from localagent.bench.model.tasks import Task, nano_tasks
 from localagent.bench.results import Results, read_runs
 from localagent.bench.statistics import mcnemar
 from localagent.errors import EngineBroken, UnknownModel, UsageError
+from localagent.hosts.host import EngineHost
 from localagent.messages import AssistantMessage, ToolCallPart
 from localagent.model import Model, load
 from localagent.nano import GGUF
@@ -95,6 +96,30 @@ def test_a_model_without_calls_takes_no_part_in_tool_calling():
     results = found(Plan([side], Sizes(()), exchanges=0, tools="nano", sample=4))
     assert "--dialect" in results.run.skipped[f"tool calling of {side.name}"]
     assert not results.run.rows
+
+
+@pytest.mark.engine
+def test_what_is_timed_at_a_depth_is_what_comes_after_it(monkeypatch):
+    generate, prefilled = EngineHost.generate, []
+
+    class Watched:
+        def __init__(self, generation: Any) -> None:
+            self._generation = generation
+
+        def __iter__(self) -> Any:
+            yield from self._generation
+            prefilled.append(self.finish.prefilled)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._generation, name)
+
+    monkeypatch.setattr(EngineHost, "generate", lambda *given: Watched(generate(*given)))
+    sizes = Sizes((256,), prompt=16, decode=8, rounds=2)
+    results = Results("model", {})
+    with one_lane(str(GGUF), {}) as model:
+        measure_speed(results, [Opened(Side(str(GGUF)), model, 1.0, 0)], sizes, lambda *_: None)
+    assert prefilled[0] == 256, "the tokens in front are read by a generation of their own"
+    assert max(prefilled[1::2]) <= 17
 
 
 @pytest.mark.engine
