@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 from filelock import FileLock
 
 import localagent.session.file as session_file
@@ -98,6 +99,8 @@ def test_entries_of_another_time_keep_their_place(tmp_path):
     session = opened(tmp_path, HEADER, entry("a", None, "1"), label, entry("c", "b", "3"))
     assert isinstance(session.entry("b"), UnknownEntry)
     assert session.entry("b").model_dump() == json.loads(label)
+    with pytest.raises(ValidationError, match="frozen"):
+        session.entry("b").label = "another"
     assert (told(session), session.problems) == (["1", "3"], ())
     assert told(opened(tmp_path, HEADER, entry("a", None, "1"), label)) == ["1"], "also at the end"
 

@@ -148,6 +148,7 @@ def test_a_sample_is_the_same_each_time_and_in_order(package):
     assert some == sample(tasks, 2, seed=3)
     assert [tasks.index(task) for task in some] == sorted(tasks.index(task) for task in some)
     assert len({tuple(task.id for task in sample(tasks, 2, seed)) for seed in range(20)}) > 1
+    assert len(sample(tasks, 1, seed=1)) == 1
     assert sample(tasks, None, seed=1) == sample(tasks, 99, seed=1) == tasks
     with pytest.raises(UsageError, match="1 or more"):
         sample(tasks, 0, seed=1)
