@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 from filelock import FileLock
+from pydantic import ValidationError
 
 import localagent.session.file as session_file
 from localagent.errors import InvalidMessage, SaveFailed, UnknownSession, UsageError
