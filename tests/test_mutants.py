@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import mutants
-from tests.mutants import JUDGED, ROOT, Mutant, sample, sources
+from tests import faults, mutants
+from tests.faults import Mutant, sample, sources
+from tests.mutants import JUDGED, ROOT
 
 CODE = '''
 """Words."""
@@ -41,7 +42,7 @@ class A:
 
 
 def made(code: str) -> list[Mutant]:
-    return list(mutants.mutants("parsers/a.py", code, random.Random(1)))
+    return list(faults.mutants("parsers/a.py", code, random.Random(1)))
 
 
 def test_what_is_changed_and_what_is_left_alone():
@@ -165,7 +166,7 @@ def test_judgements_are_of_faults_that_can_be_made():
         assert len(why) > 10, f"{key}: {reason}"
         judged.setdefault(path, set()).add(key)
     for path, keys in judged.items():
-        made_here = mutants.mutants(path, (ROOT / path).read_text(), random.Random())
+        made_here = faults.mutants(path, (ROOT / path).read_text(), random.Random())
         assert keys <= {each.key for each in made_here}, path
 
 
