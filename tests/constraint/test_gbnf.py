@@ -110,6 +110,15 @@ def test_a_turn_with_tokens_in_it(taken):
     assert not taken(gbnf(turns.barred([10, 11], [10]), "gbnf"), CALL)
 
 
+@pytest.mark.parametrize("form", ["lark", "core"])
+def test_names_of_rules_within_texts_stay_texts(form):
+    grammars = [schema_grammar({"enum": ["start:", "opener: x"]}), schema_grammar({"const": "way1: start:"})]
+    grammar = Turns(1024, [7, 2], form).required(grammars)
+    for text in ("start:", "opener: x", "way1: start:"):
+        assert accepts(grammar, f'"{text}"'), grammar
+    assert not accepts(grammar, '"way0:"')
+
+
 def test_tokens_are_written_as_each_reads_them():
     block = block_grammar(DIALECTS["lfm2"], TOOLS, special=SPECIAL)
     for form, token, other in (
