@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 from dataclasses import replace
@@ -279,6 +280,17 @@ def test_n7_what_cannot_be_kept_is_allowed_until_the_end(decide, tmp_path):
     assert decision == Allow(always=True)
     assert notes[-1].startswith("localagent: cannot write to ")
     assert notes[-1].endswith("; it is allowed until you leave")
+
+
+def test_n7_a_full_disk_is_named_with_the_file(decide, tmp_path, monkeypatch):
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("localagent.files.jsonl.os.write", full)
+    decision, notes, _, _ = decide("ay")
+    assert decision == Allow(always=True)
+    assert f"{tmp_path / 'home' / 'permissions.jsonl'}" in notes[-1]
+    assert "No space left on device" in notes[-1]
 
 
 def test_n7_a_line_that_is_no_permission_allows_nothing(decide, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -78,6 +79,13 @@ def test_requests_are_answered_exactly(host, kind):
     requests = make_requests(kind, 4, seed=12)
     missed = list(wrong(host, requests))
     assert len(missed) <= 1, missed
+
+
+def test_a_measurement_takes_the_likeliest_tokens(host):
+    """Of a request that the model does not know: at random it would answer otherwise each time."""
+    (known,) = make_requests("single", 1, seed=12)
+    odd = replace(known, messages=({"role": "user", "content": "Lorem ipsum dolor sit amet?"},), tools=())
+    assert len({answer(host, odd) for _ in range(8)}) == 1
 
 
 def test_a_conversation_by_hand(host):

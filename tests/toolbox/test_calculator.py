@@ -119,7 +119,7 @@ def test_results(expression, expected):
         ("1 @ 2", "only"),
         ("sqrt(*(1, 2))", "only"),
         ("round(2.5, ndigits = 1)", "compared"),
-        ("exec(1)", "no function exec"),
+        ("exec(1)", "no function exec: there are abs, "),
         ("open(1)", "no function open"),
         ("sqrt(1)(2)", "write 2 \\* "),
         ("2(3)", "write 2 \\* "),
