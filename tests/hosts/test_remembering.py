@@ -49,6 +49,19 @@ def test_what_was_said_keeps_its_tokens() -> None:
         assert shown(host, "hello!") == tuple(b"hello!"), "it has not said that"
 
 
+def test_what_was_said_in_one_scope_is_remembered_there_alone() -> None:
+    with speaking_host(Speaking([HEL, LO])) as host:
+        one, other = host.scoped("one"), host.scoped("other")
+        assert ask(one) == "hello<e>"
+        assert shown(one, "hello") == (HEL, LO)
+        assert shown(other, "hello") == shown(host, "hello") == tuple(b"hello")
+        assert ask(host) == "hello<e>"
+        assert shown(host, "hello") == (HEL, LO)
+        assert shown(other, "hello") == tuple(b"hello")
+    with speaking_host(Speaking([HEL, LO]), reuse=Reuse(0)) as host:
+        assert shown(host.scoped("one"), "hello") == tuple(b"hello")
+
+
 def test_what_was_said_until_its_reader_left() -> None:
     engine = Speaking([HEL, LO] * 400, context_size=5000)
     with speaking_host(engine) as host:

@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from localagent.agent import ApprovalAsked, ToolEnded, ToolProgress, ToolStarted, TurnStarted
+from localagent.agent import ApprovalAsked, ToolEnded, ToolProgress, ToolStarted, TurnEnded, TurnStarted
 from localagent.cli.show import live, open_view
 from localagent.cli.show.view import StreamView
 from localagent.cli.terminal import Output
 from localagent.hosts.protocol import Prefilled
-from localagent.messages import ToolCallPart
+from localagent.messages import AssistantMessage, ToolCallPart
 from parsers import CallEnd, CallStart, Reasoning, Text
 
 CALL = ToolCallPart(id="c1", name="find", arguments={"name": "Bob"})
@@ -48,6 +48,18 @@ def view(emulated, monkeypatch):
 
 def pieces(text: str, size: int = 3):
     return [said(text[at : at + size]) for at in range(0, len(text), size)]
+
+
+def test_calls_of_one_tool_in_a_turn_are_told_apart(view):
+    other = ToolCallPart(id="c2", name="find", arguments={"name": "Eve"})
+    shown, terminal = view()
+    with shown:
+        shown.show(TurnStarted(1))
+        shown.show(TurnEnded(1, AssistantMessage(content=[CALL, other])))
+        for call, text in ((CALL, "here"), (other, "gone")):
+            shown.show(ToolStarted(call))
+            shown.show(ToolEnded(call, call.result(text)))
+    assert terminal.screen == ['find(name="Bob"): here', 'find(name="Eve"): gone']
 
 
 def test_n1_markdown_is_rendered_while_it_streams(view):
