@@ -374,10 +374,15 @@ def test_neighbours_that_came_later_stay():
     path = write("opencode", '{\n  "theme": "dark"\n}\n')
     connect("opencode")
     settings = json.loads(path.read_text())
+    assert "$schema" not in settings, "that is for a file of our own"
     settings["provider"]["other"] = {"npm": "y"}
     path.write_text(json.dumps(settings, indent=2))
     undo("opencode")
     assert json.loads(path.read_text()) == {"theme": "dark", "provider": {"other": {"npm": "y"}}}
+
+
+def test_a_new_file_says_which_schema_it_has():
+    assert json.loads(connect("opencode").read_text())["$schema"] == "https://opencode.ai/config.json"
 
 
 def test_what_a_new_file_began_with_stays_if_somebody_adds_to_it():

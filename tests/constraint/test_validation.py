@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from localagent.constraint import validation
 from localagent.constraint.validation import SECONDS, Arguments, Violation, _leaves_bounds, violations
 from localagent.errors import GrammarMissing, InvalidArguments
 
@@ -170,3 +171,15 @@ def test_violations_without_the_packages(monkeypatch):
     monkeypatch.setattr("localagent.constraint.validation.find_spec", lambda name: None)
     with pytest.raises(GrammarMissing, match=r"checking a call needs jsonschema: .*install"):
         violations({}, {})
+
+
+def test_a_long_array_is_given_up_between_two_items():
+    """Where the check of one keyword takes all the time there is."""
+    token = validation._deadline.set(time.monotonic() + 60)
+    try:
+        assert not list(validation._unique_items(None, True, [1, 2], {}))
+        validation._deadline.set(time.monotonic() - 1)
+        with pytest.raises(validation.Undecided, match="takes too long"):
+            list(validation._unique_items(None, True, [1, 2], {}))
+    finally:
+        validation._deadline.reset(token)

@@ -44,6 +44,12 @@ def test_a_reading_has_one_of_five_verdicts(verdict, found):
     assert judge(ROW, found)[0] == verdict
 
 
+def test_what_differs_is_told():
+    told = "content 'hi', due is 'hi there', reasoning '', due is 'hm'"
+    assert judge(ROW, Reading("hi", "", (F, G))) == ("missed", told)
+    assert judge(ROW, Reading("hi", "hm", (F, G), kept=True, error="ValueError"))[1] == "ValueError"
+
+
 def test_what_may_be_refused_is_exact_when_it_is():
     lenient = Row(
         **{name: getattr(ROW, name) for name in ROW.__slots__} | {"tags": frozenset({"may-refuse"})}
