@@ -31,6 +31,13 @@ def nested(depth: int) -> dict[str, Any]:
     return schema
 
 
+def nested_by_patterns(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "patternProperties": {"^a": schema}}
+    return schema
+
+
 def pairs(count: int) -> dict[str, Any]:
     return {
         "allOf": [
@@ -109,6 +116,7 @@ ROWS: dict[str, tuple[Any, set[str]]] = {
     "40 deep": (nested(40), set()),
     "300 deep": (nested(300), {"properties"}),
     "2,000 deep": (nested(2_000), {"properties"}),
+    "300 deep, by patterns": (nested_by_patterns(300), {"properties"}),
     "too many alternatives": (pairs(6), {"allOf"}),
     "names of all kinds": (
         {"type": "object", "properties": {key: {"type": "integer"} for key in ("naïve", "日本", "a b", 'q"', "x<y>")}},

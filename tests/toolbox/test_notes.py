@@ -14,7 +14,7 @@ import pytest
 
 from localagent.errors import ToolError, UsageError
 from localagent.toolbox import notes as module
-from localagent.toolbox.notes import default_path, notes
+from localagent.toolbox.notes import NoteBook, default_path, notes
 from tests.toolbox.calling import by_name, call
 
 ADDING = """
@@ -81,6 +81,12 @@ def test_notes_of_any_text(tools, text):
     call(tools["add_note"], text=text)
     assert call(tools["find_notes"]).endswith(text.strip())
     assert call(tools["add_note"], text="next") == "kept as note 2"
+
+
+def test_a_note_that_is_no_text_is_not_kept(path):
+    with pytest.raises(ToolError, match=r"^note\.text: "):
+        NoteBook(path).add("\ud800")
+    assert not path.exists() or not path.read_bytes()
 
 
 def test_a_list_is_bounded(tools):
