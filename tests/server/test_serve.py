@@ -207,6 +207,7 @@ def test_metrics(weights: str, tmp_path: Path) -> None:
     assert value("prompt_tokens_total") > value("cached_tokens_total") > 30
     assert value("cache_hits_total") == 1
     assert value("requests_total", f'{label},outcome="ok"') == 2
+    assert value("requests_total", 'model="",outcome="refused"') == 1
     assert value("time_to_first_token_seconds_count") == 2
     assert value("longest_gap_seconds_count") == 2
     assert value("decode_tokens_per_second_count") == 2
