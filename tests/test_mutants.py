@@ -166,8 +166,11 @@ def test_judgements_are_of_faults_that_can_be_made():
         assert len(why) > 10, f"{key}: {reason}"
         judged.setdefault(path, set()).add(key)
     for path, keys in judged.items():
-        made_here = faults.mutants(path, (ROOT / path).read_text(), random.Random())
-        assert keys <= {each.key for each in made_here}, path
+        for each in faults.mutants(path, (ROOT / path).read_text(), random.Random()):
+            keys.discard(each.key)
+            if not keys:  # the others are not made: a large file has thousands
+                break
+        assert not keys, path
 
 
 ADDING = """def add(a, b):
