@@ -11,7 +11,7 @@
 #   make check         style and types; make format fixes style
 #   make fuzz          random outputs in every dialect for FUZZ_SECONDS (60), or FUZZ_COUNT of them; GUIDED=1: by coverage
 #   make mutants       do the tests notice COUNT (200) small faults? SEED draws them, in paths that begin with ONLY;
-#                      with NOTES=FILE it goes on where it was ended; JOBS at once, of which each has tests to itself
+#                      with NOTES=FILE it goes on where it was ended; JOBS faults at once, each in a copy of its own
 #   make bench         the cost of the runtime, prefix reuse, parsing, messages, the agent loop and serving
 #   make clean         remove the environment; models stay where they are
 

@@ -26,13 +26,8 @@ def made(**changed) -> Tool:
 
 def test_a_tool_of_which_nothing_is_said_is_an_ordinary_one():
     one = made()
-    assert (one.side_effects, one.sequential, one.repeatable, one.timeout, one.kind) == (
-        False,
-        False,
-        False,
-        None,
-        None,
-    )
+    assert not (one.side_effects or one.sequential or one.repeatable)
+    assert one.timeout is one.kind is None
 
 
 @pytest.mark.parametrize(
