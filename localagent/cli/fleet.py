@@ -32,6 +32,9 @@ _ENVIRONMENT = {
     "RAY_DEDUP_LOGS": "0",
     "RAY_COLOR_PREFIX": "0",
     "RAY_SERVE_LOG_TO_STDERR": "0",  # its tracebacks are in its own logs; what replicas log comes here
+    # What listens for it only has to import Ray, but on a machine with much to do that takes longer than the
+    # usual 5 s, and after three times Ray gives up.
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
 }
 _RAISED = re.compile(r"^(?:\S*: )?localagent\.errors\.\w+: (.*)$", re.MULTILINE)
 _ONLY_WITH_RAY = ("replicas", "address", "gpus", "models_per_replica", "print_config")
@@ -89,6 +92,7 @@ class _Running:
     def __enter__(self) -> None:
         import ray
         from ray import serve, shutdown
+        from ray.exceptions import RayError
 
         from localagent.server.fleet.deployment import NAME, QUIET, application
 
@@ -124,7 +128,7 @@ class _Running:
             )
             serve.run(application(plan), name=NAME, route_prefix="/")
             self._require_answer()
-        except RuntimeError as error:
+        except (RuntimeError, RayError) as error:
             why = _why() or _line(str(error))
             self.__exit__()
             raise EngineFailed(f"the replicas could not be started: {why}") from error

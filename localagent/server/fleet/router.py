@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from random import Random
 from time import monotonic
@@ -26,6 +27,10 @@ class PrefixRouter(MultiplexMixin, RequestRouter):
         self._random = Random()
         self._underway: dict[str, tuple[ReplicaID, float]] = {}
         """Where requests go that no replica has taken yet, and since when."""
+        self._running: dict[str, ReplicaID] = {}
+        """The requests of this process that replicas have taken and that have not ended."""
+        self._ended_early: deque[str] = deque(maxlen=100)
+        """Requests that ended while Ray had not told yet that they were taken: it tells both from threads."""
 
     async def choose_replicas(
         self, candidate_replicas: Sequence[RunningReplica], pending_request: PendingRequest | None = None
@@ -52,9 +57,20 @@ class PrefixRouter(MultiplexMixin, RequestRouter):
         self, pending_request: PendingRequest, replica_id: ReplicaID, result: object
     ) -> None:
         """The replica has taken the request."""
-        self._underway.pop(pending_request.metadata.internal_request_id, None)
+        request = pending_request.metadata.internal_request_id
+        self._underway.pop(request, None)
+        if request not in self._ended_early:
+            self._running[request] = replica_id
         self._affinity.note(pending_request.kwargs.get(MARKS) or (), replica_id)
+
+    def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
+        """The request has ended, or was not taken."""
+        if self._running.pop(internal_request_id, None) is None:
+            self._ended_early.append(internal_request_id)
 
     def _load(self, replica: ReplicaID) -> float:
         sent = sum(to == replica for to, _ in self._underway.values())
-        return sent + (self.replica_queue_len_cache.get(replica) or 0)
+        # Ray forgets after ten seconds what a replica has told it, and answers may take minutes: what was
+        # sent from here is counted here. What Ray knows has the requests of other processes, too.
+        running = sum(at == replica for at in [*self._running.values()])
+        return sent + max(running, self.replica_queue_len_cache.get(replica) or 0)

@@ -214,9 +214,10 @@ def test_a_replica_that_is_killed_loses_its_streams_alone_and_comes_back(fleet: 
         threads.append(threading.Thread(target=stream, args=(number,)))
         threads[-1].start()
         assert event.wait(180)
-        if number and all(busy(pid) for pid in before):
+        if number and all(map(busy, before)):
             break
-    assert all(map(busy, before)), "the streams are all on one replica"
+    else:
+        raise AssertionError("the streams are all on one replica")
     os.kill(before[0], signal.SIGKILL)
     killed = time.monotonic()
     other = nano_on(fleet).respond("Name three colours.", temperature=0)

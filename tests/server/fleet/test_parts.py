@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
@@ -158,3 +159,53 @@ class TestGroups:
 
         asyncio.run(left())
         assert ended
+
+
+class TestRouter:
+    """Whom requests go to, as Ray asks the router: when what it knows is fresh, and when it is not."""
+
+    @pytest.fixture
+    def ask(self):
+        """Routes a request, and returns the number of its replica; or ends one."""
+        pytest.importorskip("ray.serve", reason="Ray Serve is not installed")
+        from ray.serve._private.request_router.common import ReplicaQueueLengthCache
+
+        from localagent.server.fleet.router import PrefixRouter
+
+        router = object.__new__(PrefixRouter)  # what Ray gives it beside are actors, which are not asked here
+        router.initialize_state(lanes=4)
+        router._replica_queue_len_cache = ReplicaQueueLengthCache(get_curr_time_s=lambda: self.now)
+        router.apply_multiplex_routing = lambda _: ["a", "b"]
+        self.now, self.router = 0.0, router
+        replicas = [SimpleNamespace(replica_id=name) for name in "ab"]
+
+        def ask(number: int) -> str:
+            request = SimpleNamespace(kwargs={}, metadata=SimpleNamespace(internal_request_id=str(number)))
+            ranks = asyncio.run(router.choose_replicas(replicas, request))
+            chosen = ranks[0][0].replica_id
+            router.on_send_request(chosen)
+            router.on_request_routed(request, chosen, None)
+            return chosen
+
+        router._use_replica_queue_len_cache = True
+        router._update_router_queue_len_gauge = lambda *_: None
+        return ask
+
+    def test_an_answer_that_takes_long_is_counted_until_it_ends(self, ask):
+        for number in range(0, 40, 2):
+            first = ask(number)
+            self.now += 60  # Ray has forgotten it
+            assert ask(number + 1) != first, number
+            for each in number, number + 1:
+                self.router.on_request_completed(first, str(each))
+            self.now += 60
+        assert {ask(100 + number) for number in range(2)} == {"a", "b"}, (
+            "nothing of what has ended is counted"
+        )
+
+    def test_an_answer_that_ends_before_it_is_taken_is_not_counted_for_ever(self, ask):
+        for number in range(20):
+            self.router.on_request_completed("a", str(number))
+            ask(number)
+            self.now += 60
+        assert self.router._load("a") == self.router._load("b") == 0
