@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from localagent.engines.children import describe_death, describe_end, run_watched
+from localagent.engines.children import describe_death, describe_end, read_loaded, run_watched
 from localagent.engines.processor import read_processor
 from localagent.nano import GGUF
 
@@ -43,6 +44,14 @@ def test_a_death_with_no_model_loaded_says_so():
     )
 
 
+def test_a_death_of_which_little_is_known_says_so(tmp_path):
+    processor = read_processor()
+    assert describe_death(None, "nano") == f"died with nano loaded; processor: {processor}"
+    assert read_loaded(tmp_path / "none") == ""
+    (tmp_path / "note").write_bytes(b" nano on \xff\n")
+    assert read_loaded(tmp_path / "note") == "nano on \ufffd"
+
+
 def watch(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "localagent.engines.children", *arguments],
@@ -66,11 +75,33 @@ def test_a_death_is_told_with_the_model_the_engine_and_the_processor(tmp_path):
     assert line.endswith(f"processor: {read_processor()}")
 
 
-def test_an_end_that_was_asked_for_is_not_remarked_upon(tmp_path):
-    script = tmp_path / "ends.py"
-    script.write_text("import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
-    done = watch(str(script))
-    assert (done.returncode, done.stderr) == (128 + 15, "")
+END = "import os, sys; os.kill(os.getpid(), int(sys.argv[1]))"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_end_that_was_asked_for_is_not_remarked_upon(capfd, number):
+    code = f"import signal; signal.signal({int(number)}, signal.SIG_DFL); {END}"
+    assert run_watched(["-c", code, str(int(number))], {}) == 128 + number
+    assert capfd.readouterr().err == ""
+
+
+def test_ctrl_c_is_for_the_child(monkeypatch, capfd):
+    """The terminal sends it to both; the parent waits for what the child makes of it."""
+    waits = []
+
+    class Child(subprocess.Popen):
+        def wait(self, timeout: float | None = None) -> int:
+            waits.append(timeout)
+            if len(waits) < 3:
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", Child)
+    assert run_watched(["-c", END, str(int(signal.SIGABRT))], {}) == 128 + signal.SIGABRT
+    assert len(waits) == 3
+    assert capfd.readouterr().err == (
+        f"-c {END} 6: died (SIGABRT: Aborted) with no model loaded; processor: {read_processor()}\n"
+    )
 
 
 @pytest.fixture
@@ -86,8 +117,9 @@ def pytester_folder():
 
 
 def test_exit_codes_and_output_pass(capfd):
-    assert run_watched(["-c", "print('hello'); raise SystemExit(7)"], {}) == 7
-    assert capfd.readouterr().out == "hello\n"
+    code = "import os; print(os.environ['X']); raise SystemExit(7)"
+    assert run_watched(["-c", code], {"X": "hello"}) == 7
+    assert capfd.readouterr() == ("hello\n", "")
 
 
 @pytest.mark.engine
