@@ -15,6 +15,7 @@ from localagent.errors import CannotBatch, ContextOverflow, NotEnoughMemory, Usa
 from localagent.hosts.header import Array, Header, Tensor
 from localagent.hosts.host import Reuse
 from localagent.hosts.memory import Estimate, Lanes, admit, default_lanes, estimate_gguf, require_memory
+from localagent.hosts.memory.estimate import whole
 from localagent.hosts.prefix import SnapshotFolder
 from localagent.hosts.protocol import Prompt
 from localagent.hosts.replay import ReplayHost
@@ -75,6 +76,15 @@ def test_a_step_looks_at_the_whole_pool() -> None:
     assert grown.shared(4).compute == grown.compute == pooled.compute == pooled.shared(4).compute
     assert pooled.shared(4, 400_000).compute - pooled.compute == 512 * (400_128 - 100_096)
     assert grown.shared(4, 400_000).compute == grown.compute
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [(0, 0), (7, 7), ((1 << 40) - 1, (1 << 40) - 1), (1 << 40, 5), (-1, 5), (True, 5), (7.0, 5), ("7", 5), (None, 5)],
+)  # fmt: skip
+def test_headers_hold_anything(value: Any, size: int) -> None:
+    assert whole(value, 5) == size
+    assert whole(value) == (0 if size == 5 else size)
 
 
 def test_a_model_may_limit_what_lanes_hold_together() -> None:
@@ -199,6 +209,16 @@ def test_a_model_that_cannot_be_batched() -> None:
 def test_more_cells_than_can_be_counted() -> None:
     with pytest.raises(UsageError, match="4 lanes of 536,870,912 tokens"):
         admit("m", an_estimate(1 << 29), 4, None)
+
+
+def test_lanes_with_a_context_each_look_at_no_more_than_that() -> None:
+    """What needs memory for a step is a pool that they share, and only where they do."""
+    pooled = an_estimate(logits=0, pooled=True, activations_per_token=100_000)
+    assert admit("m", pooled, 4, pooled.shared(4).total).capacity == 4 * 32_768
+    with pytest.raises(NotEnoughMemory):
+        admit("m", pooled, 4, pooled.shared(4).total - 1)
+    sharing = admit("m", pooled, None, 2 * pooled.total + 500 * MB)
+    assert sharing.context < sharing.capacity < sharing.count * sharing.context
 
 
 def refusal(estimate: Estimate, available: int) -> str:

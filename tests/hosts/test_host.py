@@ -207,11 +207,14 @@ def test_evaluated_states_are_kept_under_all_that_they_depend_on(kept):
 def test_the_next_process_goes_on_from_what_was_kept(kept):
     for cached in (False, True):
         _, load = loading(lambda: Speaking([HEL, LO]), reuse=Reuse(snapshots=kept))
+        answered = [*ASKED * 8, {"role": "assistant", "content": "hello"}]
         with load() as host:
+            before = host.render(answered).ids[-4:-2]
+            assert before == ((HEL, LO) if cached else (*b"lo",)), "as what the model said is known on disk"
             generation = host.generate(host.render(ASKED * 8), Sampling())
             list(generation)
             assert (generation.finish.cached > 0) is cached
-            later = host.render([*ASKED * 8, {"role": "assistant", "content": "hello"}])
+            later = host.render(answered)
             assert later.ids[-4:-2] == (HEL, LO), "the words of the model are known as its tokens"
 
 
