@@ -173,6 +173,21 @@ def test_ties_in_half_precision_do_not_add_candidates():
     )
 
 
+@pytest.mark.parametrize(
+    ("sampling", "plain"),
+    [
+        (Sampling(), True),
+        (Sampling(top_k=5, repetition_penalty=1.0), True),
+        (Sampling(repetition_penalty=1.1), False),
+        (Sampling(temperature=1.0), False),
+        (Sampling(temperature=1.0, repetition_penalty=1.1), False),
+    ],
+)
+def test_which_samplers_only_take_the_likeliest(sampling, plain):
+    """Those of a batch are drawn at once."""
+    assert Sampler(lib, sampling, [1, 2]).plain is plain
+
+
 def test_a_redraw_leaves_no_trace_of_what_was_drawn_before():
     sampler = Sampler(lib, Sampling(repetition_penalty=9.0), [])
     logits = mx.array([[5.0, 4.0, 3.0]])

@@ -535,6 +535,11 @@ def test_a_free_lane_is_cut_where_little_is_lost() -> None:
     cache.release(turn(cache, talk(0, 96))[0])
     seat, reused = turn(cache, [*talk(0, 80), 51])
     assert (reused, seat.lane, made[1].ids) == (80, made[0], [])
+    for held, lane in ((95, 0), (96, 1)):  # of the second, 32 tokens would be lost
+        cache, made = lanes(2)
+        cache.release(turn(cache, talk(0, held))[0])
+        seat, reused = turn(cache, [*talk(0, 64), 51])
+        assert (reused, seat.lane) == (64, made[lane])
 
 
 def test_where_no_lane_is_empty_a_free_one_is_cut_and_what_is_lost_saved() -> None:

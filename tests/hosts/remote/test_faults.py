@@ -132,6 +132,27 @@ def test_what_might_have_begun_a_stop_string_is_kept_too(files, api):
     assert seen[-1].message.raw == TEXT
 
 
+@pytest.mark.parametrize(("most", "kept"), [(0, ()), (2, ((6, -0.5), (5, -1.0)))])
+def test_the_likeliest_tokens_are_told_in_their_order_and_no_more_than_were_asked_for(files, most, kept):
+    """Servers tell others too, such as the one that was drawn."""
+    one, two, *_ = files.vocabulary.tokenize("one two three", special=False)
+    likely = [{"id": one, "logprob": -3.0}, {"id": 5, "logprob": -1.0}, {"id": 6, "logprob": -0.5}]
+    events = [
+        event(
+            {"content": "x", "tokens": [one], "tokens_predicted": 1, "stop": False,
+             "completion_probabilities": [{"id": one, "logprob": -3.0, "top_logprobs": likely}]}
+        ),
+        event({"content": "y", "tokens": [two], "tokens_predicted": 2, "stop": False}),
+        said(LlamaServer, [], 2, "eos"),
+    ]  # fmt: skip
+    with scripted(routes={LlamaServer.path: [[head(), *events]]}) as server:
+        host = host_at(server.url, files, LlamaServer)
+        first, second = host.generate(host.raw_prompt("Hi."), Sampling(logprobs=most))
+    assert (first.logprobs.token, first.logprobs.top) == (-3.0, kept)
+    assert second.logprobs.top == ()
+    assert second.logprobs.token != second.logprobs.token, "no number: the server did not say"
+
+
 @pytest.mark.parametrize("after", ["end", "more", "nothing", "nonsense"])
 def test_what_comes_after_the_last_token_that_was_asked_for(files, after):
     """Only how much of the prompt was reused is missing, if it does not come."""
