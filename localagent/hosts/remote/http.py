@@ -217,14 +217,14 @@ class Answer:
                 raise self._too_long()
             text = line.decode("utf-8", "replace").rstrip("\r\n")
             if not text:
-                said, size = "\n".join(data), 0
+                said, size = "\n".join(data).strip(), 0
                 data.clear()
-                if said.strip() == "[DONE]":
+                if said == "[DONE]":
                     return
-                if said.strip():
+                if said:
                     yield self._parsed(said)
             elif text.startswith("data:"):
-                data.append(text[5:].removeprefix(" "))
+                data.append(text[5:])
         with suppress(ValueError, RecursionError):  # half an event at the end is no event
             if data:
                 yield json.loads("\n".join(data))

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 import pytest
 
 from localagent.errors import LocalAgentError, StreamBroken, UnknownModel
+from localagent.hosts.remote import http as module
 from localagent.hosts.remote.http import Cancelled, Server
-from tests.remote.scripted import scripted, whole
+from tests.remote.scripted import head, scripted, whole
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +56,116 @@ def test_this_machine_and_those_that_are_excepted_are_asked_directly(monkeypatch
         with pytest.raises(LocalAgentError, match="no server answers"):
             Server.at("http://models.example:1").ask("/v1/models")
         assert not proxy.asked
+
+
+@pytest.mark.parametrize(
+    ("url", "proxy", "host", "port", "tunnel"),
+    [
+        ("http://models.example", None, "models.example", 80, None),
+        ("https://models.example:9", None, "models.example", 9, None),
+        ("http://models.example", "http://proxy.example", "proxy.example", 80, None),
+        ("https://models.example:9", "http://user:word@proxy.example:3", "proxy.example", 3, "models.example:9"),
+        ("https://models.example", "proxy.example:3", "proxy.example", 3, "models.example:443"),
+        ("https://localhost", "proxy.example:3", "localhost", 443, None),
+    ],
+)  # fmt: skip
+def test_where_a_connection_goes(monkeypatch, url, proxy, host, port, tunnel):
+    if proxy:
+        monkeypatch.setenv(f"{url.partition(':')[0]}_proxy", proxy)
+    connection = Server.at(url).connection()
+    assert (connection.host, connection.port, connection.timeout) == (host, port, 10)
+    assert isinstance(connection, http.client.HTTPSConnection) is url.startswith("https")
+    told = connection._tunnel_host and f"{connection._tunnel_host}:{connection._tunnel_port}"
+    assert told == tunnel
+
+
+def test_what_every_request_says():
+    accept = {"Accept": "text/event-stream, application/json"}
+    with scripted(routes={"/x": [whole({})]}) as server:
+        for key in (None, "secret"):
+            at = Server.at(server.url, key)
+            bearer = {"Authorization": f"Bearer {key}"} if key else {}
+            assert at.headers(False) == accept | bearer
+            assert at.headers(True) == accept | bearer | {"Content-Type": "application/json"}
+            at.ask("/x")
+            at.ask("/x", {"lone": "\ud800", "euro": "\u20ac"})
+    get, post = server.asked[2:]
+    assert (get.line, post.line) == ("GET /x HTTP/1.1", "POST /x HTTP/1.1")
+    assert {"content-type", "content-length"} & {*get.headers} == set()
+    assert post.headers["connection"] == get.headers["connection"] == "close"
+    assert post.headers["authorization"] == get.headers["authorization"] == "Bearer secret"
+    assert post.body == {"lone": "\ud800", "euro": "\u20ac"}
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (b"", []),
+        (b'data: {"a": 1}\n\ndata: 2\n\n', [{"a": 1}, 2]),
+        (b'data:{"a":\r\ndata:  1}\r\n\r\n', [{"a": 1}]),
+        (b": a comment\nevent: x\nid: 7\ndata: 1\nretry: 3\n\n\n\ndata:\n\ndata: 2\n\n", [1, 2]),
+        (b"data: 1\n\ndata:  [DONE] \n\ndata: 2\n\n", [1]),
+        (b"data: 1\n\ndata: 2\n", [1, 2]),
+        (b"data: 1\n\ndata: 2", [1, 2]),
+        (b'data: 1\n\ndata: {"a"', [1]),
+        (b'data: "\xff"\n\n', ["\ufffd"]),
+        (b"date: 1\n\ndata 2\n\n", []),
+    ],
+)
+def test_the_events_of_a_stream(body, found):
+    with scripted(routes={"/x": [[head(), body]]}) as server, Server.at(server.url).open("/x") as answer:
+        assert answer.streams
+        assert list(answer.frames()) == found
+
+
+def test_an_event_that_is_no_json_is_shown():
+    body = b"data: 1\n\ndata:   what's this? \n\n"
+    with scripted(routes={"/x": [[head(), body]]}) as server, Server.at(server.url).open("/x") as answer:
+        frames = answer.frames()
+        assert next(frames) == 1
+        with pytest.raises(StreamBroken) as caught:
+            next(frames)
+    assert str(caught.value) == (f"{server.url} streams something else than JSON (what's this?): ask again")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "fits"),
+    [
+        ("body", b"7" * 200, True),
+        ("body", b"7" * 201, False),
+        ("lines", b"7" * 199 + b"\n" + b"8" * 200, True),
+        ("lines", b"7" * 200 + b"\n", False),
+        ("frames", b"data: 1\n\n" * 100, True),  # each by itself
+        ("frames", b"data:" + b" " * 92 + b"1\n" + b"data:" + b" " * 94 + b"\n\n", True),
+        ("frames", b"data:" + b" " * 92 + b"1\n" + b"data:" + b" " * 95 + b"\n\n", False),
+    ],
+)
+def test_a_server_that_never_ends_does_not_fill_the_memory(monkeypatch, kind, body, fits):
+    monkeypatch.setattr(module, "_LONGEST", 200)
+    with scripted(routes={"/x": [[head(), body]]}) as server, Server.at(server.url).open("/x") as answer:
+        read = getattr(answer, kind)
+        if fits:
+            assert b"".join(read()) == body if kind == "lines" else read()
+            return
+        with pytest.raises(StreamBroken, match="answers with more than 0 MB at once: it is no such server"):
+            list(read())
+
+
+def test_how_much_is_too_much_is_said(monkeypatch):
+    monkeypatch.setattr(module, "_LONGEST", 3 << 20)
+    routes = {"/x": [[head(), bytes(4 << 20)]]}
+    with scripted(routes=routes) as server, pytest.raises(StreamBroken) as caught:
+        Server.at(server.url).ask("/x")
+    assert str(caught.value) == f"{server.url} answers with more than 3 MB at once: it is no such server"
+
+
+def test_an_answer_has_headers_and_a_kind():
+    for pieces, streams, wait in (
+        (whole({}, more="retry-after: 7\r\n"), False, "7"),
+        ([head(), b""], True, ""),
+    ):
+        with scripted(routes={"/x": [pieces]}) as server, Server.at(server.url).open("/x") as answer:
+            assert (answer.status, answer.streams, answer.header("Retry-After")) == (200, streams, wait)
 
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 70 + ".example"])

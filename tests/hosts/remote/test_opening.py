@@ -8,14 +8,19 @@ import shutil
 import pytest
 
 from localagent.errors import (
+    ContextOverflow,
     DialectMismatch,
     InvalidWeights,
     ServerRefused,
     StreamBroken,
+    TemplateFailed,
     UnknownModel,
     UsageError,
 )
-from localagent.hosts.remote.apis import Sglang, VllmCompletions, VllmTokens
+from localagent.hosts.protocol import Prompt
+from localagent.hosts.remote import opening
+from localagent.hosts.remote.apis import LlamaServer, Sglang, VllmCompletions, VllmTokens
+from localagent.hosts.remote.http import Server
 from localagent.hosts.remote.vocabulary import PROBES, read_model_files
 from localagent.model import load
 from localagent.nano import MLX
@@ -220,3 +225,130 @@ def test_the_conversation_is_the_one_that_the_template_here_writes():
     with scripted(models=LISTING, routes={"/tokenize": tokenized()}) as server:
         load(address(server))
     assert [each.body["prompt"] for each in server.asked if each.body and "prompt" in each.body][-1] == PROMPT
+
+
+class Renders:
+    """A host whose conversations have these ids, one after the other; None where its template refuses one."""
+
+    def __init__(self, *prompts):
+        self.prompts = [*prompts]
+        self.asked = []
+
+    def render(self, conversation):
+        self.asked.append([each["role"] for each in conversation])
+        ids = self.prompts.pop(0)
+        if ids is None:
+            raise TemplateFailed("no instructions")
+        if not ids:
+            raise ContextOverflow(100, 50)
+        return Prompt(ids, f"text of {len(ids)}")
+
+
+OTHER = "a conversation has other tokens there"
+
+
+@pytest.mark.parametrize(
+    ("prompts", "theirs", "wrong"),
+    [
+        ([(1, 2, 3)], [1, 2, 3], None),
+        ([(1, 2, 3)], [2, 3], None),  # no text spells the first one
+        ([(1, 2, 3)], [3], OTHER),
+        ([(1, 2, 3)], [1, 2], OTHER),
+        ([(1, 2, 3)], [1, 2, 4], OTHER),
+        ([(1, 2, 3)], [1, 2, 3, 4], OTHER),
+        ([None, (1, 2)], [1, 2], None),
+        ([(), (1, 2)], [1, 3], OTHER),
+        ([None, None], [1], None),  # nothing can be compared
+    ],
+)
+def test_which_prompts_are_the_same(prompts, theirs, wrong):
+    host, texts = Renders(*prompts), []
+    assert opening._of_a_prompt(host, lambda text: texts.append(text) or theirs) == wrong
+    assert host.asked == [["system", "user"], ["user"]][: len(prompts)]
+    assert texts == [f"text of {len(ids)}" for ids in prompts if ids]
+
+
+LOOKS = {
+    "vllm": (
+        {"root": "owner/name", "max_model_len": 99},
+        {"/inference/v1/generate": [REFUSED], "/tokenize": [REFUSED, whole({"tokens": [1]})]},
+        ("owner/name", 99, None, 64, VllmTokens),
+        {"model": "a/m", "prompt": "Hi.", "add_special_tokens": False},
+    ),
+    "vllm, an early one": ({"root": "", "max_model_len": 0}, {}, (None, None, None, 64, VllmCompletions), None),
+    "sglang": (
+        {"root": "owner/other", "max_model_len": 99},
+        {"/model_info": [whole({"model_path": "owner/name"})], "/v1/tokenize": [REFUSED, whole({"tokens": [1]})]},
+        ("owner/name", 99, None, 64, Sglang),
+        {"model": "a/m", "prompt": "Hi.", "add_special_tokens": False},
+    ),
+    "sglang, an early one": (
+        {"root": "owner/other"},
+        {"/get_model_info": [whole({"model_path": 7, "tokenizer_path": "owner/name"})]},
+        ("owner/name", None, None, 64, Sglang),
+        None,
+    ),
+    "sglang, a silent one": ({"root": "owner/other"}, {}, ("owner/other", None, None, 64, Sglang), None),
+    "llama-server": (
+        {"meta": {"n_vocab": 300, "n_ctx": 99}},
+        {"/props": [whole({"model_path": __file__, "total_slots": 3})], "/tokenize": [whole({"tokens": [1]})]},
+        (__file__, 99, 300, 3, LlamaServer),
+        {"content": "Hi.", "add_special": False, "parse_special": True},
+    ),
+    "llama-server, elsewhere": (
+        {"meta": {"n_vocab": -1, "n_ctx": True}},
+        {"/props": [whole({"model_path": "/nowhere/m.gguf", "default_generation_settings": {"n_ctx": 50}})], "/tokenize": [whole({"tokens": [1]})]},
+        (None, 50, None, 1, LlamaServer),
+        {"content": "Hi.", "add_special": False, "parse_special": True},
+    ),
+    "llama-server, a silent one": ({}, {"/tokenize": [whole({"tokens": [1]})]}, (None, None, None, 1, LlamaServer),
+        {"content": "Hi.", "add_special": False, "parse_special": True}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LOOKS)
+def test_what_a_server_says_of_itself(kind):
+    entry, routes, expected, asked = LOOKS[kind]
+    look = opening._LOOKS[kind.partition(",")[0]]
+    with scripted(models={"data": [{"id": "other"}, {"id": "a/m", **entry}]}, routes=routes) as server:
+        found = look(Server.at(server.url), "a/m")
+        assert found.id == "a/m"
+        assert (found.files, found.context, found.size, found.lanes, found.make_api) == expected
+        assert (found.tokenized is None) is (asked is None)
+        if found.tokenized is not None:
+            assert found.tokenized("Hi.") == [1]
+            assert server.asked[-1].body == asked
+
+
+@pytest.mark.parametrize(
+    ("status", "offers"),
+    [(400, True), (422, True), (500, True), (403, False), (404, False), (405, False), (501, False)],
+)
+def test_what_is_refused_is_there(status, offers):
+    with scripted(routes={"/x": [whole({"error": "no"}, status)], "/y": [whole({})]}) as server:
+        assert opening._offers(Server.at(server.url), "/x") is offers
+        assert opening._offers(Server.at(server.url), "/y") is True
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (whole({"a": 1}), {"a": 1}),
+        (whole([1]), {}),
+        (whole({}, 404), {}),
+        (whole({}, 400), {}),
+        (whole({}, 500), {}),
+    ],
+)
+def test_what_not_every_version_says(answer, told):
+    with scripted(routes={"/x": [answer]}) as server:
+        assert opening._told(Server.at(server.url), "/x") == told
+
+
+@pytest.mark.parametrize("ask", [opening._told, opening._offers])
+def test_a_key_that_is_missing_is_told_wherever_it_is_missed(ask):
+    with (
+        scripted(routes={"/x": [whole({"error": "no"}, 401)]}) as server,
+        pytest.raises(ServerRefused, match="wants a key"),
+    ):
+        ask(Server.at(server.url), "/x")
