@@ -119,6 +119,8 @@ class Stepping:
         except BaseException as error:
             self.scheduler.fail(error)
             more = False
+        if not more:
+            assert not any(asked.channel._untold for asked in self.asked), "who waits was told of all there is"
         if self.reading:
             self.take()
         return more

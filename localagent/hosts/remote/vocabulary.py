@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localagent.distribution import install_command
 from localagent.errors import DownloadFailed, EngineMissing, StreamBroken, UsageError
@@ -18,6 +19,9 @@ from localagent.hosts.engine import Vocabulary
 from localagent.hosts.prefix.matching import common
 from localagent.hosts.remote.apis import Chunk
 from localagent.wording import quoted
+
+if TYPE_CHECKING:
+    from localagent.hosts.tokenizer_files import TokenizerFiles
 
 FILES = (
     "tokenizer.json",
@@ -80,18 +84,24 @@ def _of_folder(path: Path) -> ModelFiles:
     from localagent.hosts.tokenizer_files import read_tokenizer_files
 
     files = read_tokenizer_files(path)
-    named = [entry.get("id", -1) for entry in files.tokenizer.get("added_tokens") or ()]
-    model = files.tokenizer.get("model")
-    words = model.get("vocab") if isinstance(model, dict) else None
-    told = files.config.get("vocab_size")
-    sizes = [len(words) if words else 0, 1 + max(named, default=-1), told if type(told) is int else 0]
     return ModelFiles(
-        FileVocabulary(Tokenizer, files, max(sizes)),
+        FileVocabulary(Tokenizer, files, _size(files)),
         files.chat_template,
         files.architecture,
         files.context_length,
         path,
     )
+
+
+def _size(files: TokenizerFiles) -> int:
+    """How many ids there are, as far as the files say. What is wrong with them the vocabulary says itself."""
+    model, added = files.tokenizer.get("model"), files.tokenizer.get("added_tokens")
+    words = model.get("vocab") if isinstance(model, dict) else None
+    sizes = [len(words if isinstance(words, dict | list) else ()), files.config.get("vocab_size")]
+    for entry in added if isinstance(added, list) else ():
+        if isinstance(entry, dict) and type(entry.get("id")) is int:
+            sizes.append(entry["id"] + 1)
+    return max(size for size in sizes if type(size) is int)
 
 
 def _of_gguf(path: Path) -> ModelFiles:
