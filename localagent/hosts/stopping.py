@@ -19,7 +19,6 @@ class StopStrings:
 
     def __init__(self, stops: Iterable[str]) -> None:
         self._stops = tuple(stops)
-        self._longest = max(map(len, self._stops), default=0)
         self._held: deque[Token] = deque()
         self._text = ""
         self.matched: str | None = None
@@ -53,7 +52,7 @@ class StopStrings:
     def _open(self) -> int:
         """Where the longest end of the text begins that a stop string may begin with."""
         text = self._text
-        for at in range(max(0, len(text) - self._longest + 1), len(text)):
+        for at in range(len(text)):  # no more than was held back, and a token
             if any(stop.startswith(text[at:]) for stop in self._stops):
                 return at
         return len(text)

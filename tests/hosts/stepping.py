@@ -120,7 +120,9 @@ class Stepping:
             self.scheduler.fail(error)
             more = False
         if not more:
-            assert not any(asked.channel._untold for asked in self.asked), "who waits was told of all there is"
+            assert not any(asked.channel._untold for asked in self.asked), (
+                "who waits was told of all there is"
+            )
         if self.reading:
             self.take()
         return more

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from localagent.errors import UsageError
 from localagent.hosts.llamacpp import engine as module
 from localagent.hosts.llamacpp.cores import Cores, Team, available_cores
 from localagent.hosts.llamacpp.engine import LlamaCppEngine, Options
+from localagent.hosts.llamacpp.host import _choose_threads, most_threads, physical_cores
 from localagent.nano import GGUF
 
 
@@ -60,6 +66,81 @@ def test_a_team_that_rests_is_given_up_once(threads: int, paused: list[int]) -> 
         team.rest()
         team.rest()
     assert found == paused
+
+
+def siblings(monkeypatch: pytest.MonkeyPatch, told: dict[int, str]) -> None:
+    """What Linux tells of these processors."""
+
+    def read(path: Path) -> str:
+        number = int(str(path).removeprefix("/sys/devices/system/cpu/cpu").partition("/")[0])
+        assert str(path).endswith(f"cpu{number}/topology/thread_siblings_list")
+        if number not in told:
+            raise FileNotFoundError(path)
+        return told[number]
+
+    monkeypatch.setattr(Path, "read_text", read)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "told", "cores"),
+    [
+        ({0, 1, 2, 3}, {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}, 2),
+        ({1, 2}, {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}, 2),
+        ({0, 2}, {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}, 1),
+        ({0, 1, 2}, {0: "0", 1: "1"}, 3),  # not all of it can be read
+    ],
+)
+def test_cores_with_two_threads_count_once(
+    monkeypatch: pytest.MonkeyPatch, allowed: set[int], told: dict[int, str], cores: int
+) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(
+        os, "sched_getaffinity", lambda process: allowed if process == 0 else {}, raising=False
+    )
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert available_cores() == len(allowed)
+    siblings(monkeypatch, told)
+    assert physical_cores() == cores
+    assert _choose_threads(None) == cores
+    assert _choose_threads(1) == 1
+    assert _choose_threads(256) == most_threads() == 256
+
+
+@pytest.mark.parametrize("threads", [0, 257, True, 2.0])
+def test_threads_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch, threads: Any) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    with pytest.raises(UsageError) as caught:
+        _choose_threads(threads)
+    assert str(caught.value) == (
+        f"threads is {threads!r}: it must be a whole number from 1 to 256 on this machine"
+    )
+
+
+@pytest.mark.parametrize(("counted", "cores"), [(5, 5), (None, 1)])
+def test_where_a_process_has_no_cores_of_its_own_all_count(
+    monkeypatch: pytest.MonkeyPatch, counted: int | None, cores: int
+) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: counted)
+    assert (available_cores(), physical_cores()) == (cores, cores)
+
+
+@pytest.mark.parametrize(
+    ("found", "told", "counted", "cores"), [(0, 6, 10, 6), (-1, 6, 10, 10), (0, 0, 10, 10), (-1, 6, None, 1)]
+)
+def test_on_apple_silicon_the_fast_cores_count(
+    monkeypatch: pytest.MonkeyPatch, found: int, told: int, counted: int | None, cores: int
+) -> None:
+    def sysctlbyname(key: bytes, count: Any, size: Any, new: None, length: Any) -> int:
+        assert (key, size._obj.value, new, length.value) == (b"hw.perflevel0.physicalcpu", 4, None, 0)
+        count._obj.value = told
+        return found
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(sysctlbyname=sysctlbyname))
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(os, "cpu_count", lambda: counted)
+    assert physical_cores() == cores
 
 
 @pytest.mark.engine

@@ -32,7 +32,7 @@ def spell(segments: Iterable[Segment]) -> str:
     """Segments as one string, which says of every character whether it may be part of a control token."""
     pieces = []
     for text, special in segments:
-        escaped = text.replace("\0", "\0\0") if "\0" in text else text
+        escaped = text.replace("\0", "\0\0")
         pieces.append(escaped if special else f"\0\1{escaped}\0\2")
     return "".join(pieces)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import sys
 import threading
@@ -288,7 +289,8 @@ def test_a_state_that_the_engine_refuses_is_dropped(caplog: pytest.LogCaptureFix
     go(cache, chain, talk(2, 64))
     chain.refusing = True
     assert go(cache, chain, [*talk(1, 64), 3]) == 0
-    assert "refused" in caplog.text
+    said = "the engine refused a saved state of 64 tokens: dropped"
+    assert caplog.record_tuples == [("localagent.hosts.prefix.saved", logging.WARNING, said)]
     chain.refusing = False
     assert go(cache, chain, [*talk(2, 64), 3]) == 64, "what was live had been saved"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import stat
 import struct
@@ -96,7 +97,8 @@ def test_a_file_under_the_wrong_folder_is_ignored(tmp_path: Path, caplog: pytest
     path.rename(tmp_path / other.folder / path.name)
     cache, chain = fresh(tmp_path, other)
     assert go(cache, chain, [*talk(1, 200), 1]) == 0
-    assert "not a whole snapshot of this model" in caplog.text
+    says = f"{tmp_path / other.folder / path.name}: ignored: not a whole snapshot of this model"
+    assert caplog.record_tuples == [("localagent.hosts.prefix.snapshots", logging.WARNING, says)]
 
 
 @settings(max_examples=60)
@@ -195,7 +197,9 @@ def test_a_full_disk_is_a_warning(
     go(cache, chain, talk(1, 100))
     monkeypatch.setattr(Path, "replace", full)
     cache.write()
-    assert "No space left" in caplog.text
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{tmp_path}")
+    assert record.getMessage().endswith(".prefix: not written: No space left on device")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 

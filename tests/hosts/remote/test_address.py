@@ -25,6 +25,7 @@ from localagent.hosts.remote.address import Address, is_address, read_address
         ("openai+http://h/m", Address("openai", "http://h:80", "m")),
         ("openai+https://127.0.0.1:8443/m", Address("openai", "https://127.0.0.1:8443", "m")),
         ("vllm://h:1/v1/m", Address("vllm", "https://h:1", "v1/m")),
+        ("vllm://h:1/a://b", Address("vllm", "https://h:1", "a://b")),
     ],
 )
 def test_addresses(text, means):
@@ -52,5 +53,13 @@ def test_what_is_no_address(text, says):
 
 
 def test_names_and_paths_are_no_addresses():
-    for text in ("lfm2-nano", "vllm", "./vllm:", "http://127.0.0.1:8080", "hf:owner/name", None):
+    for text in (
+        "lfm2-nano",
+        "vllm",
+        "a://vllm://b",
+        "./vllm:",
+        "http://127.0.0.1:8080",
+        "hf:owner/name",
+        None,
+    ):
         assert not is_address(text)

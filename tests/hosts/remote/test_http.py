@@ -94,6 +94,7 @@ def test_what_every_request_says():
     assert {"content-type", "content-length"} & {*get.headers} == set()
     assert post.headers["connection"] == get.headers["connection"] == "close"
     assert post.headers["authorization"] == get.headers["authorization"] == "Bearer secret"
+    assert post.headers["content-length"] == str(len('{"lone": "\\ud800", "euro": "\u20ac"}'.encode()))
     assert post.body == {"lone": "\ud800", "euro": "\u20ac"}
 
 
