@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import struct
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localagent.errors import InvalidWeights
-from localagent.hosts.gguf import read_header
+from localagent.hosts.gguf import _BLOCKS, read_header
 from localagent.hosts.llamacpp import LlamaCppHost
 
 HEAD = 4096
@@ -206,3 +207,12 @@ def test_any_bytes_after_the_magic(scratch: Path, content: bytes) -> None:
     scratch.write_bytes(b"GGUF\x03\0\0\0" + content)
     with pytest.raises(InvalidWeights):
         read_header(scratch)
+
+
+@pytest.mark.engine
+def test_types_of_tensors_are_as_large_as_the_engine_has_them() -> None:
+    from llama_cpp._ggml import libggml as ggml
+
+    ggml.ggml_blck_size.restype, ggml.ggml_type_size.restype = ctypes.c_int64, ctypes.c_size_t
+    assert len(_BLOCKS) == 35
+    assert {kind: (ggml.ggml_blck_size(kind), ggml.ggml_type_size(kind)) for kind in _BLOCKS} == _BLOCKS

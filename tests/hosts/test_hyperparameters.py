@@ -72,6 +72,61 @@ def test_the_last_number_that_may_be_and_the_first_that_may_not(key, last, first
     assert said.startswith(f"llama.{key} is {first!r}: it must be a ")
 
 
+def test_what_each_number_may_be():
+    """As a refusal says it."""
+    allowed: dict[str, list[str]] = {}
+    for key, each in RANGES.items():
+        allowed.setdefault(f"{each}{', for each layer' if each.layers else ''}", []).append(key)
+    assert {said: " ".join(sorted(keys)) for said, keys in allowed.items()} == {
+        "a whole number from 1 to 512": "block_count",
+        "a whole number from 0 to 512": (
+            "attention.shared_kv_layers leading_dense_block_count n_deepstack_layers nextn_predict_layers"
+        ),
+        "a whole number from 1 to 1,024": "experts_per_group",
+        "a whole number from 0 to 1,024": (
+            "expert_count expert_group_count expert_group_used_count expert_shared_count"
+        ),
+        "a whole number from 0 to 1,024, for each layer": "expert_used_count",
+        "a whole number from 1 to 65,536": (
+            "attention.key_length attention.key_length_mla attention.key_length_swa attention.value_length "
+            "attention.value_length_mla attention.value_length_swa rope.dimension_count "
+            "rope.dimension_count_swa shortconv.l_cache ssm.conv_kernel wkv.head_size"
+        ),
+        "a whole number from 0 to 65,536": "ssm.group_count",
+        "a whole number from 0 to 65,536, for each layer": "attention.head_count attention.head_count_kv",
+        "a whole number from 1 to 16,777,216": (
+            "embedding_length embedding_length_out ssm.inner_size ssm.state_size"
+        ),
+        "a whole number from 0 to 16,777,216": (
+            "attention.kv_lora_rank attention.q_lora_rank embedding_length_per_layer_input ssm.time_step_rank"
+        ),
+        "a whole number from 0 to 16,777,216, for each layer": (
+            "expert_chunk_feed_forward_length expert_feed_forward_length expert_shared_feed_forward_length "
+            "feed_forward_length"
+        ),
+        "a whole number from 1 to 2,147,483,647": (
+            "attention.group_norm_groups context_length full_attention_interval vocab_size"
+        ),
+        "a whole number from 0 to 2,147,483,647": (
+            "attention.relative_buckets_count attention.sliding_window rescale_every_n_layers "
+            "rope.scaling.original_context_length token_shift_count"
+        ),
+        "a number from 0 to 1": (
+            "attention.group_norm_epsilon attention.layer_norm_epsilon attention.layer_norm_rms_epsilon"
+        ),
+        "a number from 0 to 1e+30": "rope.scale_linear rope.scaling.factor",
+        "a number from 1e-06 to 1e+30": "rope.freq_base rope.freq_base_swa",
+        "a number from -1 to 1e+30": "rope.scaling.yarn_ext_factor",
+        "a number from -1e+30 to 1e+30": (
+            "attention.clamp_kqv attention.max_alibi_bias attention.scale attn_logit_softcapping "
+            "embedding_scale expert_weights_scale final_logit_softcapping logit_scale residual_scale "
+            "rope.scaling.alpha rope.scaling.attn_factor rope.scaling.yarn_attn_factor "
+            "rope.scaling.yarn_beta_fast rope.scaling.yarn_beta_slow rope.scaling.yarn_log_multiplier "
+            "router_logit_softcapping"
+        ),
+    }
+
+
 @pytest.mark.parametrize("key", ["block_count", "context_length", "embedding_length", "attention.key_length"])
 def test_sizes_that_may_not_be_nothing(key):
     assert fault(header(**{key.replace(".", "__"): 0})).startswith(

@@ -79,6 +79,47 @@ def test_drafts_that_are_right_grow_and_drafts_that_are_wrong_shrink() -> None:
     assert len(made.draft(99)) == 6
 
 
+def pause(made: PromptLookup) -> int:
+    """How many tokens are drawn until there is a draft again; the text stays as it is."""
+    for count in range(1000):
+        if made.draft(9):
+            return count
+        made.drawn([7])
+        made._ids.pop()
+    raise AssertionError("it is given up")
+
+
+@pytest.mark.parametrize(("seconds", "tokens"), [(4.0, 0), (4.01, 8)])
+def test_the_first_draft_pays_or_is_followed_by_a_pause(seconds: float, tokens: int) -> None:
+    made = lookup([*b"abcdefgh abc"])
+    made.took(seconds, 3, 4)
+    assert pause(made) == tokens
+
+
+def test_pauses_grow_until_a_draft_pays() -> None:
+    made, found = lookup([*b"abcdefgh abc"]), []
+    for _ in range(8):
+        made.took(9.0, 3, 1)
+        found.append(pause(made))
+    assert found == [8, 16, 32, 64, 128, 256, 512, 512]
+    made.took(0.5, 3, 4)
+    made.took(99.0, 3, 1)
+    assert pause(made) == 8
+
+
+def test_what_was_measured_last_counts_for_a_fifth() -> None:
+    for seconds, tokens in ((4.79, 0), (4.81, 8)):  # four times 1.2
+        made = lookup([*b"abcdefgh abc"])
+        made.took(2.0)
+        made.took(seconds, 3, 4)
+        assert pause(made) == tokens
+    for seconds, tokens in ((7.99, 0), (8.01, 8)):  # what is over from the first, 1.0, pays for the second
+        made = lookup([*b"abcdefgh abc"])
+        made.took(-1.0, 3, 4)  # five seconds saved, of which one counts
+        made.took(seconds, 3, 4)
+        assert pause(made) == tokens
+
+
 def test_what_does_not_pay_is_tried_less_and_less_but_never_given_up() -> None:
     made = lookup([*b"abcdefgh abc"])
     tried = []

@@ -225,3 +225,28 @@ def test_quantization_is_judged_at_every_depth():
 def test_a_complaint_is_short():
     assert len(fault({"hidden_size": "x" * 1000}, [])) < 200
     assert len(fault({"quantization": {"bits": "x" * 1000}}, [])) < 200
+
+
+def test_what_each_number_may_be():
+    """As a refusal says it."""
+    allowed: dict[str, list[str]] = {}
+    for key, each in RANGES.items():
+        allowed.setdefault(str(each), []).append(key)
+    assert {said: " ".join(sorted(keys)) for said, keys in allowed.items()} == {
+        "a whole number from 1 to 512": "n_layer n_layers num_hidden_layers num_layers",
+        "a whole number from 0 to 512": "mtp_num_layers num_dense_layers num_nextn_predict_layers",
+        "a whole number from 0 to 1,024": (
+            "moe_num_experts n_routed_experts n_shared_experts num_experts num_experts_per_tok "
+            "num_experts_per_token num_local_experts"
+        ),
+        "a whole number from 0 to 2,147,483,647": (
+            "block_dim block_ff_dim block_multiple_of conv_L_cache head_dim hidden_size intermediate_size "
+            "max_position_embeddings moe_intermediate_size num_attention_heads num_key_value_heads vocab_size"
+        ),
+        "a number from 0 to 1": (
+            "layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_eps norm_epsilon partial_rotary_factor "
+            "rms_norm_eps"
+        ),
+        "a number from 1e-06 to 1e+30": "rope_local_base_freq rope_theta",
+        "a number from 0 to 1,000,000.0": "block_ffn_dim_multiplier",
+    }

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from localagent.errors import EngineFailed
+from localagent.hosts.engine import NOTHING, State
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots
 from localagent.hosts.prefix.cache import _MOST_CHECKPOINTS, Seat
 from localagent.hosts.prefix.matching import WORTH_FORKING, common, enter_anywhere, enter_at_checkpoints
@@ -161,6 +162,17 @@ def test_checkpoints_are_thinned_and_the_first_one_stays() -> None:
     assert cache.nbytes <= 8 * (_MOST_CHECKPOINTS + 1)
     assert go(cache, chain, [*ids[:4_990], 51], step=5) == 4_990, "the last ones are dense"
     assert go(cache, chain, [*ids[:7], 51], step=5) == 5, "the end of the system turn is kept"
+
+
+def test_checkpoints_of_a_lane_that_needs_none_take_no_memory() -> None:
+    class Attention(Chain):
+        def checkpoint(self) -> State:
+            return NOTHING
+
+    chain = Attention()
+    cache = PrefixCache([chain])
+    go(cache, chain, talk(1, 100))
+    assert cache.nbytes == 0
 
 
 def test_what_two_lanes_share_is_counted_once() -> None:
