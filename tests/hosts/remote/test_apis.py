@@ -191,3 +191,88 @@ def test_sglang_cannot_take_back_what_it_sent():
     api.read(sglang([5, 6], 2))
     with pytest.raises(StreamBroken, match="other tokens than it sends"):
         api.read(sglang([5], 1))
+
+
+HOT = Asked([1, 2], Sampling(temperature=0.7, logprobs=0), 9, [7], None, "r1")
+
+
+@pytest.mark.parametrize(
+    ("api", "asked", "body"),
+    [
+        (VllmTokens, HOT, {
+            "request_id": "r1", "token_ids": [1, 2], "stream": True, "stream_options": {"include_usage": True},
+            "sampling_params": {
+                "max_tokens": 9, "temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0,
+                "stop_token_ids": [7], "skip_special_tokens": False, "detokenize": False, "logprobs": 0,
+            },
+        }),
+        (VllmCompletions, DRAWN, {
+            "prompt": [1, 2], "model": "m", "stream": True, "stream_options": {"include_usage": True},
+            "return_token_ids": True, "add_special_tokens": False, "logprobs": 2, "return_tokens_as_token_ids": True,
+            "max_tokens": 9, "temperature": 0.7, "top_p": 0.9, "top_k": 20, "min_p": 0.05, "repetition_penalty": 1.1,
+            "stop_token_ids": [7], "skip_special_tokens": False, "seed": 3,
+        }),
+        (VllmCompletions, GREEDY, {
+            "prompt": [1, 2], "model": "m", "stream": True, "stream_options": {"include_usage": True},
+            "return_token_ids": True, "add_special_tokens": False,
+            "max_tokens": 9, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0,
+            "stop_token_ids": [7, 2], "skip_special_tokens": False,
+        }),
+        (Sglang, HOT, {
+            "rid": "r1", "input_ids": [1, 2], "stream": True, "return_logprob": True, "top_logprobs_num": 0,
+            "sampling_params": {
+                "max_new_tokens": 9, "temperature": 0.7, "top_p": 1.0, "top_k": -1, "min_p": 0.0,
+                "repetition_penalty": 1.0, "stop_token_ids": [7], "skip_special_tokens": False, "no_stop_trim": True,
+            },
+        }),
+        (LlamaServer, HOT, {
+            "prompt": [1, 2], "n_predict": 9, "stream": True, "return_tokens": True, "cache_prompt": True,
+            "repeat_penalty": 1.0, "repeat_last_n": 64, "temperature": 0.7, "top_k": 0, "top_p": 1.0, "min_p": 0.0,
+            "samplers": ["penalties", "top_k", "top_p", "min_p", "temperature"], "n_probs": 1,
+        }),
+        (LlamaServer, DRAWN, {
+            "prompt": [1, 2], "n_predict": 9, "stream": True, "return_tokens": True, "cache_prompt": True,
+            "repeat_penalty": 1.1, "repeat_last_n": 64, "temperature": 0.7, "top_k": 20, "top_p": 0.9, "min_p": 0.05,
+            "samplers": ["penalties", "top_k", "top_p", "min_p", "temperature"], "n_probs": 2, "seed": 3,
+        }),
+        (LlamaServer, GREEDY, {
+            "prompt": [1, 2], "n_predict": 9, "stream": True, "return_tokens": True, "cache_prompt": True,
+            "repeat_penalty": 1.0, "repeat_last_n": 64, "samplers": ["penalties", "top_k"], "top_k": 1,
+        }),
+    ],
+)  # fmt: skip
+def test_all_that_a_server_is_asked(api, asked, body):
+    assert api().body(asked) == body
+
+
+def test_seeds_are_as_large_as_a_llama_server_takes():
+    """The last number of 32 bits is its word for any."""
+    for seed, sent in ((0xFFFFFFFE, 0xFFFFFFFE), (0xFFFFFFFF, 0), (-1, 0xFFFFFFFE), (1 << 40, 256)):
+        asked = Asked((1,), Sampling(seed=seed), 1, (), None, "r")
+        assert LlamaServer().body(asked)["seed"] == sent
+
+
+@pytest.mark.parametrize(
+    ("reason", "ended"), [(None, None), ("stop", "stop"), ("length", "length"), ("repetition", "stop")]
+)
+def test_why_a_server_ended(reason, ended):
+    assert VllmTokens().read(vllm([5], reason)).ended == ended
+    assert VllmCompletions().read(vllm([5], reason)).ended == ended
+    assert Sglang().read(sglang([5], 1, reason and {"type": reason})).ended == ended
+    assert Sglang().read(sglang([5], 1, reason)).ended == ended
+
+
+def test_a_request_that_a_server_gave_up_has_not_ended():
+    for api, event in ((VllmTokens(), vllm([], "abort")), (Sglang(), sglang([5], 1, {"type": "abort"}))):
+        with pytest.raises(StreamBroken) as caught:
+            api.read(event)
+        assert str(caught.value) == (
+            f"{'SGLang' if isinstance(api, Sglang) else 'vLLM'} sent an event that makes no sense (ValueError: "
+            "the server gave the request up): is it another kind of server, or another version?"
+        )
+
+
+def test_half_a_character_at_the_end_of_a_llama_server_spells_nothing():
+    event = {"content": "", "tokens": [], "tokens_predicted": 2, "stop": True, "stop_type": "limit", "timings": {"cache_n": 0}}  # fmt: skip
+    assert LlamaServer().read(event) == Chunk((), (), 0, "length")
+    assert LlamaServer().read({**event, "content": "ab"}) == Chunk((), (), 0, "length", 2, "ab")
