@@ -13,6 +13,8 @@ from localagent.errors import UsageError
 
 MOST_LOGPROBS = 20
 """The most alternatives that `Sampling.logprobs` may ask for."""
+PENALTY_WINDOW = 64
+"""Tokens that the repetition penalty looks back on."""
 
 
 class SamplingOptions(TypedDict, total=False):

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy
 
-from localagent.hosts.llamacpp.sampling import PENALTY_WINDOW
-from localagent.hosts.sampling import Sampling
-
+from localagent.hosts.sampling import PENALTY_WINDOW, Sampling
 
 @dataclass(frozen=True)
 class Draw:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from localagent.hosts import channel as module
-from localagent.hosts.channel import AHEAD, Channel, End, tell
+from localagent.hosts.channel import Channel, End, tell
 from localagent.hosts.protocol import Queued
 
-STEPS = [Queued(number) for number in range(1, 2 * AHEAD)]
+STEPS = [Queued(number) for number in range(1, 33)]
 
 
 class Loop:
@@ -62,9 +62,9 @@ def test_steps_come_out_in_their_order_and_the_end_last():
     assert (channel.more, channel.take_now(), wakes) == (False, None, [])
 
 
-def test_a_lane_is_ahead_from_so_many_steps_on_and_until_its_reader_takes_one():
+def test_a_lane_is_ahead_from_sixteen_steps_on_and_until_its_reader_takes_one():
     channel, wakes = made()
-    put(channel, STEPS[: AHEAD - 1])
+    put(channel, STEPS[:15])
     assert (channel.ahead, channel.resting) == (False, False)
     channel.take()
     put(channel, STEPS[:1])
@@ -146,7 +146,7 @@ def test_patiently_a_reader_is_told_a_little_later(clock):
 def test_who_rests_has_been_told_of_all_there_is(clock):
     loop, calls = Loop(), []
     channel = made(loop, calls)[0]
-    put(channel, STEPS[:AHEAD])
+    put(channel, STEPS[:16])
     tell([channel])
     put(channel, STEPS[:1])
     tell([channel], patiently=True)

@@ -29,7 +29,7 @@ ASKED = [{"role": "user", "content": "What?"}]
 @pytest.mark.parametrize(
     ("asked", "trained", "context"),
     [
-        (None, None, DEFAULT_CONTEXT),
+        (None, None, 32_768),
         (None, 0, DEFAULT_CONTEXT),
         (None, 4096, 4096),
         (None, DEFAULT_CONTEXT, DEFAULT_CONTEXT),

@@ -13,9 +13,8 @@ from math import isfinite
 from typing import Any
 
 from localagent.errors import EngineFailed
-from localagent.hosts.sampling import Sampling
+from localagent.hosts.sampling import PENALTY_WINDOW, Sampling
 
-PENALTY_WINDOW = 64
 _SEEDS = 0xFFFFFFFF  # the value itself means "random" to llama.cpp
 
 

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from localagent.hosts.mlx.library import Library
-from localagent.hosts.sampling import Sampling
+from localagent.hosts.sampling import PENALTY_WINDOW, Sampling
 
-PENALTY_WINDOW = 64
 _SEEDS = 1 << 64
 _COLDEST, _HOTTEST = 1e-20, 1e30
 """Beyond these a temperature is 0 or infinite in float32, and dividing by it gives NaN."""

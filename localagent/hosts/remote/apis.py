@@ -14,13 +14,11 @@ from typing import Any, Protocol
 
 from localagent.errors import StreamBroken, Unsupported
 from localagent.hosts.protocol import Form, Logprobs, StopReason
-from localagent.hosts.sampling import Sampling
+from localagent.hosts.sampling import PENALTY_WINDOW, Sampling
 from localagent.wording import one_line
 
 LLGUIDANCE = "%llguidance"
 """How a grammar for llguidance begins. A llama-server that was built without it may end at the sight."""
-PENALTY_WINDOW = 64
-"""Tokens that llama-server's repetition penalty looks back on, as ours does. The others look at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +237,7 @@ class LlamaServer:
             "return_tokens": True,
             "cache_prompt": True,
             "repeat_penalty": sampling.repetition_penalty or 1.0,
-            "repeat_last_n": PENALTY_WINDOW,
+            "repeat_last_n": PENALTY_WINDOW,  # as ours does; the other servers look at all
         }
         if sampling.temperature == 0:
             body |= {"samplers": ["penalties", "top_k"], "top_k": 1}

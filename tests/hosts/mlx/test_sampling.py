@@ -9,8 +9,8 @@ import numpy
 import pytest
 
 from localagent.hosts.mlx.library import library
-from localagent.hosts.mlx.sampling import PENALTY_WINDOW, Sampler
-from localagent.hosts.sampling import Sampling
+from localagent.hosts.mlx.sampling import Sampler
+from localagent.hosts.sampling import PENALTY_WINDOW, Sampling
 
 pytestmark = pytest.mark.engine
 
