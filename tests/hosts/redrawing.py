@@ -11,6 +11,7 @@ import numpy
 
 from localagent.hosts.sampling import PENALTY_WINDOW, Sampling
 
+
 @dataclass(frozen=True)
 class Draw:
     """A draw, and all that decided it."""

@@ -78,7 +78,9 @@ def test_every_saved_conversation_is_written(tmp_path: Path) -> None:
     cache, chain = fresh(tmp_path)
     for seed in range(3):
         go(cache, chain, talk(seed, 80))
-    cache.write()
+    there: list[int] = []
+    cache.write(lambda: there.append(len(SnapshotFolder(tmp_path).files())))
+    assert there == [1, 2, 3], "each is told, since all together may take minutes"
     cache.write()
     assert len(SnapshotFolder(tmp_path).files()) == 3
 
