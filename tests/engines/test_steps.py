@@ -204,6 +204,11 @@ def test_a_folder_is_named_after_the_processor(monkeypatch, tmp_path):
         names.append(short)
         assert len(bytes.fromhex(digest)) == 6
     assert names == ["c-some-cpu-2-10ghz", "x" * 40]
+    with monkeypatch.context() as patch:
+        for parameters in ({"a": 1, "b": 2}, {"b": 2, "a": 1}):  # in any order
+            patch.setattr(build, "_parameters", lambda _, parameters=parameters: parameters)
+            names.append(build._folder(()).name)
+    assert names.pop() == names.pop()
     monkeypatch.setattr(build, "cmake_args", lambda: "-DX=1")
     monkeypatch.setenv("CFLAGS", "-g")
     for name in ("CC", "CXXFLAGS"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from localagent.hosts import channel as module
-from localagent.hosts.channel import Channel, End, tell
+from localagent.hosts.channel import Channel, End, EngineGeneration, tell
 from localagent.hosts.protocol import Queued
 
 STEPS = [Queued(number) for number in range(1, 33)]
@@ -153,6 +154,20 @@ def test_who_rests_has_been_told_of_all_there_is(clock):
     assert len(calls) == 1
     assert channel.ahead
     assert len(calls) == 2
+
+
+def test_a_generation_that_is_dropped_raises_nothing():
+    """It may be in a garbage collection, anywhere."""
+    asked = []
+
+    def wake() -> None:
+        asked.append(1)
+        raise RuntimeError("the interpreter ends")
+
+    generation = EngineGeneration(None, Channel(wake), lambda tokens: None)  # type: ignore[arg-type]
+    del generation
+    gc.collect()
+    assert asked == [1]
 
 
 def test_readers_of_a_loop_that_is_closed_have_left():

@@ -17,7 +17,7 @@ from localagent.hosts.host import (
     Reuse,
     choose_context,
 )
-from localagent.hosts.owner import OwnerThread
+from localagent.hosts.owner import OwnerThread, on_an_owner_thread
 from localagent.hosts.prefix import SnapshotFolder
 from localagent.hosts.protocol import Finish, Prompt, Token
 from localagent.hosts.sampling import Sampling
@@ -85,6 +85,19 @@ def test_text_to_ids_and_back():
         for wrong in (-1, Bytes.size):
             with pytest.raises(UsageError, match=f"no token {wrong}"):
                 host.detokenize([97, wrong])
+
+
+def test_every_piece_is_made_before_other_threads_ask_for_them():
+    """A part at a time, on the thread of the engine, and once."""
+    engine = Speaking()
+    asked = []
+    piece = engine.vocabulary.piece
+    engine.vocabulary.piece = lambda token: asked.append((token, on_an_owner_thread())) or piece(token)
+    with speaking_host(engine) as host:
+        asked.clear()
+        for _ in range(2):
+            assert host.vocabulary is engine.vocabulary
+    assert asked == [(token, True) for token in range(Bytes.size)]
 
 
 @pytest.mark.parametrize(

@@ -288,6 +288,37 @@ def test_a_hybrid_model_on_mlx_is_estimated(tmp_path: Path, dtype: str, width: i
     assert not_fused.compute - fused.compute == 256 * 32 * 8192 * width
 
 
+def test_the_buffer_of_a_step_on_mlx(tmp_path: Path) -> None:
+    folder = mlx_folder(tmp_path / "m")
+    plain = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 1000, "intermediate_size": 200}  # fmt: skip
+    mixed = {**plain, "num_experts_per_tok": 3, "moe_intermediate_size": 100}
+    for config, wide in ((plain, 200), ({**plain, "num_experts_per_tok": 1}, 232), (mixed, 3 * 132)):
+        for chunk, context, step in ((64, 1024, 64), (256, 100, 100), (0, 100, 1)):
+            estimate = estimate_mlx(folder, config, context, chunk=chunk, fused=False)
+            assert estimate.activations == step * 2 * (1000 + 2 * wide + 7 * 64)
+            assert estimate.activations_per_token == step * 4 * 2
+            assert (estimate.logits, estimate.longest) == (0, context)
+            assert estimate_mlx(folder, config, context, chunk=chunk, fused=True).activations_per_token == 0
+
+
+@pytest.mark.parametrize(
+    ("platform", "size", "fused"),
+    [
+        ("darwin", 64, True),
+        ("darwin", 80, True),
+        ("darwin", 128, True),
+        ("darwin", 96, False),
+        ("linux", 64, False),
+    ],
+)
+def test_metal_keeps_no_scores_of_some_heads(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, platform: str, size: int, fused: bool
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    config = {"num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": size}
+    assert (estimate_mlx(mlx_folder(tmp_path / "m"), config, 512).activations_per_token == 0) is fused
+
+
 def test_mlx_windows_and_linear_attention(tmp_path: Path) -> None:
     folder = mlx_folder(tmp_path / "m")
     plain = {"num_hidden_layers": 4, "num_attention_heads": 2, "head_dim": 16}

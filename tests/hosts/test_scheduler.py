@@ -103,6 +103,18 @@ def test_short_prompts_are_read_together_a_chunk_of_each_in_turn() -> None:
     assert all(map(is_right, asked))
 
 
+def test_what_is_known_of_a_prompt_need_not_be_read_with_the_others() -> None:
+    stepping, engine = serving(3)
+    stepping.ask(talk(0, 200), tokens(2))
+    stepping.run()
+    engine.log.clear()
+    asked = [stepping.ask(talk(1, 100), tokens(2)), stepping.ask([*talk(0, 200), *talk(2, 40)], tokens(2))]
+    stepping.run()
+    reads = [lanes for work, lanes in engine.log if work == "read"]
+    assert len({*reads[:2]}) == 2, "in turn, since both are short"
+    assert all(map(is_right, asked))
+
+
 def test_chunks_of_one_length_are_evaluated_at_once_as_many_as_one_chunk_has_room_for() -> None:
     stepping, _ = serving(4, joint=True)
     lengths = (20, 20, 21, 20)

@@ -84,7 +84,7 @@ class Sampler:
     def _draw(self, logits: Any) -> Any:
         if self._penalty is not None:
             logits = self._penalise(logits.astype(self._mx.float32))
-        token = self._mx.argmax(logits, axis=-1) if self._keys is None else self._random(logits)
+        token = self._mx.argmax(logits, axis=1) if self._keys is None else self._random(logits)
         if self._penalty is not None:
             self._remember(token[None])
         return token
@@ -96,16 +96,16 @@ class Sampler:
         mx, options = self._mx, self._sampling
         ids, logits = None, logits.astype(mx.float32)
         if options.top_k is not None and options.top_k < logits.shape[-1]:
-            ids = mx.argpartition(-logits, kth=options.top_k - 1, axis=-1)[:, : options.top_k]
-            logits = mx.take_along_axis(logits, ids, axis=-1)
+            ids = mx.argpartition(-logits, kth=options.top_k - 1, axis=1)[:, : options.top_k]
+            logits = mx.take_along_axis(logits, ids, axis=1)
         if options.top_p is not None and options.top_p < 1:
-            order = mx.argsort(-logits, axis=-1)
-            ids = order if ids is None else mx.take_along_axis(ids, order, axis=-1)
-            logits = mx.take_along_axis(logits, order, axis=-1)
-            above = mx.cumsum(mx.softmax(logits, axis=-1), axis=-1, inclusive=False)
+            order = mx.argsort(-logits, axis=1)
+            ids = order if ids is None else mx.take_along_axis(ids, order, axis=1)
+            logits = mx.take_along_axis(logits, order, axis=1)
+            above = mx.cumsum(mx.softmax(logits, axis=1), axis=1, inclusive=False)
             logits = mx.where(above < options.top_p, logits, -math.inf)
         if options.min_p:
-            least = mx.max(logits, axis=-1, keepdims=True) + math.log(options.min_p)
+            least = mx.max(logits, axis=1, keepdims=True) + math.log(options.min_p)
             logits = mx.where(logits >= least, logits, -math.inf)
         return ids, logits
 
@@ -114,25 +114,25 @@ class Sampler:
         ids, logits = self.truncate(logits)
         heat = min(max(self._sampling.temperature, _COLDEST), _HOTTEST)
         if heat < _COLD:
-            logits = logits - mx.max(logits, axis=-1, keepdims=True)
+            logits = logits - mx.max(logits, axis=1, keepdims=True)
         token = mx.random.categorical(logits / heat, key=self._key)
-        return token if ids is None else mx.take_along_axis(ids, token[None], axis=-1)[0]
+        return token if ids is None else mx.take_along_axis(ids, token[None], axis=1)[0]
 
     def _penalise(self, logits: Any) -> Any:
         if self._recent is None:
             return logits
         mx = self._mx
         # A token that occurs twice is written twice with the same value: penalised once.
-        seen = mx.take_along_axis(logits, self._recent, axis=-1)
+        seen = mx.take_along_axis(logits, self._recent, axis=1)
         seen = mx.where(seen > 0, seen / self._penalty, seen * self._penalty)
-        return mx.put_along_axis(logits, self._recent, seen, axis=-1)
+        return mx.put_along_axis(logits, self._recent, seen, axis=1)
 
     def _remember(self, token: Any) -> None:
         recent = self._recent
         if recent is None:
             self._recent = token
             return
-        self._recent = self._mx.concatenate([recent[:, 1 - PENALTY_WINDOW :], token], axis=-1)
+        self._recent = self._mx.concatenate([recent[:, 1 - PENALTY_WINDOW :], token], axis=1)
 
 
 def draw(lib: Library, samplers: Sequence[Sampler], logits: Any) -> Drawn:
@@ -141,7 +141,7 @@ def draw(lib: Library, samplers: Sequence[Sampler], logits: Any) -> Drawn:
     if len(samplers) == 1:
         tokens = samplers[0].draw(logits)
     else:
-        tokens = mx.argmax(logits, axis=-1)  # of all rows at once, since most are drawn so
+        tokens = mx.argmax(logits, axis=1)  # of all rows at once, since most are drawn so
         if not all(sampler.plain for sampler in samplers):
             rows = [slice(row, row + 1) for row in range(len(samplers))]
             each = zip(samplers, rows, strict=True)
@@ -149,7 +149,7 @@ def draw(lib: Library, samplers: Sequence[Sampler], logits: Any) -> Drawn:
                 [tokens[row] if one.plain else one.draw(logits[row]) for one, row in each]
             )
     # The largest logit is NaN if any is.
-    return Drawn(tokens, mx.isfinite(mx.max(logits, axis=-1)), logits)
+    return Drawn(tokens, mx.isfinite(mx.max(logits, axis=1)), logits)
 
 
 def redraw(lib: Library, drawn: Drawn, bounded: Sequence[tuple[int, Sampler, Any]]) -> Drawn:

@@ -343,7 +343,7 @@ class PrefixCache:
 
     def _thin(self, points: list[Checkpoint]) -> None:
         """Drop every second of the older checkpoints when they are many or large; the first one stays."""
-        large = sum(point.state.nbytes for point in points) > self._budget // (2 * len(self._seats))
+        large = 2 * len(self._seats) * sum(point.state.nbytes for point in points) > self._budget
         if len(points) > _MOST_CHECKPOINTS or (large and len(points) > 2):
             del points[1 : max(2, len(points) // 2) : 2]
 

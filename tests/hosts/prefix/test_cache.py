@@ -240,6 +240,8 @@ def test_how_much_two_sequences_share(left: list[int], right: list[int], shared:
         ([1, 2, 3], [1, 2, 9], 2),
         ([1, 3], [1, 2, 9], 1),
         ([2], [9], 0),
+        ([1], [1], 0),
+        ([1], [1, 2], 1),
         ([2], [], 0),
     ],
 )

@@ -272,6 +272,16 @@ def test_a_request_that_a_server_gave_up_has_not_ended():
         )
 
 
+def test_nonsense_is_told_in_few_words():
+    with pytest.raises(StreamBroken) as caught:
+        Sglang().read(sglang([5], "x" * 200))
+    said = f"invalid literal for int() with base 10: '{'x' * 36}..."
+    assert str(caught.value) == (
+        f"SGLang sent an event that makes no sense (ValueError: {said}): is it another kind of server, or "
+        "another version?"
+    )
+
+
 def test_half_a_character_at_the_end_of_a_llama_server_spells_nothing():
     event = {"content": "", "tokens": [], "tokens_predicted": 2, "stop": True, "stop_type": "limit", "timings": {"cache_n": 0}}  # fmt: skip
     assert LlamaServer().read(event) == Chunk((), (), 0, "length")

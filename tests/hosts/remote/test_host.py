@@ -324,6 +324,14 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_sent(files):
         host.generate(prompt, Sampling(), None, object())  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="empty"):
         host.generate(Prompt((), ""), Sampling())
+    size = files.vocabulary.size
+    for wrong in ((1, -1), (-1,), (1, size)):
+        with pytest.raises(UsageError, match=f"holds an id outside the vocabulary of {size:,}$"):
+            host.generate(Prompt(wrong, ""), Sampling())
+    for fits in ((0,), (size - 1,), (7,) * 32):
+        host.generate(Prompt(fits, ""), Sampling()).close()
+    with pytest.raises(ContextOverflow):
+        host.generate(Prompt((7,) * 33, ""), Sampling())
 
 
 @pytest.mark.parametrize("text", ["\u6f22", "\U0001f600", "\u20ac"])
