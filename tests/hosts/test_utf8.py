@@ -33,6 +33,17 @@ def test_bytes_left_at_the_end_are_replaced() -> None:
     assert texts(b"\xf0\x9f", b"\xa6") == ["", "\ufffd"]
 
 
+def test_the_token_that_ends_a_turn_says_so_within_a_character_too() -> None:
+    for last in (b"\xa6\x9c", b"\xa6"):
+        pieces = [b"\xf0\x9f", last]
+        text = TokenText(lambda n, pieces=pieces: make_piece(n, pieces[n], False, n == 1))
+        tokens = [*text.feed(0), *text.feed(1), *text.close()]
+        assert [(token.id, token.special, token.end) for token in tokens] == [
+            (0, False, False),
+            (1, False, True),
+        ]
+
+
 @given(st.lists(st.binary(max_size=4) | st.sampled_from([END, b"", *(bytes([b]) for b in "🦜é€".encode())])))
 def test_texts_join_to_the_decoded_bytes(pieces: list[bytes]) -> None:
     tokens = decode(pieces)

@@ -75,6 +75,7 @@ def test_one_that_just_fits_and_is_just_worth_it_is_found(tmp_path: Path) -> Non
 
 
 def test_every_saved_conversation_is_written(tmp_path: Path) -> None:
+    tmp_path = tmp_path / "not" / "yet"
     cache, chain = fresh(tmp_path)
     for seed in range(3):
         go(cache, chain, talk(seed, 80))
