@@ -40,6 +40,18 @@ def run(engine: Speaking, sampling: Sampling | None = None, ids: list[int] = IDS
     return asked
 
 
+def test_what_it_will_have_read_of_another_prompt_is_yet_to_come() -> None:
+    """What is read already is found in its lane."""
+    ids = [number % 200 for number in range(60)]
+    generation = Generation(ids, Sampling(), Bytes(), 1000, Cuts(None, None))
+    generation.resume(0)
+    for shared, comes in ((15, 0), (16, 16), (40, 40), (60, 60)):
+        assert generation.will_reach([*ids[:shared], 250, 251, 252]) == comes
+    assert generation.evaluated(40) is False
+    for shared, comes in ((16, 0), (40, 0), (41, 41)):
+        assert generation.will_reach([*ids[:shared], 250, 251, 252]) == comes
+
+
 def texts(tokens: Any) -> list[str]:
     return [token.text for token in tokens if isinstance(token, Token)]
 

@@ -231,6 +231,19 @@ def test_the_next_process_goes_on_from_what_was_kept(kept):
             assert later.ids[-4:-2] == (HEL, LO), "the words of the model are known as its tokens"
 
 
+@pytest.mark.parametrize(
+    ("batch", "more", "cached"),
+    [(None, 1, 40), (None, 2, 40), (64, 1, 32), (64, 2, 40)],  # with the last, no token is evaluated alone
+)
+def test_how_much_of_a_prompt_is_left_to_be_read(batch, more, cached):
+    with speaking_host(Speaking([HEL], batch=batch)) as host:
+        ids = (*b"a" * 40,)
+        list(host.generate(Prompt(ids, ""), Sampling(max_tokens=1)))
+        generation = host.generate(Prompt((*ids, *b"b" * more), ""), Sampling(max_tokens=1))
+        list(generation)
+    assert generation.finish.cached == cached
+
+
 @pytest.mark.parametrize("reuse", [None, Reuse(), Reuse(0)])
 def test_nothing_is_kept_unless_it_was_asked_for(kept, reuse):
     """Nor is the fingerprint computed, which reads all of the weights."""

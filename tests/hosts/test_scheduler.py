@@ -617,6 +617,13 @@ def test_readers_on_one_event_loop_are_woken_with_one_call_for_a_step(
     calls.clear()
     stepping.step()
     assert calls == [{0, 1, 2}]
+    # Tokens that come fast are told of together.
+    monkeypatch.setattr(channel, "_PATIENCE", 1e9)
+    come = [len(each.tokens) for each in asked]
+    for _ in range(5):
+        stepping.step()
+    assert [len(each.tokens) for each in asked] == [each + 5 for each in come]
+    assert calls == [{0, 1, 2}]
     loop.close()
 
 
