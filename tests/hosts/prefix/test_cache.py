@@ -19,7 +19,13 @@ from localagent.errors import EngineFailed
 from localagent.hosts.engine import NOTHING, State
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots
 from localagent.hosts.prefix.cache import _MOST_CHECKPOINTS, Seat
-from localagent.hosts.prefix.matching import WORTH_FORKING, common, enter_anywhere, enter_at_checkpoints
+from localagent.hosts.prefix.matching import (
+    WORTH_FORKING,
+    common,
+    enter_anywhere,
+    enter_at_checkpoints,
+    worth_forking,
+)
 from tests.hosts.prefix.chain import Chain, Pool, folded, spoken
 
 
@@ -266,6 +272,13 @@ def test_where_no_checkpoints_are_needed_a_sequence_is_entered_anywhere_but_for_
     wanted: list[int], reached: int
 ) -> None:
     assert enter_anywhere([1, 2, 3, 4], [], wanted) == reached
+
+
+@pytest.mark.parametrize(
+    ("shared", "held", "copied"), [(15, 15, 0), (16, 16, 16), (16, 1024, 16), (16, 1025, 0), (100, 6400, 100)]
+)
+def test_a_lane_is_copied_whole_if_enough_of_it_is_shared(shared: int, held: int, copied: int) -> None:
+    assert worth_forking(shared, held) == copied
 
 
 def test_a_chunk_given_up_on_the_way() -> None:

@@ -190,10 +190,15 @@ def test_limits_of_a_model_leave_the_others_alone(tmp_path: Path) -> None:
     assert SnapshotFolder(tmp_path).files() == kept
 
 
+@pytest.mark.parametrize("removed", [False, True])
 def test_a_full_disk_is_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, removed: bool
 ) -> None:
-    def full(*_: object, **__: object) -> None:
+    """Also if somebody makes room meanwhile."""
+
+    def full(path: Path, *_: object, **__: object) -> None:
+        if removed:
+            path.unlink()
         raise OSError(28, "No space left on device")
 
     cache, chain = fresh(tmp_path)

@@ -93,6 +93,15 @@ def test_memory_is_bounded() -> None:
     assert known.longest(f"299|{'word ' * 100}|3|")[0] == 504, "answers to one prompt are bounded as well"
 
 
+def test_what_was_forgotten_takes_no_room() -> None:
+    known = Transcripts("|", budget=500_000)
+    known.add("kept|", [1])
+    known.add("asked|", [2])
+    for number in range(900):
+        known.add(f"asked|{number} {'word ' * 200}|", [2, number])
+    assert known.longest("kept|") == (5, (1,))
+
+
 def test_a_turn_of_the_user_that_looks_like_one_of_the_model_is_none() -> None:
     known = Transcripts()
     said = spell([Segment("<s>ask<e><s>answer<e>", True)])
@@ -118,4 +127,5 @@ def test_old_conversations_are_forgotten() -> None:
     for number in range(400):
         known.add(f"{number}:", [number])
     assert known.longest("399:") == (4, (399,))
-    assert known.longest("7:") == (0, ())
+    assert known.longest("144:") == (4, (144,)), "of 256 the oldest one"
+    assert known.longest("143:") == (0, ())
