@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from localagent.errors import (
 )
 from localagent.hosts.owner import OwnerClosed
 from localagent.server.models import ModelPool, Served
-from localagent.server.queue import Overloaded
+from localagent.server.queue import FairQueue, Overloaded
 from localagent.server.weights import Weights
 from parsers import DIALECTS
 
@@ -62,6 +62,12 @@ def soon(work: Coroutine[Any, Any, Any]) -> Any:
             return await work
 
     return asyncio.run(bounded())
+
+
+async def wanting(queue: FairQueue) -> AsyncIterator[None]:
+    """One who wants a place, and leaves it when he has it."""
+    async with queue.place("other"):
+        yield
 
 
 async def until(met: Callable[[], object]) -> None:
@@ -109,6 +115,20 @@ def test_a_pool_that_cannot_be() -> None:
     with pytest.raises(UsageError) as caught:
         pool_of("a", aliases=[("x*", "a"), ("y*", "b")])
     assert str(caught.value) == "alias y*=b: 'b' is not served; served are a"
+
+
+def test_so_many_may_wait_for_a_model_and_for_the_length_of_a_prompt() -> None:
+    async def come() -> None:
+        one = pool_of("a", queue=1).served["a"]
+        for queue in (one.queue, one.counts):
+            async with queue.place("first"):
+                waiting = asyncio.create_task(anext(wanting(queue)))
+                await until(lambda queue=queue: queue.waiting == 1)  # type: ignore[misc]
+                with pytest.raises(Overloaded):
+                    await anext(wanting(queue))
+            await waiting
+
+    soon(come())
 
 
 # -- states ------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from localagent.server.bounds import Bounds
 from localagent.server.models import ModelPool
 from localagent.server.service import Service, log_to_standard_error
 
-LOGGERS = ("localagent", "localagent.prompts", "uvicorn.error")
+LOGGERS = ("", "localagent", "localagent.prompts", "uvicorn.error")
 
 
 def service() -> Service:
@@ -119,8 +119,9 @@ def loggers() -> Iterator[None]:
 def test_a_line_for_each_thing_and_what_is_said_only_if_it_is_asked_for(
     loggers: None, caplog: pytest.LogCaptureFixture, prompts: bool
 ) -> None:
-    written = io.StringIO()
+    written, level = io.StringIO(), logging.getLogger().level
     log_to_standard_error(prompts, written)
+    assert logging.getLogger().level == level, "other libraries log as they did"
     logging.getLogger("localagent.server").info("%s is loaded", "m")
     logging.getLogger("localagent.server").debug("a detail")
     logging.getLogger("localagent.prompts").info("what was said")

@@ -103,8 +103,12 @@ def test_the_first_model_is_loaded_at_once_as_the_plan_says(
     with caplog.at_level(logging.INFO, "localagent.server"):
         soon(begun())
     options = {
-        "backend": "llamacpp", "dialect": "lfm2", "context": 512,
-        "threads": 2, "lanes": 3, "offline": True,
+        "backend": "llamacpp",
+        "dialect": "lfm2",
+        "context": 512,
+        "threads": 2,
+        "lanes": 3,
+        "offline": True,
     }
     assert loaded.asked == [(("/a.gguf",), options)]
     assert (loaded.logs, loaded.most) == ([True], [2])
@@ -167,10 +171,12 @@ def test_errors_of_ours_are_told_and_others_are_raised(
         (item,) = await all_of(replica.turn(Call((), {}, raw="Once")))
         assert isinstance(item, Failed) and isinstance(item.error, Unsupported)
         assert str(item.error) == "a takes conversations, and no text to continue"
-        (item,) = [await replica.count(Call(GO, {"limit": -1, "tools": [7]}))]
-        assert isinstance(item, Failed)
+        assert await replica.count(Call(GO, {"system": "Hm."})) == 1
         with pytest.raises(TypeError):
             await replica.count(Call(GO, {"warmth": 3}))
+        loaded.name, loaded.error = "b", EngineFailed("no room")
+        for failed in (await replica.count(Call(GO, {})), *await all_of(replica.turn(Call(GO, {})))):
+            assert isinstance(failed, Failed) and failed.error is loaded.error
 
     soon(asked())
 
@@ -205,6 +211,9 @@ def test_a_model_that_is_to_go_waits_for_its_last_answer(loaded: Loaded) -> None
 def test_a_replica_whose_engine_has_ended_is_replaced(loaded: Loaded) -> None:
     class Host:
         alive, busy_seconds = True, 0.0
+
+        def close(self) -> None:
+            """Nothing is held."""
 
     async def looked() -> None:
         replica = await begun()
