@@ -29,6 +29,8 @@ _READER = DIALECTS["hermes"]
 _OPENING = '<tool_call>{"name": "call", "arguments": '
 _CLOSING = "}</tool_call>"
 """What stands around the arguments of a call in that dialect."""
+UNPLACED = (0, 0)
+"""The span of an event until it is told: only then is it known what came before it."""
 
 
 @dataclass(slots=True)
@@ -55,7 +57,10 @@ class RemoteCall:
         """Its first events, with what was held."""
         self._parser.feed(_OPENING)
         held, self.held = self.held, []
-        return [Start(self.index, self.name, 0, 0), *(event for each in held for event in self.feed(each))]
+        return [
+            Start(self.index, self.name, *UNPLACED),
+            *(event for each in held for event in self.feed(each)),
+        ]
 
     def feed(self, piece: str) -> list[Event]:
         """The events of the next piece of its arguments."""
@@ -101,7 +106,7 @@ class RemoteCall:
 
     def failed(self, raw: str, reason: str, name: str | None = None) -> Malformed:
         """The event that takes it back."""
-        return Malformed(raw, reason_of(reason), name or self.name, self.index, self.partial, 0, 0)
+        return Malformed(raw, reason_of(reason), name or self.name, self.index, self.partial, *UNPLACED)
 
     def _told(self, events: list[Event]) -> list[Event]:
         told: list[Event] = []

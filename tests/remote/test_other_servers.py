@@ -27,7 +27,7 @@ from localagent.errors import (
     UnknownModel,
     UsageError,
 )
-from localagent.messages import AssistantMessage, ToolCallPart
+from localagent.messages import AssistantMessage, Prices, ToolCallPart
 from localagent.prompt.request import RequestWarning
 from localagent.remote import RemoteModel, Server
 from localagent.remote.turn import RemoteTurn
@@ -240,6 +240,14 @@ def test_the_defaults_of_a_remote_model_are_its_own() -> None:
         model.respond("Go.")
         model.respond("Go.", temperature=0.9)
     assert [each["temperature"] for each in server.chats] == [0.3, 0.9]
+
+
+def test_what_an_answer_costs() -> None:
+    used = event({"choices": [], "usage": {"prompt_tokens": 2_000_000, "completion_tokens": 1_000_000}})
+    with scripted(stream(chunk({"content": "a"}, "stop"), used, DONE)) as server:
+        cost = RemoteModel.open(server.url, prices=Prices(input=1, output=7)).respond("Go.").usage.cost
+        assert RemoteModel.open(server.url).respond("Go.").usage.cost != cost
+    assert cost is not None and (cost.input, cost.output) == (2, 7)
 
 
 def test_the_key_goes_in_a_header(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 from collections.abc import Coroutine
 from typing import Any
@@ -70,7 +71,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Loaded:
 
     made = Loaded()
     monkeypatch.setattr(replica, "load", made.load)
-    monkeypatch.setattr(replica, "log_to_standard_error", lambda *given: made.logs.append(given[0]))
+    monkeypatch.setattr(replica, "log_to_standard_error", lambda *given: made.logs.append(given))
     monkeypatch.setattr(replica.serve, "multiplexed", made.multiplexed)
     monkeypatch.setattr(replica.serve, "get_multiplexed_model_id", lambda: made.name)
     return made
@@ -111,7 +112,7 @@ def test_the_first_model_is_loaded_at_once_as_the_plan_says(
         "offline": True,
     }
     assert loaded.asked == [(("/a.gguf",), options)]
-    assert (loaded.logs, loaded.most) == ([True], [2])
+    assert (loaded.logs, loaded.most) == ([(True, sys.__stderr__)], [2])
     assert caplog.messages == ["a is loaded, with 3 lanes"]
     soon(begun(PLAN.model_copy(update={"models_per_replica": 1})))
     assert loaded.most == [2, 1]
