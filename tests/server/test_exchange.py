@@ -20,6 +20,7 @@ from localagent.errors import (
     UnknownModel,
     Unsupported,
 )
+from localagent.server.bounds import DEFAULT_BOUNDS, Bounds
 from localagent.server.exchange import (
     BadRequest,
     Frame,
@@ -88,6 +89,15 @@ def test_any_other_json_is_a_body():
     body = {"a": [1, 2.5, True, None, "é🌍", {"b": {}}], "c": 2**1000 - 1, "é": ""}
     assert open_body(body, Limits()).rest() == body
     open_body({"a": [[7]]}, Limits(depth=3))
+
+
+def test_what_a_client_may_take_where_nobody_says_otherwise():
+    """Clients lean on these: Claude Code sends megabytes, and a large model may write for an hour."""
+    assert Bounds() == DEFAULT_BOUNDS == Bounds(
+        body=8 * 1024 * 1024, depth=64, header_bytes=32 * 1024, headers=100, header_time=15, body_time=60,
+        drain_time=5, write_time=60, keep_alive=5, deadline=60 * 60, queue=64, connections=512,
+    )  # fmt: skip
+    assert Limits() == Limits(messages=10_000, tools=1_000, schema=100_000, depth=64, images=False)
 
 
 def test_the_values_of_a_schema_are_counted():
