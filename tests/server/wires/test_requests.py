@@ -136,7 +136,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("chat", {"tool_choice": "maybe"}, "tool_choice", "none of none, auto, required"),
     ("chat", {"tool_choice": {"type": "function", "function": {"name": "h"}}}, "tool_choice", "no tool 'h'"),
     ("chat", {"tool_choice": "required", "tools": None}, "tool_choice", "there are none"),
-    ("chat", {"tools": [CHAT["tools"][0]] * 2}, "tools", "named 'f'"),
+    ("chat", {"tools": [CHAT["tools"][1], *[CHAT["tools"][0]] * 2]}, "tools", "named 'f'"),
     ("chat", {"tools": [{"type": "function", "function": {"name": " "}}]}, "tools[0].function.name", "1 to 256"),
     ("chat", {"tools": [{"type": "function", "function": {"name": "f", "parameters": "x"}}]}, "tools[0].function.parameters", "JSON Schema"),
     ("chat", {"response_format": {"type": "xml"}}, "response_format.type", "none of text, json_object"),
