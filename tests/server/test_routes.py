@@ -17,7 +17,7 @@ from localagent.errors import EngineFailed, NotEnoughMemory
 from localagent.hosts.replay import ReplayHost
 from localagent.model import Model
 from localagent.server.access import Access
-from localagent.server.app import all_wires
+from localagent.server.app import all_wires, shapes
 from localagent.server.bounds import Bounds
 from localagent.server.exchange import BadRequest, Wire
 from localagent.server.models import ModelPool
@@ -162,6 +162,51 @@ def test_a_fault_of_the_server_is_told_to_its_log_alone(
     caplog.clear()
     assert two.ask({"model": "three"}, path="/v1/models/load").status == 404
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code", "said"),
+    [
+        ("GET", "/v1/nothing", 404, "not_found", "GET /v1/nothing: no such endpoint"),
+        ("PUT", "/v1/models", 405, "method_not_allowed", "/v1/models does not take PUT"),
+        ("GET", CHAT, 405, "method_not_allowed", f"{CHAT} does not take GET"),
+    ],
+)
+def test_what_is_not_here_is_said(
+    two: Running, method: str, path: str, status: int, code: str, said: str
+) -> None:
+    answer = two.ask(path=path, method=method)
+    error = {"message": said, "type": "invalid_request_error", "param": None, "code": code}
+    assert (answer.status, answer.json) == (status, {"error": error})
+
+
+@pytest.mark.parametrize(
+    ("path", "like"),
+    [
+        ("/v1/messages/batches", "/v1/messages"),
+        ("/v1/messages/count_tokens/x", "/v1/messages/count_tokens"),
+        ("/api/tags", "/api/chat"),
+        ("/api/generate", "/api/generate"),
+        ("/v1/models", CHAT),
+        ("/nothing", CHAT),
+        ("/", CHAT),
+    ],
+)
+def test_errors_have_the_shape_of_the_api_that_is_most_alike(path: str, like: str) -> None:
+    assert shapes(all_wires())(path).path == like
+
+
+def test_a_route_that_fails_is_told_in_the_shape_of_its_api(
+    two: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> object:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr("localagent.server.routes.openapi", broken)
+    answer = get(two, "/openapi.json")
+    error = {"message": "the server failed; its log says more", "type": "server_error"}
+    assert (answer.status, answer.json) == (500, {"error": {**error, "param": None, "code": None}})
+    assert get(two, "/health").status == 200
 
 
 # -- the document ------------------------------------------------------------------------------------------
