@@ -21,7 +21,7 @@ from tests.server.serving import Running, read, serving
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    with serving(scripted("Yes."), bounds=Bounds(header_time=0.5, header_bytes=2000)) as running:
+    with serving(scripted("Yes."), bounds=Bounds(header_time=1, header_bytes=2000)) as running:
         yield running
 
 
@@ -105,8 +105,6 @@ def test_what_came_of_a_head_is_answered_when_its_time_is_over(server: Running) 
         b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 25\r\nconnection: close\r\n\r\n"
         b"the headers took too long"
     )
-    silent = server.send(b"", wait=5)
-    assert (silent.data, silent.closed) == (b"", True)
 
 
 def test_a_head_that_is_too_large_is_not_waited_for(server: Running) -> None:
