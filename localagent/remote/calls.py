@@ -29,6 +29,8 @@ _READER = DIALECTS["hermes"]
 _OPENING = '<tool_call>{"name": "call", "arguments": '
 _CLOSING = "}</tool_call>"
 """What stands around the arguments of a call in that dialect."""
+UNPLACED = (0, 0)
+"""The span of an event until it is told: only then is it known what came before it."""
 
 
 @dataclass(slots=True)
@@ -44,6 +46,8 @@ class RemoteCall:
     """The arguments that are complete."""
     held: list[str] = field(default_factory=list)
     """What came of it while the call before it was not complete."""
+    back: tuple[str, str, str | None] | None = None
+    """What the server said of it when it took it back: the raw text, the reason, and the name."""
     _parser: StreamParser = field(default_factory=lambda: StreamParser(_READER))
     _written: list[str] = field(default_factory=list)
     _checked: tuple[int, bool] = (0, False)
@@ -53,7 +57,10 @@ class RemoteCall:
         """Its first events, with what was held."""
         self._parser.feed(_OPENING)
         held, self.held = self.held, []
-        return [Start(self.index, self.name, 0, 0), *(event for each in held for event in self.feed(each))]
+        return [
+            Start(self.index, self.name, *UNPLACED),
+            *(event for each in held for event in self.feed(each)),
+        ]
 
     def feed(self, piece: str) -> list[Event]:
         """The events of the next piece of its arguments."""
@@ -99,7 +106,7 @@ class RemoteCall:
 
     def failed(self, raw: str, reason: str, name: str | None = None) -> Malformed:
         """The event that takes it back."""
-        return Malformed(raw, reason_of(reason), name or self.name, self.index, self.partial, 0, 0)
+        return Malformed(raw, reason_of(reason), name or self.name, self.index, self.partial, *UNPLACED)
 
     def _told(self, events: list[Event]) -> list[Event]:
         told: list[Event] = []
@@ -161,9 +168,11 @@ class RemoteCalls:
         call = next((each for each in self._open if each.id == call_id), None)
         if call is None:
             return None
-        events = [] if self._open[0] is call else call.start()
-        self._open.remove(call)
-        return [*events, call.failed(raw, reason, name), *self._begin()]
+        call.back = (raw, reason, name)
+        if self._open[0] is not call:
+            return []  # the call before it is still written
+        self._open.pop(0)
+        return [call.failed(*call.back), *self._begin()]
 
     def settle(self) -> list[Event]:
         """End the calls that are complete, since something else comes."""
@@ -181,7 +190,8 @@ class RemoteCalls:
         """Give up those that have not ended: the server might yet have taken them back."""
         events: list[Event] = []
         for call in self._open:
-            events += [*([] if call is self._open[0] else call.start()), call.failed(call.raw, "truncated")]
+            events += [] if call is self._open[0] else call.start()
+            events.append(call.failed(*(call.back or (call.raw, Reason.TRUNCATED, None))))
         self._open.clear()
         return events
 
@@ -193,7 +203,16 @@ class RemoteCalls:
         return events
 
     def _begin(self) -> list[Event]:
-        return self._open[0].start() if self._open else []
+        """Tell of the next call, and of those that were taken back while they waited."""
+        events: list[Event] = []
+        while self._open:
+            call = self._open[0]
+            events += call.start()
+            if call.back is None:
+                break
+            self._open.pop(0)
+            events.append(call.failed(*call.back))
+        return events
 
 
 _KNOWN = {"index", "id", "type", "function"}

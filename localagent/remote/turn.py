@@ -29,7 +29,7 @@ from localagent.messages import (
     ToolCallPart,
     Usage,
 )
-from localagent.remote.calls import RemoteCalls, reason_of
+from localagent.remote.calls import UNPLACED, RemoteCalls, reason_of
 from localagent.turn import BrokenOff, Done, TurnEvent, as_part
 from localagent.wording import writable
 from parsers import (
@@ -148,9 +148,9 @@ class RemoteTurn:
         # The same text under two names, as some servers send it, is told once.
         names = ("reasoning_content", "reasoning", "thinking")
         if reasoning := next((text for name in names if (text := _text(delta.get(name)))), None):
-            events += [*self._calls.settle(), Reasoning(reasoning, 0, 0)]
+            events += [*self._calls.settle(), Reasoning(reasoning, *UNPLACED)]
         for text in (*_texts(delta.get("content")), *_texts(delta.get("refusal"))):
-            events += [*self._calls.settle(), Text(text, 0, 0)]
+            events += [*self._calls.settle(), Text(text, *UNPLACED)]
         for entry in self._objects(delta, "tool_calls"):
             events += self._calls.feed(entry)
         for entry in self._objects(delta, "malformed_tool_calls"):
@@ -162,7 +162,7 @@ class RemoteTurn:
         reason, call_id = _text(entry.get("reason")) or "syntax", _text(entry.get("id"))
         if call_id and (events := self._calls.take_back(call_id, raw, reason, name)) is not None:
             return events
-        return [*self._calls.settle(), Malformed(raw, reason_of(reason), name, None, {}, 0, 0)]
+        return [*self._calls.settle(), Malformed(raw, reason_of(reason), name, None, {}, *UNPLACED)]
 
     def _objects(self, delta: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
         entries = delta.get(name) or []

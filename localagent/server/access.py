@@ -112,7 +112,7 @@ class Access:
         """Who asks. Raises BadRequest."""
         self._check_framing(head, bounds)
         for host in (head.one(b"host") or "", head.authority):
-            if self.loopback and host is not None and not self._is_ours(host):
+            if self.loopback and host is not None and not _is_ours(host):
                 raise BadRequest(
                     f"this server does not answer to the host name {host!r:.80}: use 127.0.0.1 or localhost",
                     code="host_not_allowed",
@@ -174,12 +174,6 @@ class Access:
             raise BadRequest("the headers are too large", status=431)
         if b"transfer-encoding" in names and b"content-length" in names:
             raise BadRequest("Content-Length and Transfer-Encoding exclude each other")
-
-    def _is_ours(self, host: str) -> bool:
-        name = _without_port(host).lower().rstrip(".")
-        return name in {"localhost", self.host.lower()} or (
-            name.endswith(".localhost") or _is_address_of_loopback(name)
-        )
 
     def _identify(self, head: Head) -> Client:
         # A browser asks without the key whether it may send one.
@@ -252,12 +246,16 @@ def _without_port(host: str) -> str:
     return host.rpartition(":")[0] if host.count(":") == 1 else host
 
 
-def _is_loopback(host: str) -> bool:
-    return host.lower() == "localhost" or _is_address_of_loopback(host)
+def _is_ours(host: str) -> bool:
+    """Whether a name can mean no other machine than this one."""
+    name = _without_port(host).rstrip(".")
+    return _is_loopback(name) or name.lower().endswith(".localhost")
 
 
-def _is_address_of_loopback(text: str) -> bool:
+def _is_loopback(name: str) -> bool:
+    if name.lower() == "localhost":
+        return True
     try:
-        return ipaddress.ip_address(text).is_loopback
+        return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False

@@ -147,22 +147,22 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
     shape = shapes(wires)
     own = OwnRoutes(service, wires, shape)
     routes = [Route(wire.path, _endpoint(wire)(wire, service), methods=["POST"]) for wire in wires]
-    routes += [
-        Route("/", own.root, methods=["GET", "HEAD"]),
-        Route("/api/localagent/state", own.state, methods=["GET"]),
-        Route("/health", own.health, methods=["GET", "HEAD"]),
-        Route("/openapi.json", own.document, methods=["GET"]),
-        Route("/v1/models", own.models, methods=["GET"]),
+    routes += [  # where no method is named, GET and HEAD
+        Route("/", own.root),
+        Route("/api/localagent/state", own.state),
+        Route("/health", own.health),
+        Route("/openapi.json", own.document),
+        Route("/v1/models", own.models),
         Route("/v1/models/load", own.load, methods=["POST"]),
         Route("/v1/models/unload", own.unload, methods=["POST"]),
-        Route("/v1/models/{name:path}", own.model, methods=["GET"]),
-        Route("/api/tags", own.tags, methods=["GET", "HEAD"]),
-        Route("/api/ps", own.ps, methods=["GET", "HEAD"]),
+        Route("/v1/models/{name:path}", own.model),
+        Route("/api/tags", own.tags),
+        Route("/api/ps", own.ps),
         Route("/api/show", own.show, methods=["POST"]),
-        Route("/api/version", own.version, methods=["GET", "HEAD"]),
+        Route("/api/version", own.version),
     ]
     if service.offers_metrics:
-        routes.append(Route("/metrics", own.metrics, methods=["GET"]))
+        routes.append(Route("/metrics", own.metrics))
 
     async def not_found(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -224,8 +224,11 @@ def _state(served: Served) -> dict[str, Any]:
 
 
 async def _described(served: Served) -> dict[str, Any]:
-    weights = None if served.model is not None else await served.weights()
-    context = served.model.host.context if served.model is not None else weights and weights.context
+    if served.model is not None:
+        context = served.model.host.context
+    else:
+        weights = await served.weights()
+        context = None if weights is None else weights.context
     created = datetime.fromtimestamp(served.created, UTC).isoformat(timespec="seconds")
     return {
         "id": served.name,

@@ -17,6 +17,8 @@ from localagent.wording import quoted
 
 log = logging.getLogger("localagent.server")
 _MOST_MENTIONED = 1000
+_LAST_WORDS = 2
+"""Seconds that answers have to say that the server stops."""
 
 
 class Service:
@@ -61,7 +63,7 @@ class Service:
         for turn in self._running:
             turn.cancel()
         if self._running:
-            await asyncio.wait(self._running, timeout=2)
+            await asyncio.wait(self._running, timeout=_LAST_WORDS)
 
     def speller(self, model: ServedModel) -> Callable[[Sequence[int]], Sequence[bytes]] | None:
         """What gives the bytes of tokens, without waiting for the engine."""

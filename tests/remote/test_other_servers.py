@@ -27,7 +27,7 @@ from localagent.errors import (
     UnknownModel,
     UsageError,
 )
-from localagent.messages import AssistantMessage, ToolCallPart
+from localagent.messages import AssistantMessage, Prices, ToolCallPart
 from localagent.prompt.request import RequestWarning
 from localagent.remote import RemoteModel, Server
 from localagent.remote.turn import RemoteTurn
@@ -242,8 +242,16 @@ def test_the_defaults_of_a_remote_model_are_its_own() -> None:
     assert [each["temperature"] for each in server.chats] == [0.3, 0.9]
 
 
+def test_what_an_answer_costs() -> None:
+    used = event({"choices": [], "usage": {"prompt_tokens": 2_000_000, "completion_tokens": 1_000_000}})
+    with scripted(stream(chunk({"content": "a"}, "stop"), used, DONE)) as server:
+        cost = RemoteModel.open(server.url, prices=Prices(input=1, output=7)).respond("Go.").usage.cost
+        assert RemoteModel.open(server.url).respond("Go.").usage.cost != cost
+    assert cost is not None and (cost.input, cost.output) == (2, 7)
+
+
 def test_the_key_goes_in_a_header(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCALAGENT_API_KEY", "k-1")
+    monkeypatch.setenv("LOCALAGENT_API_KEY", " k-1\n")
     with scripted(HELLO) as server:
         RemoteModel.open(server.url).respond("Go.")
         RemoteModel.open(server.url, key="k-2").respond("Go.")
@@ -257,6 +265,8 @@ def test_the_key_goes_in_a_header(monkeypatch: pytest.MonkeyPatch) -> None:
         ([{"id": "a", "meta": {"n_ctx": 512}}], 512),
         ([{"id": "a", "context_length": 8192}, {"id": "b"}], 8192),
         ([{"id": "a", "context_length": None}], UNKNOWN_CONTEXT),
+        ([{"id": "a", "context_length": 0, "max_model_len": True, "context_window": 207}], 207),
+        ([{"id": "a", "context_length": 205, "meta": {"n_ctx": 512}}], 205),
         ([{"id": "a", "context_length": "many"}, 3, {"id": "\x1b[31m"}], UNKNOWN_CONTEXT),
     ],
 )
@@ -268,11 +278,122 @@ def test_the_context_as_servers_tell_it(models: list[Any], context: int) -> None
         assert RemoteModel.open(server.url, context=100).host.context == 100
 
 
+@pytest.mark.parametrize(
+    ("told", "name", "lanes"),
+    [
+        ({"lanes": 4}, "a", 4),
+        ({"lanes": 0}, "a", 1),
+        ({"lanes": "4"}, "a", 1),
+        ({}, "a", 1),
+        ({"lanes": 4, "owned_by": "localagent"}, "any", 4),
+        ({"lanes": 4, "owned_by": "somebody"}, "any", 1),
+    ],
+)
+def test_the_lanes_as_our_server_tells_them(told: dict[str, Any], name: str, lanes: int) -> None:
+    """Which answers to any name where it has one model."""
+    with scripted(models={"data": [{"id": "a", "context_length": 9, **told}]}) as server:
+        host = RemoteModel.open(server.url, name).host
+    known = name == "a" or lanes > 1
+    assert (host.name, host.lanes, host.context) == (name, lanes, 9 if known else UNKNOWN_CONTEXT)
+
+
+def test_of_two_models_the_name_says_which() -> None:
+    models = [{"id": name, "owned_by": "localagent", "lanes": 2, "context_length": 9} for name in "ab"]
+    with scripted(models={"data": models}) as server:
+        assert RemoteModel.open(server.url, "any").lanes == 1
+        assert RemoteModel.open(server.url, "b", context=5).host.context == 5
+        assert RemoteModel.open(server.url, "b", context=50).host.context == 9
+
+
+@pytest.mark.parametrize(
+    "listing",
+    [[], {}, {"data": {}}, {"data": [7, {"id": 7}, {"id": "a\nb"}, {"name": "a"}]}],
+)
+def test_a_list_of_models_that_names_none(listing: Any) -> None:
+    with scripted(HELLO, models=listing) as server:
+        with pytest.raises(UnknownModel, match=f"^{server.url} does not say which models it has: name one$"):
+            RemoteModel.open(server.url)
+        assert RemoteModel.open(server.url, "x").host.context == UNKNOWN_CONTEXT
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_who_may_not_see_the_models_is_told_at_once(status: int) -> None:
+    routes = {"/v1/models": [whole({}, status)]}
+    with scripted(models=None, routes=routes) as server, pytest.raises(ServerRefused) as caught:
+        RemoteModel.open(server.url, "x")
+    assert caught.value.status == status
+
+
 def test_tokens_are_estimated_where_nobody_counts_them() -> None:
     with scripted(HELLO) as server, RemoteModel.open(server.url) as model:
         counts = [model.count_tokens("word " * length) for length in (10, 1000)]
+        told = len(json.dumps([{"role": "user", "content": "Go."}, TOOL], ensure_ascii=False))
+        assert model.count_tokens("Go.", tools=[TOOL], limit=-(-told // 3)) == -(-told // 3)
+        with pytest.raises(ContextOverflow) as caught:
+            model.count_tokens("Go.", tools=[TOOL], limit=-(-told // 3) - 1)
+    assert (caught.value.prompt_tokens, caught.value.context) == (-(-told // 3), 2048)
     assert counts[0] < 50 < 1000 < counts[1] < 2500
     assert sum("count_tokens" in each.line for each in server.asked) == 1
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 422, 501])
+def test_a_server_that_cannot_count_is_asked_once(status: int) -> None:
+    with scripted(HELLO, counts=whole({}, status)) as server, RemoteModel.open(server.url) as model:
+        assert model.count_tokens("Go.") == model.count_tokens("Go.") > 5
+    assert sum("count_tokens" in each.line for each in server.asked) == 1
+
+
+@pytest.mark.parametrize("status", [401, 423, 500, 503])
+def test_a_server_that_fails_to_count_says_so(status: int) -> None:
+    with scripted(HELLO, counts=whole({}, status)) as server, RemoteModel.open(server.url) as model:
+        for _ in range(2):
+            with pytest.raises(ServerRefused) as caught:
+                model.count_tokens("Go.")
+            assert caught.value.status == status
+
+
+@pytest.mark.parametrize(
+    ("told", "count", "asked"),
+    [
+        ({"input_tokens": 7}, 7, 2),
+        ({"input_tokens": 0}, None, 2),
+        ({"input_tokens": True}, None, 2),
+        ({"tokens": 7}, None, 1),
+        ([], None, 1),
+        (b"<html>", None, 1),
+    ],
+)
+def test_what_a_server_counts_is_taken_where_it_is_a_count(told: Any, count: int | None, asked: int) -> None:
+    with scripted(HELLO, counts=whole(told)) as server, RemoteModel.open(server.url) as model:
+        found = {model.count_tokens("Go.", system="Hm.") for _ in range(2)}
+    assert found == {count} if count is not None else min(found) > 10
+    bodies = [each.body for each in server.asked if "count_tokens" in each.line]
+    assert len(bodies) == asked
+    assert (bodies[0]["model"], bodies[0]["system"]) == ("theirs", "Hm.")
+
+
+@pytest.mark.parametrize(
+    ("ignored", "warnings"),
+    [
+        ("reasoning_effort", ["thinking"]),
+        ("user, chat_template_kwargs.enable_thinking, reasoning.effort", ["thinking"]),
+        ("thinking_budget_tokens ,image", ["thinking", "images_removed"]),
+        ("tool_choice", ["tool_choice"]),
+        ("images, my_tool_choice,, user", []),
+    ],
+)
+def test_what_our_server_ignores_is_a_warning(ignored: str, warnings: list[str]) -> None:
+    answer = stream(chunk({"content": "a"}, "stop"), more=f"x-localagent-ignored: {ignored}\r\n")
+    says = {
+        "thinking": "theirs cannot be told how to think: its chat template has no switch",
+        "images_removed": "theirs sees no images: those of tools were left out",
+        "tool_choice": "theirs ignores tool_choice",
+    }
+    with scripted(answer) as server:
+        events = [*RemoteModel.open(server.url).stream("Go.")]
+    told = [event for event in events if isinstance(event, RequestWarning)]
+    assert told == [RequestWarning(kind, says[kind]) for kind in warnings]  # type: ignore[arg-type]
+    assert events[: len(told)] == told
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
@@ -499,8 +620,8 @@ def test_thinking_that_is_to_end_is_a_warning() -> None:
     with scripted(stream(chunk({"reasoning": "Hm."}), chunk({"content": "a"}, "stop"))) as server:
         events = list(RemoteModel.open(server.url).stream("Go.", end_thinking=flag))
     (warning,) = [each for each in events if isinstance(each, RequestWarning)]
-    assert warning.kind == "thinking"
-    assert "cannot be ended from here" in warning.text
+    says = "the thinking of theirs cannot be ended from here, since it runs on a server: stop the answer, or wait"
+    assert warning == RequestWarning("thinking", says)
 
 
 # -- anything at all --------------------------------------------------------------------------------------

@@ -13,11 +13,14 @@ from localagent.errors import (
     EngineFailed,
     GrammarMissing,
     InvalidMessage,
+    LocalAgentError,
     ModelMissing,
     NotEnoughMemory,
+    ServerFailed,
     UnknownModel,
     Unsupported,
 )
+from localagent.server.bounds import DEFAULT_BOUNDS, Bounds
 from localagent.server.exchange import (
     BadRequest,
     Frame,
@@ -33,7 +36,7 @@ from localagent.server.exchange import (
     sort_options,
     status_of,
 )
-from parsers import ArgumentsDelta, CallEnd, CallStart, Malformed, Reason, Text
+from parsers import ArgumentEnd, ArgumentsDelta, CallEnd, CallStart, Malformed, Reason, Text
 from tests.server.wires.turns import turn_of
 
 
@@ -70,6 +73,8 @@ def test_a_lone_surrogate_becomes_its_escape():
         ({"a": {"b": ["x", "\udfff"]}}, "a.b[1]", "lone surrogate"),
         ({"a": {"\ud800": 1}}, "a", "lone surrogate"),
         ({"a": 10**5000}, "a", "1,000 bits"),
+        ({"a": 2**1000}, "a", "1,000 bits"),
+        ({"a": -(2**1000)}, "a", "1,000 bits"),
         ({"a": {1}}, "a", "set is not JSON"),
         ({"a": [[[[]]]]}, "a[0][0]", "too deep"),
     ],
@@ -81,12 +86,23 @@ def test_what_no_body_may_hold_is_refused_with_its_path(body, param, why):
 
 
 def test_any_other_json_is_a_body():
-    body = {"a": [1, 2.5, True, None, "é🌍", {"b": {}}], "c": 2**900}
+    body = {"a": [1, 2.5, True, None, "é🌍", {"b": {}}], "c": 2**1000 - 1, "é": ""}
     assert open_body(body, Limits()).rest() == body
+    open_body({"a": [[7]]}, Limits(depth=3))
+
+
+def test_what_a_client_may_take_where_nobody_says_otherwise():
+    """Clients lean on these: Claude Code sends megabytes, and a large model may write for an hour."""
+    assert Bounds() == DEFAULT_BOUNDS == Bounds(
+        body=8 * 1024 * 1024, depth=64, header_bytes=32 * 1024, headers=100, header_time=15, body_time=60,
+        drain_time=5, write_time=60, keep_alive=5, deadline=60 * 60, queue=64, connections=512,
+    )  # fmt: skip
+    assert Limits() == Limits(messages=10_000, tools=1_000, schema=100_000, depth=64, images=False)
 
 
 def test_the_values_of_a_schema_are_counted():
     assert count_values({"a": [1, 2], "b": {"c": None}}) == 6
+    assert count_values([]) == count_values("abc") == count_values(None) == 1
 
 
 def test_options_are_read_ignored_or_refused():
@@ -101,13 +117,19 @@ def test_options_are_read_ignored_or_refused():
 
 def test_a_name_in_a_header_is_short_and_cannot_end_it():
     assert header_word("a\r\nSet-Cookie: b, é;" + "x" * 100) == ("a??Set-Cookie: b? ??" + "x" * 100)[:60]
+    assert [header_word(name) for name in (" a b", "a b ", "a b", "\x7f")] == ["?a?b", "a?b?", "a b", "?"]
 
 
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
+        (BadRequest("no"), 400, "no"),
         (BadRequest("no", status=413), 413, "no"),
         (UnknownModel("no"), 404, "no"),
+        (InvalidMessage("no"), 400, "no"),
+        (ServerFailed("http://x failed"), 502, "http://x failed"),
+        (LocalAgentError("no"), 500, "no"),
+        (TimeoutError("no answer of a disk"), 504, "no answer of a disk"),
         (ContextOverflow(5, 4), 400, str(ContextOverflow(5, 4))),
         (Unsupported("no"), 400, "no"),
         (NotEnoughMemory("no"), 503, "no"),
@@ -139,9 +161,15 @@ def test_what_readers_say_becomes_a_refusal_with_the_path(message, param):
 
 def test_held_calls_are_written_when_they_are_complete():
     start, delta = CallStart(0, "f", 0, 1), ArgumentsDelta(0, "{", 1, 2)
+    argument = ArgumentEnd(0, "a", 1, 1, 2)
     end, text = CallEnd(0, "f", {}, False, 2, 3), Text("x", 3, 4)
     held = HeldCalls()
-    assert [held.feed(event) for event in (start, delta, end, text)] == [[], [], [start, delta, end], [text]]
+    assert [held.feed(event) for event in (start, delta, argument, end, text)] == [
+        *([], [], []),
+        [start, delta, argument, end],
+        [text],
+    ]
+    assert [held.feed(event) for event in (delta, argument, end)] == [[delta], [argument], [end]]
     broken = Malformed("f(", Reason.TRUNCATED, "f", 1, {}, 4, 5)
     stray = Malformed("x", Reason.SYNTAX, None, None, {}, 5, 6)
     again = CallStart(1, "f", 4, 4)

@@ -58,7 +58,8 @@ async def full() -> None:
     await clients.come("a5", "a")
     with pytest.raises(Overloaded) as refused:
         await clients.tasks["a5"]
-    assert refused.value.retry_after >= 1
+    assert (refused.value.status, refused.value.code) == (503, "overloaded")
+    assert str(refused.value) == "3 requests are waiting already: try again later"
     await clients.come("b1", "b")
     with pytest.raises(Overloaded):
         await clients.tasks["a4"]
@@ -99,6 +100,41 @@ async def at_random(seed: int) -> None:
         await settle()
     await asyncio.gather(*clients.tasks.values(), return_exceptions=True)
     assert (queue.running, queue.waiting) == (0, 0)
+
+
+async def told_when(clock: list[float], slots: int, most: int, took: float) -> int:
+    """When to come back, once a request has taken so many seconds and all places are taken."""
+    clients = Clients(FairQueue(slots, most))
+    await clients.come("first", "first")
+    clock[0] += took
+    await clients.leave("first")
+    for number in range(slots + most + 1):
+        await clients.come(str(number), str(number))
+    with pytest.raises(Overloaded) as refused:
+        await clients.tasks[str(slots + most)]
+    for number in range(slots + most):
+        await clients.leave(str(number))
+    return refused.value.retry_after
+
+
+@pytest.mark.parametrize(
+    ("slots", "most", "took", "seconds"),
+    [
+        (1, 4, 81.0, 44),  # of four requests, which take 11 seconds each
+        (2, 4, 81.0, 22),
+        (1, 4, 1.0, 4),
+        (1, 4, 801.0, 60),  # a minute at most
+        (1, 0, 81.0, 1),  # and a second at least
+        (3, 1, 5.0, 1),
+    ],
+)
+def test_who_is_sent_away_is_told_when_it_may_be_worth_coming_back(
+    monkeypatch: pytest.MonkeyPatch, slots: int, most: int, took: float, seconds: int
+) -> None:
+    """The mean of the requests before moves by an eighth with each."""
+    clock = [50.0]
+    monkeypatch.setattr("localagent.server.queue.monotonic", lambda: clock[0])
+    assert asyncio.run(told_when(clock, slots, most, took)) == seconds
 
 
 def test_clients_take_turns() -> None:

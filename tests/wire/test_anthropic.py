@@ -692,6 +692,23 @@ def test_why_a_turn_failed_is_kept():
     assert "bored" in new.error
 
 
+def test_the_usage_of_a_response():
+    def usage(**used: int) -> Usage:
+        return read_response({"type": "message", "content": [], "usage": used}).usage
+
+    assert usage(input_tokens=3, output_tokens=5) == Usage(input=3, output=5)
+    assert usage(cache_read_input_tokens=7) == Usage(input=7, cache_read=7)
+    assert usage(cache_creation_input_tokens=2) == Usage(input=2, cache_write=2)
+    bare = read_response({"type": "message", "content": []})
+    assert (bare.usage, bare.stop_reason, bare.error, bare.id, bare.model) == (
+        Usage(),
+        "stop",
+        None,
+        None,
+        None,
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -221,6 +221,37 @@ def test_ids_find_their_calls_by_name():
     assert [call.id for call in from_wire(turns, LFM2)[0].tool_calls] == ["2", "1"]
 
 
+def test_turns_as_others_write_them():
+    calls = [{"id": "1", "function": {"name": "f"}}, {"function": {"name": "g", "arguments": '{"a":1}'}}]
+    turns = [
+        {"role": "system", "content": None},
+        {"role": "user", "content": "u", "name": "ann", "mood": None},
+        {"role": "assistant", "content": None, "thinking": "hm", "tool_calls": calls},
+        {"role": "tool", "content": "F", "tool_call_id": "1"},
+        {"role": "tool", "content": "G", "name": "g"},
+        {"role": "user"},
+    ]
+    system, user, said, answers, last = from_wire(turns, LFM2)
+    assert (system, last) == (SystemMessage.text(""), UserMessage.text(""))
+    assert (user.text, user.payload) == ("u", {"chat_template": {"name": "ann"}})
+    assert (said.reasoning, said.text, said.payload) == ("hm", "", None)
+    assert [(c.id, c.name, c.arguments) for c in said.tool_calls] == [("1", "f", {}), ("", "g", {"a": 1})]
+    results = [(each.call_id, each.name, each.text) for each in answers.results]
+    assert results == [("1", "", "F"), ("", "g", "G")]
+
+
+def test_ids_of_results_that_answer_nothing_are_given_to_no_call():
+    call, other = (
+        {"function": {"name": "f"}},
+        {"role": "tool", "name": "g", "tool_call_id": "9", "content": "G"},
+    )
+    said, answer = from_wire([{"role": "assistant", "content": "", "tool_calls": [call]}, other], LFM2)
+    assert [each.id for each in said.tool_calls] == [""]
+    assert answer.results[0].call_id == "9"
+    user, alone = from_wire([{"role": "user", "content": "x"}, other], LFM2)
+    assert (user, alone.results[0].call_id) == (UserMessage.text("x"), "9")
+
+
 def test_markers_in_a_plain_string_are_text():
     written = f"{START}[f()]{END}"
     assert from_wire([{"role": "assistant", "content": written}], LFM2) == [AssistantMessage.text(written)]

@@ -613,6 +613,25 @@ def test_every_stop_reason_has_ours(theirs, ours, error):
     assert read_response({"candidates": [candidate]}).content == ()
 
 
+def test_the_usage_of_a_response():
+    def usage(**used: int) -> Usage:
+        return read_response({"candidates": [{}], "usageMetadata": used}).usage
+
+    assert usage(promptTokenCount=9, cachedContentTokenCount=4) == Usage(input=9, cache_read=4)
+    assert usage(toolUsePromptTokenCount=5, candidatesTokenCount=7) == Usage(input=5, output=7)
+    assert usage(thoughtsTokenCount=3, totalTokenCount=99) == Usage(output=3)
+    message = read_response({"candidates": [{}, {"content": {"parts": [{"text": "of another"}]}}]})
+    assert (message.usage, message.content, message.id, message.model) == (Usage(), (), None, None)
+
+
+@pytest.mark.parametrize("reason", ["SAFETY", "MAX_TOKENS", "BORED"])
+def test_words_about_the_end_are_kept_with_its_reason(reason):
+    message = read_response({"candidates": [{"finishReason": reason, "finishMessage": "why"}]})
+    assert message.error == (None if reason == "MAX_TOKENS" else f"{reason}: why")
+    blocked = read_response({"promptFeedback": {}})
+    assert (blocked.error, blocked.content) == ("the prompt was blocked: no reason given", ())
+
+
 def test_a_blocked_prompt():
     message = read_response(
         {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 3}}

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from localagent.errors import InvalidMessage, UnpairedResult
-from localagent.messages import AssistantMessage, ImagePart, MalformedToolCallPart, ToolMessage, UnknownPart
+from localagent.messages import (
+    AssistantMessage,
+    ImagePart,
+    MalformedToolCallPart,
+    ReasoningPart,
+    TextPart,
+    ToolMessage,
+    UnknownPart,
+)
 from localagent.prompt.request import build_request
 from localagent.prompt.variables import TARGET
 from localagent.wire.openai import read_input
@@ -146,3 +154,100 @@ def test_what_cannot_be_read_is_named_with_its_path(item, error, said):
 def test_a_result_answers_one_call():
     with pytest.raises(UnpairedResult):
         read_input([call("a"), output("a"), output("a")])
+
+
+def reasoning(**fields: Any) -> dict[str, Any]:
+    return {"type": "reasoning", "id": "r", **fields}
+
+
+def texts(kind: str, *said: str) -> list[dict[str, Any]]:
+    return [{"type": kind, "text": each} for each in said]
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"content": texts("reasoning_text", "a", "b"), "summary": texts("summary_text", "s")}, "ab"),
+        ({"summary": texts("summary_text", "s", "t")}, "s\n\nt"),
+        ({"summary": [], "encrypted_content": "localagent:kept"}, "kept"),
+        ({"content": texts("reasoning_text", "a"), "encrypted_content": "localagent:kept"}, "a"),
+        ({"summary": texts("summary_text", "s"), "encrypted_content": "of another server"}, "s"),
+        ({"summary": [], "encrypted_content": "of another server"}, None),
+        ({"summary": [], "encrypted_content": "localagent:"}, None),
+        ({}, None),
+    ],
+)
+def test_reasoning_is_what_can_be_read_of_it(fields: dict[str, Any], text: str | None) -> None:
+    (message,), _ = read_input([reasoning(**fields)])
+    assert message.content == (() if text is None else (ReasoningPart(text=text),))
+
+
+DATA_URL = "data:application/pdf;base64,JVBERi0="
+
+
+@pytest.mark.parametrize(
+    ("block", "part"),
+    [
+        ({"type": "input_text", "text": "x"}, TextPart(text="x")),
+        ({"type": "summary_text", "text": "x", "more": 1}, TextPart(text="x")),
+        ({"type": "refusal", "refusal": "no"}, TextPart(text="no")),
+        ({"type": "input_image", "file_id": "f"}, ImagePart(file_id="f")),
+        ({"type": "input_file", "file_data": "JVBERi0=", "filename": "a.pdf"},
+         ImagePart(data=b"%PDF-", provider_metadata={"openai": {"filename": "a.pdf"}})),
+        ({"type": "input_file", "file_data": DATA_URL}, ImagePart(data=b"%PDF-")),
+        ({"type": "input_file", "file_url": "https://a.b/c.pdf"}, ImagePart(url="https://a.b/c.pdf")),
+        ({"type": "input_file", "file_id": "f"}, ImagePart(file_id="f")),
+    ],
+)  # fmt: skip
+def test_the_parts_of_a_message(block: dict[str, Any], part: Any) -> None:
+    (message,), _ = read_input([{"role": "user", "content": [block]}])
+    assert message.content == (part,)
+    (_, answer), _ = read_input([call("a"), output("a", [block])])
+    assert isinstance(answer, ToolMessage) and answer.results[0].content == (part,)
+
+
+def test_calls_of_every_kind_and_their_results() -> None:
+    items = [
+        call("a", '{"x":1}', namespace="git", id="fc_1"),
+        {"type": "custom_tool_call", "call_id": "b", "name": "run", "input": "ls", "namespace": "os__"},
+        output("b", "files"),
+        {"type": "custom_tool_call_output", "call_id": "a", "output": "4"},
+    ]
+    (said, answer), _ = read_input(items)
+    assert isinstance(said, AssistantMessage) and isinstance(answer, ToolMessage)
+    assert [(each.id, each.name, each.arguments, each.provider_metadata) for each in said.tool_calls] == [
+        ("a", "git__f", {"x": 1}, {}),
+        ("b", "os__run", {"input": "ls"}, {}),
+    ]
+    assert [(each.call_id, each.name, each.text) for each in answer.results] == [
+        ("b", "os__run", "files"),
+        ("a", "git__f", "4"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        ({"type": "item_reference", "id": "x"}, "input[0].type: the server is stateless: it kept no items to refer to"),
+        ({"type": "compaction_summary"}, "input[0].type: only the server that wrote this compaction can read it"),
+        ({"role": "x" * 90, "content": "a"}, f"input[0].role: '{'x' * 59} is no role: system, developer, user, assistant"),
+        (output("b"), "input[0].call_id: no call before it has the id 'b'"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_items_that_cannot_be_read(item: dict[str, Any], said: str) -> None:
+    with pytest.raises((InvalidMessage, UnpairedResult)) as caught:
+        read_input([item])
+    assert str(caught.value) == said
+
+
+def test_what_was_left_out_is_told_in_its_order() -> None:
+    items = [
+        {"type": "web_search_call"},
+        USER,
+        {"type": "image_generation_call"},
+        {"type": "web_search_call"},
+    ]
+    messages, left_out = read_input(items)
+    assert [line(each) for each in messages] == ["user: Hi"]
+    assert left_out == ["web_search_call", "image_generation_call", "web_search_call"]
+    assert read_input([]) == ([], [])

@@ -22,6 +22,7 @@ from localagent.messages import (
     TextPart,
     ToolCallPart,
     ToolMessage,
+    Usage,
     UserMessage,
 )
 from localagent.prompt.request import build_request
@@ -267,6 +268,127 @@ def test_what_a_response_may_say_instead():
     strange = answer({"content": "x"}, "tired")
     assert (strange.stop_reason, strange.text) == ("error", "x")
     assert "'tired'" in strange.error
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "error"),
+    [
+        ("stop", "stop", None),
+        (None, "stop", None),
+        ("length", "length", None),
+        ("tool_calls", "tool_calls", None),
+        ("function_call", "tool_calls", None),
+        ("content_filter", "content_filter", None),
+        ("tired", "error", "the API stopped for a reason not known here: 'tired'"),
+    ],
+)
+def test_every_stop_reason_has_ours(theirs, ours, error):
+    message = answer({"content": [{"type": "text", "text": "x"}]}, theirs)
+    assert (message.stop_reason, message.error, message.text) == (ours, error, "x")
+    assert (message.id, message.model, message.usage) == (None, None, Usage())
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        ([], "response: a list where an object belongs"),
+        ({}, "response.choices: no choice in it"),
+        ({"choices": []}, "response.choices: no choice in it"),
+        ({"choices": [{}]}, "response.choices[0].message: nothing where an object belongs"),
+        ({"choices": [{"message": {}, "finish_reason": 3}]}, "response.choices[0].finish_reason: a number where a string belongs"),
+        ({"choices": [{"message": {}}], "usage": {"prompt_tokens": -1}}, "response.usage.prompt_tokens: -1 where a count belongs"),
+        ({"choices": [{"message": {"tool_calls": [{"function": {}}]}}]}, "response.choices[0].message.tool_calls[0].function.name: missing"),
+        ({"error": {"code": 3}}, "response.error.message: missing"),
+    ],
+)  # fmt: skip
+def test_a_bad_response_is_refused_with_its_place(payload, said):
+    with pytest.raises(InvalidMessage) as caught:
+        openai.read_response(payload)
+    assert str(caught.value) == said
+
+
+def test_the_usage_of_a_response():
+    used = {"prompt_tokens": 5, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}
+    for told, cached in (
+        (used, 4),
+        ({**used, "prompt_tokens_details": None}, 0),
+        ({**used, "prompt_tokens_details": {}}, 0),
+    ):
+        body = {"choices": [{"message": {"content": ""}}], "usage": told, "id": "i", "model": "m"}
+        message = openai.read_response(body)
+        assert (message.usage.input, message.usage.output, message.usage.cache_read) == (5, 3, cached)
+        assert (message.id, message.model, message.content) == ("i", "m", ())
+
+
+def test_all_that_an_assistant_turn_may_hold_in_its_order():
+    function = {"name": "f", "arguments": " "}
+    turn = {
+        "thinking": "hm",
+        "content": "So: ",
+        "refusal": "no",
+        "audio": {"id": "a1"},
+        "tool_calls": [
+            {"id": "kept", "type": "function", "function": function, "extra": 1},
+            {"id": "back", "type": "function", "function": {"name": "f", "arguments": '{"a'}},
+            {"function": {"name": "g", "arguments": None}},
+        ],
+        "malformed_tool_calls": [
+            {"raw": "f(a", "reason": "truncated", "name": "f", "id": "back"},
+            {"raw": "x"},
+        ],
+        "function_call": {"name": "h", "arguments": "{"},
+    }
+    parts = answer(turn, "length").content
+    assert [part.kind for part in parts] == [
+        *("reasoning", "text", "text", "openai.message:audio", "tool_call", "tool_call"),
+        *("malformed_tool_call", "malformed_tool_call", "malformed_tool_call"),
+    ]
+    assert parts[2].provider_metadata == {"openai": {"refusal": "no"}}
+    assert [(part.id, part.arguments, part.arguments_text) for part in parts[4:6]] == [
+        ("kept", {}, "{}"),
+        ("", {}, "{}"),
+    ]
+    assert [part.provider_metadata for part in parts[4:6]] == [{"openai": {"extra": 1}}, {}]
+    assert [(part.id, part.name, part.reason, part.raw) for part in parts[6:]] == [
+        ("back", "f", "truncated", "f(a"),
+        ("", None, "syntax", "x"),
+        ("", "h", "truncated", '{"name": "h", "arguments": {}'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("file", "part"),
+    [
+        ({"file_id": "f"}, ImagePart(file_id="f")),
+        ({"file_id": "f", "filename": "file.pdf"}, ImagePart(file_id="f")),
+        ({"file_data": "JVBERi0="}, ImagePart(data=b"%PDF-")),
+        ({"file_data": "data:application/pdf;base64,JVBERi0=", "filename": "a.pdf", "more": 1},
+         ImagePart(data=b"%PDF-", provider_metadata={"openai": {"file": {"filename": "a.pdf", "more": 1}}})),
+    ],
+)  # fmt: skip
+def test_files_are_read_with_their_names(file, part):
+    (message,) = openai.from_wire([{"role": "user", "content": [{"type": "file", "file": file}]}])
+    assert message.content == (part,)
+    (turn,) = openai.to_wire([message])
+    sent = turn["content"][0]["file"]
+    assert sent.get("filename") == (None if "file_id" in file else file.get("filename", "file.pdf"))
+
+
+def test_results_may_answer_calls_of_messages_before():
+    calls = [ToolCallPart(id=each, name=f"f{each}") for each in "ab"]
+    before = [
+        AssistantMessage(content=(calls[0],)),
+        UserMessage.text("x"),
+        AssistantMessage(content=(calls[1],)),
+    ]
+    result = {"role": "tool", "tool_call_id": "b", "content": "4", "more": 1}
+    (message,) = openai.from_wire([result], before)
+    (part,) = message.results
+    assert (part.name, part.text, part.provider_metadata) == ("fb", "4", {"openai": {"more": 1}})
+    with pytest.raises(UnpairedResult):
+        openai.from_wire([{**result, "tool_call_id": "a"}], before)
+    named = openai.from_wire([{**result, "name": "given"}], before)[0].results[0]
+    assert named.name == "given"
 
 
 def test_encrypted_reasoning_is_kept_beside_its_text():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from localagent.errors import InvalidMessage, Unsupported
+from localagent.errors import InvalidMessage, UnpairedResult, Unsupported
 from localagent.messages import (
     AssistantMessage,
     BranchSummaryMessage,
@@ -15,9 +15,11 @@ from localagent.messages import (
     FlushMessage,
     MalformedToolCallPart,
     ReasoningPart,
+    SystemMessage,
     TextPart,
     ToolCallPart,
     ToolMessage,
+    ToolResultPart,
     UnknownPart,
     UserMessage,
     dump_messages,
@@ -27,6 +29,7 @@ from localagent.prompt import build_request
 from localagent.prompt.variables import to_wire as to_variables
 from localagent.wire import anthropic, gemini, openai
 from localagent.wire.extras import sign
+from localagent.wire.folded import Waiting, fold, unfold
 from parsers import DIALECTS
 
 WIRES = {"openai": openai, "anthropic": anthropic, "google": gemini}
@@ -215,6 +218,48 @@ def test_an_error_that_is_an_object_stays_one_on_gemini():
     sent = gemini.to_wire([AssistantMessage(content=(call,)), failed])
     assert sent["contents"][-1]["parts"][0]["functionResponse"]["response"] == {"error": {"code": 7}}
     assert gemini.from_wire(sent)[-1] == failed
+
+
+def test_a_message_that_a_wire_refuses_is_named_by_its_place_and_one_of_nothing_is_left_out():
+    def write(message):
+        if message.text == "bad":
+            raise Unsupported("no such part")
+        return [{"text": message.text}] if message.text else []
+
+    good, empty, bad = (UserMessage.text(text) for text in ("good", "", "bad"))
+    assert [*fold([empty, good, empty], write)] == [(good, [{"text": "good"}])]
+    with pytest.raises(Unsupported, match=r"^message 2: no such part$"):
+        [*fold([good, empty, bad], write)]
+    system = SystemMessage.text("Be kind.")
+    assert [message for message, _ in fold([system, good], write)] == [system, good]
+    said = "message 1: a system message after others: build_request joins them into one, in front"
+    with pytest.raises(Unsupported, match=f"^{said}$"):
+        [*fold([good, system], write)]
+
+
+def test_results_wait_for_no_calls_but_those_of_the_last_turn():
+    def asked(*names):
+        return AssistantMessage(content=tuple(ToolCallPart(id=name, name=f"f{name}") for name in names))
+
+    def result(call_id, name=""):
+        return ToolResultPart(call_id=call_id, name=name, content="x")
+
+    waiting = Waiting()
+    waiting.call(asked("a", "b", "c"))
+    first = waiting.answer([result("c"), result("a", "given")], "here")
+    assert [(each.call_id, each.name) for each in first.results] == [("c", "fc"), ("a", "given")]
+    with pytest.raises(UnpairedResult, match=r"^there: .*'a'"):
+        waiting.answer([result("a")], "there")
+    assert waiting.answer([result("b")], "here").results[0].name == "fb"
+    waiting.call(asked("d"))
+    waiting.call(asked("e"))
+    with pytest.raises(UnpairedResult):
+        waiting.answer([result("d")], "there")
+    text = TextPart(text="y")
+    messages = [*unfold([text, result("e"), text, text], waiting, "here")]
+    assert [type(message) for message in messages] == [UserMessage, ToolMessage, UserMessage]
+    assert messages[2].content == (text, text)
+    assert [*unfold([], waiting, "here")] == [UserMessage(content=())]
 
 
 def test_reasoning_says_whose_it_is_where_only_its_provider_can_check_or_read_it() -> None:

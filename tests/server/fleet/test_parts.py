@@ -209,3 +209,64 @@ class TestRouter:
             ask(number)
             self.now += 60
         assert self.router._load("a") == self.router._load("b") == 0
+
+    @pytest.fixture
+    def choose(self, ask, monkeypatch):
+        """The ranks of a request, which nobody has taken yet, among replicas a, b and c."""
+        clock = SimpleNamespace(now=100.0)
+        monkeypatch.setattr("localagent.server.fleet.router.monotonic", lambda: clock.now)
+        self.clock = clock
+        replicas = [SimpleNamespace(replica_id=name) for name in "abc"]
+
+        def choose(number: int, *marks: str, able: str = "abc", take: bool = False) -> list[list[str]]:
+            self.router.apply_multiplex_routing = lambda _: [*able]
+            metadata = SimpleNamespace(internal_request_id=str(number))
+            request = SimpleNamespace(kwargs={"marks": [*marks]}, metadata=metadata)
+            ranks = asyncio.run(self.router.choose_replicas(replicas, request))
+            chosen = [[each.replica_id for each in rank] for rank in ranks]
+            if take:
+                self.router.on_request_routed(request, chosen[0][0], None)
+            return chosen
+
+        return choose
+
+    def test_without_a_request_all_are_asked(self, ask):
+        replicas = [SimpleNamespace(replica_id=name) for name in "ab"]
+        assert asyncio.run(self.router.choose_replicas(replicas)) == [replicas]
+
+    def test_who_knows_a_conversation_comes_first_and_alone(self, choose):
+        (first, *_) = choose(0, "x", take=True)
+        for number in range(1, 4):
+            found, *others = choose(number, "x", "y", take=True)
+            assert found == first and len(found) == 1
+            assert first[0] not in others[-1]
+        assert len(choose(9, "nothing known")[0]) == 1
+
+    def test_only_who_has_the_model_or_room_for_it_is_asked(self, choose):
+        assert {name for number in range(4) for rank in choose(number, able="bz") for name in rank} == {"b"}
+        assert choose(50, able="") == [[]]
+
+    def test_where_all_who_have_the_model_are_busy_others_load_it(self, choose):
+        for number in range(4):
+            assert choose(number, able="a", take=True)[0] == ["a"]
+        assert choose(4, able="a")[0][0] in "bc", "a has as many requests as lanes"
+        self.router.on_request_completed("a", "0")
+        assert choose(5, able="a")[0] == ["a"]
+
+    def test_a_request_that_nobody_has_taken_counts_for_two_seconds(self, choose):
+        assert choose(0, able="a")[0] == ["a"]
+        assert self.router._load("a") == 1
+        self.clock.now += 1.5
+        assert choose(1, able="a")[0] == ["a"]
+        assert self.router._load("a") == 2
+        self.clock.now += 1
+        choose(2, able="b")
+        assert (self.router._load("a"), self.router._load("b")) == (1, 1)
+        self.clock.now += 2
+        choose(3, able="c")
+        assert (self.router._load("a"), self.router._load("b")) == (0, 0)
+
+    def test_requests_that_come_together_are_spread(self, choose):
+        chosen = [choose(number)[0][0] for number in range(12)]
+        assert max(map(chosen.count, "abc")) <= 6
+        assert all(self.router._load(name) == chosen.count(name) for name in "abc")

@@ -370,6 +370,7 @@ def test_usage_counts_cached_and_reasoning_tokens():
             [1, 2, 3, 4],
         ),  # a token that only begins a character ends where it began
         ([(3, 3)], [2, 4], []),
+        ([(3, 4)], [2, 2, 4], [2]),
         ([], [2], []),
     ],
 )

@@ -345,10 +345,15 @@ def done(**fields: Any) -> Done:
 
 def test_durations_are_nanoseconds():
     writer = CHAT.writer(CHAT.read(chat()), replace(ANSWER, load_seconds=2.0))
-    usage, timings = Usage(input=10, output=4, cache_read=7), Timings(prefill=0.25, decode=0.5)
+    usage, timings = Usage(input=10, output=4, cache_read=7), Timings(prefill=3.25, decode=4.5)
     (frame,) = writer.feed(done(usage=usage, timings=timings))
     numbers = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
-    assert [frame.data[name] for name in numbers] == [2_750_000_000, 2_000_000_000, 250_000_000, 500_000_000]
+    assert [frame.data[name] for name in numbers] == [
+        9_750_000_000,
+        2_000_000_000,
+        3_250_000_000,
+        4_500_000_000,
+    ]
     assert (frame.data["prompt_eval_count"], frame.data["eval_count"]) == (10, 4)
 
 

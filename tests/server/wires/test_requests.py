@@ -136,7 +136,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("chat", {"tool_choice": "maybe"}, "tool_choice", "none of none, auto, required"),
     ("chat", {"tool_choice": {"type": "function", "function": {"name": "h"}}}, "tool_choice", "no tool 'h'"),
     ("chat", {"tool_choice": "required", "tools": None}, "tool_choice", "there are none"),
-    ("chat", {"tools": [CHAT["tools"][0]] * 2}, "tools", "named 'f'"),
+    ("chat", {"tools": [CHAT["tools"][1], *[CHAT["tools"][0]] * 2]}, "tools", "named 'f'"),
     ("chat", {"tools": [{"type": "function", "function": {"name": " "}}]}, "tools[0].function.name", "1 to 256"),
     ("chat", {"tools": [{"type": "function", "function": {"name": "f", "parameters": "x"}}]}, "tools[0].function.parameters", "JSON Schema"),
     ("chat", {"response_format": {"type": "xml"}}, "response_format.type", "none of text, json_object"),
@@ -391,3 +391,81 @@ def test_every_field_of_completions_is_in_the_table():
 
     fields = completion_create_params.CompletionCreateParamsBase.__annotations__
     assert fields.keys() <= COMPLETION_OPTIONS.keys()
+
+
+def test_what_just_fits_is_taken():
+    schema = {"a": [1, 2]}  # four values, with itself
+    tool = {"type": "function", "function": {"name": "n" * 256, "parameters": schema}}
+    body = {
+        "messages": CHAT["messages"][:2],
+        "tools": [tool, {"type": "custom", "custom": {"name": "g"}}],
+        "stop": ["a"] * 100,
+        "logprobs": True,
+        "top_logprobs": 20,
+        "response_format": {"type": "json_schema", "json_schema": {"schema": schema}},
+    }
+    limits = Limits(messages=2, tools=2, schema=4)
+    request = ChatCompletions().read(body, limits)
+    assert [tool["function"]["name"] for tool in request.tools] == ["n" * 256, "g"]
+    assert (len(request.options["stop"]), request.options["logprobs"]) == (100, 20)
+    assert request.tools[0]["function"]["description"] == ""
+    needs = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+    assert request.tools[1]["function"]["parameters"] == needs
+    items = [{"role": "user", "content": "x"}] * 2
+    assert Responses().read({"input": items, "top_logprobs": 20}, limits).options == {"logprobs": 20}
+    assert Completions().read({"prompt": ["x"], "logprobs": 20}).options == {"logprobs": 20}
+
+
+FUNCTION = {"type": "function", "name": "f"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tools": {}}, "tools: it must be a list"),
+        ({"tools": [FUNCTION] * 3}, "tools: 3 of them, and the server takes 2"),
+        ({"tools": [{"type": "namespace", "name": "n", "tools": [FUNCTION] * 3}]}, "tools[0].tools: 3 of them, and the server takes 2"),
+        ({"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "namespace", "name": "m", "tools": 7}]}]}, None),
+        ({"tools": [{"type": "namespace", "name": "n"}]}, None),
+        ({"tools": [{"type": "function", "name": "n" * 257}]}, "tools[0].name: it must have 1 to 256 characters"),
+        ({"tools": [{"type": "function", "name": ""}]}, "tools[0].name: it must have 1 to 256 characters"),
+        ({"tools": [FUNCTION, FUNCTION]}, "tools: two tools are named 'f'"),
+        ({"tools": [{**FUNCTION, "parameters": {"a": [1] * 9}}]}, "tools[0].parameters: a schema of 11 values, and the server takes 10"),
+        ({"tools": [{**FUNCTION, "parameters": []}]}, "tools[0].parameters: it must be a JSON Schema, which is an object"),
+        ({"tools": [FUNCTION], "tool_choice": {"type": "custom", "name": "g"}}, "tool_choice: there is no tool 'g'"),
+        ({"tools": [FUNCTION], "tool_choice": {"type": "function", "name": "f", "namespace": "n"}}, "tool_choice: there is no tool 'n__f'"),
+        ({"tools": [FUNCTION], "tool_choice": {"type": "allowed_tools", "tools": [FUNCTION] * 3}}, "tool_choice.tools: 3 of them, and the server takes 2"),
+        ({"tools": [FUNCTION], "tool_choice": {"type": "allowed_tools", "mode": "none", "tools": []}}, "tool_choice.mode: 'none' is none of auto, required"),
+        ({"tools": [FUNCTION], "tool_choice": {"type": "allowed_tools", "tools": [{"type": "custom", "name": "g"}]}}, "tool_choice: there is no tool 'g'"),
+        ({"tool_choice": "required"}, "tool_choice: a tool is required, and there are none"),
+        ({"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": []}}, "tool_choice: a tool is required, and there are none"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_tools_that_cannot_be_offered(change, said):
+    body = {"input": "Go.", **change}
+    if said is None:  # nothing in it to be offered
+        assert Responses().read(body, Limits(tools=2)).tools == []
+        return
+    with pytest.raises(BadRequest) as caught:
+        Responses().read(body, Limits(tools=2, schema=10))
+    assert str(caught.value) == said
+    assert caught.value.param == said.partition(":")[0]
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice", "offered", "read", "ignored"),
+    [
+        ([FUNCTION, {**FUNCTION, "name": "g"}], {"type": "allowed_tools", "tools": [FUNCTION]}, ["f"], "auto", ()),
+        ([FUNCTION], {"type": "allowed_tools", "mode": "required", "tools": [FUNCTION]}, ["f"], "required", ()),
+        ([FUNCTION], {"type": "allowed_tools", "tools": [FUNCTION, {"type": "web_search"}]}, ["f"], "auto", ()),
+        ([FUNCTION, {"type": "web_search"}], {"type": "allowed_tools", "mode": "required", "tools": [{"type": "web_search"}]}, [], "auto", ("web_search", "tool_choice")),
+        ([FUNCTION], {"type": "web_search"}, ["f"], "auto", ("tool_choice",)),
+        ([FUNCTION], None, ["f"], "auto", ()),
+        ([FUNCTION], "none", ["f"], "none", ()),
+        ([{"type": "web_search"}], "required", [], "auto", ("web_search", "tool_choice")),
+    ],
+)  # fmt: skip
+def test_which_tools_may_be_called(tools, choice, offered, read, ignored):
+    request = Responses().read({"input": "Go.", "tools": tools, "tool_choice": choice})
+    assert [tool["function"]["name"] for tool in request.tools] == offered
+    assert (request.tool_choice, request.ignored) == (read, ignored)

@@ -131,6 +131,34 @@ def test_rule_17_everything_that_is_announced_is_done_in_its_order():
     ]
 
 
+def test_rule_17_the_events_of_an_answer_one_by_one():
+    data, _ = respond(TURNS["everything"])
+    told = [event["type"].removeprefix("response.") for event in data]
+    message = [
+        "output_item.added",
+        "content_part.added",
+        "output_text.delta",
+        "output_text.done",
+        "content_part.done",
+        "output_item.done",
+    ]
+    thought = [kind.replace("output_text", "reasoning_text") for kind in message]
+    call = [
+        "output_item.added",
+        "function_call_arguments.delta",
+        "function_call_arguments.done",
+        "output_item.done",
+    ]
+    broken = [kind for kind in call if kind != "function_call_arguments.done"]
+    once = [kind for kind, before in zip(told, [None, *told], strict=False) if kind != before]
+    assert once == [
+        *("created", "in_progress"), *thought, *message, *call, *message, *broken, *message, *broken, "completed"
+    ]  # fmt: skip
+    parts = [event["part"]["text"] for event in data if event["type"] == "response.content_part.done"]
+    assert parts == ["so", "First.", "then", "last"]
+    assert all(event["content_index"] == 0 for event in data if ".content_part." in event["type"])
+
+
 def test_rule_17_a_call_that_breaks_before_its_arguments_is_no_call_without_arguments():
     """Clients take no text at all for an empty object."""
     broken = [CallStart(0, "f", 0, 2), Malformed("f(1)", Reason.POSITIONAL_ARGUMENT, "f", 0, {}, 2, 4)]
