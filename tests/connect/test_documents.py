@@ -102,6 +102,41 @@ def test_a_value_is_set_and_taken_out_again(row):
     assert document.text == (back[0] if back else text)
 
 
+TAKEN_OUT = [
+    (Toml, "[t.u]\nx = 1\n", "t.u", ""),
+    (Toml, "b = 2\n[t.u]\nx = 1\n", "t.u", "b = 2\n"),
+    (Toml, "b = 2\n\n\n[t.u]\nx = 1\n\n[v]\n", "t.u", "b = 2\n\n\n[v]\n"),
+    (Toml, "b = 2\r\n[t.u]\r\nx = 1", "t.u", "b = 2"),
+    (Toml, "\n[t.u]\nx = 1\n", "t.u", ""),
+    (Toml, "[t.u]\nx = 1\n[t.u.w]\n[[t.u.z]]\n[t.v]\n", "t.u", "[t.v]\n"),
+    (Toml, "a = 1\n\nb = 2\n", "a", "\nb = 2\n"),
+    (Toml, "a = 1\n\n[t]\n", "a", "[t]\n"),
+    (Toml, "a = 1\n# b\n[t]\n", "a", "# b\n[t]\n"),
+    (Toml, "b = 2\na = 1", "a", "b = 2"),
+    (Jsonc, '{"a": 1}', "a", "{}"),
+    (Jsonc, '{\n  "a": 1 // one\n}', "a", '{ // one\n}'),
+    (Jsonc, '{ /* one */ "a": 1 }', "a", "{ /* one */ }"),
+    (Jsonc, '{"a": 1, "b": 2}', "a", '{ "b": 2}'),
+    (Jsonc, '{"b": 2, "a": 1}', "a", '{"b": 2}'),
+    (Jsonc, '{"b": 2, /* a */ "a": 1 /* one */ }', "a", '{"b": 2 /* a */ /* one */ }'),
+    (Jsonc, '{"b": 2, "a": 1,}', "a", '{"b": 2,}'),
+    (Jsonc, '{"b": {"c": 3, "a": 1}}', "b.a", '{"b": {"c": 3}}'),
+    (Yaml, "a: 1\nb: 2\n", "a", "b: 2\n"),
+    (Yaml, "b: 2\r\na: 1", "a", "b: 2"),
+    (Yaml, "l:\n- name: x\n", "l.x", "l: []\n"),
+    (Yaml, "l: # mine\n  - name: x\n    k: 1\nb: 2\n", "l.x", "l: [] # mine\nb: 2\n"),
+    (Yaml, "l:\n  - name: m\n  - name: x\n    k: |\n      y\n\n\nb: 2\n", "l.x",
+     "l:\n  - name: m\n\n\nb: 2\n"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("format", "text", "keys", "after"), TAKEN_OUT)
+def test_a_value_is_taken_out_of_what_others_wrote(format, text, keys, after):
+    document = format(text)
+    document.remove(tuple(keys.split(".")))
+    assert document.text == after
+
+
 SCALARS = {
     "plain words (1.2)": "a: plain words (1.2)\n",
     "http://[::1]:80": 'a: "http://[::1]:80"\n',
