@@ -8,7 +8,7 @@ import re
 import pytest
 
 from localagent import errors
-from localagent.errors import ContextOverflow, LocalAgentError, ServerRefused, UsageError
+from localagent.errors import ContextOverflow, ServerRefused, UsageError
 
 DRAWN = re.compile(r"^    ((?:[│ ]   )*(?:[├└]── )?)([A-Z]\w+)(?:   |$)", re.MULTILINE)
 
@@ -37,15 +37,12 @@ def test_a_prompt_that_does_not_fit_says_by_how_much(exact, more):
     assert (error.prompt_tokens, error.context, error.exact) == (12_345, 4096, not more)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        LocalAgentError("what is wrong"),
-        ContextOverflow(12, 8, exact=False),
-        ServerRefused("too busy", 429, 2.5),
-        ServerRefused("not there", 404),
-    ],
-)
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+MADE = [ContextOverflow(12, 8, exact=False), ServerRefused("too busy", 429, 2.5), ServerRefused("gone", 404)]
+MADE += [kind("what, where") for kind in KINDS if kind not in map(type, MADE)]
+
+
+@pytest.mark.parametrize("error", MADE, ids=lambda error: type(error).__name__)
 def test_another_process_gets_it_as_it_is(error):
     error.note = "added later"
     there = pickle.loads(pickle.dumps(error))
