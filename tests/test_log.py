@@ -129,9 +129,9 @@ def held_open(folder: Path) -> list[str]:
     if sys.platform != "linux":
         pytest.skip("/proc says which files are open")
     found = []
-    for number in os.listdir("/proc/self/fd"):
+    for descriptor in list(Path("/proc/self/fd").iterdir()):
         with contextlib.suppress(OSError):  # the one that lists them
-            found.append(os.readlink(f"/proc/self/fd/{number}"))
+            found.append(str(descriptor.readlink()))
     return [file for file in found if file.startswith(str(folder))]
 
 
