@@ -516,3 +516,17 @@ def test_what_a_person_who_is_asked_is_shown_of_a_change(tools, root):
         {"path": "x"},
     ):
         assert change(arguments) is None
+
+
+def test_what_is_no_text_is_not_written(tools, root):
+    with pytest.raises(ToolError, match=r"^not Unicode text: lone surrogate at character 3$"):
+        tools["write_file"](path="new", content="abc\ud800")
+    assert not (root / "new").exists()
+    with pytest.raises(ToolError, match=r"^'\\ud800' is not a path: it is not valid Unicode text$"):
+        tools["read_file"](path="\ud800")
+
+
+def test_a_top_folder_that_is_gone(tools, root):
+    root.rename(root.with_name("moved"))
+    said = refused(tools["read_file"], path="readme.md")
+    assert said == "the folder of this tool cannot be opened: No such file or directory"

@@ -228,3 +228,24 @@ def test_the_folders_of_the_book_are_made(tmp_path):
     assert {stat.S_IMODE(each.stat().st_mode) for each in (tmp_path / "a", path.parent)} <= {0o700, 0o755}
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert "milk" in call(by_name(notes(path))["find_notes"])
+
+
+def test_the_reasons_of_the_system_are_told(path, monkeypatch):
+    def refused(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    book = NoteBook(path)
+    book.add("one")
+    for name in ("open_lines", "append_line"):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, refused)
+            with pytest.raises(ToolError, match=r"^cannot write to .*notes\.jsonl \(Permission denied\): "):
+                book.add("two")
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "LineReader", refused)
+        with pytest.raises(ToolError, match=r"^the notes cannot be read: Permission denied$"):
+            book.find("")
+    with pytest.raises(ToolError, match="null byte"):
+        NoteBook(Path("a\0b")).add("x")
+    assert [note.text for note in book.find("")] == ["one"]
+    assert book.add("two").id == 2
