@@ -23,6 +23,7 @@ from localagent.agent import (
     RunDone,
     RunFailed,
     TurnEnded,
+    compaction,
     middleware,
 )
 from localagent.agent.boundaries import places
@@ -397,6 +398,16 @@ def test_one_conversation_that_waits_lets_others_not_wait():
         events = Agent(wordy(*outputs), middleware=[compaction]).run(words(6), history=history)
         summaries.append([event.summary for event in compactions(events)[1:]])
     assert summaries == [[None], [SUMMARY]]
+
+
+def test_of_too_many_conversations_that_wait_the_oldest_is_forgotten(monkeypatch):
+    monkeypatch.setattr(compaction, "MOST_WAITING", 2)
+    made, tried = short(), []
+    for first in ("one", "two", "one", "three", "two", "one"):
+        history = [UserMessage(content=first), *talk(7)]
+        events = Agent(wordy("", "", "Yes."), middleware=[made]).run(words(6), history=history)
+        tried.append(bool(compactions(events)))
+    assert tried == [True, True, False, True, False, True]
 
 
 def test_a_summary_is_no_answer_of_the_agent():

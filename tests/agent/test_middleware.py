@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
 from localagent.agent import Agent, CompactionStarted, ModelRequest, ToolEnded, middleware
@@ -179,8 +182,33 @@ def test_events_of_a_hook_are_events_of_the_run():
         def before_turn(self, run):
             yield CompactionStarted(1, 2)
 
-    events, _ = follow(Agent(scripted("x"), middleware=[Telling()]))
-    assert events[0] == CompactionStarted(1, 2)
+    class Awaited:
+        async def before_turn(self, run):
+            yield CompactionStarted(3, 4)
+            yield CompactionStarted(5, 6)
+
+    class Listing:
+        def before_turn(self, run):
+            return [CompactionStarted(7, 8)]
+
+    events, _ = follow(Agent(scripted("x"), middleware=[Telling(), Awaited(), Listing()]))
+    assert events[:4] == [CompactionStarted(at, at + 1) for at in (1, 3, 5, 7)]
+
+
+def test_a_hook_that_takes_too_long_is_given_up_when_the_run_is_cancelled():
+    cancel = threading.Event()
+
+    @middleware("before_turn")
+    async def slow(run):
+        cancel.set()
+        await asyncio.sleep(60)
+
+    history: list = []
+    agent = Agent(scripted("never"), name="mine", middleware=[slow])
+    (done,) = agent.run("Go.", history=history, cancel=cancel)
+    assert (done.stop_reason, done.message, done.turns, done.agent_name) == ("cancelled", None, 1, "mine")
+    assert lines(done.messages) == lines(history) == ["user: Go."]
+    assert agent.model.host.rendered == []
 
 
 def test_an_error_in_a_hook_ends_the_run():
