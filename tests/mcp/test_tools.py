@@ -1,18 +1,24 @@
-"""A server's tool and what a call of it gives, without a server."""
+"""A server's tool, what a call of it gives and what cannot be read of that, without a server."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from typing import Any
 
 import pytest
-from mcp_types import CallToolResult, Tool
-from pydantic import TypeAdapter
+from anyio import EndOfStream
+from mcp_types import CallToolResult, Tool, jsonrpc_message_adapter
+from pydantic import TypeAdapter, ValidationError
 
-from localagent.errors import InvalidArguments
-from localagent.mcp.config import StdioServer
+from localagent.errors import InvalidArguments, McpFailed
+from localagent.mcp import McpServers
+from localagent.mcp.config import ServerConfig, StdioServer
+from localagent.mcp.incoming import Incoming, salvage, written
 from localagent.mcp.tools import as_output, fingerprint, offered_name, offered_tool
+from localagent.mcp.transport import LONGEST_EVENT
 from localagent.messages import AudioPart, ImagePart, TextPart, ToolCallPart
+from localagent.messages.media import MAX_BYTES
 from localagent.tools import ToolContext
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"rest"
@@ -150,3 +156,80 @@ def test_a_call_is_passed_on_with_the_arguments_as_they_were_written():
     assert passed == [("s", tool, {"a": 1}, context)]
     with pytest.raises(InvalidArguments):
         made.bind({"a": "x"})
+
+
+def refused(line: str) -> ValidationError:
+    """What the package makes of a line that is no message."""
+    with pytest.raises(ValidationError) as error:
+        jsonrpc_message_adapter.validate_json(line, by_name=False)
+    return error.value
+
+
+UNREADABLE = "the answer cannot be read: it is not a valid message, or is nested too deep"
+
+
+def test_what_a_server_wrote_is_recovered_from_the_error():
+    assert written(ValueError("x")) is None
+    assert written(refused("not JSON")) == "not JSON"
+    assert written(refused('{"jsonrpc": "2.0", "id": 3, "result": "\\ud800"}')) == {
+        "jsonrpc": "2.0", "id": 3, "result": "\ud800",
+    }  # fmt: skip
+    assert written(refused('{"id": 3}')) == {"id": 3}
+
+
+def test_an_answer_is_read_as_far_as_it_can_be():
+    found = salvage({"jsonrpc": "2.0", "id": 3, "result": {"a": "\ud83d!"}})
+    assert (found.message.id, found.message.result) == (3, {"a": "?!"})
+    for value in ('{"jsonrpc": "2.0", "id": 3, "result": x}', {"jsonrpc": "2.0", "id": 3, "result": 5}):
+        broken = salvage(value).message
+        assert (broken.id, broken.error.code, broken.error.message) == (3, -32700, UNREADABLE)
+    for value in (
+        None,
+        [],
+        "x",
+        {"id": None},
+        {"id": True},
+        {"id": 1.5},
+        {"id": 3, "method": 5, "jsonrpc": "2.0"},
+    ):
+        assert salvage(value) is None
+
+
+def test_the_first_line_that_is_no_message_is_remembered():
+    class Stream:
+        last_context = "its context"
+
+        async def receive(self):
+            if not items:
+                raise EndOfStream
+            return items.pop(0)
+
+        async def aclose(self):
+            ended.append("closed")
+
+    async def main():
+        async with incoming as entered:
+            assert entered is incoming
+            return [item async for item in incoming]
+
+    first, second = refused("  Listening   on\n3000 " + "x" * 300), refused("more")
+    items: list = [ValueError("no line"), refused(" "), first, second, refused('{"id": 3}')]
+    ended: list = []
+    incoming = Incoming(Stream(), lambda: ended.append("ended"))
+    assert (incoming.last_context, incoming.nonsense) == ("its context", None)
+    found = asyncio.run(main())
+    assert found[2:4] == [first, second]
+    assert found[4].message.error.message == UNREADABLE
+    assert incoming.nonsense == "Listening on 3000 " + "x" * 178
+    assert ended == ["ended", "closed"]
+
+
+def test_a_message_may_hold_the_largest_media_and_not_much_more():
+    assert MAX_BYTES * 4 / 3 < LONGEST_EVENT < MAX_BYTES * 4
+
+
+def test_what_is_no_kind_of_server():
+    config = ServerConfig(name="s")
+    assert config.place == ("s",)
+    with pytest.raises(McpFailed, match=r"^MCP server 's': ServerConfig is not a kind of server$"):
+        McpServers([config]).open()

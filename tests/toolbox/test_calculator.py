@@ -105,6 +105,7 @@ def test_results(expression, expected):
     [
         ("", "not an arithmetic"),
         ("()", "only numbers"),
+        ("...", "only numbers"),
         ("2 +", "not an arithmetic"),
         ("2 ^ 3", r"2 \*\* 3"),
         ("5!", "factorial"),
