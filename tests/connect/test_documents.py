@@ -240,6 +240,14 @@ def test_what_stands_where_nothing_can_be_put_is_left(format, text, keys, reason
     assert (document.text, document.value) == (text, value)
 
 
+def test_a_change_that_would_change_something_else_is_taken_back():
+    document = Toml('"a\\"b" = """\nc = "x"\n"""\n')
+    text, value = document.text, document.value
+    with pytest.raises(CannotEdit, match=r"^c cannot be changed without changing something else$"):
+        document.set(("c",), "y")
+    assert (document.text, document.value, document.get(("c",))) == (text, value, None)
+
+
 TANGLED = [
     (Toml, "t = { u = { x = 1 } }\n", "t.u", "t.u is written in a way that cannot be taken out"),
     (Yaml, "t: [{name: u}]\n", "t.u", "t.u is written in a way that cannot be taken out"),

@@ -15,6 +15,7 @@ import pytest
 from localagent.errors import ToolError, UsageError
 from localagent.toolbox import notes as module
 from localagent.toolbox.notes import NoteBook, default_path, notes
+from tests.durable import Durable
 from tests.toolbox.calling import by_name, call
 
 ADDING = """
@@ -182,6 +183,16 @@ def test_where_they_are_kept(monkeypatch, tmp_path):
         notes()
     monkeypatch.delenv("LOCALAGENT_HOME")
     assert default_path().name == "notes.jsonl" and "localagent" in str(default_path())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc says which file it is")
+def test_a_note_is_on_the_disk_when_it_is_said_to_be_kept(path, monkeypatch):
+    durable = Durable(monkeypatch, path.parent)
+    book = NoteBook(path)
+    for change in (lambda: book.add("one"), lambda: book.add("two"), lambda: book.remove(1)):
+        durable.done.clear()
+        change()
+        assert ("sync", "notes.jsonl") in durable.done
 
 
 def start(path: Path, name: str, count: int) -> subprocess.Popen[str]:

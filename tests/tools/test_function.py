@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from localagent.errors import InvalidArguments, InvalidTool
 from localagent.messages import ToolCallPart
@@ -663,6 +663,8 @@ async def _async_generator(x: int):
 def _no_annotation(x): ...
 def _args(*args: int): ...
 def _kwargs(x: int, **options: int): ...
+def _colon(*args: Literal[":"]): ...
+def _raising(x: Annotated[int, AfterValidator(lambda _: {}["x"])] = 3): ...
 def _two(a: ToolContext, b: ToolContext | None = None): ...
 def _unresolved(x: OrderedDict[str, int]): ...
 def _nonsense(x: "not a type ("): ...  # noqa: F722
@@ -691,6 +693,8 @@ class _Class:
         (_Class.method, {}, r"tool method, parameter self: no annotation.* bind the method first"),
         (_args, {}, r"tool _args, parameter \*args: models need each parameter by name"),
         (_kwargs, {}, r"tool _kwargs, parameter \*\*options: models need"),
+        (_colon, {}, r"tool _colon, parameter \*args: models need"),
+        (_raising, {}, r"tool _raising, parameter x: its default does not fit its type: KeyError\('x'\)"),
         (_two, {}, "tool _two, parameter b: a second ToolContext, beside a"),
         (_unresolved, {}, r"tool _unresolved, parameter x: its annotation 'OrderedDict\[str, int\]' cannot be resolved \(name 'OrderedDict' is not defined"),
         (_nonsense, {}, "tool _nonsense, parameter x: its annotation .* cannot be resolved"),

@@ -275,6 +275,7 @@ def test_what_cannot_be_told_is_an_error_result(make, says):
     found.content.encode()
 
 
+NO_UTF8 = "'utf-8' codec can't decode byte 0xff in position 0: invalid utf-8"
 UNKNOWN = "Unable to serialize unknown type: <class"
 
 
@@ -295,6 +296,7 @@ UNKNOWN = "Unable to serialize unknown type: <class"
         ),
         (Pair(1, iter([])), "a Pair (builtins.list_iterator is not JSON (at right))"),
         ([float("nan")], "a list (nan is not JSON)"),
+        ({"a": [b"\xff"]}, f"a dict (builtins.bytes is not JSON (at a[0]): {NO_UTF8})"),
         (ToolOutput([object()]), f"a list (builtins.object is not JSON (at [0]): {UNKNOWN} 'object'>)"),
     ],
 )
