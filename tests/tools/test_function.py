@@ -629,6 +629,27 @@ def test_what_is_written_at_the_parameter_goes_before_the_docstring():
     assert f.parameters["properties"]["y"]["description"] == "in a Field"
 
 
+@pytest.mark.parametrize(
+    ("docstring", "description"),
+    [
+        ("Do it.", "Do it."),
+        ("\n    Do it\n    well.\n\n    With care.\n", "Do it\nwell.\n\nWith care."),
+        ("Do it.\nWith care.", "Do it.\nWith care."),
+        ("Do it.\n\nArgs:\n", "Do it.\n\nArgs:"),
+        ("Do it.\n\n:param\n", "Do it.\n\n:param"),
+        ("Do it.\n\n    : : x\n", "Do it.\n\n: : x"),
+        (" \n ", ""),
+    ],
+)
+def test_a_docstring_describes_the_tool_however_it_is_laid_out(docstring, description):
+    """Half a section, or a line that its reader stumbles over, is no reason to have no description."""
+
+    def f(x: int): ...
+
+    f.__doc__ = docstring
+    assert tool(f).description == description
+
+
 def test_a_function_without_a_docstring_has_no_description():
     def f(x: int): ...
 
