@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -90,6 +91,14 @@ def test_every_log_has_a_private_file_of_its_own(tmp_path, monkeypatch):
         log.close()
 
 
+def test_logs_of_one_millisecond_are_numbered(tmp_path, monkeypatch):
+    monkeypatch.setattr("localagent.log._stamp", lambda: "now")
+    for end in ("", "-2", "-3"):
+        with MessageLog(tmp_path) as log:
+            log.append(FlushMessage())
+        assert log.path == tmp_path / f"now-{os.getpid()}{end}.jsonl"
+
+
 def test_after_the_end(tmp_path):
     log = MessageLog(tmp_path)
     log.close()
@@ -111,6 +120,19 @@ def test_a_file_that_was_removed_is_made_anew(tmp_path):
         log.path.unlink()
         log.append(UserMessage.text("two"))
         assert [record.message.text for record in read_log(log.path).records] == ["two"]
+        assert held_open(tmp_path) == [str(log.path)], "the one that was removed is let go"
+    assert held_open(tmp_path) == []
+
+
+def held_open(folder: Path) -> list[str]:
+    """The files below a folder that this process has open."""
+    if sys.platform != "linux":
+        pytest.skip("/proc says which files are open")
+    found = []
+    for descriptor in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):  # the one that lists them
+            found.append(str(descriptor.readlink()))
+    return [file for file in found if file.startswith(str(folder))]
 
 
 def test_threads_share_a_log(tmp_path):

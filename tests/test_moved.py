@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-from localagent.moved import MOVED
+from localagent.moved import MOVED, install
 
 
 @pytest.mark.parametrize("old", MOVED)
@@ -22,6 +22,19 @@ def test_the_old_name_gives_what_the_new_one_has(old, monkeypatch):
     assert not hasattr(under_old, "__file__"), "it is no module of its own, and is not to be taken for one"
     with pytest.raises(ImportError, match="nothing_of_that_name"):
         exec(f"from {old} import nothing_of_that_name")
+
+
+def test_the_warning_is_about_the_line_that_imports(monkeypatch):
+    monkeypatch.delitem(sys.modules, "localagent.jsonl", raising=False)
+    with pytest.warns(DeprecationWarning) as warned:
+        exec(compile("import localagent.jsonl", "program.py", "exec"))
+    assert [each.filename for each in warned] == ["program.py"]
+
+
+def test_the_names_are_made_importable_once():
+    before = list(sys.meta_path)
+    install()
+    assert sys.meta_path == before
 
 
 def test_a_name_that_never_was_is_not_found():

@@ -573,25 +573,3 @@ def test_a_turn_costs_what_the_prices_say_and_nothing_without():
 
     assert usage(None).cost is None
     assert usage(Prices(input=1e6, output=1e5)).cost.total == pytest.approx(10 + 0.2)
-
-
-def test_an_overflow_says_whether_it_counted_to_the_end():
-    assert "has 9 tokens and the context window holds 8" in str(ContextOverflow(9, 8))
-    assert ContextOverflow(9, 8).exact
-    assert "more than 9 tokens" in str(ContextOverflow(9, 8, exact=False))
-
-
-def test_every_error_is_the_same_in_another_process():
-    import pickle
-
-    from localagent import errors
-
-    kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)]
-    assert len(kinds) > 30
-    made = [ContextOverflow(5_000, 4_096, exact=False), errors.ServerRefused("busy", 429, 2.5)]
-    made += [kind("what, where") for kind in kinds if kind not in map(type, made)]
-    for error in made:
-        copy = pickle.loads(pickle.dumps(error))
-        assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
-    overflow = pickle.loads(pickle.dumps(made[0]))
-    assert (overflow.prompt_tokens, overflow.context, overflow.exact) == (5_000, 4_096, False)

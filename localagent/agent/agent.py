@@ -129,9 +129,9 @@ class Agent:
         tools = ToolSet(found)
         for name in self.stop_after:
             if name not in tools:
-                there = listed(tools.names) or "none"
                 raise UsageError(
-                    f"stop_after names {name!r:.60}: the agent has no such tool; there are: {there}"
+                    f"stop_after names {name!r:.60}: the agent has no such tool; there are: "
+                    f"{listed(tools.names)}"
                 )
         return tools
 

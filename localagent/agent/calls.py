@@ -119,8 +119,8 @@ class Batch:
     cancel: Cancel
     timeout: float | None
     """Seconds, for tools without a time limit of their own."""
-    sequential: bool = False
-    most: int = 32
+    sequential: bool
+    most: int
     """Calls at once; the others wait in their order."""
     _told: queue.SimpleQueue[tuple[_Running, ToolProgress | ToolResultPart]] = field(
         default_factory=queue.SimpleQueue

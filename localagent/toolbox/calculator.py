@@ -199,19 +199,19 @@ def _multiply(one: Number, other: Number) -> Number:
 
 def _divide(one: Number, other: Number) -> Number:
     """Exact where it comes out even, so that large integers do not lose digits."""
-    if isinstance(one, int) and isinstance(other, int) and other and one % other == 0:
+    if isinstance(one, int) and isinstance(other, int) and one % other == 0:
         return one // other
     return one / other
 
 
 def _power(base: Number, exponent: Number) -> Any:
-    if isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1 and exponent > 0:
-        _require_bits((base.bit_length() - 1) * exponent)
+    if isinstance(base, int) and isinstance(exponent, int):  # before it is computed, which takes long
+        _require_bits(max(0, base.bit_length() - 1) * exponent)
     return base**exponent
 
 
 def _root(value: Number) -> Number:
-    if isinstance(value, int) and value >= 0 and math.isqrt(value) ** 2 == value:
+    if isinstance(value, int) and math.isqrt(value) ** 2 == value:
         return math.isqrt(value)
     return math.sqrt(value)
 
@@ -227,7 +227,7 @@ def _round(value: Number, places: Number = 0) -> Number:
     return int(rounded) if places <= 0 else rounded
 
 
-def _whole(function: Callable[..., int], largest: int) -> Callable[..., int]:
+def _whole(function: Callable[..., int], largest: float = math.inf) -> Callable[..., int]:
     """A function of whole numbers, none of them above `largest`."""
 
     def whole(*values: Number) -> int:
@@ -264,9 +264,9 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "exp": math.exp,
     "factorial": _whole(math.factorial, 2_000),
     "floor": math.floor,
-    "gcd": _whole(math.gcd, 1 << MAX_BITS),
+    "gcd": _whole(math.gcd),
     "hypot": math.hypot,
-    "lcm": _whole(math.lcm, 1 << MAX_BITS),
+    "lcm": _whole(math.lcm),
     "ln": _ln,
     "log": math.log,
     "log10": math.log10,

@@ -33,7 +33,7 @@ def tell(now: datetime, zone: str) -> str:
     """A moment in one line, the same in every locale."""
     offset = now.isoformat()[-6:]
     short = now.tzname() or ""
-    names = f"UTC{offset}" if short in ("UTC", "") or short[0] in "+-" else f"{short}, UTC{offset}"
+    names = f"UTC{offset}" if not short or short.startswith(("UTC", "+", "-")) else f"{short}, UTC{offset}"
     return f"{now:%Y-%m-%d %H:%M:%S}, {_WEEKDAYS[now.weekday()]}, {zone} ({names})"
 
 

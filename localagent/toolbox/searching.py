@@ -69,6 +69,8 @@ class Search:
     unreadable: int = 0
     stopped: str = ""
     """Why it ended before everything was looked at."""
+    full: bool = False
+    """It has seen as many files as it looks at: what it has seen is still searched, and nothing else."""
 
     def run(self, start: Parts) -> str:
         """Search a folder and all below it. Raises ToolError when the call was cancelled."""
@@ -79,6 +81,8 @@ class Search:
                 self._search_file(parts, entry.size)
             if self.stopped:
                 break
+        if self.full and not self.stopped:
+            self.stopped = f"stopped after {MAX_FILES:,} files: search a folder further down"
         if not self.lines:
             self.lines.append(f"nothing found in {shown(start)}")
         left_out = [
@@ -92,7 +96,7 @@ class Search:
     def _walk(self, start: Parts) -> Iterator[tuple[Parts, Entry]]:
         """Files and folders in order, those of a folder before what lies deeper."""
         waiting = [start]
-        while waiting:
+        while waiting and not self.full:
             folder = waiting.pop()
             try:
                 entries = sorted(self._entries(folder), key=lambda entry: entry.name)
@@ -114,7 +118,7 @@ class Search:
             if self.context.cancel.is_set():
                 raise Cancelled
             if self.seen >= MAX_FILES:
-                self.stopped = f"stopped after {MAX_FILES:,} files: search a folder further down"
+                self.full = True
                 return
             if entry.kind in ("file", "folder") and (self.hidden or not entry.name.startswith(".")):
                 self.seen += 1

@@ -113,7 +113,7 @@ def _part(value: Any) -> ResultPart | None:
 
 def _text(value: Any) -> str:
     plain = as_json(value)
-    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
 
 def _metadata(given: Any) -> dict[str, Any]:

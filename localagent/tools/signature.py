@@ -212,12 +212,12 @@ def read_docstring(text: str | None) -> Documented:
     """The summary and the long description as one text, and the parameters by name."""
     if not text or not text.strip():
         return Documented()
-    from docstring_parser import ParseError, parse
+    from docstring_parser import parse
 
     clean = inspect.cleandoc(text)
     try:
         found = parse(clean)
-    except ParseError:  # half a section is no reason to have no description
+    except Exception:  # such as its IndexError of ": : x"; half a section is no reason to have no description
         return Documented(clean)
     gap = "\n\n" if found.blank_after_short_description else "\n"
     description = gap.join(part for part in (found.short_description, found.long_description) if part)

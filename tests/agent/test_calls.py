@@ -194,6 +194,12 @@ def test_a_hook_may_not_name_a_tool_that_does_not_exist():
     assert lines(done.messages)[2] == f"tool: ! {agent.toolset().unknown('subtract')}"
 
 
+def test_a_call_that_did_not_run_took_no_time():
+    events, _ = follow(Agent(scripted(block("add(a=1)", "nothing()"), "Done."), [add]))
+    ended = {event.call.name: event.seconds for event in events if isinstance(event, ToolEnded)}
+    assert ended["nothing"] == 0.0 < ended["add"] < 20.0
+
+
 # -- the kind of a tool -----------------------------------------------------------------------------------
 
 

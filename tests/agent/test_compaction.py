@@ -23,12 +23,14 @@ from localagent.agent import (
     RunDone,
     RunFailed,
     TurnEnded,
+    compaction,
     middleware,
 )
 from localagent.agent.boundaries import places
 from localagent.agent.compaction import REQUEST
 from localagent.errors import ContextOverflow, SaveFailed, UsageError
 from localagent.hosts.protocol import Token
+from localagent.hosts.sampling import Sampling
 from localagent.messages import (
     AssistantMessage,
     CompactionSummaryMessage,
@@ -43,11 +45,12 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
-from localagent.model import load
+from localagent.model import Model, load
 from localagent.prompt.request import build_request
 from localagent.session import CompactionEntry, MessageEntry, Session
 from localagent.tools import Tool
 from localagent.wire.chat_template import TARGET
+from parsers import DIALECTS
 from tests.agent.replaying import block
 from tests.agent.words import WordHost, words, wordy
 
@@ -213,6 +216,70 @@ def test_the_limit_leaves_room_for_the_answer(turns, options, compacts):
     assert bool(compactions(agent.run("?", history=talk(turns)))) is compacts
 
 
+@pytest.mark.parametrize(
+    ("most", "options"),
+    [
+        (160, {}),
+        (160, {"max_tokens": 40}),
+        (159, {"max_tokens": 41}),
+        (80, {"max_tokens": 120}),
+        (80, {"max_tokens": 121}),
+        (80, {"max_tokens": 5000}),
+    ],
+)
+def test_the_longest_request_that_is_sent_as_it_is(most, options):
+    for tokens, compacts in ((most, False), (most + 1, True)):
+        history = [UserMessage(content=words(tokens - 5)), AssistantMessage(content="Yes.")]
+        agent = Agent(wordy(SUMMARY), middleware=[short()], **options)
+        own = Agent(wordy(SUMMARY), middleware=[short()])
+        own.model.sampling = Sampling(**options)
+        for each in (agent, own):
+            found = compactions(each.run("?", history=list(history)))
+            assert bool(found) is compacts
+            assert not compacts or found[0] == CompactionStarted(tokens, 200)
+
+
+class Sampled(WordHost):
+    """Notes how long the answers may be."""
+
+    def __init__(self, *arguments) -> None:
+        super().__init__(*arguments)
+        self.limits: list[int | None] = []
+
+    def generate(self, prompt, sampling, cancel=None, constraint=None):
+        self.limits.append(sampling.max_tokens)
+        return super().generate(prompt, sampling, cancel, constraint)
+
+
+@pytest.mark.parametrize(
+    ("context", "size", "options", "tokens", "shown"),
+    [
+        (200, 10, {}, 25, "15"),
+        (20_000, 1000, {}, 2048, "1,228"),
+        (200, 10, {"max_tokens": 40}, 40, "24"),
+        (200, 10, {"max_tokens": 100}, 50, "30"),
+        (200, 10, {"max_tokens": 16}, 16, "10"),
+        (200, 10, {"max_tokens": 20}, 20, "12"),
+    ],
+)
+def test_how_long_a_summary_may_be(context, size, options, tokens, shown):
+    host = Sampled([SUMMARY, "Red."], context)
+    history = talk(8, size)
+    compaction = Compaction(instructions="Summarise in {words} words.", **options)
+    agent = Agent(Model(host, DIALECTS["lfm2"]), middleware=[compaction], max_tokens=7)
+    assert compactions(agent.run("?", history=history))
+    assert host.limits == [tokens, 7]
+    assert host.asked[0].endswith(f"user: Summarise in {shown} words.")
+
+
+def test_a_summary_by_default():
+    made = Compaction()
+    assert (made.share, made.keep, made.max_tokens) == (0.8, 0.3, None)
+    assert made.instructions.count("{words}") == 1
+    least = Compaction(share=1, keep=0, max_tokens=16)
+    assert (least.share, least.keep, least.max_tokens) == (1, 0, 16)
+
+
 def test_tools_and_instructions_count():
     many = [tool("x", name=f"look{number}") for number in range(30)]
     assert not compactions(Agent(wordy("Yes."), middleware=[short()]).run("?", history=talk(6)))
@@ -331,6 +398,16 @@ def test_one_conversation_that_waits_lets_others_not_wait():
         events = Agent(wordy(*outputs), middleware=[compaction]).run(words(6), history=history)
         summaries.append([event.summary for event in compactions(events)[1:]])
     assert summaries == [[None], [SUMMARY]]
+
+
+def test_of_too_many_conversations_that_wait_the_oldest_is_forgotten(monkeypatch):
+    monkeypatch.setattr(compaction, "MOST_WAITING", 2)
+    made, tried = short(), []
+    for first in ("one", "two", "one", "three", "two", "one"):
+        history = [UserMessage(content=first), *talk(7)]
+        events = Agent(wordy("", "", "Yes."), middleware=[made]).run(words(6), history=history)
+        tried.append(bool(compactions(events)))
+    assert tried == [True, True, False, True, False, True]
 
 
 def test_a_summary_is_no_answer_of_the_agent():
@@ -509,23 +586,29 @@ def test_what_the_model_raises_is_a_problem_and_what_the_history_raises_is_an_er
     assert ended.problem.startswith("the prompt has 9 tokens")
 
 
+SHARES = "both are shares of the context, from 0 to 1, and keep must be the smaller one"
+
+
 @pytest.mark.parametrize(
-    ("options", "match"),
+    ("options", "says"),
     [
-        ({"share": 1.5}, "share is 1.5"),
-        ({"share": float("nan")}, "share is nan"),
-        ({"keep": 0.9}, "keep is 0.9"),
-        ({"keep": -0.1}, "keep is -0.1"),
-        ({"keep": True}, "keep is True"),
-        ({"share": "half"}, "share is 'half'"),
-        ({"instructions": " "}, "instructions is empty"),
-        ({"max_tokens": 3}, "max_tokens is 3"),
-        ({"max_tokens": 99.5}, "max_tokens is 99.5"),
+        ({"share": 1.5}, f"keep is 0.3 and share is 1.5: {SHARES}"),
+        ({"share": float("nan")}, f"keep is 0.3 and share is nan: {SHARES}"),
+        ({"keep": 0.8}, f"keep is 0.8 and share is 0.8: {SHARES}"),
+        ({"keep": -0.1}, f"keep is -0.1 and share is 0.8: {SHARES}"),
+        ({"keep": True}, f"keep is True and share is 0.8: {SHARES}"),
+        ({"share": "half"}, f"keep is 0.3 and share is 'half': {SHARES}"),
+        ({"share": 1.0001}, f"keep is 0.3 and share is 1.0001: {SHARES}"),
+        ({"instructions": " "}, "instructions is empty: say what a summary should hold"),
+        ({"instructions": None}, "instructions is empty: say what a summary should hold"),
+        ({"max_tokens": 15}, "max_tokens is 15: it must be 16 or more"),
+        ({"max_tokens": 99.5}, "max_tokens is 99.5: it must be 16 or more"),
     ],
 )
-def test_options_are_checked(options, match):
-    with pytest.raises(UsageError, match=match):
+def test_options_are_checked(options, says):
+    with pytest.raises(UsageError) as refused:
         Compaction(**options)
+    assert str(refused.value) == says
 
 
 # -- laws ---------------------------------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime
 
 import pytest
 
-from localagent.agent import Agent, RunFailed, middleware
+from localagent.agent import Agent, Approvals, ClipResults, RunFailed, middleware
 from localagent.agent.history import INTERRUPTED, ListHistory
 from localagent.agent.slot import NOT_RUN
 from localagent.errors import InvalidTool, SaveFailed, UsageError
@@ -108,8 +109,11 @@ def test_an_interrupted_conversation_takes_a_new_prompt():
         ({"prompt": None, "history": [SystemMessage.text("a")]}, "there is no conversation yet"),
         ({"prompt": None, "history": [UserMessage.text("a"), AssistantMessage.text("b")]}, "has its answer"),
         ({"prompt": ""}, "the prompt is empty"),
-        ({"prompt": "a", "history": "b"}, "history must be"),
-        ({"prompt": "a", "history": ["b"]}, "is no message"),
+        (
+            {"prompt": "a", "history": "b"},
+            "history must be a list of messages or a session, not str",
+        ),
+        ({"prompt": "a", "history": ["b"]}, "'b' in the history is no message: see localagent.messages"),
     ],
 )
 def test_what_cannot_be_run(arguments, says):
@@ -117,21 +121,73 @@ def test_what_cannot_be_run(arguments, says):
         Agent(scripted("x")).run(**arguments)
 
 
+NO_APPROVALS = (
+    "it must be Approvals(...), a list of Rule(...), or a function that decides about a list of "
+    "ApprovalRequest"
+)
+NO_MIDDLEWARE = "no middleware: it needs a method such as before_model, or the decorator @middleware("
+
+
 @pytest.mark.parametrize(
-    ("options", "error", "says"),
+    ("options", "says"),
     [
-        ({"tools": [add, add]}, InvalidTool, "add"),
-        ({"tools": add}, UsageError, "brackets"),
-        ({"tools": [3]}, InvalidTool, "3"),
-        ({"max_turns": 0}, UsageError, "max_turns"),
-        ({"max_rescues": -1}, UsageError, "max_rescues"),
-        ({"tool_timeout": 0}, UsageError, "tool_timeout"),
-        ({"middleware": [object()]}, UsageError, "no middleware"),
+        ({"tools": "add"}, "tools must be a list, not 'add': put the tool in brackets"),
+        ({"tools": b"add"}, "tools must be a list, not b'add': put the tool in brackets"),
+        ({"tools": 3}, "tools must be a list, not 3: put the tool in brackets"),
+        ({"max_turns": 0}, "max_turns is '0': it must be a whole number, 1 or more"),
+        ({"max_turns": 1.0}, "max_turns is '1.0': it must be a whole number, 1 or more"),
+        ({"max_turns": "9" * 41}, f"max_turns is '{'9' * 40}': it must be a whole number, 1 or more"),
+        ({"max_rescues": -1}, "max_rescues is '-1': it must be a whole number, 0 or more"),
+        ({"max_calls": 0}, "max_calls is '0': it must be a whole number, 1 or more"),
+        ({"max_parallel": True}, "max_parallel is 'True': it must be a whole number, 1 or more"),
+        ({"max_parallel": 0}, "max_parallel is '0': it must be a whole number, 1 or more"),
+        ({"tool_timeout": 0}, "tool_timeout is '0': it must be seconds above 0, or None"),
+        ({"tool_timeout": math.inf}, "tool_timeout is 'inf': it must be seconds above 0, or None"),
+        ({"tool_timeout": math.nan}, "tool_timeout is 'nan': it must be seconds above 0, or None"),
+        ({"tool_timeout": True}, "tool_timeout is 'True': it must be seconds above 0, or None"),
+        ({"tool_timeout": "1" * 41}, f"tool_timeout is '{'1' * 40}': it must be seconds above 0, or None"),
+        ({"name": 3}, "name is 3: it must be text"),
+        ({"instructions": ["a"]}, "instructions is ['a']: it must be text"),
+        ({"stop_after": "add"}, "stop_after is 'add': it must be a list of names of tools"),
+        ({"stop_after": 3}, "stop_after is 3: it must be a list of names of tools"),
+        ({"stop_after": ["add", 3]}, "stop_after is ['add', 3]: it must be a list of names of tools"),
+        ({"stop_after": ["x"]}, "stop_after names 'x': the agent has no such tool; there are: none"),
+        (
+            {"stop_after": ["add", "x"], "tools": [add, fail]},
+            "stop_after names 'x': the agent has no such tool; there are: add, fail",
+        ),
+        ({"middleware": add}, "middleware must be a list: put it in brackets"),
+        ({"middleware": "add"}, "middleware must be a list: put it in brackets"),
+        ({"middleware": [3]}, f'3 is {NO_MIDDLEWARE}"before_model")'),
+        ({"middleware": [ClipResults]}, f'{ClipResults!r:.60} is {NO_MIDDLEWARE}"before_model")'),
+        ({"approvals": 3}, f"approvals is 3: {NO_APPROVALS}"),
+        ({"approvals": "add"}, f"approvals is 'add': {NO_APPROVALS}"),
+        ({"approvals": Approvals}, f"approvals is {Approvals!r:.60}: {NO_APPROVALS}"),
+        ({"approvals": [3]}, "3 among the rules of approvals is no Rule(...)"),
     ],
 )
-def test_what_is_no_agent(options, error, says):
-    with pytest.raises(error, match=says):
+def test_what_is_no_agent(options, says):
+    with pytest.raises(UsageError) as refused:
         Agent(scripted("x"), **options)
+    assert str(refused.value) == says
+
+
+@pytest.mark.parametrize("tools", [[add, add], [3]])
+def test_what_are_no_tools(tools):
+    with pytest.raises(InvalidTool):
+        Agent(scripted("x"), tools)
+
+
+LIMITS = ("max_turns", "max_rescues", "max_calls", "max_parallel", "tool_timeout", "sequential", "stop_after")
+
+
+def test_the_limits_of_an_agent():
+    agent = Agent(scripted("x"))
+    assert [getattr(agent, name) for name in LIMITS] == [10, 2, 128, 32, 120.0, False, ()]
+    least = {"max_turns": 1, "max_rescues": 0, "max_calls": 1, "max_parallel": 1, "tool_timeout": 0.1}
+    agent = Agent(scripted("x"), **least)
+    assert {name: getattr(agent, name) for name in least} == least
+    assert Agent(scripted("x"), tool_timeout=None).tool_timeout is None
 
 
 class TakesNoResults(ListHistory):

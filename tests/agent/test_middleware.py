@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
 from localagent.agent import Agent, CompactionStarted, ModelRequest, ToolEnded, middleware
@@ -179,8 +182,33 @@ def test_events_of_a_hook_are_events_of_the_run():
         def before_turn(self, run):
             yield CompactionStarted(1, 2)
 
-    events, _ = follow(Agent(scripted("x"), middleware=[Telling()]))
-    assert events[0] == CompactionStarted(1, 2)
+    class Awaited:
+        async def before_turn(self, run):
+            yield CompactionStarted(3, 4)
+            yield CompactionStarted(5, 6)
+
+    class Listing:
+        def before_turn(self, run):
+            return [CompactionStarted(7, 8)]
+
+    events, _ = follow(Agent(scripted("x"), middleware=[Telling(), Awaited(), Listing()]))
+    assert events[:4] == [CompactionStarted(at, at + 1) for at in (1, 3, 5, 7)]
+
+
+def test_a_hook_that_takes_too_long_is_given_up_when_the_run_is_cancelled():
+    cancel = threading.Event()
+
+    @middleware("before_turn")
+    async def slow(run):
+        cancel.set()
+        await asyncio.sleep(60)
+
+    history: list = []
+    agent = Agent(scripted("never"), name="mine", middleware=[slow])
+    (done,) = agent.run("Go.", history=history, cancel=cancel)
+    assert (done.stop_reason, done.message, done.turns, done.agent_name) == ("cancelled", None, 1, "mine")
+    assert lines(done.messages) == lines(history) == ["user: Go."]
+    assert agent.model.host.rendered == []
 
 
 def test_an_error_in_a_hook_ends_the_run():
@@ -208,19 +236,25 @@ def test_a_bug_in_a_hook_is_the_authors():
     "hook", ["system_prompt", "before_model", "after_model", "around_tool", "rewrite_messages"]
 )
 def test_a_hook_that_returns_nonsense(hook):
+    wanted = {"system_prompt": "str", "around_tool": "ToolResultPart", "after_model": "AssistantMessage"}
+    wanted |= {"before_model": "ModelRequest", "rewrite_messages": "BaseMessage"}
+    returned = "3" if hook == "rewrite_messages" else "[3]"
+    says = f"the hook {hook} returned {returned}: it must return {wanted[hook]} or None"
     nonsense = middleware(hook)(lambda *_: [3])
     agent = Agent(scripted(block("add(a=1)"), "Done."), [add], middleware=[nonsense])
     if hook == "around_tool":
         _, done = follow(agent)
-        assert f"hook {hook} returned [3]" in done.messages[2].text
+        assert done.messages[2].text == f"UsageError: {says}"
     else:
         *_, last = agent.run("Go.")
         assert isinstance(last.error, UsageError)
-        assert f"the hook {hook} returned" in str(last.error)
+        assert str(last.error) == says
 
 
 def test_no_such_hook():
-    with pytest.raises(UsageError, match="no hook 'before_lunch': the hooks are before_turn, "):
+    with pytest.raises(
+        UsageError, match=r"^no hook 'before_lunch': the hooks are before_turn, (\w+, ){5}on_message$"
+    ):
         middleware("before_lunch")
 
 
@@ -263,4 +297,5 @@ def test_a_prompt_that_nobody_asks_for_is_not_rendered():
 def test_a_request_of_nobody_has_no_prompt():
     with pytest.raises(UsageError, match="no model"):
         ModelRequest((UserMessage.text("x"),)).prompt()
-    assert ModelRequest(()) == ModelRequest((), (), {})
+    assert ModelRequest(()) == ModelRequest((), (), {}, model=scripted("x")), "who is asked is not compared"
+    assert "model" not in repr(ModelRequest(()))

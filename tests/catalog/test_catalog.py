@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,16 @@ import pytest
 from pydantic import ValidationError
 
 from localagent import catalog as catalog_module
-from localagent.catalog import Catalog, HubSource, ModelSpec, WheelSource, load_catalog, preferred_backends
+from localagent.catalog import (
+    Catalog,
+    HubSource,
+    Licence,
+    ModelSpec,
+    PathSource,
+    WheelSource,
+    load_catalog,
+    preferred_backends,
+)
 from localagent.errors import CatalogError, UnknownModel
 from localagent.hosts.sampling import Sampling
 
@@ -153,8 +163,58 @@ def test_unknown_model_names_the_closest() -> None:
     assert "lfm2.5-1.2b-instruct" in str(caught.value)
     assert "localagent models list" in str(caught.value)
     assert caught.value.exit_code == 2
-    with pytest.raises(UnknownModel, match="localagent models list"):
+    with pytest.raises(UnknownModel) as unlike:
         load_catalog().get("???")
+    shown = "`localagent models list --all` shows all models"
+    assert str(unlike.value) == f"no model '???' in the catalogue: {shown}"
+    one = load_catalog().get("lfm2-350m")
+    four = Catalog(tuple(one.model_copy(update={"name": f"model-{letter}"}) for letter in "abcd"))
+    with pytest.raises(UnknownModel) as like:
+        four.get("Model-E")
+    message = (
+        r"no model 'Model-E' in the catalogue: did you mean model-[a-d] or model-[a-d] or model-[a-d]\? "
+    )
+    assert re.fullmatch(message + re.escape(shown), str(like.value))
+
+
+@pytest.mark.parametrize(
+    ("file", "files"),
+    [
+        (None, []),
+        ("a.gguf", ["a.gguf"]),
+        ("Q4/a-00001-of-00001.gguf", ["Q4/a-00001-of-00001.gguf"]),
+        ("a-00001-of-00003.gguf", [f"a-0000{number}-of-00003.gguf" for number in (1, 2, 3)]),
+        ("a-00002-of-00003.gguf", ["a-00002-of-00003.gguf"]),
+        ("a-00001-of-00003.gguf.old", ["a-00001-of-00003.gguf.old"]),
+    ],
+)
+def test_a_split_model_has_a_file_for_each_part(file: str | None, files: list[str]) -> None:
+    source = HubSource(repo="a/b", file=file, patterns=() if file else ("*",))
+    assert source.files == tuple(files)
+
+
+def test_a_relative_path_is_one_in_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    inside = PathSource(path=Path("nano/weights/x.gguf"))
+    assert inside.path == REPOSITORY / "localagent" / "nano" / "weights" / "x.gguf"
+    assert (inside.sha256, inside.hashes, inside.size) == (None, {}, None)
+    assert PathSource(path=tmp_path / "x").path == tmp_path / "x"
+    assert PathSource(path=Path("~/x.gguf")).path == tmp_path / "x.gguf"
+
+
+def test_the_least_that_an_entry_says(tmp_path: Path) -> None:
+    one = read(tmp_path, GOOD.replace("context = 128", "context = 1\nparameters = 1\nkv_per_token = 1", 1))
+    spec, other = one
+    assert (spec.context, spec.parameters, spec.kv_per_token) == (1, 1, 1)
+    assert (spec.name, spec.folder, spec.description, spec.backends) == ("one", "one", "one", ("llamacpp",))
+    assert (spec.default, other.default, spec.suggested, spec.prices) == (("llamacpp",), (), False, None)
+    assert (other.parameters, other.kv_per_token) == (None, None)
+    assert spec.licence == Licence(name="Free") == Licence(name="Free", url=None, terms=None)
+    source = other.sources["mlx"]
+    assert isinstance(source, HubSource)
+    assert (source.revision, source.file, source.subfolder, source.sha256) == ("main", None, None, None)
+    assert source.size is None
+    assert HubSource(repo="a/b", file="x", size=1).size == 1
 
 
 def test_values_are_frozen() -> None:
@@ -194,7 +254,7 @@ def test_apple_silicon_prefers_mlx(
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(catalog_module, "find_spec", lambda name: name in installed or None)
-    assert preferred_backends()[0] == first
+    assert preferred_backends() == (("mlx", "llamacpp") if first == "mlx" else ("llamacpp", "mlx"))
     default = load_catalog().default
     assert default.name == {"mlx": "lfm2.5-1.2b-instruct", "llamacpp": "smollm2-135m"}[first]
     assert default.preferred_backend() == first
@@ -223,6 +283,30 @@ def test_apple_silicon_prefers_mlx(
             "models.two.5.sources.mlx.hf.file: must be a relative path",
         ),
         ('patterns = ["*.json"]', 'patterns = ["*"]\nsha256 = "00"', "models.two.5.sources.mlx.hf.sha256"),
+        (
+            'patterns = ["*.json"]',
+            f'patterns = ["*"]\nsha256 = "{"0" * 64}"',
+            "models.two.5.sources.mlx.hf: 'sha256' is for 'file' only",
+        ),
+        (
+            'patterns = ["*.json"]',
+            'patterns = ["*"]\nfile = "x"',
+            "mlx.hf: needs either 'file' or 'patterns'",
+        ),
+        (
+            'patterns = ["*.json"]',
+            'patterns = ["*"]\nsubfolder = "/x"',
+            "hf.subfolder: must be a relative path",
+        ),
+        ('patterns = ["*.json"]', 'file = "a/../x"', "mlx.hf.file: must be a relative path without '..'"),
+        ('patterns = ["*.json"]', "file = 'C:x'", "mlx.hf.file: must be a relative path without '..'"),
+        ('patterns = ["*.json"]', "file = 'a\\x'", "mlx.hf.file: must be a relative path without '..'"),
+        ('patterns = ["*.json"]', 'patterns = ["*"]\nsize = 0', "models.two.5.sources.mlx.hf.size"),
+        ('"/one.gguf"', '"~nosuchuser/x"', "llamacpp.path.path: no such home folder: ~nosuchuser/x"),
+        ("top_k = 4", "top_k = 4, top_p = 2.0", "models.one.sampling.top_p: top_p is '2.0'"),
+        ("context = 128", "context = 128\nparameters = 0", "models.one.parameters"),
+        ("context = 128", "context = 128\nkv_per_token = 0", "models.one.kv_per_token"),
+        ('name = "Free"', 'name = ""', "models.one.licence.name"),
         ("acme/two", "two", "models.two.5.sources.mlx.hf.repo"),
         ("default = true", "", "no model is the default: one must say default = true"),
         ("default = true", "default = false", "no model is the default"),
@@ -260,8 +344,10 @@ def test_entry_that_is_no_table(tmp_path: Path) -> None:
 
 
 def test_a_missing_catalogue_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CatalogError, match="cannot read the model catalogue"):
+    with pytest.raises(CatalogError) as caught:
         load_catalog(tmp_path / "none.toml")
+    reason = "No such file or directory"
+    assert str(caught.value) == f"cannot read the model catalogue {tmp_path / 'none.toml'}: {reason}"
 
 
 def test_importing_reads_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -268,6 +269,84 @@ def test_a_read_only_file_is_refused():
     assert path.read_text() == "a = 1\n"
     with pytest.raises(UsageError, match="not connected"):
         undo("codex")
+
+
+def test_a_file_that_cannot_be_read_or_is_far_too_large(monkeypatch):
+    path = write("codex", "a = 1\n")
+    client = find_client("codex")
+    monkeypatch.setattr("localagent.connect.connection._LARGEST", 6)
+    assert Connection(client).connect(client.entries(TARGET)).before == b"a = 1\n"
+    monkeypatch.setattr("localagent.connect.connection._LARGEST", 5)
+    with pytest.raises(UsageError) as large:
+        connect("codex")
+    assert str(large.value) == f"{path} is larger than a configuration can be"
+
+    opened = Path.open
+
+    def refused(self, *arguments, **options):
+        if self == path:
+            raise PermissionError(13, "Permission denied")
+        return opened(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(UsageError) as unreadable:
+        connect("codex")
+    assert str(unreadable.value) == f"{path} cannot be read: Permission denied"
+
+
+def test_a_record_that_cannot_be_read_or_written(monkeypatch, home):
+    path = write("codex", "a = 1\n")
+    connection = Connection(find_client("codex"))
+    folder = connection.backup.parent
+
+    def refused(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "mkdir", refused)
+        with pytest.raises(
+            SaveFailed, match=rf"^cannot write to {folder}/codex\.json \(Permission denied\): "
+        ):
+            connect("codex")
+    assert path.read_text() == "a = 1\n"
+    connect("codex")
+    (folder / "codex.json").write_text("{")
+    for call in (connect, undo):
+        with pytest.raises(UsageError) as refused:
+            call("codex")
+        assert re.fullmatch(
+            rf"{folder}/codex\.json, which says what was changed, cannot be read \(Expecting .*\): undo the change "
+            rf"by hand, and remove that file; {folder}/codex\.backup is what the configuration was",
+            str(refused.value),
+        )
+    assert (folder / "codex.backup").read_text() == "a = 1\n"
+    assert {each.stat().st_mode & 0o777 for each in folder.iterdir()} == {0o600}
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_there_is_no_such_client():
+    with pytest.raises(
+        UsageError, match=r"^no client emacs: there are codex, claude, opencode, openwebui, zed, "
+    ):
+        find_client("emacs")
+
+
+def test_what_is_said_where_nothing_is_changed(home, monkeypatch):
+    client = find_client("codex")
+    with pytest.raises(UsageError, match=r"^Codex is not connected: there is nothing to undo$"):
+        undo("codex")
+    path = connect("codex")
+    assert Connection(client).connect(client.entries(TARGET)).nothing
+    monkeypatch.setenv("CODEX_HOME", str(home / "other"))
+    with pytest.raises(UsageError) as refused:
+        connect("codex")
+    assert str(refused.value) == f"Codex is connected in {path}: take that back first with --undo"
+    undo("codex")
+    path = write("codex", b"abc\xff")
+    with pytest.raises(
+        UsageError, match=r"^.*/config\.toml is not UTF-8 text \(byte 3\): nothing is changed$"
+    ):
+        connect("codex")
 
 
 def test_mode_and_links_stay(home):

@@ -45,6 +45,10 @@ def traces(status: int | None = None, stderr: bytes = b"") -> Traces:
         (OSError(5, "Input/output error"), None, "[Errno 5] Input/output error"),
         (KeyError(), None, "KeyError"),
         (ValueError("a\n b"), None, "a b"),
+        (ValueError("x" * 300), None, "x" * 300),
+        (ValueError("x" * 301), None, "x" * 297 + "..."),
+        (httpx2.ConnectError("x" * 301), None, f"it cannot be reached: {'x' * 297}..."),
+        (FileNotFoundError(2, "No such file", "p" * 201), None, f"'{'p' * 199} cannot be started: No such file"),
         (ExceptionGroup("g", [ExceptionGroup("h", [ValueError("inner")]), KeyError("x")]), None, "inner"),
     ],
 )  # fmt: skip

@@ -216,7 +216,9 @@ def test_a_server_that_keeps_dying_is_left_alone_for_a_while(monkeypatch):
         for _ in range(localagent.mcp.server.ATTEMPTS):
             with pytest.raises(ToolError, match="ended during the call"):
                 call(servers, "h_t")
-        with pytest.raises(ToolError, match="failed 3 times in a row and is left alone for 30 s"):
+        with pytest.raises(
+            ToolError, match=r"failed 3 times in a row and is left alone for 30 s; MCP server '.*': it ended"
+        ):
             call(servers, "h_t")
         servers.restart("h")
         assert servers.status()[0].state == "running"

@@ -17,7 +17,14 @@ from pydantic import ValidationError
 
 import localagent.session.file as session_file
 from localagent.errors import InvalidMessage, SaveFailed, UnknownSession, UsageError
-from localagent.messages import AssistantMessage, SystemMessage, ToolCallPart, ToolMessage, UserMessage
+from localagent.messages import (
+    AssistantMessage,
+    FlushMessage,
+    SystemMessage,
+    ToolCallPart,
+    ToolMessage,
+    UserMessage,
+)
 from localagent.session import Session, UnknownEntry
 from tests.durable import Durable
 
@@ -463,3 +470,57 @@ def test_a_session_whose_folder_is_not_there_is_no_session(tmp_path, change):
     with pytest.raises(UnknownSession, match=re.escape(f"no session in {path}")):
         change(path)
     assert not path.parent.exists()
+
+
+def test_the_system_s_reasons_are_told(session, monkeypatch):
+    def refused(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session_file, "open_lines", refused)
+        with pytest.raises(SaveFailed, match=r"^cannot write to .* \(Permission denied\): "):
+            session.append(UserMessage.text("x"))
+        with pytest.raises(SaveFailed, match=r"^cannot write to .* \(Permission denied\): "):
+            Session.create(session.file.parent)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", refused)
+        with pytest.raises(SaveFailed, match=r"^cannot write to .* \(Permission denied\): "):
+            session_file.remove_file(session.file)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", refused)
+        with pytest.raises(UsageError, match=f"^cannot read {session.file}: Permission denied$"):
+            Session.open(session.file)
+    assert len(Session.open(session.file).entries) == 3
+
+
+def test_a_session_that_goes_while_somebody_waits_for_it(session, monkeypatch):
+    def gone(*_, **__):
+        raise FileNotFoundError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session_file, "open_lines", gone)
+        with pytest.raises(UnknownSession) as refused:
+            session.append(UserMessage.text("x"))
+    message = f"no session {session.id} in {session.file.parent}"
+    assert str(refused.value) == message
+    session.file.unlink()
+    for call in (session.refresh, lambda: Session.open(session.file), lambda: session.append(FlushMessage())):
+        with pytest.raises(UnknownSession) as refused:
+            call()
+        assert str(refused.value) == message
+
+
+def test_a_first_line_that_cannot_be_written_leaves_no_file(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise SaveFailed("no room")
+
+    monkeypatch.setattr(session_file, "append_line", full)
+    with pytest.raises(SaveFailed, match="no room"):
+        Session.create(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_id_that_is_taken_is_not_taken_again_by_an_entry(session, monkeypatch):
+    ids = iter([session.head, session.head, "f00dcafe"])
+    monkeypatch.setattr("localagent.session.session.secrets.token_hex", lambda size: next(ids))
+    assert session.append(UserMessage.text("x")) == session.head == "f00dcafe"

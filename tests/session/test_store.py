@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import localagent.session.store
-from localagent.errors import LocalAgentError, UnknownSession, UsageError
-from localagent.messages import ImagePart, SystemMessage, UserMessage
+from localagent.errors import LocalAgentError, SaveFailed, UnknownSession, UsageError
+from localagent.messages import AssistantMessage, ImagePart, SystemMessage, UserMessage
 from localagent.session import Session, SessionStore, glance
 from localagent.session.entries import load_line
 from localagent.session.store import GLANCE
@@ -188,3 +188,112 @@ def test_the_folder_of_sessions_follows_localagent_home(monkeypatch, tmp_path):
 def test_a_file_where_the_folder_should_be(tmp_path):
     (tmp_path / "sessions").touch()
     assert SessionStore(tmp_path / "sessions").list() == []
+
+
+def test_a_title_given_later_goes_before_the_first_and_can_be_taken_back(store):
+    session = store.create(title="First")
+    session.append(UserMessage.text("What?"))
+    before = session.file.read_bytes()
+    title = session.file.with_name(f"{session.file.name}.title")
+    assert store.rename(session.id[:-1], "  Trip\nto\tRome ") == session.file
+    assert session.title == store.open(session.id).title == store.list()[0].title == "Trip to Rome"
+    assert title.read_text() == "Trip to Rome\n"
+    assert store.rename(session.file, "y" * 1000) == session.file
+    assert session.title == store.list()[0].title == "y" * 197 + "..."
+    assert store.rename(session.file, None) == session.file
+    assert session.title == store.list()[0].title == "First"
+    assert not title.exists()
+    store.rename(session.file, None)
+    assert session.file.read_bytes() == before, "lines once written are never changed"
+    assert sorted(path.name for path in store.root.iterdir() if "lock" not in path.name) == [
+        session.file.name
+    ]
+
+
+def test_titles_that_are_none(store):
+    session = store.create(title="First")
+    for title in ("", " \n "):
+        with pytest.raises(UsageError, match=r"^the title is empty$"):
+            store.rename(session.id, title)
+    with pytest.raises(SaveFailed, match="surrogates"):
+        store.rename(session.id, "\ud800")
+    with pytest.raises(UnknownSession):
+        store.rename("nothing", "x")
+    title = session.file.with_name(f"{session.file.name}.title")
+    for written in (b"", b" \n", b"\xff"):
+        title.write_bytes(written)
+        assert session.title == ("\ufffd" if written == b"\xff" else "First")
+    store.remove(session.id)
+    assert not title.exists()
+    with pytest.raises(UnknownSession, match=f"^no session in {session.file}$"):
+        store.rename(session.file, "x")
+
+
+def test_where_words_were_said(store):
+    first, second, third = (store.create(title=title) for title in ("Rome", None, None))
+    for age, session in enumerate((first, second, third)):
+        session.append(UserMessage.text(f"question {age}"))
+    start = second.append(UserMessage.text("Where is the Straße?"))
+    second.append(AssistantMessage.text("Behind the park."))
+    second.branch(start, summary="They spoke of a bridge.")
+    third.append_custom("note", {"a": "park"}, content="a park that no model is told of")
+    kept = third.append(UserMessage.text("kept"))
+    third.compact("An old tower.", first_kept=kept)
+    put(store, "broken", b"park", 9)
+    for age, session in enumerate((first, second, third)):
+        os.utime(session.file, (time.time() - age,) * 2)
+
+    def found(text: str) -> list[tuple[str, str]]:
+        return [(each.info.id, each.passage) for each in store.search(text)]
+
+    assert found("rome") == [(first.id, "Rome")]
+    assert found("STRASSE") == [(second.id, "Where is the Straße?")]
+    assert found("park") == [(second.id, "Behind the park.")]
+    assert found("Bridge") == [(second.id, "They spoke of a bridge.")]
+    assert found("tower") == [(third.id, "An old tower.")]
+    assert found("question") == [
+        (each.id, f"question {age}") for age, each in enumerate((first, second, third))
+    ]
+    assert found("question park") == [(second.id, "Behind the park.")], "of two passages the later one"
+    assert found("where is park") == [(second.id, "Where is the Straße?")], "the one that has most of them"
+    assert found("rome park") == found("nothing") == found(" ") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "passage"),
+    [
+        ("needle " + "a" * 153, "needle " + "a" * 153),
+        ("needle " + "a" * 154, "needle " + "a" * 150 + "..."),
+        ("b" * 52 + " needle", "b" * 52 + " needle"),
+        ("b" * 53 + " needle", "..." + "b" * 52 + " needle"),
+        ("b" * 52 + "\n needle " + "a" * 200, "b" * 52 + " needle " + "a" * 97 + "..."),
+        ("c" * 99 + " Needle eye " + "a" * 200, "..." + "c" * 52 + " Needle eye " + "a" * 93 + "..."),
+    ],
+)
+def test_how_much_is_shown_around_the_words(store, text, passage):
+    store.create().append(UserMessage.text(text))
+    assert [found.passage for found in store.search("needle")] == [passage]
+
+
+def test_the_first_of_the_words_is_the_place(store):
+    store.create().append(UserMessage.text("x" * 60 + " one " + "y" * 300 + " two"))
+    (found,) = store.search("two one")
+    assert found.passage.startswith("..." + "x" * 52 + " one yyy")
+
+
+def test_a_session_that_no_file_keeps_can_be_kept_later(store):
+    talk = Session.in_memory()
+    assert (talk.title, talk.head, talk.entries, talk.problems) == (None, None, (), ())
+    first = talk.append(UserMessage.text("Hello."))
+    talk.append(AssistantMessage.text("Hi."))
+    talk.branch(first)
+    assert (talk.title, talk.head) == ("Hello.", first)
+    assert str(talk.file) == os.devnull
+    assert not store.root.exists()
+    kept = store.create(title="Kept")
+    kept.copy_from(talk)
+    assert (kept.entries, kept.head, kept.title) == (talk.entries, first, "Kept")
+    again = store.open(kept.id)
+    assert (again.entries, again.problems) == (talk.entries, ())
+    with pytest.raises(UsageError, match=f"^session {kept.id} has entries of its own: copy into a new one$"):
+        kept.copy_from(talk)

@@ -116,6 +116,9 @@ def test_the_quantization_is_in_the_name_of_the_file(file, label):
 def test_four_bits_are_chosen_where_they_fit():
     spec, backend = find_model("hf:acme/Tiny-GGUF")
     assert (spec.name, backend) == ("hf:acme/Tiny-GGUF:Q4_K_M", "llamacpp")
+    assert spec.description == "acme/Tiny-GGUF, Tiny-Q4_K_M.gguf"
+    assert (spec.context, spec.licence.name) == (32_768, "see its page")
+    assert spec.licence.url == "https://huggingface.co/acme/Tiny-GGUF"
     assert spec.sources["llamacpp"].size == 2 * MB
 
 
@@ -151,6 +154,7 @@ def test_what_a_repository_does_not_have_is_told_with_what_it_has():
 def test_an_mlx_folder(monkeypatch):
     spec, backend = find_model("hf:acme/Tiny-MLX")
     assert (spec.name, backend) == ("hf:acme/Tiny-MLX", "mlx")
+    assert spec.description == "acme/Tiny-MLX, MLX folder"
     monkeypatch.setattr(repository, "preferred_backends", lambda: ("mlx", "llamacpp"))
     assert find_model("hf:acme/both")[1] == "mlx"
     spec, backend = find_model("hf:acme/both", "llamacpp")
@@ -163,6 +167,7 @@ def test_several_mlx_folders_must_be_named(loopback):
         find_model("hf:acme/bits")
     spec, _ = find_model("hf:acme/bits:8bit")
     assert (spec.name, spec.sources["mlx"].subfolder) == ("hf:acme/bits:8bit", "8bit")
+    assert spec.description == "acme/bits, 8bit"
 
 
 def test_files_that_share_a_quantization_must_be_named(loopback):

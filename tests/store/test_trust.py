@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from localagent.catalog import ModelSpec, PathSource, WheelSource, load_catalog
+from localagent.catalog import HubSource, ModelSpec, PathSource, WheelSource, load_catalog
 from localagent.errors import DiskFull, HashMismatch, ModelMissing, UsageError
 from localagent.store import WeightStore, record
 from localagent.store.disk import forbidden_is_usage_error, no_space_is_disk_full, tree_size
@@ -269,6 +269,90 @@ def test_writing_where_it_is_forbidden(number: int, tmp_path: Path) -> None:
         raise OSError(errno.ENOENT, "")
 
 
+def test_messages_say_which_file_where_and_what_to_do(
+    spec: ModelSpec, store: WeightStore, tmp_path: Path
+) -> None:
+    folder = store.root / "tiny" / "llamacpp"
+    both = spec.model_copy(update={"sources": {**spec.sources, "mlx": PathSource(path=tmp_path / "none")}})
+    for each, option in ((spec, ""), (both, " --backend llamacpp")):
+        missing = f"no weights of tiny (llamacpp) in {folder}: run `localagent models pull tiny{option}`"
+        assert refused(each, store, ModelMissing) == missing
+        with pytest.raises(ModelMissing) as caught:
+            store.pull(each, "llamacpp", offline=True)
+        assert str(caught.value) == f"{missing} (now offline)"
+        with pytest.raises(ModelMissing) as caught:
+            store.remove(each, "llamacpp")
+        assert str(caught.value) == f"tiny (llamacpp) is not in {store.root}: nothing to remove"
+    with pytest.raises(ModelMissing) as caught:
+        store.require(both, "mlx")
+    assert str(caught.value) == (
+        f"the weights of tiny are not at {tmp_path / 'none'}, where the catalogue says"
+    )
+    path = folder / "tiny.gguf"
+    folder.mkdir(parents=True)
+    path.write_bytes(CONTENT)
+    files = record.prove(folder, [(path.name, "0" * 64)])
+    record.write(folder, record.Record(record.identity(spec.sources["llamacpp"]), files))
+    os.utime(path, ns=(1, 1))
+    again = "fetch it again with `localagent models pull tiny`"
+    damaged = f"{path} is not the file verified for tiny (llamacpp): {again}"
+    assert refused(spec, store, HashMismatch) == damaged
+    with pytest.raises(HashMismatch) as caught:
+        store.verify(spec, "llamacpp")
+    assert str(caught.value) == damaged
+
+
+def test_how_much_there_is(spec: ModelSpec, store: WeightStore, weights: Path) -> None:
+    assert store.size(spec, "llamacpp") == len(CONTENT)
+    assert store.partial_size(spec, "llamacpp") == 0
+    assert store.holds(spec, "llamacpp")
+    work = store.root / ".partial" / "tiny" / "llamacpp"
+    work.mkdir(parents=True)
+    (work / "half").write_bytes(b"12345")
+    record_size = (weights.parent / record.NAME).stat().st_size
+    assert store.partial_size(spec, "llamacpp") == 5
+    assert store.remove(spec, "llamacpp") == len(CONTENT) + record_size + 5
+    assert not store.holds(spec, "llamacpp")
+    assert sorted(entry.name for entry in store.root.rglob("*") if "lock" not in entry.name) == [".partial"]
+    assert store.size(spec, "llamacpp") == spec.sources["llamacpp"].size, "as the catalogue says"
+    (work).mkdir(parents=True)
+    assert store.holds(spec, "llamacpp"), "an unfinished pull"
+
+
+def test_records_say_what_was_checked(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(name.encode() * 3)
+    files = record.prove(tmp_path, [("a", "1" * 64), ("b", "2" * 64)])
+    assert [(each.path, each.size, each.sha256) for each in files] == [("a", 3, "1" * 64), ("b", 3, "2" * 64)]
+    assert files[0].mtime_ns == (tmp_path / "a").stat().st_mtime_ns
+    written = record.Record({"kind": "x"}, files, "c0ffee", "/elsewhere")
+    record.write(tmp_path, written)
+    assert record.read(tmp_path) == written
+    assert written.size == 6
+    assert list(json.loads((tmp_path / record.NAME).read_bytes())) == [
+        *("version", "source", "files", "commit", "at"),
+    ]
+
+
+def test_the_options_of_a_source_that_are_as_usual_are_not_recorded() -> None:
+    digest = "0" * 64
+    wheel = WheelSource(
+        package="p", version="1", member="m", sha256=digest, size=1, wheel_sha256=digest, wheel_size=2
+    )
+    assert record.identity(wheel) == {
+        "kind": "pypi", "package": "p", "version": "1", "member": "m", "sha256": digest, "wheel_sha256": digest,
+    }  # fmt: skip
+    assert record.identity(HubSource(repo="a/b", file="x", size=3)) == {
+        "kind": "hf",
+        "repo": "a/b",
+        "file": "x",
+    }
+    at_v1 = record.identity(HubSource(repo="a/b", revision="v1", patterns=("*",)))
+    assert at_v1 == {"kind": "hf", "repo": "a/b", "revision": "v1", "patterns": ["*"]}
+    own = PathSource(path=Path("/x"), hashes={"x": digest}, size=3)
+    assert record.identity(own) == {"kind": "path", "path": "/x"}
+
+
 class TestOwnFiles:
     """Weights that the user keeps elsewhere."""
 
@@ -298,6 +382,34 @@ class TestOwnFiles:
         refused(spec, store, HashMismatch)
         with pytest.raises(HashMismatch):
             store.pull(spec, "llamacpp")
+
+    def test_a_wrong_file_is_named(self, file: Path, store: WeightStore) -> None:
+        spec = make_spec(llamacpp=PathSource(path=file, sha256="0" * 64))
+        with pytest.raises(HashMismatch) as caught:
+            store.pull(spec, "llamacpp")
+        assert str(caught.value) == f"{file} does not match the hash that the catalogue gives for tiny"
+        assert not (store.root / "tiny").exists()
+
+    def test_what_the_catalogue_has_hashes_of_is_verified(self, tmp_path: Path, store: WeightStore) -> None:
+        folder = tmp_path / "mlx"
+        folder.mkdir()
+        hashes = {}
+        for name, content in (("config.json", b"{}"), ("model.safetensors", CONTENT)):
+            (folder / name).write_bytes(content)
+            hashes[name] = hashlib.sha256(content).hexdigest()
+        spec = make_spec(mlx=PathSource(path=folder, hashes=hashes))
+        seen: list[tuple[str, int, int | None]] = []
+        assert store.verify(spec, "mlx", lambda *step: seen.append(step)) == folder
+        whole = len(CONTENT) + 2
+        assert seen == [("verify", done, whole) for done in (0, 2, whole)]
+        one = PathSource(path=folder / "config.json", hashes={"config.json": hashes["config.json"]})
+        assert store.verify(make_spec(mlx=one), "mlx") == folder / "config.json"
+        for damage in (lambda file: file.write_bytes(b"x"), Path.unlink):
+            damage(folder / "config.json")
+            with pytest.raises(HashMismatch) as caught:
+                store.verify(spec, "mlx")
+            wrong = f"{folder / 'config.json'} is not the file that the catalogue knows for tiny"
+            assert str(caught.value) == wrong
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
     def test_with_a_hash_and_a_read_only_store(self, file: Path, tmp_path: Path) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import zoneinfo
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 from localagent.errors import ToolError
-from localagent.toolbox.clock import current_time
+from localagent.toolbox.clock import current_time, find_zone, tell
 from tests.toolbox.calling import call
 
 LINE = re.compile(
@@ -28,6 +28,26 @@ def check(text: str, zone: str) -> None:
     minutes = int(found[4]) * 60 + int(found[4][0] + found[5])
     now = (moment - timedelta(minutes=minutes)).replace(tzinfo=UTC)
     assert abs(now - datetime.now(UTC)) < timedelta(minutes=5)
+
+
+WINTER = datetime(2026, 1, 5, 3, 4, 9, 99)
+
+
+@pytest.mark.parametrize(
+    ("zone", "shown"),
+    [
+        (UTC, "(UTC+00:00)"),
+        (timezone(timedelta(hours=-3, minutes=-30)), "(UTC-03:30)"),
+        (timezone(timedelta(hours=5, minutes=45), "+0545"), "(UTC+05:45)"),
+        (timezone(timedelta(hours=-3), "-03"), "(UTC-03:00)"),
+        (timezone(timedelta(hours=1), "CET"), "(CET, UTC+01:00)"),
+        (timezone(timedelta(hours=1), ""), "(UTC+01:00)"),
+    ],
+)
+def test_a_moment_in_a_line(zone, shown):
+    assert tell(WINTER.replace(tzinfo=zone), "here") == f"2026-01-05 03:04:09, Monday, here {shown}"
+    sunday = WINTER.replace(tzinfo=zone) + timedelta(days=6)
+    assert tell(sunday, "here") == f"2026-01-11 03:04:09, Sunday, here {shown}"
 
 
 @pytest.mark.parametrize("name", ["UTC", "utc", "Z", "GMT", " Etc/UTC "])
@@ -90,6 +110,31 @@ class TestZones:
         except ToolError as error:
             assert "\n" not in str(error)
             assert len(str(error)) < 300
+
+
+PLACES = {"A/Rome", "B/Rome", "C/Rome", "D/Rome", "E/Rome", "A/Romes", "Z/Paris", "Z/Oslo"}
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("rome", ": did you mean A/Rome or B/Rome or C/Rome or D/Rome?"),
+        ("X/Paris", ": did you mean Z/Paris?"),
+        ("zslo", ": did you mean Z/Oslo?"),
+        ("qq", ": use an IANA name such as Europe/Paris"),
+    ],
+)
+def test_what_is_spelled_almost_like_that(monkeypatch, name, hint):
+    monkeypatch.setattr(zoneinfo, "available_timezones", lambda: PLACES)
+    with pytest.raises(ToolError) as refused:
+        find_zone(name)
+    assert str(refused.value) == f"no time zone {name!r}{hint}"
+
+
+def test_a_zone_that_is_known_and_cannot_be_read(monkeypatch):
+    monkeypatch.setattr(zoneinfo, "available_timezones", lambda: PLACES)
+    with pytest.raises(ToolError, match=r"^the time zone Z/Oslo cannot be read on this machine$"):
+        find_zone("z/OSLO")
 
 
 def test_no_database(monkeypatch):

@@ -14,6 +14,7 @@ from localagent.messages import ImagePart
 from localagent.toolbox import confined, searching
 from localagent.toolbox import files as module
 from localagent.toolbox.files import files
+from localagent.tools import FileChange
 from tests.toolbox.calling import by_name, call
 from tests.toolbox.serving import PNG
 from tests.toolbox.trees import SECRET, refused, tree
@@ -387,3 +388,145 @@ def test_the_most_that_is_written(tools, root, monkeypatch):
         "5 bytes are too many: at most 4"
     )
     assert (root / "new").read_text() == "é12"
+
+
+@pytest.mark.parametrize(("more", "end"), [(0, []), (1, ["(1 more lines in many.txt)"])])
+def test_the_most_lines_of_a_file(tools, root, more, end):
+    (root / "many.txt").write_text("haystack\n" * (searching.PER_FILE + more))
+    lines = [f"many.txt:{number}: haystack" for number in range(1, searching.PER_FILE + 1)]
+    assert call(tools["search_files"], query="haystack").splitlines() == [*lines, *end]
+
+
+def test_the_most_that_a_search_finds(tools, root):
+    names = [f"hay{number:03}" for number in range(searching.FOUND)]
+    for name in names:
+        (root / name).touch()
+    assert call(tools["search_files"], query="hay").splitlines() == names
+    (root / "hay999").touch()
+    stopped = "(stopped at 60 lines: use more words, or search a folder further down)"
+    assert call(tools["search_files"], query="hay").splitlines() == [*names, stopped]
+
+
+@pytest.mark.parametrize(
+    ("limit", "least", "note"),
+    [
+        ("MAX_FILES", 2, "(stopped after 1 files: search a folder further down)"),
+        ("MAX_READ", 6, "(stopped after 0 MB: search a folder further down)"),
+        ("MAX_FILE", 3, "(2 files were not read, too large)"),
+    ],
+)
+def test_what_a_search_looks_at(tools, root, monkeypatch, limit, least, note):
+    folder = root / "src" / "two"
+    folder.mkdir()
+    for name in "ab":
+        (folder / name).write_text("hay")
+    found = ["src/two/a:1: hay", "src/two/b:1: hay"]
+    monkeypatch.setattr(searching, limit, least)
+    assert call(tools["search_files"], query="hay", folder="src/two").splitlines() == found
+    monkeypatch.setattr(searching, limit, least - 1)
+    *left, last = call(tools["search_files"], query="hay", folder="src/two").splitlines()
+    assert last == note
+    if limit == "MAX_FILES":  # those that the system names first; they are searched all the same
+        assert len(left) == 1 and left[0] in found
+    else:
+        assert left == {"MAX_READ": found[:1], "MAX_FILE": ["nothing found in src/two"]}[limit]
+
+
+def test_how_much_of_a_line_is_shown(tools, root):
+    def shown(before: int, after: int) -> str:
+        (root / "long.txt").write_text("a" * before + " hay " + "b" * after)
+        return call(tools["search_files"], query="hay").removeprefix("long.txt:1: ")
+
+    assert shown(100, 95) == "a" * 100 + " hay " + "b" * 95
+    assert shown(100, 96) == "..." + "a" * 99 + " hay " + "b" * 96
+    assert shown(200, 96) == "..." + "a" * 99 + " hay " + "b" * 96
+    assert shown(200, 97) == "..." + "a" * 99 + " hay " + "b" * 96 + "..."
+
+
+def test_a_nul_near_the_beginning_makes_a_file_one_that_is_not_searched(tools, root):
+    for at, found in ((4_095, "nothing found in ."), (4_096, "x.bin:1: hay")):
+        (root / "x.bin").write_bytes((b"hay\n" + b"." * 5_000)[:at] + b"\0")
+        assert call(tools["search_files"], query="hay") == found
+
+
+def test_a_folder_that_vanishes_is_told(tools, root, monkeypatch):
+    entries = confined.ConfinedFolder.entries
+
+    def gone(self, parts):
+        if parts == ("src", "deep"):
+            raise ToolError("there is no deep")
+        return entries(self, parts)
+
+    monkeypatch.setattr(confined.ConfinedFolder, "entries", gone)
+    assert call(tools["search_files"], query="main.py").splitlines() == [
+        "src/main.py",
+        "(1 files were not read, not readable)",
+    ]
+
+
+def test_the_longest_path_and_how_one_is_shown(tools):
+    assert refused(tools["read_file"], path="a/" * 499 + "ab").startswith("there is no a")
+    assert refused(tools["read_file"], path="a/" * 500 + "a") == (
+        "the path has 1,001 characters: at most 1,000 are taken"
+    )
+    assert confined.shown(("a" * 200,)) == "a" * 200
+    assert confined.shown(("b" * 101 + "c" * 100,)) == "b" * 100 + "..." + "c" * 97
+    assert confined.shown(()) == "."
+    assert confined.shown(("a\tb", "\x1b"), "/") == r"/a\tb/\x1b"
+
+
+def test_what_is_meant_is_guessed_from_the_names_that_are_there(tools, root):
+    folder = root / "src" / "guess"
+    folder.mkdir()
+    for name in ("report1", "report22", "report333", "other"):
+        (folder / name).touch()
+    assert refused(tools["read_file"], path="src/guess/report") == (
+        "there is no src/guess/report; did you mean report1 or report22?"
+    )
+    assert refused(tools["read_file"], path="src/guess/zzz") == "there is no src/guess/zzz"
+
+
+def test_a_file_of_just_the_size_that_is_read(tools, root, monkeypatch):
+    monkeypatch.setattr(module, "MAX_BYTES", 4)
+    (root / "four").write_text("four")
+    assert call(tools["read_file"], path="four") == "four"
+    (root / "four").write_text("fives")
+    assert refused(tools["read_file"], path="four") == (
+        "four is too large to read: 5 bytes, at most 4 are read"
+    )
+
+
+@pytest.mark.parametrize("path", [".", "./", "src/.."])
+def test_the_folder_itself_is_no_file(tools, path):
+    said = ". is a folder, not a file" if ".." not in path else "src/..: a path may not contain '..'"
+    assert refused(tools["read_file"], path=path).startswith(said)
+
+
+def test_what_a_person_who_is_asked_is_shown_of_a_change(tools, root):
+    change = tools["write_file"].change
+    assert change({"path": "readme.md", "content": "new"}) == FileChange(
+        "readme.md", "# Title\nA needle here.\nlast", "new"
+    )
+    assert change({"path": "./a//b", "content": "new"}) == FileChange("a/b", None, "new")
+    for arguments in (
+        {"path": "data.bin", "content": ""},
+        {"path": "src", "content": ""},
+        {"path": "../x", "content": ""},
+        {"path": 3, "content": ""},
+        {"path": "x"},
+    ):
+        assert change(arguments) is None
+
+
+def test_what_is_no_text_is_not_written(tools, root):
+    with pytest.raises(ToolError, match=r"^not Unicode text: lone surrogate at character 3$"):
+        tools["write_file"](path="new", content="abc\ud800")
+    assert not (root / "new").exists()
+    with pytest.raises(ToolError, match=r"^'\\ud800' is not a path: it is not valid Unicode text$"):
+        tools["read_file"](path="\ud800")
+
+
+def test_a_top_folder_that_is_gone(tools, root):
+    root.rename(root.with_name("moved"))
+    said = refused(tools["read_file"], path="readme.md")
+    assert said == "the folder of this tool cannot be opened: No such file or directory"

@@ -15,6 +15,7 @@ import pytest
 from localagent.errors import ToolError, UsageError
 from localagent.toolbox import notes as module
 from localagent.toolbox.notes import NoteBook, default_path, notes
+from tests.durable import Durable
 from tests.toolbox.calling import by_name, call
 
 ADDING = """
@@ -89,6 +90,58 @@ def test_a_note_that_is_no_text_is_not_kept(path):
     assert not path.exists() or not path.read_bytes()
 
 
+def test_the_longest_note_is_kept_and_one_more_letter_is_not(tools):
+    whole = "x" * 4_000
+    assert call(tools["add_note"], text=f" {whole} ") == "kept as note 1"
+    with pytest.raises(ToolError) as refused:
+        call(tools["add_note"], text=f"{whole}x")
+    assert str(refused.value) == "the note has 4,001 characters: at most 4,000 are kept"
+    with pytest.raises(ToolError, match=r"^the note is empty: say what to remember$"):
+        call(tools["add_note"], text=" ")
+
+
+@pytest.mark.parametrize(("more", "shown"), [(0, 2), (1, 1)])
+def test_a_list_that_just_fits(path, monkeypatch, more, shown):
+    book = NoteBook(path)
+    for text in ("one", "two" + "o" * more):
+        book.add(text)
+    line = "2 (2026-01-01): two\n"
+    monkeypatch.setattr(module, "MAX_TEXT", 2 * len(line))
+    lines = call(by_name(notes(path))["find_notes"]).splitlines()
+    assert len(lines) == 2
+    assert (lines[-1] == "(1 older notes: use more words)") == (shown == 1)
+
+
+def test_a_file_that_is_too_large_is_not_read(path, monkeypatch):
+    NoteBook(path).add("one")
+    monkeypatch.setattr(module, "MAX_FILE", path.stat().st_size)
+    assert len(NoteBook(path).find("")) == 1
+    monkeypatch.setattr(module, "MAX_FILE", path.stat().st_size - 1)
+    with pytest.raises(ToolError, match=r"^notes\.jsonl is not a file of notes, or it is too large$"):
+        NoteBook(path).find("")
+
+
+def test_of_two_notes_of_one_number_the_first_counts(path):
+    book = NoteBook(path)
+    book.add("first")
+    line = path.read_text().replace("first", "forged")
+    with path.open("a") as file:
+        file.write(line)
+    assert [note.text for note in book.find("")] == ["first"]
+
+
+def test_notes_that_somebody_else_holds(path, monkeypatch):
+    from localagent.files.lock import take
+
+    monkeypatch.setattr(module, "PATIENCE", 0.01)
+    path.parent.mkdir()
+    with take(path.with_name("notes.jsonl.lock"), 1), pytest.raises(ToolError) as refused:
+        NoteBook(path).add("one")
+    held = "another process has held them for 0.01 seconds"
+    assert str(refused.value) == f"the notes are in use: {held}"
+    assert NoteBook(path).add("one").id == 1
+
+
 def test_a_list_is_bounded(tools):
     for number in range(12):
         call(tools["add_note"], text=f"{number} " + "x" * 3000)
@@ -132,6 +185,16 @@ def test_where_they_are_kept(monkeypatch, tmp_path):
     assert default_path().name == "notes.jsonl" and "localagent" in str(default_path())
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc says which file it is")
+def test_a_note_is_on_the_disk_when_it_is_said_to_be_kept(path, monkeypatch):
+    durable = Durable(monkeypatch, path.parent)
+    book = NoteBook(path)
+    for change in (lambda: book.add("one"), lambda: book.add("two"), lambda: book.remove(1)):
+        durable.done.clear()
+        change()
+        assert ("sync", "notes.jsonl") in durable.done
+
+
 def start(path: Path, name: str, count: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", ADDING, str(path), name, str(count)],
@@ -173,4 +236,27 @@ def test_the_folders_of_the_book_are_made(tmp_path):
     path = tmp_path / "a" / "b" / "notes.jsonl"
     call(by_name(notes(path))["add_note"], text="milk")
     assert path.exists()
+    assert {stat.S_IMODE(each.stat().st_mode) for each in (tmp_path / "a", path.parent)} <= {0o700, 0o755}
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert "milk" in call(by_name(notes(path))["find_notes"])
+
+
+def test_the_reasons_of_the_system_are_told(path, monkeypatch):
+    def refused(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    book = NoteBook(path)
+    book.add("one")
+    for name in ("open_lines", "append_line"):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, refused)
+            with pytest.raises(ToolError, match=r"^cannot write to .*notes\.jsonl \(Permission denied\): "):
+                book.add("two")
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "LineReader", refused)
+        with pytest.raises(ToolError, match=r"^the notes cannot be read: Permission denied$"):
+            book.find("")
+    with pytest.raises(ToolError, match="null byte"):
+        NoteBook(Path("a\0b")).add("x")
+    assert [note.text for note in book.find("")] == ["one"]
+    assert book.add("two").id == 2

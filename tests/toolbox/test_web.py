@@ -12,12 +12,15 @@ import time
 import tracemalloc
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from localagent.errors import ToolError
 from localagent.messages import ImagePart
-from localagent.toolbox.web import make_http_get
+from localagent.toolbox import web
+from localagent.toolbox.fetching import Fetched, Limits
+from localagent.toolbox.web import make_http_get, readable
 from tests.toolbox.calling import call
 from tests.toolbox.serving import CERTIFICATE, PNG, Server, brief, get, refused, small, text_of
 
@@ -142,11 +145,135 @@ def test_a_tls_handshake_that_hangs(server):
 
 
 def test_the_request(server):
-    text_of(server.answer("/a?b=c", b"hello") + "#fragment")
-    path, headers = server.seen[0]
-    assert path == "/a?b=c"
-    assert headers["Accept-Encoding"] == "identity"
-    assert not {"Cookie", "Authorization", "Referer"} & set(headers)
+    text_of(f"  {server.answer('/a?b=c', b'hello')}#fragment\n")
+    assert server.seen == [
+        (
+            "/a?b=c",
+            {
+                "Host": f"127.0.0.1:{server.port}",
+                "User-Agent": "localagent",
+                "Accept": "text/html, text/*, application/json, image/*;q=0.8, */*;q=0.1",
+                "Accept-Encoding": "identity",
+                "Connection": "close",
+            },
+        )
+    ]
+
+
+def test_the_limits_of_the_tool_that_ships_and_of_ones_own(monkeypatch):
+    def fetch(url, limits, cancel):
+        asked.append(limits)
+        return Fetched(url, 200, "OK", "text/plain", b"hello")
+
+    asked: list = []
+    monkeypatch.setattr(web, "fetch", fetch)
+    own = make_http_get(
+        allow_private=True, seconds=1, connect_seconds=2, idle_seconds=3, max_bytes=4, max_redirects=6
+    )
+    for tool in (web.http_get, own, make_http_get(max_bytes=10**12)):
+        call(tool, url="http://example.com/")
+    shipped = Limits(
+        allow_private=False, connect_seconds=10.0, idle_seconds=15.0, seconds=30.0, max_bytes=2_000_000,
+        max_redirects=5,
+    )  # fmt: skip
+    assert asked == [
+        shipped,
+        Limits(
+            allow_private=True, seconds=1, connect_seconds=2, idle_seconds=3, max_bytes=4, max_redirects=6
+        ),
+        replace(shipped, max_bytes=web.MAX_BYTES),
+    ]
+    assert [(tool.timeout, tool.kind, tool.side_effects) for tool in (web.http_get, own)] == [
+        (35, "fetch", True),
+        (6, "fetch", True),
+    ]
+    text = "x" * 20_001
+    monkeypatch.setattr(web, "fetch", lambda url, *_: Fetched(url, 200, "OK", "text/plain", text.encode()))
+    shown = call(web.http_get, url="http://h/").content
+    assert shown == f"http://h/\n\n{text[:20_000]}\n(the first 20,000 of 20,001 characters)"
+    assert len(call(make_http_get(max_text=20_001), url="http://h/").content) == len("http://h/\n\n") + 20_001
+
+
+@pytest.mark.parametrize("status", [200, 299, 199, 300, 404])
+def test_which_answers_are_shown(status):
+    answer = Fetched("http://h/", status, "Why", "text/plain", b"hello")
+    if 200 <= status < 300:
+        assert readable(answer, 10) == "http://h/\n\nhello"
+        return
+    with pytest.raises(ToolError, match=f"^http://h/ answered {status} Why: hello$"):
+        readable(answer, 10)
+
+
+def test_how_much_of_an_error_is_told():
+    for url, reason, body, length in (
+        ("http://h/", "Why", b"", 26),
+        ("http://h/" + "u" * 1000, "r" * 1000, b"", 200 + len(" answered 404 ") + 100),
+        ("http://h/", "Why", b"b" * 3000, 800),
+    ):
+        with pytest.raises(ToolError) as refused:
+            readable(Fetched(url, 404, reason, "text/plain", body), 10)
+        assert len(str(refused.value)) == length
+        assert not str(refused.value).endswith(":")
+
+
+@pytest.mark.parametrize(
+    ("content_type", "charset"),
+    [
+        ("text/plain", "utf-8-sig"),
+        ("text/plain; charset=utf8", "utf-8-sig"),
+        ("text/plain; charset=UTF-16LE", "utf-16le"),
+        ("text/plain;charset = 'iso-8859-15'", "iso-8859-15"),
+        ("text/plain; charset=windows-1251", "cp1251"),
+        ("text/plain; charset=macintosh", "mac-roman"),
+        ("text/plain; charset=koi8-r", "koi8-r"),
+        ("text/plain; charset=cp999", "utf-8-sig"),
+        ("text/plain; charset=" + "a" * 50, "utf-8-sig"),
+        ("text/plain; xcharset=koi8-r", "utf-8-sig"),
+    ],
+)
+def test_which_charset_a_header_names(content_type, charset):
+    assert web.charset_of(content_type) == charset
+
+
+@pytest.mark.parametrize(("more", "cut"), [(0, False), (1, True)])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_body_of_just_the_size_that_is_read(server, more, cut, packed):
+    body = b"x" * (50_000 + more)
+    exact = make_http_get(allow_private=True, max_bytes=50_000, max_text=60_000)
+    headers = {"Content_Encoding": "gzip"} if packed else {}
+    text = text_of(server.answer("/x", gzip.compress(body) if packed else body, **headers), exact)
+    assert text == "x" * 50_000 + ("\n(cut after 50,000 bytes)" if cut else "")
+
+
+@pytest.mark.parametrize(("bad", "reached"), [(3, True), (4, False)])
+def test_how_many_addresses_of_a_host_are_tried(server, monkeypatch, bad, reached):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        closed = free.getsockname()[1]
+    ports = [closed] * bad + [server.port]
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in ports]
+    monkeypatch.setattr("localagent.toolbox.addresses.socket.getaddrinfo", lambda *_, **__: found)
+    server.answer("/x", b"hello")
+    if reached:
+        assert text_of("http://example.com/x") == "hello"
+    else:
+        assert "refused" in refused(get, "http://example.com/x").lower()
+    assert len(server.seen) == reached
+
+
+def test_the_most_headers(server):
+    for more, broken in ((99, False), (100, True)):
+        lines = b"".join(b"X-%d: y\r\n" % number for number in range(more))
+        server.answers["/x"] = HEAD + lines + b"\r\nhello"
+        if broken:
+            assert refused(get, server.url + "/x") == "127.0.0.1: the answer is broken HTTP"
+        else:
+            assert text_of(server.url + "/x") == "hello"
+
+
+def test_of_headers_that_are_said_twice_the_first_counts(server):
+    server.answers["/x"] = HEAD + b"Content-Type: image/png\r\n\r\nhello"
+    assert text_of(server.url + "/x") == "hello"
 
 
 def test_errors_say_what_the_server_says(server):

@@ -52,6 +52,7 @@ def test_the_tool_that_ships():
         ("http://[v1.x]/", "not a host name"),
         ("http://exa%6dple.com/", "not a host name"),
         ("http://-x.com/", "not a host name"),
+        ("http://" + "ü" * 70 + ".com/", "not a host name"),
         ("http://a..b/", "not a host name"),
         ("http://.../", "not a host name"),
         ("http://" + "a" * 64 + ".com/", "not a host name"),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from localagent.errors import InvalidArguments, InvalidTool
 from localagent.messages import ToolCallPart
@@ -629,6 +629,27 @@ def test_what_is_written_at_the_parameter_goes_before_the_docstring():
     assert f.parameters["properties"]["y"]["description"] == "in a Field"
 
 
+@pytest.mark.parametrize(
+    ("docstring", "description"),
+    [
+        ("Do it.", "Do it."),
+        ("\n    Do it\n    well.\n\n    With care.\n", "Do it\nwell.\n\nWith care."),
+        ("Do it.\nWith care.", "Do it.\nWith care."),
+        ("Do it.\n\nArgs:\n", "Do it.\n\nArgs:"),
+        ("Do it.\n\n:param\n", "Do it.\n\n:param"),
+        ("Do it.\n\n    : : x\n", "Do it.\n\n: : x"),
+        (" \n ", ""),
+    ],
+)
+def test_a_docstring_describes_the_tool_however_it_is_laid_out(docstring, description):
+    """Half a section, or a line that its reader stumbles over, is no reason to have no description."""
+
+    def f(x: int): ...
+
+    f.__doc__ = docstring
+    assert tool(f).description == description
+
+
 def test_a_function_without_a_docstring_has_no_description():
     def f(x: int): ...
 
@@ -663,6 +684,8 @@ async def _async_generator(x: int):
 def _no_annotation(x): ...
 def _args(*args: int): ...
 def _kwargs(x: int, **options: int): ...
+def _colon(*args: Literal[":"]): ...
+def _raising(x: Annotated[int, AfterValidator(lambda _: {}["x"])] = 3): ...
 def _two(a: ToolContext, b: ToolContext | None = None): ...
 def _unresolved(x: OrderedDict[str, int]): ...
 def _nonsense(x: "not a type ("): ...  # noqa: F722
@@ -691,6 +714,8 @@ class _Class:
         (_Class.method, {}, r"tool method, parameter self: no annotation.* bind the method first"),
         (_args, {}, r"tool _args, parameter \*args: models need each parameter by name"),
         (_kwargs, {}, r"tool _kwargs, parameter \*\*options: models need"),
+        (_colon, {}, r"tool _colon, parameter \*args: models need"),
+        (_raising, {}, r"tool _raising, parameter x: its default does not fit its type: KeyError\('x'\)"),
         (_two, {}, "tool _two, parameter b: a second ToolContext, beside a"),
         (_unresolved, {}, r"tool _unresolved, parameter x: its annotation 'OrderedDict\[str, int\]' cannot be resolved \(name 'OrderedDict' is not defined"),
         (_nonsense, {}, "tool _nonsense, parameter x: its annotation .* cannot be resolved"),

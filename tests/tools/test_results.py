@@ -275,6 +275,44 @@ def test_what_cannot_be_told_is_an_error_result(make, says):
     found.content.encode()
 
 
+NO_UTF8 = "'utf-8' codec can't decode byte 0xff in position 0: invalid utf-8"
+UNKNOWN = "Unable to serialize unknown type: <class"
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        ({"a": [{(1, 2): 3}]}, "a dict (a tuple cannot be a key of a JSON object (at a[0]))"),
+        ({(1, 2): 3}, "a dict (a tuple cannot be a key of a JSON object)"),
+        ({"a": {1: 1, "1": 2}}, "a dict (two keys are 1 in JSON (at a))"),
+        ([circular()], "a list (circular (at [0][1].again))"),
+        (
+            {"a b\n": [object()]},
+            rf"a dict (builtins.object is not JSON (at 'a b\n'[0]): {UNKNOWN} 'object'>)",
+        ),
+        (
+            Point(1, {"x": [SOCKET]}),
+            f"a Point (socket.socket is not JSON (at more.x[0]): {UNKNOWN} 'socket.socket'>)",
+        ),
+        (Pair(1, iter([])), "a Pair (builtins.list_iterator is not JSON (at right))"),
+        ([float("nan")], "a list (nan is not JSON)"),
+        ({"a": [b"\xff"]}, f"a dict (builtins.bytes is not JSON (at a[0]): {NO_UTF8})"),
+        (ToolOutput([object()]), f"a list (builtins.object is not JSON (at [0]): {UNKNOWN} 'object'>)"),
+    ],
+)
+def test_what_cannot_be_told_is_told_with_its_place(value, what):
+    said = f"The tool ran, but its result cannot be shown: {what}."
+    assert as_result(CALL, value) == ToolResultPart(call_id="7", name="f", content=said, is_error=True)
+
+
+def test_keys_are_told_as_json_has_them():
+    value = {True: 1, False: 2, None: 3, 1.5: 4, 7: 5, Level.LOW: 6, Unit.C: 7}
+    del value[True]  # which 1 is, too
+    told = '{"false": 2, "null": 3, "1.5": 4, "7": 5, "c": 7}'
+    assert as_result(CALL, value).content == told
+    assert as_result(CALL, {True: 1, Unit.C: {Level.LOW: 2}}).content == '{"true": 1, "c": {"1": 2}}'
+
+
 def test_an_endless_iterator_is_not_run():
     def endless():
         while True:
@@ -367,5 +405,9 @@ def test_an_exception_without_a_traceback_is_told():
 
 def test_an_exception_is_bounded():
     found = as_error(CALL, raised(ValueError("x" * 100_000)))
-    assert len(found.content) == MAX_ERROR
-    assert len(found.metadata["traceback"]) == MAX_TRACEBACK
+    assert len(found.content) == MAX_ERROR == 2_000
+    assert len(found.metadata["traceback"]) == MAX_TRACEBACK == 20_000
+    assert found.metadata["traceback"].endswith("xxx\n"), "its end says what happened"
+    group = ExceptionGroup("six", [ValueError(str(number)) for number in range(6)])
+    five = "; ".join(f"ValueError: {number}" for number in range(5))
+    assert as_error(CALL, group).content == f"ExceptionGroup: six (6 sub-exceptions): {five}"
