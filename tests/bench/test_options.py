@@ -111,7 +111,7 @@ def test_depths_that_are_none(text):
 
 
 def test_all_tasks_are_no_sample():
-    with pytest.raises(UsageError, match="^--all and --sample contradict each other: leave one out$"):
+    with pytest.raises(UsageError, match=r"^--all and --sample contradict each other: leave one out$"):
         bench("model", "lfm2-nano", "--all", "--sample", "3")
 
 
@@ -313,9 +313,7 @@ def test_servers_are_checked_and_then_loaded_unless_one_is_left_out(monkeypatch,
 
 
 def test_a_server_must_be_named():
-    with pytest.raises(
-        UsageError, match="^no server is named: give --url, such as --url http://127.0.0.1:8080$"
-    ):
+    with pytest.raises(UsageError, match=r"^no server is named: give --url, such as --url http://"):
         bench("server")
 
 

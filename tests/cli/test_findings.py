@@ -49,6 +49,11 @@ NARROW = """\
                       crashes while it is imported
                       fix: make setup
 
+\x1b[1mfolders\x1b[0m
+  \x1b[33mnote   \x1b[0m  logs       a
+                      long-long-long-long-long-long-long-
+                      name
+
 1 problem found; no engine works, so no model can run
 """
 
@@ -87,7 +92,8 @@ def test_a_report_on_a_narrow_terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     works_not = Finding("engines", "MLX", "ok", "ran", data={"outcome": "missing", "backend": "mlx"})
-    assert examined(monkeypatch, [works_not, BROKEN]) == 1
+    logs = Finding("folders", "logs", "note", "a " + "long-" * 7 + " name")
+    assert examined(monkeypatch, [works_not, BROKEN, logs]) == 1
     assert shown.getvalue() == NARROW
 
     def unknown(_: int) -> os.terminal_size:
