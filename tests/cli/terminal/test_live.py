@@ -21,6 +21,8 @@ STORY = "\n\n".join(
     f"Paragraph {number} of **the** story, which goes on for a while." for number in range(30)
 )
 
+FRAME, SHARE = live._FRAME, live._SHARE
+
 
 def said(text: str) -> Text:
     return Text(text, 0, len(text))
@@ -116,6 +118,40 @@ def test_n1_a_frame_is_one_write_and_only_of_what_changed(view):
         assert "\x1b[2J" not in frame
 
 
+def test_n1_frames_leave_time_for_decoding(view, monkeypatch):
+    """At most 20 in a second, and drawing takes no more than a fortieth of it."""
+    clock = [100.0]
+    shown, terminal = view()
+    monkeypatch.setattr(live, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(live, "_FRAME", FRAME)
+    monkeypatch.setattr(live, "_SHARE", SHARE)
+    with shown:
+        shown.show(said("one"))
+        assert terminal.screen == ["one"]
+        clock[0] = 100.04
+        shown.show(said(" two"))
+        assert terminal.screen == ["one"]
+        draw, took = shown._region.draw, 0.01
+        monkeypatch.setattr(
+            shown._region, "draw", lambda *rows: (clock.append(clock.pop() + took), draw(*rows))
+        )
+        clock[0] = 100.06
+        shown.show(said(" three"))
+        assert terminal.screen == ["one two three"]
+        for now, drawn in (
+            (100.07 + 39 * took, "one two three"),
+            (100.07 + 41 * took, "one two three four five"),
+        ):
+            clock[0] = now
+            shown.show(said(" four" if drawn == "one two three" else " five"))
+            assert terminal.screen == [drawn]
+        shown.show(said(" six"))
+        shown.show(thought("Hm."))
+        shown.toggle_reasoning()
+        assert terminal.screen[-1] == "Hm.", "who presses a key does not wait"
+    assert terminal.screen == ["one two three four five six", "Hm.", "thought for 0 s · 1 tokens"]
+
+
 def test_n1_a_sign_of_life_before_the_first_token(view, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(live, "monotonic", lambda: clock[0])
@@ -190,6 +226,36 @@ def test_n2_reasoning_is_folded_into_one_line(view, monkeypatch):
         assert [line[2:] for line in terminal.screen] == ["thinking · 3 s · 4 tokens · Ctrl-T shows it"]
         shown.show(said("Yes."))
     assert terminal.screen == ["thought for 3 s · 4 tokens · Ctrl-T shows it", "Yes."]
+
+
+@pytest.mark.parametrize(
+    ("columns", "hint"), [(60, " · Ctrl-T shows it"), (45, " · Ctrl-T shows it"), (44, " · Ctrl-T"), (35, "")]
+)
+def test_n2_the_line_about_a_thought_fits(view, monkeypatch, columns, hint):
+    monkeypatch.setattr(live, "monotonic", lambda: 100.0)
+    shown, terminal = view(columns=columns)
+    with shown:
+        shown.show(thought("Hm."))
+        shown.show(said("Yes."))
+    assert terminal.screen == [f"thought for 0 s · 1 tokens{hint}", "Yes."]
+
+
+def test_n2_two_thoughts_are_two_lines(view, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(live, "monotonic", lambda: clock[0])
+    shown, terminal = view(columns=30)
+    with shown:
+        shown.show(thought("One"))
+        clock[0] += 1.4
+        shown.show(CallStart(0, "find", 0, 1))
+        assert terminal.screen == ["thought for 1 s · 1 tokens"]
+        clock[0] += 0.6
+        shown.show(Prefilled(1, 2, 0))
+        shown.show(thought("Two"))
+        shown.show(thought("."))
+        clock[0] += 2.6
+        shown.show(said("Yes."))
+    assert terminal.screen == ["thought for 1 s · 1 tokens", "thought for 3 s · 2 tokens", "Yes."]
 
 
 def test_n2_a_key_unfolds_and_folds_what_is_being_thought(view):
