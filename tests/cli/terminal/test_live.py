@@ -8,11 +8,19 @@ import time
 
 import pytest
 
-from localagent.agent import ApprovalAsked, ToolEnded, ToolProgress, ToolStarted, TurnEnded, TurnStarted
+from localagent.agent import (
+    ApprovalAsked,
+    CompactionStarted,
+    ToolEnded,
+    ToolProgress,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
 from localagent.cli.show import live, open_view
 from localagent.cli.show.view import StreamView
 from localagent.cli.terminal import Output
-from localagent.hosts.protocol import Prefilled
+from localagent.hosts.protocol import Prefilled, Queued
 from localagent.messages import AssistantMessage, ToolCallPart
 from parsers import CallEnd, CallStart, Reasoning, Text
 
@@ -164,6 +172,37 @@ def test_n1_a_sign_of_life_before_the_first_token(view, monkeypatch):
         assert [line[2:] for line in terminal.screen] == ["reading 1,000 of 9,000 tokens · 2 s"]
         shown.show(said("Hello"))
         assert terminal.screen == ["Hello"]
+
+
+def test_n1_what_is_waited_for_is_told_from_half_a_second_on(view, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(live, "monotonic", lambda: clock[0])
+    shown, terminal = view(columns=70)
+
+    def told(event, now):
+        clock[0] = now
+        shown.show(event)
+        return terminal.screen
+
+    with shown:
+        assert told(TurnStarted(1), 100.0) == []
+        assert told(Queued(2), 100.45) == []
+        assert told(Queued(1), 100.5) == ["⠴ waiting: number 1 in the queue · 0 s"]
+        assert told(Prefilled(0, 9, 0), 103.0) == ["⠋ reading 0 of 9 tokens · 3 s"], "it is one wait"
+        assert told(CallStart(0, "find\x1b", 0, 1), 103.25) == ["⠹ writing a call of find\\x1b · 3 s"]
+        told(CallEnd(0, "find", {}, False, 0, 1), 104.0)
+        assert told(ToolStarted(CALL), 105.0) == ["call find()"]
+        assert told(ToolStarted(CALL), 105.5) == ["call find()", "⠴ find is running · 0 s"]
+        assert told(ToolProgress(CALL, "half"), 106.0) == ["call find()", "⠋ find: half · 1 s"]
+        told(CompactionStarted(7, 8), 107.0)
+        assert told(CompactionStarted(7, 8), 107.6)[1:] == [
+            "(7 of 8 tokens: summarising the conversation)",
+            "(7 of 8 tokens: summarising the conversation)",
+        ]
+        clock[0] = 109.0
+        shown._draw()
+        assert terminal.screen[-1] == "⠋ summarising the conversation · 1 s"
+        assert told(said("Yes."), 110.0)[3:] == ["Yes."]
 
 
 def test_n1_a_wait_is_counted_while_no_event_comes(view):
