@@ -309,6 +309,11 @@ def test_branches_are_shown_and_one_is_gone_on_with(talk, save):
         assert told(talk(resume="last").conversation) == told(said.conversation)
 
 
+def test_a_chat_is_resumed_on_the_branch_that_was_chosen(talk):
+    talk("Hi.", "/edit Ho.", "/branches 1")
+    assert told(talk(resume="last").conversation) == ["u:Hi.", "a:One."]
+
+
 def test_an_earlier_conversation_is_a_branch_too(talk):
     said = talk("Hi.", "/clear", "Ho.", "/branches", "/undo", "/branches 1")
     assert "* 1 (2) Ho. -> Two." in said.notes
