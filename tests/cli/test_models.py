@@ -13,6 +13,7 @@ from localagent.catalog import load_catalog
 from localagent.cli.app import app
 from localagent.cli.fitting import Need
 from localagent.errors import HashMismatch, InvalidWeights, ModelMissing, UnknownModel, UsageError
+from localagent.hosts.memory.admission import Lanes
 
 models = importlib.import_module("localagent.cli.models")
 LFM2 = "lfm2-350m"
@@ -163,7 +164,9 @@ def test_a_model_is_shown_with_what_it_takes(store, run, monkeypatch):
     store.held = {(LFM2, "llamacpp"): 7_000_000, (LFM2, "mlx"): 3_000_000}
     store.found = {(LFM2, "llamacpp")}
     monkeypatch.setattr(
-        models, "_lanes", lambda spec, backend, _: "3 lanes" if backend == "llamacpp" else None
+        models,
+        "_lanes",
+        lambda spec, backend, _: Lanes(3, 100, 300, "asked") if backend == "llamacpp" else None,
     )
     spec = load_catalog().get(LFM2)
     sampling = ", ".join(
