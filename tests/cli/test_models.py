@@ -180,7 +180,7 @@ def test_a_model_is_shown_with_what_it_takes(store, run, monkeypatch):
             "            9 MB of memory with 4,096 tokens of context", "            3 lanes of 100 tokens each",
         ],
         "mlx": [
-            f"  mlx       {origins[1]}", f"            interrupted after 3 MB, unknown size: /store/{LFM2}/mlx",
+            f"  mlx       {origins[1]}", f"            interrupted after 3 MB, size unknown: /store/{LFM2}/mlx",
             "            ~9 MB of memory with 4,096 tokens of context",
         ],
     }  # fmt: skip
