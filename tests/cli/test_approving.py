@@ -382,3 +382,34 @@ def test_n7_a_line_that_is_no_permission_allows_nothing(decide, tmp_path):
     for line in ("[]", "null", "{", json.dumps({**said, "mark": "x"}), json.dumps({**said, "folder": "/"})):
         file.write_text(line + "\n")
         assert decide("n")[0] == Deny()
+
+
+def test_a_permission_is_a_line_that_others_cannot_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCALAGENT_HOME", str(tmp_path / "new" / "home"))
+    monkeypatch.chdir(tmp_path)
+    permissions = Permissions(tmp_path / "x" / "..")
+    assert (permissions.folder, permissions.file) == (
+        tmp_path,
+        tmp_path / "new" / "home" / "permissions.jsonl",
+    )
+    assert not permissions.allows(add)
+    assert not permissions.has_changed(add), "nothing was allowed"
+    permissions.allow(add)
+    permissions.allow(keep_it)
+    first, second = (json.loads(line) for line in permissions.file.read_text().splitlines())
+    assert (first["folder"], first["tool"], second["tool"]) == (str(tmp_path), "add", "keep.it")
+    assert first["mark"] != second["mark"]
+    if sys.platform != "win32":
+        assert permissions.file.parent.stat().st_mode & 0o777 == 0o700
+        assert permissions.file.stat().st_mode & 0o777 == 0o600
+    assert permissions.allows(add)
+    for how in (
+        {"description": "Other."},
+        {"side_effects": False},
+        {"origin": keep_it.origin},
+        {"kind": "other"},
+    ):
+        changed = replace(add, **how)
+        assert (permissions.allows(changed), permissions.has_changed(changed)) == (False, True), how
+    assert not Permissions(tmp_path / "new").allows(add)
+    assert Permissions(tmp_path, tmp_path / "own").file == tmp_path / "own"

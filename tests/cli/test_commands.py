@@ -495,6 +495,75 @@ def test_copy_goes_through_the_terminal_where_there_is_no_program(desk, monkeypa
         clipboard.copy("x" * 100_000)
 
 
+PROGRAMS = {
+    "pbcopy": ["pbcopy"],
+    "wl-copy": ["wl-copy"],
+    "xclip": ["xclip", "-selection", "clipboard"],
+    "xsel": ["xsel", "--clipboard", "--input"],
+}
+
+
+@pytest.mark.parametrize(
+    ("desktop", "there", "fail", "tried"),
+    [
+        ({}, PROGRAMS, (), ["pbcopy"]),
+        ({}, ["wl-copy", "xclip", "xsel"], (), []),
+        ({"WAYLAND_DISPLAY": "w"}, ["wl-copy", "xclip"], (), ["wl-copy"]),
+        ({"WAYLAND_DISPLAY": "w", "DISPLAY": ":0"}, ["wl-copy", "xsel"], ["wl-copy"], ["wl-copy", "xsel"]),
+        ({"DISPLAY": ":0"}, PROGRAMS, ["pbcopy", "xclip"], ["pbcopy", "xclip", "xsel"]),
+        ({"DISPLAY": ":0"}, ["xclip"], ["xclip"], ["xclip"]),
+        ({"DISPLAY": ":0", "SSH_TTY": "t"}, PROGRAMS, (), []),
+    ],
+)
+def test_copy_tries_the_programs_of_this_desktop(desk, monkeypatch, desktop, there, fail, tried):
+    """Over SSH they would reach the clipboard of the other machine."""
+    ran = []
+
+    def run(command, **how):
+        ran.append(command[0])
+        assert [*command] == PROGRAMS[command[0]]
+        null = clipboard.subprocess.DEVNULL
+        assert how == {"input": "é".encode(), "stdout": null, "stderr": null, "timeout": 5.0, "check": True}
+        if command[0] in fail:
+            raise faults[0]
+
+    for name, value in desktop.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(clipboard.shutil, "which", lambda name: name if name in there else None)
+    monkeypatch.setattr(clipboard.subprocess, "run", run)
+    faults = [OSError("no"), clipboard.subprocess.TimeoutExpired("x", 5)]
+    while faults:
+        ran.clear()
+        if tried and tried[-1] not in fail:
+            assert clipboard.copy("é") == tried[-1]
+        else:
+            with pytest.raises(UsageError, match="no clipboard here"):
+                clipboard.copy("é")
+        assert ran == tried
+        faults.pop(0)
+
+
+def test_copy_on_windows(monkeypatch):
+    ran = []
+    monkeypatch.setattr(clipboard.sys, "platform", "win32")
+    monkeypatch.setattr(clipboard.subprocess, "run", lambda *given, **how: ran.append((*given, how)))
+    assert clipboard.copy("é") == "clip"
+    assert ran == [(["clip"], {"input": "é".encode("utf-16-le"), "check": False})]
+
+
+def test_copy_through_the_terminal_has_a_limit(desk, monkeypatch, capsys):
+    monkeypatch.setattr(clipboard, "on_terminal", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    clipboard.copy("x" * 56_250)
+    assert len(capsys.readouterr().out) == len("\x1b]52;c;\x07") + 75_000
+    with pytest.raises(UsageError) as error:
+        clipboard.copy("x" * 56_251)
+    assert str(error.value) == "the answer is too long to copy through the terminal: use /save FILE"
+    monkeypatch.setattr(clipboard, "on_terminal", lambda: False)
+    with pytest.raises(UsageError, match="no clipboard here"):
+        clipboard.copy("x")
+
+
 @pytest.mark.parametrize("term", ["dumb", ""])
 def test_copy_writes_nothing_where_no_sequence_may_go(desk, monkeypatch, capsys, term):
     monkeypatch.setattr(clipboard, "on_terminal", lambda: True)
