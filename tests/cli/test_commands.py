@@ -133,6 +133,7 @@ def test_help_says_all_of_each_command_beside_its_name(talk, monkeypatch, column
             rows.append((head, text))
         else:
             rows[-1] = (rows[-1][0], f"{rows[-1][1]} {text}")
+    assert ("/copy", "copy the last answer") in rows
     table = said.chat._commands._table
     assert rows == [*((f"{each.name} {each.argument}".strip(), each.help) for each in table), *KEYS]
     if columns == 300:
