@@ -183,6 +183,7 @@ def _served(base: str, key: str | None) -> list[dict[str, Any]]:
             each for each in listing["data"] if isinstance(each["id"], str) and each["id"].isprintable()
         ]
     except urllib.error.HTTPError as error:
+        error.close()  # nobody reads what it says besides
         if error.code == 401:
             raise UsageError(
                 f"the server at {base} wants a key: name the variable that holds it with --api-key-env"

@@ -26,7 +26,6 @@ from parsers import (
     collect,
     segments,
 )
-from parsers.engine.spans import NOWHERE
 
 
 class _BadLine(ValueError):
@@ -159,7 +158,7 @@ def list_dialects(*, as_json: bool) -> None:
     if as_json:
         for dialect in DIALECTS.values():
             spans = {"reasoning": dialect.reasoning, "calls": dialect.calls}
-            pairs = {key: span and [_shown(span.open), _shown(span.close)] for key, span in spans.items()}
+            pairs = {key: span and [span.open, span.close] for key, span in spans.items()}
             markers = {"inner": dialect.inner, "ends": dialect.ends}
             show_json({"name": dialect.name, **pairs, **markers, "aliases": dialect.aliases}, indent=None)
         return
@@ -175,12 +174,7 @@ def list_dialects(*, as_json: bool) -> None:
 
 
 def _pair(span: Span | None) -> str:
-    return "" if span is None else " … ".join(filter(None, (_shown(span.open), _shown(span.close))))
-
-
-def _shown(marker: str) -> str | None:
-    """The marker; None if the format has none in this place."""
-    return None if marker in ("", NOWHERE.open) else marker
+    return "" if span is None else f"{span.open} … {span.close}"
 
 
 def _record(line: bytes) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import sys
 import threading
 from dataclasses import replace
 
@@ -66,6 +67,21 @@ def test_all_of_a_call_is_shown_and_nothing_is_hidden(asked):
     assert below.endswith("end\n│ may it run? rm()"), "no line can pass for a question"
     assert len(below) > len(text)
     assert question.startswith("keep.it: ")  # the call itself has left the screen by now
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ({"text": "x" * 80}, [f'may it run? keep.it(text="{"x" * 80}")']),
+        ({"text": "x" * 81}, ["may it run? keep.it(text: 1 lines)", "text:\n│ " + "x" * 81]),
+        (
+            {"text": "a\n\nb\n", "how": 3, "more\t": "\n"},
+            ["may it run? keep.it(how=3, text: 3 lines, more\t: 1 lines)", "text:\n│ a\n│ \n│ b\n│ ", "more\\t:\n│ \n│ "],
+        ),
+    ],
+)  # fmt: skip
+def test_long_arguments_stand_below_the_call(asked, arguments, shown):
+    assert asked(arguments, "y")[1][:-1] == shown
 
 
 def test_what_is_edited_hides_nothing_either(asked):
@@ -163,6 +179,72 @@ def test_n7_a_key_that_is_held_answers_one_question_and_no_other(monkeypatch):
         approver = approving.TerminalApprover(say, lambda: None)
         decisions = approver([ApprovalRequest(call, add, False) for call in calls])
     assert decisions == [Allow(), Deny(), Deny()]
+
+
+@pytest.mark.parametrize(
+    ("keys", "pressed"),
+    [
+        ("y", "y"), ("Y", "y"), ("?", "?"), ("\r", "?"), ("xzv", "v"), ("\x1b[200~yes\x1b[201~n", "n"),
+        ("s", "s"), ("a", "a"), ("E", "e"),
+    ],
+)  # fmt: skip
+def test_a_key_of_the_question_answers_it_and_no_other(monkeypatch, keys, pressed):
+    monkeypatch.setattr(approving, "_forget_typed", lambda: None)  # else what is there already would go
+    with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
+        pipe.send_text(keys)
+        assert approving._pressed("may it? ", approving.WORDS) == pressed
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_question_is_harmless_on_any_terminal(monkeypatch, plain):
+    """Where a terminal takes no sequences, prompt_toolkit must not write any either."""
+    import prompt_toolkit
+
+    made = []
+
+    class Session:
+        def __init__(self, **options):
+            self.options = options
+            made.append(self)
+
+        def prompt(self, question, **options):
+            self.options |= {"question": question, **options}
+            return "typed"
+
+    output = object() if plain else None
+    monkeypatch.setattr(prompt_toolkit, "PromptSession", Session)
+    monkeypatch.setattr(approving, "typing_output", lambda: output)
+    monkeypatch.setattr(approving, "_forget_typed", lambda: made.append("forgotten"))
+    assert approving._typed("a\x1b: ", "b") == "typed"
+    assert made.pop().options == {
+        "output": output, "question": "a\\x1b: ", "default": "b", "enable_open_in_editor": True,
+    }  # fmt: skip
+    assert approving._pressed("a\x1b? ", "yn") == "typed"
+    session, forgotten = made
+    assert forgotten == "forgotten", "what was typed before"
+    assert (session.options["output"], session.options["question"]) == (output, "a\\x1b? ")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no termios")
+def test_keys_that_came_before_a_question_are_dropped(monkeypatch):
+    import termios
+
+    from prompt_toolkit.input import typeahead
+
+    flushed = []
+    monkeypatch.setattr("termios.tcflush", lambda stream, queue: flushed.append((stream, queue)))
+    with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
+        typeahead.store_typeahead(pipe, ["a key"])
+        approving._forget_typed()
+        assert typeahead.get_typeahead(pipe) == []
+    assert flushed == [(sys.stdin, termios.TCIFLUSH)]
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOTTY, "it is no terminal")
+
+    monkeypatch.setattr("termios.tcflush", refuse)
+    with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
+        approving._forget_typed()
 
 
 @pytest.mark.parametrize("end", ["s", KeyboardInterrupt(), EOFError()])
@@ -300,3 +382,34 @@ def test_n7_a_line_that_is_no_permission_allows_nothing(decide, tmp_path):
     for line in ("[]", "null", "{", json.dumps({**said, "mark": "x"}), json.dumps({**said, "folder": "/"})):
         file.write_text(line + "\n")
         assert decide("n")[0] == Deny()
+
+
+def test_a_permission_is_a_line_that_others_cannot_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCALAGENT_HOME", str(tmp_path / "new" / "home"))
+    monkeypatch.chdir(tmp_path)
+    permissions = Permissions(tmp_path / "x" / "..")
+    assert (permissions.folder, permissions.file) == (
+        tmp_path,
+        tmp_path / "new" / "home" / "permissions.jsonl",
+    )
+    assert not permissions.allows(add)
+    assert not permissions.has_changed(add), "nothing was allowed"
+    permissions.allow(add)
+    permissions.allow(keep_it)
+    first, second = (json.loads(line) for line in permissions.file.read_text().splitlines())
+    assert (first["folder"], first["tool"], second["tool"]) == (str(tmp_path), "add", "keep.it")
+    assert first["mark"] != second["mark"]
+    if sys.platform != "win32":
+        assert permissions.file.parent.stat().st_mode & 0o777 == 0o700
+        assert permissions.file.stat().st_mode & 0o777 == 0o600
+    assert permissions.allows(add)
+    for how in (
+        {"description": "Other."},
+        {"side_effects": False},
+        {"origin": keep_it.origin},
+        {"kind": "other"},
+    ):
+        changed = replace(add, **how)
+        assert (permissions.allows(changed), permissions.has_changed(changed)) == (False, True), how
+    assert not Permissions(tmp_path / "new").allows(add)
+    assert Permissions(tmp_path, tmp_path / "own").file == tmp_path / "own"

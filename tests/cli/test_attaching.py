@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from localagent.cli.attaching import files_of, mentioned, read_files, tell, typed_of, with_files
+from localagent.chat_model import UNKNOWN_CONTEXT
+from localagent.cli import attaching
+from localagent.cli.attaching import Attachment, files_of, mentioned, read_files, tell, typed_of, with_files
 from localagent.errors import ContextOverflow, UsageError
-from localagent.messages import ImagePart, UserMessage
+from localagent.messages import ImagePart, TextPart, UserMessage
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
 NANO = ("--model", "lfm2-nano", "--threads", "1")
@@ -116,6 +118,26 @@ def test_a_file_that_is_too_long_for_any_model(folder, monkeypatch):
     monkeypatch.setattr("localagent.cli.attaching.LIMIT", 5)
     with pytest.raises(UsageError, match=r"notes.txt is longer than 5 bytes"):
         read_files(["notes.txt"])
+
+
+def test_limits_and_what_is_unknown(folder, monkeypatch):
+    assert attaching.LIMIT == 64 << 20
+    monkeypatch.setattr(attaching, "LIMIT", 10)
+    assert read_files(["notes.txt"])[0].part.text == "\n\nnotes.txt:\n```\nmilk\nbread\n```\n"
+    (folder / "marked.txt").write_bytes(b"\xef\xbb\xbfa\n")
+    assert read_files(["marked.txt"])[0].part.text == "\n\nmarked.txt:\n```\na\n```\n"
+    model = Model()
+    model.host = SimpleNamespace(context=UNKNOWN_CONTEXT)
+    assert tell(read_files(["notes.txt"]), "", model) == ["(notes.txt: 5 tokens)"]
+    model.vision = True
+    assert tell([Attachment("x", ImagePart.from_url("https://a.b/c.png"))], "", model) == [
+        "(x: an image of 0 bytes)"
+    ]
+    for message in (UserMessage.text("Hi."), UserMessage(content=(TextPart(text="Hi."),), payload=[1])):
+        assert (files_of(message), typed_of(message)) == ([], "Hi.")
+    with pytest.raises(UsageError) as error:
+        read_files(["a\0b"])
+    assert str(error.value).endswith(" cannot be read: embedded null byte")
 
 
 def test_run_takes_files(localagent, folder):

@@ -13,6 +13,7 @@ from localagent.agent import Agent, Allow, Approvals, Rule
 from localagent.cli.options import ModelOptions, ToolOptions
 from localagent.cli.talk import clipboard
 from localagent.cli.talk.chat import Chat
+from localagent.cli.talk.commands import KEYS
 from localagent.cli.talk.conversation import Conversation
 from localagent.cli.talk.prompt import Prompt
 from localagent.cli.talk.speaker import Speaker
@@ -120,6 +121,25 @@ def test_help_names_every_command_and_fits_a_narrow_terminal(talk, monkeypatch):
     assert {"Ctrl-C", "Esc", "Ctrl-T", "Ctrl-G"} < {*heads}
 
 
+@pytest.mark.parametrize(("columns", "width"), [(10, 40), (60, 59), (300, 110)])
+def test_help_says_all_of_each_command_beside_its_name(talk, monkeypatch, columns, width):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    rows = []
+    said = talk("/help")
+    assert max(map(len, said.notes)) <= width
+    for line in said.notes:
+        head, text = line[:20].strip(), line[20:]
+        if head:
+            rows.append((head, text))
+        else:
+            rows[-1] = (rows[-1][0], f"{rows[-1][1]} {text}")
+    assert ("/copy", "copy the last answer") in rows
+    table = said.chat._commands._table
+    assert rows == [*((f"{each.name} {each.argument}".strip(), each.help) for each in table), *KEYS]
+    if columns == 300:
+        assert len(rows) == len(said.notes), "a line each"
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -161,6 +181,13 @@ def test_retry_says_when_the_answer_is_the_same(talk):
     assert said.notes == ["(the same answer again: try /set temperature 0.8, then /retry)"]
 
 
+@pytest.mark.parametrize(("temperature", "hint"), [("0.49", True), ("0.5", False), ("default", True)])
+def test_what_would_make_another_answer_is_said_where_it_would(talk, temperature, hint):
+    said = talk("Hi.", f"/set temperature {temperature}", "/retry", outputs=("One.",))
+    more = ": try /set temperature 0.8, then /retry" if hint else ""
+    assert said.notes[1:] == [f"(the same answer again{more})"]
+
+
 def test_retry_takes_another_seed(talk, monkeypatch):
     seeds = []
 
@@ -171,7 +198,7 @@ def test_retry_takes_another_seed(talk, monkeypatch):
     real = Agent.run
     monkeypatch.setattr(Agent, "run", run)
     talk("Hi.", "/set seed 7", "/retry", "/retry")
-    assert len({7, *seeds[1:]}) == 3
+    assert seeds == [None, 9, 10], "one more for each answer that there is"
 
 
 def test_a_retry_that_fails_leaves_the_answer_that_there_was(talk, monkeypatch):
@@ -245,6 +272,24 @@ def test_undo_takes_back_a_message_and_holds_when_the_chat_is_resumed(talk):
     assert talk("/undo", "/undo", "/undo", resume="last").notes[-1] == "(nothing was asked yet)"
 
 
+def test_long_messages_are_told_by_their_beginning(talk):
+    long, answer = "w" * 61, "v" * 61
+    said = talk(long, "/branches", "/undo", "/branches", "w" * 60, "/undo", outputs=(answer, answer))
+    beginning = "w" * 57 + "..."
+    assert said.notes == [
+        f"* 1 (1) {beginning} -> {'v' * 57}...",
+        f"(taken back: {beginning})",
+        f"  1 (1) {beginning} -> {'v' * 57}...",
+        f"(taken back: {'w' * 60})",
+    ]
+
+
+@pytest.mark.parametrize("number", ["0", "2", "-1", "x", "²", "1 2"])
+def test_branches_have_numbers_from_one(talk, number):
+    assert talk("Hi.", f"/branches {number}").notes == [f"localagent: no branch {number}: there are 1"]
+    assert talk("Hi.", "/branches " + "9" * 21).notes == [f"localagent: no branch {'9' * 17}...: there are 1"]
+
+
 def test_undo_goes_no_further_than_the_conversation(talk):
     assert talk("Hi.", "/clear", "/undo").notes[-1] == "(nothing was asked yet)"
 
@@ -265,9 +310,24 @@ def test_branches_are_shown_and_one_is_gone_on_with(talk, save):
         assert told(talk(resume="last").conversation) == told(said.conversation)
 
 
+def test_a_chat_is_resumed_on_the_branch_that_was_chosen(talk):
+    talk("Hi.", "/edit Ho.", "/branches 1")
+    assert told(talk(resume="last").conversation) == ["u:Hi.", "a:One."]
+
+
 def test_an_earlier_conversation_is_a_branch_too(talk):
     said = talk("Hi.", "/clear", "Ho.", "/branches", "/undo", "/branches 1")
     assert "* 1 (2) Ho. -> Two." in said.notes
+
+
+def test_the_history_names_calls_and_files(talk, tmp_path):
+    file = tmp_path / "note.txt"
+    file.write_text("milk")
+    outputs = ("One. <|tool_call_start|>[look()]<|tool_call_end|>", "Two.")
+    said = talk(f"See @{file}", "/history", tools=[look], outputs=outputs)
+    assert said.notes[-4:] == [
+        f"user: See @{file} [{file}]", "assistant: One.  look()", "tool: ", "assistant: Two.",
+    ]  # fmt: skip
 
 
 def test_the_history_shows_neither_settings_nor_marks(talk):
@@ -434,6 +494,75 @@ def test_copy_goes_through_the_terminal_where_there_is_no_program(desk, monkeypa
     assert shown == f"\x1b]52;c;{base64.b64encode(text.encode()).decode()}\x07"
     with pytest.raises(UsageError, match="too long"):
         clipboard.copy("x" * 100_000)
+
+
+PROGRAMS = {
+    "pbcopy": ["pbcopy"],
+    "wl-copy": ["wl-copy"],
+    "xclip": ["xclip", "-selection", "clipboard"],
+    "xsel": ["xsel", "--clipboard", "--input"],
+}
+
+
+@pytest.mark.parametrize(
+    ("desktop", "there", "fail", "tried"),
+    [
+        ({}, PROGRAMS, (), ["pbcopy"]),
+        ({}, ["wl-copy", "xclip", "xsel"], (), []),
+        ({"WAYLAND_DISPLAY": "w"}, ["wl-copy", "xclip"], (), ["wl-copy"]),
+        ({"WAYLAND_DISPLAY": "w", "DISPLAY": ":0"}, ["wl-copy", "xsel"], ["wl-copy"], ["wl-copy", "xsel"]),
+        ({"DISPLAY": ":0"}, PROGRAMS, ["pbcopy", "xclip"], ["pbcopy", "xclip", "xsel"]),
+        ({"DISPLAY": ":0"}, ["xclip"], ["xclip"], ["xclip"]),
+        ({"DISPLAY": ":0", "SSH_TTY": "t"}, PROGRAMS, (), []),
+    ],
+)
+def test_copy_tries_the_programs_of_this_desktop(desk, monkeypatch, desktop, there, fail, tried):
+    """Over SSH they would reach the clipboard of the other machine."""
+    ran = []
+
+    def run(command, **how):
+        ran.append(command[0])
+        assert [*command] == PROGRAMS[command[0]]
+        null = clipboard.subprocess.DEVNULL
+        assert how == {"input": "é".encode(), "stdout": null, "stderr": null, "timeout": 5.0, "check": True}
+        if command[0] in fail:
+            raise faults[0]
+
+    for name, value in desktop.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(clipboard.shutil, "which", lambda name: name if name in there else None)
+    monkeypatch.setattr(clipboard.subprocess, "run", run)
+    faults = [OSError("no"), clipboard.subprocess.TimeoutExpired("x", 5)]
+    while faults:
+        ran.clear()
+        if tried and tried[-1] not in fail:
+            assert clipboard.copy("é") == tried[-1]
+        else:
+            with pytest.raises(UsageError, match="no clipboard here"):
+                clipboard.copy("é")
+        assert ran == tried
+        faults.pop(0)
+
+
+def test_copy_on_windows(monkeypatch):
+    ran = []
+    monkeypatch.setattr(clipboard.sys, "platform", "win32")
+    monkeypatch.setattr(clipboard.subprocess, "run", lambda *given, **how: ran.append((*given, how)))
+    assert clipboard.copy("é") == "clip"
+    assert ran == [(["clip"], {"input": "é".encode("utf-16-le"), "check": False})]
+
+
+def test_copy_through_the_terminal_has_a_limit(desk, monkeypatch, capsys):
+    monkeypatch.setattr(clipboard, "on_terminal", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    clipboard.copy("x" * 56_250)
+    assert len(capsys.readouterr().out) == len("\x1b]52;c;\x07") + 75_000
+    with pytest.raises(UsageError) as error:
+        clipboard.copy("x" * 56_251)
+    assert str(error.value) == "the answer is too long to copy through the terminal: use /save FILE"
+    monkeypatch.setattr(clipboard, "on_terminal", lambda: False)
+    with pytest.raises(UsageError, match="no clipboard here"):
+        clipboard.copy("x")
 
 
 @pytest.mark.parametrize("term", ["dumb", ""])

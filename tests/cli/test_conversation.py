@@ -224,6 +224,52 @@ def test_a_damaged_session(store, said):
     assert texts(store.open("last").context()) == ["u:hi", "a:HI", "u:more", "a:MORE"]
 
 
+def test_what_is_said_of_a_session_that_is_gone_on_with(store, said):
+    session = store.create()
+    session.append(UserMessage.text("hi"))
+    with session.file.open("ab") as file:
+        file.write(b"garbage\n")
+    conversation = talk(said, resume="last")
+    assert said == [
+        f"(1 line of {session.id} could not be read: see `localagent sessions show`)",
+        f"(continuing {session.id}: hi)",
+        "(your last message in it has no answer: it stays in the session and is not sent)",
+    ]
+    assert conversation.where == str(session.file)
+    untitled = store.create()
+    said.clear()
+    talk(said, resume=untitled.id)
+    assert said == [f"(continuing {untitled.id}: nothing said yet)"]
+    assert talk(said, resume="last", save=False).where is None
+
+
+def test_where_a_conversation_is_saved_is_said_once(store, said):
+    conversation = talk(said)
+    assert conversation.where is None
+    talk_once(conversation, UserMessage.text("hi"), AssistantMessage.text("HI"))
+    conversation.save()
+    session = store.open("last")
+    assert said == [f"(saved in {session.file}; continue with: localagent chat --resume {session.id})"]
+    assert conversation.where == str(session.file)
+
+
+def test_settings_are_recorded_when_they_change(store, said):
+    def recorded_in(session):
+        return [
+            entry.message.payload for entry in session.entries if isinstance(entry.message, CustomMessage)
+        ]
+
+    conversation = talk(said)
+    for settings, word in (({"a": 1}, "one"), ({"a": 1}, "two"), ({"a": 2}, "three")):
+        conversation.settings = settings
+        talk_once(conversation, UserMessage.text(word), AssistantMessage.text(word))
+    assert recorded_in(store.open("last")) == [{"a": 1}, {"a": 2}]
+    again = talk(said, resume="last")
+    assert again.settings == {"a": 2}
+    talk_once(again, UserMessage.text("x"), AssistantMessage.text("y"))
+    assert len(recorded_in(store.open("last"))) == 2
+
+
 def test_a_removed_session_is_said_once(store, said):
     conversation = talk(said, "hi")
     store.remove("last")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from localagent.cli.doctor import models
-from localagent.cli.doctor.engines import describe_llamacpp, describe_mlx
+from localagent.cli.doctor.engines import describe_llamacpp
 from localagent.cli.doctor.findings import Finding
 from localagent.cli.doctor.machine import LITTLE_DISK, folder_findings, machine_findings, setting_findings
 from localagent.cli.doctor.models import model_findings
@@ -226,29 +226,6 @@ def test_a_gpu_that_the_build_cannot_use():
     missing = Report("llamacpp", "missing")
     assert describe_llamacpp(missing, alone=False, gpu=None).status == "note"
     assert describe_llamacpp(missing, alone=True, gpu=None).status == "problem"
-
-
-@pytest.mark.parametrize(
-    ("outcome", "native", "status", "says"),
-    [
-        ("works", True, "ok", "mlx 1, mlx-lm 2, ran lfm2-nano, Metal (gpu)"),
-        ("missing", True, "problem", "not installed"),
-        ("missing", False, "note", "Apple silicon"),
-        ("broken", True, "problem", "broken: bang"),
-    ],
-)
-def test_mlx_in_words(outcome, native, status, says):
-    facts = {"version": "1", "mlx_lm": "2", "gpu": True, "devices": ["gpu"]} if outcome == "works" else {}
-    ran = ("lfm2-nano",) if outcome == "works" else ()
-    found = describe_mlx(Report("mlx", outcome, facts, ran, "bang"), native=native)
-    assert found.status == status
-    assert says in found.text
-    assert found.fix or status != "problem"
-
-
-def test_mlx_without_metal_is_slow():
-    facts = {"version": "1", "mlx_lm": "2", "gpu": False, "devices": ["cpu"]}
-    assert describe_mlx(Report("mlx", "works", facts, ("lfm2-nano",)), native=False).status == "note"
 
 
 def test_an_empty_home(localagent, tmp_path, no_mlx):

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import io
 import sys
 from types import SimpleNamespace
 
 import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.completion import CompleteEvent, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from localagent.cli.talk import prompt as typing
 from localagent.cli.talk.prompt import Prompt, _leave_with_terminal, _prompt_session
+from localagent.errors import UsageError
 
 
 def commands(text):
@@ -57,15 +59,76 @@ def test_what_cannot_be_text_is_refused_and_the_next_line_is_read(typed, capsys)
     assert capsys.readouterr().err == "localagent: what you typed is not UTF-8 text: see character 2\n"
 
 
-def completed(begun: str) -> list[str]:
+def completions_of(begun: str) -> list[Completion]:
     completer = _prompt_session(None, commands).completer
-    return [each.text for each in completer.get_completions(Document(begun), CompleteEvent())]
+    return list(completer.get_completions(Document(begun), CompleteEvent()))
+
+
+def completed(begun: str) -> list[str]:
+    return [each.text for each in completions_of(begun)]
 
 
 def test_commands_are_completed_where_they_can_stand():
     assert completed("/h") == ["/help", "/history"]
     assert completed("/ex") == ["/exit"]
     assert completed("what does /ex") == [], "within a message it is no command"
+
+
+def test_files_are_completed_where_a_message_names_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("notes.txt", "north.md", "other"):
+        (tmp_path / name).touch()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for begun in ("@no", "see @no", "see\n@no", "see\t@no", "/edit @no", "see @~/no"):
+        assert completed(begun) == ["rth.md", "tes.txt"], begun
+    assert completed("see@no") == completed("no") == []
+    assert [each.start_position for each in completions_of("/he")] == [-3]
+
+
+def test_a_prompt_begins_with_what_was_given_and_typed_before(monkeypatch):
+    monkeypatch.setattr(typing, "on_terminal", lambda: True)
+    monkeypatch.setattr(typing, "takes_escapes", lambda _: False)
+    asked, before = [], ["typed", "", "more"]
+
+    class Session:
+        def prompt(self, words, default, pre_run):
+            asked.append((words, default))
+            if len(asked) > 2:
+                raise OSError(errno.EIO, "Input/output error")
+            return "line"
+
+    monkeypatch.setattr(typing, "_prompt_session", lambda *_: Session())
+    prompt = Prompt(None, commands, lambda: before.pop(0))
+    prompt.begin("given")
+    assert list(prompt.lines()) == ["line", "line"], "the terminal is gone"
+    assert asked == [("> ", "given\ntyped"), ("> ", ""), ("> ", "more")]
+
+
+def test_in_a_pipe_each_line_is_one(monkeypatch):
+    monkeypatch.setattr(typing, "on_terminal", lambda: False)
+    pipe = io.BytesIO("\ufeffone \r\n\n é\nlast".encode())
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=pipe))
+    assert list(Prompt(None, commands).lines()) == ["one ", "", " é", "last"]
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a\xff\n")))
+    with pytest.raises(UsageError, match="standard input is not UTF-8 text: byte 0xff at offset 1"):
+        list(Prompt(None, commands).lines())
+
+
+def test_a_message_is_written_in_an_editor_as_markdown(typed, monkeypatch):
+    def edit(self: Buffer) -> None:
+        suffix = self.tempfile_suffix
+        self.insert_text(f" by hand{suffix() if callable(suffix) else suffix}")
+
+    monkeypatch.setattr(Buffer, "open_in_editor", edit)
+    assert typed("Written\x07\r") == ["Written by hand.md"]
+
+
+def test_the_history_is_kept_in_folders_that_are_made_for_it(typed, tmp_path):
+    kept = tmp_path / "a" / "b" / "chat-history"
+    assert typed("words\r", kept) == ["words"]
+    assert kept.read_text().endswith("\n+words\n")
+    (tmp_path / "file").touch()
+    assert typed("words\r", tmp_path / "file" / "x") == ["words"], "where none can be made it is not kept"
 
 
 def test_nothing_is_completed_unasked():

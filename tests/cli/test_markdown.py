@@ -142,3 +142,103 @@ def test_a_long_block_of_code_or_a_table_does_not_grow_either():
         lines += shown.end(80)
         assert longest < 2_000
         assert sum("one" in row or "1, 2" in re.sub(r"\x1b\[[\d;]*m", "", row) for row in lines) == 500
+
+
+PYTHON = "```py\nx = 'a' # c\n\tdef f(): pass\n\n\n```"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "**b** *i* ~~s~~ `c` [l](http://x)",
+            ["\x1b[1mb\x1b[0m \x1b[3mi\x1b[0m \x1b[9ms\x1b[0m \x1b[36mc\x1b[0m \x1b[94ml\x1b[0m (\x1b[4;34mhttp://x\x1b[0m)"],
+        ),
+        ("# h **x**", ["\x1b[1;4mh \x1b[0m\x1b[1;4mx\x1b[0m"]),
+        ("## h\n### h\n\ntext", ["\x1b[1mh\x1b[0m", "", "\x1b[1;35mh\x1b[0m", "", "text"]),
+        ("> q\n> r", ["\x1b[35m▌ \x1b[0m\x1b[35mq\x1b[0m", "\x1b[35m▌ \x1b[0m\x1b[35mr\x1b[0m"]),
+        (
+            "| a | b |\n|---|--:|\n| 1 | **x** |",
+            [" \x1b[36ma\x1b[0m  \x1b[36mb\x1b[0m", "\x1b[36m ────\x1b[0m", " 1  \x1b[1mx\x1b[0m"],
+        ),
+        ("- a\n  - b", ["\x1b[1m • \x1b[0ma", "   \x1b[1m • \x1b[0mb"]),
+        ("9. a\n\n   b\n10. c", ["\x1b[36m  9 \x1b[0ma", "    b", "\x1b[36m 10 \x1b[0mc"]),
+        (
+            PYTHON,
+            [
+                "\x1b[2m```py\x1b[0m", "x = \x1b[33m'\x1b[0m\x1b[33ma\x1b[0m\x1b[33m'\x1b[0m \x1b[2m# c\x1b[0m",
+                "    \x1b[94mdef\x1b[0m \x1b[92mf\x1b[0m(): \x1b[94mpass\x1b[0m", "", "", "\x1b[2m```\x1b[0m",
+            ],
+        ),
+        ("a\n\n---\n\nb", ["a", "", "\x1b[2m" + "-" * 24 + "\x1b[0m", "", "b"]),
+        ("x" * 25, ["x" * 24, "x"]),
+        ("```\n" + "字" * 13 + "\n" + "y" * 24 + "\n```", ["\x1b[2m```\x1b[0m", "字" * 12, "字", "y" * 24, "\x1b[2m```\x1b[0m"]),
+        ("```nosuch lang\nx\n```", ["\x1b[2m```nosuch lang\x1b[0m", "x", "\x1b[2m```\x1b[0m"]),
+    ],
+)  # fmt: skip
+def test_styles_are_those_of_a_terminal(text, shown):
+    whole = MarkdownRows()
+    whole.feed(text)
+    assert whole.end(24) == shown
+    assert whole.end(24) == [], "another text may begin"
+
+
+def test_all_of_a_text_may_be_dim_and_without_colour():
+    def end(text, **how):
+        shown = MarkdownRows(**how)
+        shown.feed(text)
+        return shown.end(24)
+
+    assert end("a `b` **c**", style="dim") == ["\x1b[2ma \x1b[0m\x1b[2;36mb\x1b[0m \x1b[1;2mc\x1b[0m"]
+    assert end("**a** `b` [c](d)", colour=False) == ["\x1b[1ma\x1b[0m b c (\x1b[4md\x1b[0m)"]
+    assert "\x1b[3" not in "".join(end(PYTHON, colour=False))
+
+
+def lines(count: int, head: str = "```\n") -> str:
+    return head + "".join(f"{number}\n" for number in range(count))
+
+
+@pytest.mark.parametrize(
+    ("text", "finished", "unfinished", "kept"),
+    [
+        ("a\n\nb", [], ["a", "", "b"], "a\n\nb"),
+        ("a\n\nb\n", ["a"], ["", "b"], "b\n"),
+        ("a\n\nb\n\n#", ["a"], ["", "b"], "b\n\n#"),
+        ("- a\n- b", [], [" • a", " • b"], "- a\n- b"),
+        ("- a\n- b\n", [" • a"], [" • b"], "- b\n"),
+        ("3. a\n4. b\n5. c\n", ["  3 a", "  4 b"], ["  5 c"], "5. c\n"),
+        (lines(10), [], ["```", *"0123456789", "```"], lines(10)),
+        (lines(11), ["```", *"0123456789"], ["10", "```"], "```\n10\n"),
+        (lines(12), ["```", *"0123456789", "10"], ["11", "```"], "```\n11\n"),
+        (lines(11, "```py\n"), ["```py", *"0123456789"], ["10", "```"], "```py\n10\n"),
+        (lines(12, "```py\n'''\n"), [], ["```py", "'''", *map(str, range(12)), "```"], lines(12, "```py\n'''\n")),
+        (
+            "|a|\n|-|\n" + "|1|\n" * 4, [], [" a", " ─", *[" 1"] * 4], "|a|\n|-|\n" + "|1|\n" * 4,
+        ),
+        ("|a|\n|-|\n" + "|1|\n" * 5, [" a", " ─", *[" 1"] * 4], ["", " a", " ─", " 1"], "|a|\n|-|\n|1|\n"),
+        ("one two " * 39, [], ["one two one two one two"] * 13, "one two " * 39),
+        (
+            "one two " * 42, ["one two one two one two"] * 11, ["one two one two one two"] * 3, "one two " * 9,
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_finished_while_a_text_is_written(text, finished, unfinished, kept):
+    """On a screen of 8 rows: what is finished is not laid out again, and what may change is kept."""
+
+    def plain(found):
+        return [re.sub(r"\x1b\[[\d;]*m", "", row) for row in found]
+
+    shown = MarkdownRows()
+    shown.feed(text)
+    done, more = shown.rows(24, 8)
+    assert (plain(done), plain(more)) == (finished, unfinished)
+    assert shown._source == kept
+    assert shown.rows(24, 8) == ([], more)
+    assert plain(shown.end(24)) == unfinished
+
+
+@pytest.mark.parametrize(("height", "count"), [(5, 4), (6, 4), (7, 0)])
+def test_a_table_is_cut_when_it_fills_the_screen(height, count):
+    shown = MarkdownRows()
+    shown.feed("|a|\n|-|\n" + "|1|\n" * 3)
+    assert len(shown.rows(24, height)[0]) == count

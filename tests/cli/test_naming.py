@@ -148,3 +148,66 @@ def test_a_home_that_cannot_be_written(home, monkeypatch):
     assert naming.Preferences.read() == Preferences()
     with pytest.raises(SaveFailed, match="cannot write"):
         Preferences().write()
+
+
+def test_whoever_named_a_model_that_is_none_is_told(monkeypatch):
+    none = "no model gone: `localagent models list --all` shows all models"
+    Preferences(default="gone").write()
+    said = []
+    told = (
+        f"`localagent models default` names the model: {none}; `localagent models default --forget` goes back"
+    )
+    assert naming.known_default(said.append) is None
+    assert said == [f"warning: {told}"]
+    monkeypatch.setenv("LOCALAGENT_MODEL", "gone")
+    with pytest.raises(UnknownModel) as error:
+        default_model()
+    assert str(error.value) == f"LOCALAGENT_MODEL names the model: {none}; unset LOCALAGENT_MODEL goes back"
+    monkeypatch.setenv("LOCALAGENT_MODEL", "lfm2-nano")
+    assert naming.known_default(pytest.fail) == "lfm2-nano"
+
+
+def test_a_model_is_the_same_from_any_folder(home, monkeypatch):
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("HOME", str(home / "me"))
+    for named in ("lfm2-nano", "hf:a/b", "vllm://a:1/b"):
+        assert naming.absolute(named) == named
+    assert naming.absolute("x.gguf") == str(home / "x.gguf")
+    assert naming.absolute("~/x") == str(home / "me" / "x")
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (
+            "lfm2-9",
+            "no model lfm2-9: did you mean lfm2-nano or lfm2-700m or lfm2-350m? `localagent models list --all` shows all models",
+        ),
+        ("https://example.org/a/b", "no such file or folder: https://example.org/a/b"),
+        ("a\\b", "no such file or folder: a\\b"),
+        ("x.gguf", "no such file or folder: x.gguf"),
+        ("a b/c", "no such file or folder: a b/c"),
+        ("lfm2.5-1.2b-", "several models begin with lfm2.5-1.2b-: lfm2.5-1.2b-instruct, lfm2.5-1.2b-thinking: write one of them"),
+        ("  ", "the model name is empty: `localagent models list --all` shows all models"),
+    ],
+)  # fmt: skip
+def test_all_that_is_said_of_a_name_that_is_none(typed, says):
+    with pytest.raises(UnknownModel) as error:
+        resolve(typed)
+    assert str(error.value) == says
+
+
+def test_preferences_are_kept_for_people_to_read(home):
+    Preferences("m", {"b": "1", "a": "2"}).write()
+    assert (
+        home / "models.json"
+    ).read_text() == '{\n "default": "m",\n "aliases": {\n  "a": "2",\n  "b": "1"\n }\n}\n'
+    for body, says in (
+        ("{", "cannot be read (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))"),
+        ("7", "does not hold a default and aliases"),
+        ('{"default": 7}', "does not hold a default and aliases"),
+    ):
+        (home / "models.json").write_text(body)
+        with pytest.raises(UsageError) as error:
+            Preferences.read()
+        assert str(error.value) == f"{home / 'models.json'} {says}: mend it or remove it"

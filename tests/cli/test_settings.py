@@ -124,6 +124,98 @@ def test_paths_are_recorded_whole(tmp_path, monkeypatch):
     assert json.loads(json.dumps(kept))["tools"] == {"root": str(tmp_path / "notes")}
 
 
+def test_a_model_is_recorded_so_that_it_is_found_from_any_folder(tmp_path, monkeypatch):
+    from localagent.cli.talk import settings
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(settings, "known_default", lambda say: default)
+    (tmp_path / "m.gguf").touch()
+    default: str | None = None
+    for options, found in (
+        (ModelOptions(), "name"),
+        (ModelOptions(model="m.gguf"), str(tmp_path / "m.gguf")),
+        (ModelOptions(model="m"), "m"),
+        (ModelOptions(model="m", url="http://a"), "m"),
+    ):
+        assert settings.loadable(options, "name") == found
+    default = "vllm://a/b"
+    assert settings.loadable(ModelOptions(), "name") == default
+    assert settings.loadable(ModelOptions(url="none"), "name") == default
+    assert settings.loadable(ModelOptions(url="http://a"), "name") == "name", "nothing of this machine's"
+    default = "lfm2-nano"
+    assert settings.loadable(ModelOptions(), "name") == "name"
+
+
+def test_what_is_given_is_recorded_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    path = tmp_path.__class__
+    (tmp_path / "mine.toml").touch()
+    options = ModelOptions(
+        system="s", role="r", seed=3, think=True, think_budget=1, stop=["x"], url="u", backend="mlx", context=5,
+        threads=6, dialect="mine.toml", tokenizer="a/b",
+    )  # fmt: skip
+    tools = ToolOptions(
+        tools=["time"], mcp=path("~/m.json"), allow=["*"], deny=["a\udcff"], functions=["m:f"]
+    )
+    assert record("m", options, tools, {"seed": 3}) == {
+        "loading": {
+            "model": "m", "url": "u", "backend": "mlx", "context": 5, "threads": 6,
+            "dialect": str(tmp_path / "mine.toml"), "tokenizer": "a/b",
+        },
+        "tools": {
+            "tools": ["time"], "mcp": str(tmp_path / "home" / "m.json"), "deny": ["a\\udcff"], "functions": ["m:f"],
+            "root": str(tmp_path),
+        },
+        "turn": {"seed": 3},
+    }  # fmt: skip
+    assert record("m", ModelOptions(), ToolOptions(), {}) == {
+        "loading": {"model": "m"},
+        "tools": {},
+        "turn": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "model", "context", "turn"),
+    [
+        (ModelOptions(), "m", 5, {"temperature": 0.5, "thinking": True, "thinking_budget": 3}),
+        (ModelOptions(url="http://a"), "m", 5, {"temperature": 0.5, "thinking": True, "thinking_budget": 3}),
+        (ModelOptions(url="none"), None, None, {"temperature": 0.5, "thinking": True, "thinking_budget": 3}),
+        (
+            ModelOptions(model="n", temperature=0.1),
+            "n",
+            5,
+            {"temperature": 0.1, "thinking": True, "thinking_budget": 3},
+        ),
+        (ModelOptions(think=False), "m", 5, {"temperature": 0.5, "thinking": False}),
+        (ModelOptions(think_budget=9), "m", 5, {"temperature": 0.5, "thinking_budget": 9}),
+    ],
+)
+def test_what_is_given_goes_before_what_was_recorded(given, model, context, turn):
+    kept = {
+        "loading": {"model": "m", "url": "http://a", "context": 5},
+        "turn": {"temperature": 0.5, "thinking": True, "thinking_budget": 3},
+    }
+    options, _, found = restore(kept, given, ToolOptions())
+    assert (options.model, options.context, found) == (model, context, turn)
+    assert restore(None, given, ToolOptions())[0] == given
+
+
+def test_settings_are_shown_with_whose_they_are():
+    from localagent.cli.talk.settings import shown
+    from localagent.hosts.sampling import Sampling
+
+    own = Sampling(temperature=0.3, stop=("a",))
+    lines = shown({"top_k": 4, "stop": ["x", "y"], "thinking_budget": 7}, own)
+    assert [line for line in lines if not line.endswith("(the model's own)")] == [
+        "top_k 4", 'stop ["x", "y"]', "thinking_budget 7",
+    ]  # fmt: skip
+    assert "temperature 0.3 (the model's own)" in lines
+    assert shown({}, None) == []
+    assert 'stop ["a"] (the model\'s own)' in shown({}, own)
+
+
 @pytest.mark.parametrize(
     ("words", "value"),
     [
@@ -131,6 +223,8 @@ def test_paths_are_recorded_whole(tmp_path, monkeypatch):
         ("temp 0.2", ("temperature", 0.2)),
         ("Top-K 4", ("top_k", 4)),
         ("think-budget 9", ("thinking_budget", 9)),
+        ("max  7 ", ("max_tokens", 7)),
+        ("top_p 1", ("top_p", 1.0)),
         ("stop END", ("stop", ["END"])),
         ('stop ["a", "b"]', ("stop", ["a", "b"])),
         ("seed default", ("seed", None)),
@@ -146,6 +240,8 @@ def test_settings_are_read(words, value):
         ("heat 3", "no setting heat: there are max_tokens, temperature, "),
         ("top 3", "no setting top: "),
         ("temperature", "give a value, as in /set temperature 0.2, or `default`"),
+        ("seed ", "give a value, as in /set seed 1, or `default`"),
+        ("max_tokens", "give a value, as in /set max_tokens 400, or `default`"),
         ("temperature hot", "temperature is hot: it must be a number"),
         ("top_k 1.5", "top_k is 1.5: it must be a number"),
         ("stop [1]", "must be one text, or a JSON list"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -225,6 +225,47 @@ def test_a_conversation_that_is_too_long_may_be_started_over(talk):
 
 
 # Ctrl-C
+
+
+@pytest.mark.parametrize("active", [True, False])
+def test_keys_act_on_the_answer_that_is_written(monkeypatch, tmp_path, active):
+    """Esc ends the thinking of this answer, and Ctrl-T is for what shows it; without keys nobody waits for them."""
+    monkeypatch.setenv("LOCALAGENT_HOME", str(tmp_path))
+    options, heard, opened = [], [], []
+
+    @contextmanager
+    def listening(obeyed):
+        heard.append(obeyed)
+        yield
+
+    def open_view(**how):
+        opened.append(how)
+        return real(**how)
+
+    def run(message, *, history, cancel, **more):
+        options.append(more)
+        history.append(message)
+        yield ended("ok")
+
+    real = module.open_view
+    agent = Agent()
+    monkeypatch.setattr(agent, "run", run)
+    keyboard = SimpleNamespace(active=active, listening=listening)
+    conversation = Conversation.open(lambda _: None, system=None, resume=None, save=False)
+    talk = module.Turns(lambda _: agent, conversation, keyboard, stats=False)
+    monkeypatch.setattr(module, "open_view", open_view)
+    assert talk.ask("Hi.")
+    [obeyed], [given] = heard, options
+    assert {*obeyed} == {"escape", "c-t"}
+    assert obeyed["c-t"].__func__.__name__ == "toggle_reasoning"
+    assert opened == [{"warned": set(), "keys": active}]
+    if active:
+        assert not given["end_thinking"].is_set()
+        obeyed["escape"]()
+        assert given["end_thinking"].is_set()
+    else:
+        assert given == {}, "nobody could press it"
+    assert talk.interrupts.cancel is None
 
 
 def test_ctrl_c_cancels_the_answer_and_nothing_else(talk):

@@ -160,8 +160,11 @@ def lines_apart(code: Block, limit: int) -> int:
     limit = min(
         limit, token.content.count("\n") - 1
     )  # the last line stays, whether or not the code is closed
+    lexer = _lexer(_language(token))
+    if isinstance(lexer, TextLexer):  # for which a text without strings and comments is a single token
+        return max(limit, 0)
     lines = apart = 0
-    for kind, text in _lexer(_language(token)).get_tokens(token.content):
+    for kind, text in lexer.get_tokens(token.content):
         lines += text.count("\n")
         if lines > limit:
             break

@@ -176,7 +176,7 @@ def _from_anywhere(value: Path | str) -> str:
 
 
 def _mapping(kept: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = kept.get(name, {})
+    found = kept.get(name)
     return (
         {key: value for key, value in found.items() if key not in _NOT_RECORDED}
         if isinstance(found, dict)

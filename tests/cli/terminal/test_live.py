@@ -8,11 +8,19 @@ import time
 
 import pytest
 
-from localagent.agent import ApprovalAsked, ToolEnded, ToolProgress, ToolStarted, TurnEnded, TurnStarted
+from localagent.agent import (
+    ApprovalAsked,
+    CompactionStarted,
+    ToolEnded,
+    ToolProgress,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
 from localagent.cli.show import live, open_view
 from localagent.cli.show.view import StreamView
 from localagent.cli.terminal import Output
-from localagent.hosts.protocol import Prefilled
+from localagent.hosts.protocol import Prefilled, Queued
 from localagent.messages import AssistantMessage, ToolCallPart
 from parsers import CallEnd, CallStart, Reasoning, Text
 
@@ -20,6 +28,8 @@ CALL = ToolCallPart(id="c1", name="find", arguments={"name": "Bob"})
 STORY = "\n\n".join(
     f"Paragraph {number} of **the** story, which goes on for a while." for number in range(30)
 )
+
+FRAME, SHARE = live._FRAME, live._SHARE
 
 
 def said(text: str) -> Text:
@@ -116,6 +126,40 @@ def test_n1_a_frame_is_one_write_and_only_of_what_changed(view):
         assert "\x1b[2J" not in frame
 
 
+def test_n1_frames_leave_time_for_decoding(view, monkeypatch):
+    """At most 20 in a second, and drawing takes no more than a fortieth of it."""
+    clock = [100.0]
+    shown, terminal = view()
+    monkeypatch.setattr(live, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(live, "_FRAME", FRAME)
+    monkeypatch.setattr(live, "_SHARE", SHARE)
+    with shown:
+        shown.show(said("one"))
+        assert terminal.screen == ["one"]
+        clock[0] = 100.04
+        shown.show(said(" two"))
+        assert terminal.screen == ["one"]
+        draw, took = shown._region.draw, 0.01
+        monkeypatch.setattr(
+            shown._region, "draw", lambda *rows: (clock.append(clock.pop() + took), draw(*rows))
+        )
+        clock[0] = 100.06
+        shown.show(said(" three"))
+        assert terminal.screen == ["one two three"]
+        for now, drawn in (
+            (100.07 + 39 * took, "one two three"),
+            (100.07 + 41 * took, "one two three four five"),
+        ):
+            clock[0] = now
+            shown.show(said(" four" if drawn == "one two three" else " five"))
+            assert terminal.screen == [drawn]
+        shown.show(said(" six"))
+        shown.show(thought("Hm."))
+        shown.toggle_reasoning()
+        assert terminal.screen[-1] == "Hm.", "who presses a key does not wait"
+    assert terminal.screen == ["one two three four five six", "Hm.", "thought for 0 s · 1 tokens"]
+
+
 def test_n1_a_sign_of_life_before_the_first_token(view, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(live, "monotonic", lambda: clock[0])
@@ -128,6 +172,37 @@ def test_n1_a_sign_of_life_before_the_first_token(view, monkeypatch):
         assert [line[2:] for line in terminal.screen] == ["reading 1,000 of 9,000 tokens · 2 s"]
         shown.show(said("Hello"))
         assert terminal.screen == ["Hello"]
+
+
+def test_n1_what_is_waited_for_is_told_from_half_a_second_on(view, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(live, "monotonic", lambda: clock[0])
+    shown, terminal = view(columns=70)
+
+    def told(event, now):
+        clock[0] = now
+        shown.show(event)
+        return terminal.screen
+
+    with shown:
+        assert told(TurnStarted(1), 100.0) == []
+        assert told(Queued(2), 100.45) == []
+        assert told(Queued(1), 100.5) == ["⠴ waiting: number 1 in the queue · 0 s"]
+        assert told(Prefilled(0, 9, 0), 103.0) == ["⠋ reading 0 of 9 tokens · 3 s"], "it is one wait"
+        assert told(CallStart(0, "find\x1b", 0, 1), 103.25) == ["⠹ writing a call of find\\x1b · 3 s"]
+        told(CallEnd(0, "find", {}, False, 0, 1), 104.0)
+        assert told(ToolStarted(CALL), 105.0) == ["call find()"]
+        assert told(ToolStarted(CALL), 105.5) == ["call find()", "⠴ find is running · 0 s"]
+        assert told(ToolProgress(CALL, "half"), 106.0) == ["call find()", "⠋ find: half · 1 s"]
+        told(CompactionStarted(7, 8), 107.0)
+        assert told(CompactionStarted(7, 8), 107.6)[1:] == [
+            "(7 of 8 tokens: summarising the conversation)",
+            "(7 of 8 tokens: summarising the conversation)",
+        ]
+        clock[0] = 109.0
+        shown._draw()
+        assert terminal.screen[-1] == "⠋ summarising the conversation · 1 s"
+        assert told(said("Yes."), 110.0)[3:] == ["Yes."]
 
 
 def test_n1_a_wait_is_counted_while_no_event_comes(view):
@@ -190,6 +265,36 @@ def test_n2_reasoning_is_folded_into_one_line(view, monkeypatch):
         assert [line[2:] for line in terminal.screen] == ["thinking · 3 s · 4 tokens · Ctrl-T shows it"]
         shown.show(said("Yes."))
     assert terminal.screen == ["thought for 3 s · 4 tokens · Ctrl-T shows it", "Yes."]
+
+
+@pytest.mark.parametrize(
+    ("columns", "hint"), [(60, " · Ctrl-T shows it"), (45, " · Ctrl-T shows it"), (44, " · Ctrl-T"), (35, "")]
+)
+def test_n2_the_line_about_a_thought_fits(view, monkeypatch, columns, hint):
+    monkeypatch.setattr(live, "monotonic", lambda: 100.0)
+    shown, terminal = view(columns=columns)
+    with shown:
+        shown.show(thought("Hm."))
+        shown.show(said("Yes."))
+    assert terminal.screen == [f"thought for 0 s · 1 tokens{hint}", "Yes."]
+
+
+def test_n2_two_thoughts_are_two_lines(view, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(live, "monotonic", lambda: clock[0])
+    shown, terminal = view(columns=30)
+    with shown:
+        shown.show(thought("One"))
+        clock[0] += 1.4
+        shown.show(CallStart(0, "find", 0, 1))
+        assert terminal.screen == ["thought for 1 s · 1 tokens"]
+        clock[0] += 0.6
+        shown.show(Prefilled(1, 2, 0))
+        shown.show(thought("Two"))
+        shown.show(thought("."))
+        clock[0] += 2.6
+        shown.show(said("Yes."))
+    assert terminal.screen == ["thought for 1 s · 1 tokens", "thought for 3 s · 2 tokens", "Yes."]
 
 
 def test_n2_a_key_unfolds_and_folds_what_is_being_thought(view):
