@@ -123,7 +123,7 @@ def test_arguments_may_be_deep(tmp_path):
     expected = {"tool_calls": [{"name": "f", "arguments": {"a": DEEP}}]}
     (found,), notes = rows(tmp_path / "x.jsonl", {"text": "x", "expected": expected})
     assert (found.accepted, notes) == (([("f", {"a": DEEP})],), [])
-    assert [too_deep(each) for each in ([DEEP], [[DEEP]], {"a": {"b": DEEP}}, 7)] == [
+    assert [too_deep(each) for each in ([[DEEP]], [[[DEEP]]], {"a": [{"b": DEEP}]}, 7)] == [
         False,
         True,
         True,
