@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 import time
+from importlib.util import find_spec
 
 import psutil
 import pytest
@@ -250,6 +251,10 @@ def test_parsers_that_are_installed_here_read_a_call_whole_and_in_pieces(name):
     try:
         child.open()
     except Gone as gone:
+        absent = (
+            find_spec(name) is None or "No module named" in str(gone) or "cannot import name" in str(gone)
+        )
+        assert absent, gone
         pytest.skip(str(gone))
     try:
         assert "hermes" in child.dialects
