@@ -13,6 +13,7 @@ import pytest
 
 from localagent.bench.parsers import adapters
 from localagent.bench.parsers.children import Gone, adapter
+from localagent.bench.parsers.judging import Reading
 
 FOLDER = Path(adapters.__file__).parent
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("f", "g")]
@@ -126,6 +127,116 @@ def test_sglang_reads_thoughts_first_and_calls_in_what_is_left(sglang, asked, co
     """At the end of a stream the server sends what the detector knows of arguments and has not sent."""
     found = sglang.read({"dialect": "hermes", "tools": TOOLS} | asked)
     assert (found.content, found.reasoning, found.calls, found.error) == (content, reasoning, calls, "")
+
+
+# -- transformers and mlx-lm ------------------------------------------------------------------------------
+
+TRANSFORMERS = {
+    "__init__.py": '__version__ = "9.1"',
+    "utils/__init__.py": "",
+    "utils/chat_parsing.py": """
+def told(template, prefix, tools): return f"{template['name']} {prefix} {len(tools or [])}: "
+def call(name): return {"type": "function", "function": {"name": name, "arguments": {"a": 1}}}
+def parse_response(text, template, prefix, tools):
+    if text == "nothing": return {}
+    return {"content": told(template, prefix, tools) + text, "reasoning_content": "r", "tool_calls": [call("f")]}
+class ResponseParser:
+    def __init__(self, template, prefix, tools): self.first = told(template, prefix, tools)
+    def feed(self, piece):
+        yield {"type": "region_open", "field": "content"}
+        yield {"type": "region_chunk", "field": "content", "text": self.first + piece}
+        yield {"type": "region_chunk", "field": "content", "text": "dirty", "dirty": True}
+        yield {"type": "region_chunk", "field": "other", "text": "other"}
+        yield {"type": "region_chunk", "field": "thinking", "text": "t"}
+        yield {"type": "region_chunk", "field": "reasoning_content", "text": "r"}
+        yield {"type": "region_close", "field": "content", "value": "x"}
+        yield {"type": "region_close", "field": "tool_calls", "value": [call("f"), call("g")]}
+        self.first = ""
+    def finalize(self): return {}, [{"type": "region_close", "field": "tool_calls", "value": call("last")}]
+""",
+    "cli/serving/utils.py": """
+import torch
+OTHER = {}
+_RESPONSE_TEMPLATE_FALLBACKS = {
+    ("qwen3", "qwen3_moe"): {"name": "hermes", "start_anchor": "<s>"},
+    ("gemma4",): {"name": "gemma", "start_anchor": ["<a>", "<b>"]},
+}
+""",
+}
+
+
+def asked_of(name, folder, files, monkeypatch):
+    """An adapter with such a package."""
+    for each, text in files.items():
+        (folder / name / each).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name / each).write_text(text)
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    )
+    child = adapter(name)
+    child.seconds = 20.0
+    return child
+
+
+def test_transformers_reads_by_the_templates_that_its_server_falls_back_to(tmp_path, monkeypatch):
+    child = asked_of("transformers", tmp_path, TRANSFORMERS, monkeypatch)
+    try:
+        child.open()
+        assert (child.version, child.dialects) == ("9.1", {"hermes", "gemma4"})
+        asked = {"dialect": "hermes", "tools": TOOLS}
+        found = child.read(asked | {"text": "hi"})
+        assert found == Reading("hermes <s> 2: hi", "r", (("f", {"a": 1}),))
+        opened = {"inside": "reasoning", "text": "hi"}
+        assert child.read(asked | opened).content == "hermes <s><think>\n 2: hi"
+        assert child.read({"dialect": "gemma4"} | opened).content == "gemma <a><|channel>thought\n 0: hi"
+        assert child.read({"dialect": "gemma4", "text": "hi"}).content == "gemma <a> 0: hi"
+        assert child.read(asked | {"text": "nothing"}) == Reading()
+        streamed = child.read(asked | {"chunks": ["a", "b"]})
+        assert (streamed.content, streamed.reasoning) == ("hermes <s> 2: ab", "rrtt")
+        assert [name for name, _ in streamed.calls] == ["f", "g", "f", "g", "last"]
+    finally:
+        child.close()
+
+
+def test_transformers_without_templates_takes_no_part(tmp_path, monkeypatch):
+    child = asked_of(
+        "transformers", tmp_path, TRANSFORMERS | {"cli/serving/utils.py": "OTHER = {}"}, monkeypatch
+    )
+    with pytest.raises(Gone, match=r"^ImportError: this version of transformers has no response templates$"):
+        child.open()
+
+
+@pytest.mark.engine
+def test_mlx_lm_cuts_at_markers_and_drops_what_its_parser_refuses():
+    child = adapter("mlx_lm")
+    try:
+        child.open()
+    except Gone as gone:
+        assert "No module named" in str(gone), gone
+        pytest.skip(str(gone))
+    call = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
+    thought = "<think>hm</think>"
+    rows = [
+        (f"{thought}a{call}b{call}c", {}, Reading("abc", "hm", (("f", {"a": 1}),) * 2)),
+        (f"h{thought[-8:]}a", {"inside": "reasoning"}, Reading("a", "h")),
+        ("a<tool_call>{</tool_call>b", {}, Reading("ab", kept=True)),
+        (f"a{call[:-12]}", {"finish": "length"}, Reading("a", "", (("f", {"a": 1}),))),
+        ("ab<tool", {"finish": "length"}, Reading("ab<tool")),
+        ("ab<tool", {}, Reading("ab")),
+    ]
+    try:
+        for text, more, due in rows:
+            asked = {"dialect": "hermes", "tools": TOOLS} | more
+            for given in ({"text": text}, {"chunks": list(text)}):
+                assert child.read(asked | given) == due, (text, given)
+        (lfm2,) = child.read(
+            {"dialect": "lfm2", "text": "<|tool_call_start|>[f(a=1)]<|tool_call_end|>"}
+        ).calls
+        assert lfm2 == ("f", {"a": 1})
+        mistral = child.read({"dialect": "mistral", "text": "[THINK]hm[/THINK]a"})
+        assert (mistral.content, mistral.reasoning) == ("a", "hm")
+    finally:
+        child.close()
 
 
 # -- the process around them ------------------------------------------------------------------------------

@@ -147,6 +147,9 @@ def test_an_output_is_cut_where_it_says():
     assert cut("abcdef", "7", "hermes", draw) == ["abcdef"]
     lengths = {len(piece) for piece in cut("x" * 5000, "random", "hermes", draw)[:-1]}
     assert lengths == {*range(1, 13)}
+    assert all(all(cut("x" * 50, "random", "hermes", random.Random(seed))) for seed in range(100)), (
+        "no empty ones"
+    )
     pytest.importorskip("tokenizers")
     tokens = cut(text, "token", "hermes", draw)
     assert (tokens[0], tokens[-1]) == ("<tool_call>", "</tool_call>")
