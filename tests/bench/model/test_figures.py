@@ -310,6 +310,8 @@ class Speaker:
         self.clock, self.seconds, self.answers = clock, seconds, answers or {}
         self.heard: list[tuple[str, list[str], Any]] = []
         self.options: list[dict[str, Any]] = []
+        self.texts: list[str] = []
+        """The last words of the user, in each turn."""
         self.times: list[float] = []
         self.scope = ""
         self.host = SimpleNamespace(name="known")
@@ -325,6 +327,8 @@ class Speaker:
         told = messages if isinstance(messages, list) else [messages]
         self.heard.append((self.scope, [getattr(each, "role", each) for each in told], tools))
         self.options.append(options)
+        spoken = [each.content[0].text for each in told if getattr(each, "role", "") == "user"]
+        self.texts.append(spoken[-1] if spoken else "")
         turn = sum(scope == self.scope for scope, *_ in self.heard)
         answer = self.answers.get(turn, (TextPart(text="Well."),))
         if isinstance(answer, Exception):
@@ -410,6 +414,14 @@ def test_questions_come_in_turn_and_begin_again(spoken: Clock) -> None:
     assert asked == [*QUESTIONS, QUESTIONS[0]]
 
 
+def test_as_many_requests_as_are_asked_for_can_be_answered_with_the_tools_of_the_first(spoken: Clock) -> None:
+    warm = Speaker(spoken, 0.001)
+    warm.name = "lfm2-nano"
+    results, *_ = held(warm, Speaker(spoken, 0.010), 30, 1)
+    assert len(results.run.rows["model.reuse"]) == 30
+    assert len({*warm.texts}) == 30
+
+
 def test_a_call_is_answered_and_the_answer_is_a_turn_of_its_own(spoken: Clock) -> None:
     calls = (ToolCallPart(id="1", name="f", arguments={}), ToolCallPart(id="2", name="g", arguments={}))
     warm = Speaker(spoken, 0.001, {1: calls})
@@ -421,6 +433,12 @@ def test_a_call_is_answered_and_the_answer_is_a_turn_of_its_own(spoken: Clock) -
         ["user", "assistant", "tool"],
         ["user", "assistant", "tool", "assistant", "user"],
     ]
+    asked = warm.texts
+    assert asked[0] == asked[1] != asked[2]
+    assert (asked[0], asked[2]) == (
+        "Now start a 794 minute timer named xbhodrnr.",
+        "Now start a 725 minute timer.",
+    ), "figures of another day are of the same conversation"
     offered = [tools for *_, tools in warm.heard]
     assert len(offered[0]) == 4
     assert offered == [offered[0]] * 3

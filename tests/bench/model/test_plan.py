@@ -74,7 +74,15 @@ def test_speed_comes_first_then_a_conversation_then_tasks(measured):
 def test_what_is_not_asked_for_is_not_measured(measured):
     measured.run(Plan(SIDES, Sizes(()), exchanges=0, tools="none"))
     assert [call[0] for call in measured.calls] == ["tell", "opened", "freed"]
-    assert (Plan(SIDES, Sizes(())).exchanges, Plan(SIDES, Sizes(())).max_tokens) == (10, 512)
+    usual = Plan(SIDES, Sizes((0,)))
+    assert (usual.exchanges, usual.tools, usual.sample, usual.seed, usual.max_tokens) == (
+        10,
+        None,
+        100,
+        1,
+        512,
+    )
+    assert (usual.sizes.prompt, usual.sizes.decode, usual.sizes.rounds) == (256, 64, 3)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 import psutil
 import pytest
 
+from localagent.bench.parsers import children
 from localagent.bench.parsers.children import Child, Gone, adapter, commanded, reading_of
 from localagent.bench.parsers.judging import Reading
 
@@ -120,6 +121,12 @@ def test_a_parser_fails_as_often_as_it_may(program, monkeypatch):
     assert child.failures == ["ended with status 3"] * 3
     child.close()
     child.close()
+
+
+def test_parsers_have_the_time_and_the_failures_that_they_always_had():
+    """A measurement with others could not be held against an earlier one."""
+    assert (children.START_SECONDS, children.ANSWER_SECONDS, children._GRACE) == (60, 3, 1)
+    assert (children._MOST_FAILURES, children._LONGEST, Child("x", []).seconds) == (60, 64 << 20, 3)
 
 
 def test_a_command_is_split_as_a_shell_does():

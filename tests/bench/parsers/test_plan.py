@@ -100,6 +100,19 @@ def test_a_quick_run_reads_a_few_of_everything(planned: dict[str, Any]) -> None:
     assert len(planned["read_back"][0][2]) == 15
 
 
+def test_a_plan_that_says_nothing_reads_all_of_everything() -> None:
+    usual = Plan([])
+    assert (usual.corpora, usual.dialects, usual.templates) == (("canitoolcall", "cases", "bfcl"), (), None)
+    assert (usual.faults, usual.speed, usual.seed, usual.tasks, usual.quick, usual.show) == (
+        True,
+        True,
+        1,
+        None,
+        False,
+        False,
+    )
+
+
 def test_what_is_not_asked_for_is_left_out(planned: dict[str, Any]) -> None:
     _, said, _ = run(faults=False, speed=False, tasks=2)
     assert said == ["12 recorded outputs", "6 outputs of BFCL's calls, read whole and in pieces"]
