@@ -263,6 +263,11 @@ def test_a_model_whose_dialect_has_no_calls_takes_no_part(measured: Any) -> None
     }
 
 
+def test_without_a_model_that_calls_no_task_is_asked(measured: Any) -> None:
+    results, told = measured(TASKS, base=Speaker([], dialect=DIALECTS["plain"]))
+    assert (results.run.rows, told) == ({}, [("tool calling, these", 4, 4)])
+
+
 # -- the tasks of lfm2-nano -------------------------------------------------------------------------------
 
 

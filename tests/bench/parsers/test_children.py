@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from importlib.util import find_spec
+from select import select
 
 import psutil
 import pytest
@@ -121,6 +122,19 @@ def test_a_parser_fails_as_often_as_it_may(program, monkeypatch):
     assert child.failures == ["ended with status 3"] * 3
     child.close()
     child.close()
+
+
+@pytest.mark.parametrize(("late", "error"), [(-1.0, ""), (0.5, ""), (1.5, "gave no answer in time")])
+def test_the_rest_of_an_answer_that_has_begun_to_come_in_time_is_read(program, monkeypatch, late, error):
+    """`late`: seconds over the time when anything comes, all of which is waited for."""
+    times = iter([0.0])
+    monkeypatch.setattr(children, "monotonic", lambda: next(times, 3.0 + late))
+    monkeypatch.setattr(
+        children, "select", lambda readers, writers, others, left: select(readers, writers, others, 20)
+    )
+    child = program("for asked in lines(): answer(asked, content='x' * 100_000)", 3.0)
+    found = child.read(ASKED)
+    assert (found.error, len(found.content)) == (error, 0 if error else 100_000)
 
 
 def test_parsers_have_the_time_and_the_failures_that_they_always_had():

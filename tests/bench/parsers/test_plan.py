@@ -13,6 +13,7 @@ from localagent.bench.parsers.children import Gone
 from localagent.bench.parsers.corpora import Task
 from localagent.bench.parsers.plan import Plan, measure
 from localagent.bench.results import Results
+from localagent.distribution import install_command
 from localagent.errors import UsageError
 from tests.bench.parsers.test_counts import RIGHT, TOOLS, Told, row
 
@@ -146,6 +147,23 @@ def test_what_is_not_here_is_told_and_the_rest_goes_on(
         "bfcl": str(error),
     }
     assert said == [str(error), "time and memory"]
+
+
+def test_a_package_of_outputs_that_is_not_here_is_told(
+    planned: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent() -> Any:
+        raise ImportError("canitoolcall")
+
+    monkeypatch.setattr("localagent.bench.parsers.canitoolcall.conformance_rows", absent)
+    results = Results("parsers", {})
+    measure(
+        results, Plan([Told("p", lambda _: RIGHT)], ["canitoolcall", "cases"], speed=False), lambda _: None
+    )
+    assert results.run.skipped == {
+        "canitoolcall": f"the package canitoolcall is not here: {install_command('bench')}"
+    }
+    assert len(planned["read_recorded"][0][2]) == 12
 
 
 def test_notes_on_files_are_told_by_what_they_are_about(planned: dict[str, Any], tmp_path: Path) -> None:
