@@ -88,7 +88,9 @@ def test_a_server_counts_its_tokens_as_far_as_that_makes_sense(
         chunk({"content": "a", "role": "x"}),
         chunk({"tool_calls": [1]}),
     ]
-    answer = stream(*pieces, chunk({}, "stop"), event({"choices": {}, "usage": usage}), DONE)
+    answer = stream(
+        *pieces, event({"choices": None}), chunk({}, "stop"), event({"choices": {}, "usage": usage}), DONE
+    )
     with scripted(answer) as server:
         seen = Seen()
         ask(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 from dataclasses import replace
@@ -16,7 +17,7 @@ from localagent.bench.server.hearing import Caller, Heard, ServerGone
 from localagent.bench.server.rules import Check, Fails, NotOffered, NotSeen, Probe, Verdict
 from localagent.bench.server.target import Target, describe
 from localagent.remote import Server
-from tests.bench.server.imitation import KEY
+from tests.bench.server.imitation import KEY, imitation
 from tests.remote.scripted import DONE, HANG, chunk, event, scripted, stream, whole
 
 
@@ -237,6 +238,31 @@ def test_a_server_that_does_not_let_a_client_leave_fails(answers: Any, says: str
             assert told.startswith(says)
         else:
             assert of_http.a_client_may_leave(probe).startswith("the next one was answered after 0.")
+
+
+def test_a_connection_that_breaks_is_told_by_what_broke_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with imitation("rubbish") as server:
+        asking = Probe(Target("t", Server.at(server.url, KEY, 5), "words"), caller(server.url))
+        kind, told = why(of_http.a_connection_serves_two_requests, asking)
+    assert (kind, told.strip()) == (Fails, "after 0 answers: 220 mail.example ESMTP")
+
+    def broken(*_: Any) -> None:
+        raise http.client.CannotSendRequest
+
+    with imitation() as server:
+        asking = Probe(Target("t", Server.at(server.url, KEY, 5), "words"), caller(server.url))
+        sent = http.client.HTTPConnection.request
+        asked: list[int] = []
+
+        def once(*given: Any, **more: Any) -> Any:
+            asked.append(1)
+            return broken() if len(asked) > 1 else sent(*given, **more)
+
+        monkeypatch.setattr(http.client.HTTPConnection, "request", once)
+        assert why(of_http.a_connection_serves_two_requests, asking) == (
+            Fails,
+            "after 1 answers: CannotSendRequest",
+        )
 
 
 def test_what_never_answers_is_given_up_after_three_requests_in_a_row() -> None:

@@ -30,9 +30,9 @@ def seen() -> Iterator[str]:
     for path, data in server.heard:
         text = data.decode()
         yield f"{path} {text if len(text) <= _SHOWN else f'{text[:_SHOWN]}... {len(text):,} characters'}".rstrip()
-    for row in results.run.rows["server.rules"]:
+    for check, row in zip(CHECKS, results.run.rows["server.rules"], strict=True):
         told = re.sub(r"\d\.\d+ s", "... s", row["seen"])
-        yield f"{row['rule']} [{row['sent']}] {row['outcome']}: {told}"
+        yield f"{check.about}: {row['rule']} [{row['sent']}] {row['outcome']}: {told}"
 
 
 def test_a_server_is_asked_what_it_was_asked_ever() -> None:
