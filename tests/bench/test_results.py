@@ -319,3 +319,11 @@ def test_nothing_that_was_found_controls_a_terminal(capsys: pytest.CaptureFixtur
     shown = capsys.readouterr().out
     assert not set("\x1b\u202e\r\x00") & set(shown)
     assert shown.count("[red]x\\x1b[31m\\u202e\\x0d\\x00[/red]") >= 6
+
+
+def test_a_long_reason_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "results"
+    path.write_text(HEAD + json.dumps({"kind": "k" * 300}))
+    with pytest.raises(UsageError) as error:
+        read_runs(path)
+    assert len(str(error.value).split(" (")[1].removesuffix("): remove it")) == 200
