@@ -117,7 +117,9 @@ class Author:
         if before is None:
             before = rng.randint(*plan.before)
         offered = self._offer(exchange, names, before)
-        invented = self._inventions() if exchange == "named" or (offered and rng.random() < 0.1) else {}
+        invented = (
+            self._inventions() if exchange == "named" or (offered and self._lexicon.chance(0.1)) else {}
+        )
         called = self._lexicon.name() if exchange == "recall" else ""
         fillers = [self._filler(offered, invented) for _ in range(before)]
         if called:
@@ -136,14 +138,14 @@ class Author:
         names = list(SKILLS)
         rng.shuffle(names)
         wanted, others = names[0], names[1 : 1 + rng.choice((0, 1, 1, 2, 2, 3))]
-        invented = self._inventions() if rng.random() < 0.15 else {}
+        invented = self._inventions() if self._lexicon.chance(0.15) else {}
         if invented:
             wanted = rng.choice(list(invented))
             asked, called, *_ = exchanges.named(wanted, invented[wanted], self._lexicon)
         else:
             asked, called, *_ = exchanges.one_call(SKILLS[wanted], self._lexicon)
         offered = [*others, *invented, wanted]
-        if rng.random() < 0.5:
+        if self._lexicon.chance(0.5):
             offered = [name for name in offered if name != wanted]
             called = exchanges.no_tool()
         known = tuple(name for name in dict.fromkeys(offered) if name in SKILLS)
@@ -156,7 +158,7 @@ class Author:
             case "call" | "failing":
                 return (self._rng.choice(plan.skills),)
             case "two":
-                if self._rng.random() < 0.2:
+                if self._lexicon.chance(0.2):
                     return ("get_weather", "get_weather")
                 return tuple(self._rng.choices(plan.skills, k=2))
             case "chain":
@@ -166,7 +168,7 @@ class Author:
     def _offer(self, exchange: str, names: tuple[str, ...], before: int) -> tuple[str, ...]:
         """The tools of the prompt: the needed ones and some others, in any order."""
         rng = self._rng
-        if exchange in ("small talk", "repeat", "recall", "foreign", "named") and rng.random() < 0.35:
+        if exchange in ("small talk", "repeat", "recall", "foreign", "named") and self._lexicon.chance(0.35):
             return ()
         offered = list(dict.fromkeys(names))
         count = rng.choice((1, 2, 2, 3, 3, 4, 4, 5, 6))
@@ -193,7 +195,7 @@ class Author:
         tools = [tool(SKILLS[name], form, self._rng) for name in offered]
         for name, sorts in invented.items():
             properties = {parameter: dict(SORTS[sort].schema) for parameter, sort in sorts.items()}
-            description = f"{self._lexicon.phrase(3)}." if self._rng.random() < 0.7 else "A tool."
+            description = f"{self._lexicon.phrase(3)}." if self._lexicon.chance(0.7) else "A tool."
             tools.append(written(name, description, properties, list(sorts), form))
         self._rng.shuffle(tools)
         return tuple(tools)
@@ -214,7 +216,7 @@ class Author:
     def _filler(self, offered: tuple[str, ...], invented: dict[str, dict[str, str]]) -> list[Turn]:
         """An exchange in front of the last one: mostly about the offered tools, and seldom about none."""
         rng = self._rng
-        if not offered or rng.random() < 0.3:
+        if not offered or self._lexicon.chance(0.3):
             exchange = rng.choice(("small talk", "repeat", "foreign", "foreign"))
             return self._exchange(exchange, (), offered, invented, "")
         exchange = rng.choice(("call", "call", "call", "call", "two", "chain", "failing"))

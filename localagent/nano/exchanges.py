@@ -73,7 +73,7 @@ def calls(*wanted: Call) -> Turn:
 def ask(skill: Skill, lexicon: Lexicon, phrases: tuple[str, ...] | None = None) -> Asked:
     """Draw a phrase of the skill and the values that it names."""
     phrase, _, implied = lexicon.rng.choice(phrases or skill.phrases).partition(" | ")
-    if phrase[0] != "{" and lexicon.rng.random() < 0.15:
+    if phrase[0] != "{" and lexicon.chance(0.15):
         phrase = lexicon.rng.choice(("", "Please ", "please ", "Now ")) + phrase[0].lower() + phrase[1:]
     arguments: dict[str, Any] = {}
     if implied:
@@ -94,7 +94,7 @@ def result(call: Call, lexicon: Lexicon, failing: bool = False) -> tuple[str, st
     if failing:
         reason = lexicon.phrase(5)
         return f"error: {reason}", f"That failed: {reason}."
-    if skill and skill.result and lexicon.rng.random() < 0.8:
+    if skill and skill.result and lexicon.chance(0.8):
         fields = {
             key: arguments[sort[1:]] if sort[0] == "=" else SORTS[sort].draw(lexicon)
             for key, sort in skill.result.items()
@@ -105,7 +105,7 @@ def result(call: Call, lexicon: Lexicon, failing: bool = False) -> tuple[str, st
 
 def plain_result(lexicon: Lexicon) -> tuple[str, str]:
     """A result of a few words, or "ok", and what the model says."""
-    if lexicon.rng.random() < 0.3:
+    if lexicon.chance(0.3):
         return lexicon.rng.choice(("ok", "done", "null", '{"ok": true}')), "Done."
     style = lexicon.rng.random()
     if style < 0.7:
@@ -133,7 +133,7 @@ def one_call(skill: Skill, lexicon: Lexicon, failing: bool = False) -> list[Turn
 def two_calls(first: Skill, second: Skill, lexicon: Lexicon) -> list[Turn]:
     """Request, two calls in one block, two results, answer."""
     one = ask(first, lexicon)
-    if first.name == second.name == "get_weather" and lexicon.rng.random() < 0.7:
+    if first.name == second.name == "get_weather" and lexicon.chance(0.7):
         cities = [SORTS["name"].draw(lexicon) for _ in range(2)]
         joiner = lexicon.rng.choice((" and ", " and in "))
         words = lexicon.rng.choice(
@@ -145,7 +145,7 @@ def two_calls(first: Skill, second: Skill, lexicon: Lexicon) -> list[Turn]:
         two = ask(second, lexicon)
         joiner = lexicon.rng.choice((" ", " Also: ", " And ", "\n"))
         words, wanted = one.words + joiner + two.words, [one.call, two.call]
-    outcomes = [result(call, lexicon, lexicon.rng.random() < 0.05) for call in wanted]
+    outcomes = [result(call, lexicon, lexicon.chance(0.05)) for call in wanted]
     tools = [Turn("tool", outcome[0]) for outcome in outcomes]
     return [user(words), calls(*wanted), *tools, answered(outcomes, [name for name, _ in wanted])]
 
@@ -184,14 +184,14 @@ def _link(names: str, call: Call, lexicon: Lexicon) -> tuple[dict[str, Any], str
 
 def named(name: str, sorts: dict[str, str], lexicon: Lexicon) -> list[Turn]:
     """A call of a tool that is known only from its schema. `sorts`: parameter to sort."""
-    chosen = [parameter for parameter in sorts if lexicon.rng.random() < 0.8]
+    chosen = [parameter for parameter in sorts if lexicon.chance(0.8)]
     arguments: dict[str, Any] = {parameter: SORTS[sorts[parameter]].draw(lexicon) for parameter in chosen}
     sign = lexicon.rng.choice((" ", " = ", "=", ": "))
     spoken = []
     for parameter, value in arguments.items():
         text = (
             json.dumps(value, ensure_ascii=False)
-            if isinstance(value, bool | list) or lexicon.rng.random() < 0.3
+            if isinstance(value, bool | list) or lexicon.chance(0.3)
             else str(value)
         )
         spoken.append(f"{parameter}{sign}{text}")
@@ -204,7 +204,7 @@ def named(name: str, sorts: dict[str, str], lexicon: Lexicon) -> list[Turn]:
 def foreign(offered: tuple[str, ...], lexicon: Lexicon) -> list[Turn]:
     """A request for which no tool is offered, and the sentence that says so."""
     missing = [skill for name, skill in SKILLS.items() if name not in offered]
-    if missing and lexicon.rng.random() < 0.75:
+    if missing and lexicon.chance(0.75):
         words = ask(lexicon.rng.choice(missing), lexicon).words
     else:
         phrase = lexicon.rng.choice(FOREIGN)

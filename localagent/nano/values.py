@@ -50,7 +50,7 @@ def _address(lexicon: Lexicon) -> str:
 
 
 def _recipient(lexicon: Lexicon) -> str:
-    return _address(lexicon) if lexicon.rng.random() < 0.15 else lexicon.name()
+    return _address(lexicon) if lexicon.chance(0.15) else lexicon.name()
 
 
 def listed(items: list[str], lexicon: Lexicon) -> str:
@@ -64,7 +64,7 @@ def listed(items: list[str], lexicon: Lexicon) -> str:
 def _number(lexicon: Lexicon) -> float:
     rng = lexicon.rng
     size = rng.choice((10, 100, 1000))
-    if rng.random() < 0.4:
+    if lexicon.chance(0.4):
         return rng.randint(-size, size) or 1
     return round(rng.uniform(-size, size), rng.choice((1, 1, 2))) or 0.5
 
@@ -77,7 +77,7 @@ def _path(lexicon: Lexicon) -> str:
 def _fields(lexicon: Lexicon) -> dict[str, Any]:
     count = lexicon.rng.randint(1, 3)
     return {
-        lexicon.key(): lexicon.rng.randint(0, 99) if lexicon.rng.random() < 0.3 else lexicon.word()
+        lexicon.key(): lexicon.rng.randint(0, 99) if lexicon.chance(0.3) else lexicon.word()
         for _ in range(count)
     }
 
@@ -120,7 +120,7 @@ SORTS: dict[str, Sort] = {
     "many": _integer(999),
     "percent": _integer(100),
     "number": Sort({"type": "number"}, _number),
-    "flag": Sort({"type": "boolean"}, lambda lexicon: lexicon.rng.random() < 0.5),
+    "flag": Sort({"type": "boolean"}, lambda lexicon: lexicon.chance(0.5)),
     "units": choice("celsius", "fahrenheit"),
     "language": choice("French", "German", "Spanish", "Italian", "Japanese"),
     "sky": choice("sunny", "cloudy", "rainy", "windy", "foggy", "clear"),

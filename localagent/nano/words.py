@@ -89,9 +89,13 @@ class Lexicon:
         self._common = common
         self._recent: list[str] = []
 
+    def chance(self, share: float) -> bool:
+        """Whether it happens now, if it does in this share of all cases."""
+        return self.rng.random() < share
+
     def word(self) -> str:
         """A word in any case and, seldom, any script; now and then one of the last few again."""
-        again = self._recent and self.rng.random() < 0.04
+        again = self._recent and self.chance(0.04)
         word = self.rng.choice(self._recent) if again else self._admitted(self._any)
         self._recent = [*self._recent[-5:], word]
         style = self.rng.random()
@@ -99,9 +103,9 @@ class Lexicon:
 
     def name(self) -> str:
         """What a person or a city may be called: one word or two, nearly always with capitals."""
-        count = 2 if self.rng.random() < 0.15 else 1
+        count = 2 if self.chance(0.15) else 1
         words = [self._name() for _ in range(count)]
-        return " ".join(words if self.rng.random() < 0.9 else [word.lower() for word in words])
+        return " ".join(words if self.chance(0.9) else [word.lower() for word in words])
 
     def phrase(self, most: int) -> str:
         """One to `most` words, short phrases more often."""
@@ -109,21 +113,19 @@ class Lexicon:
 
     def key(self) -> str:
         """A lower-case ASCII word, as names of parameters and fields are."""
-        return self._admitted(lambda: self.rng.choice(REAL) if self.rng.random() < 0.4 else self._invented())
+        return self._admitted(lambda: self.rng.choice(REAL) if self.chance(0.4) else self._invented())
 
     def code(self) -> str:
         """Letters and digits, such as K42 or 7-x9."""
         letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
         text = self.rng.choice(letters) + str(self.rng.randint(0, 999))
-        return (
-            text if self.rng.random() < 0.6 else f"{text}-{self.rng.choice(letters)}{self.rng.randint(0, 99)}"
-        )
+        return text if self.chance(0.6) else f"{text}-{self.rng.choice(letters)}{self.rng.randint(0, 99)}"
 
     def _name(self) -> str:
         return self._admitted(self._any_name)
 
     def _any_name(self) -> str:
-        return self.rng.choice(NAMES) if self.rng.random() < 0.35 else self._any().capitalize()
+        return self.rng.choice(NAMES) if self.chance(0.35) else self._any().capitalize()
 
     def _admitted(self, draw: Callable[[], str]) -> str:
         """Draw until a word is on this lexicon's side of the split."""

@@ -1,9 +1,13 @@
-"""The report in a real browser: nothing is fetched, nothing sticks out, all is drawn, and no text becomes markup."""
+"""The report says all that the files say, side by side where they are of one benchmark."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 import re
+from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,7 +18,6 @@ from localagent.bench.charts import draw
 from localagent.bench.report import render, write_report
 from localagent.bench.results import Chart, Column, Results, Run, Table
 from localagent.errors import UsageError
-from tests.server.test_page import CONTRASTS
 
 FAULTS = Table(
     "demo.faults",
@@ -78,9 +81,6 @@ class Tags(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
-
-
-# -- without a browser ------------------------------------------------------------------------------------
 
 
 def test_the_page_says_what_was_run_where_and_how() -> None:
@@ -147,6 +147,250 @@ def test_no_runs_and_empty_ones_are_pages_too() -> None:
     render([Run("b", machine={"cores": None, "more": {"a": [1]}}, tables={"t": FAULTS}, rows={"t": [{}]})])
 
 
+def between(page: str, start: str, end: str) -> str:
+    return page.split(start, 1)[1].split(end, 1)[0]
+
+
+def cells(page: str) -> list[list[str]]:
+    """The text of the cells of all tables, row by row."""
+    rows = re.findall(r"<tr>(.*?)</tr>", page)
+    return [
+        re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", re.sub("</?(?:strong|small|span)[^>]*>", "", row))
+        for row in rows
+    ]
+
+
+CHECKED = Table(
+    "demo.checked",
+    "Checked",
+    (
+        Column("parser", "parser"),
+        Column("n", "pieces"),
+        Column("us", "time", "us", "less", 1),
+        Column("outcome", "outcome"),
+        Column("note", "note"),
+        Column("empty", "nothing"),
+    ),
+    "How.",
+    within="n",
+)
+OTHER = Table("demo.other", "Other", (Column("x", "x"),))
+
+
+def checked(**more: Any) -> Run:
+    """A run of which all is known."""
+    rows: list[dict[str, Any]] = [
+        {"parser": "a", "n": 1, "us": 1.25, "outcome": "passes", "note": "y" * 29},
+        {"parser": "b", "n": 1, "us": 2.0, "outcome": "fails", "note": "passes"},
+        {"parser": "a", "n": 2, "us": None, "outcome": "not seen", "note": "y" * 28},
+    ]
+    told: dict[str, Any] = {
+        "started": "2026-01-02T03:04:05+00:00",
+        "machine": {"processor": "P", "cores": 4, "threads": 8, "memory": 16 * 10**9, "system": "S"}
+        | {"python": "3.12", "localagent": "1.0", "card": None, "cooled": True, "cards": ["a", 1]},
+        "packages": {"x": "1", "y": "2"},
+        "options": {
+            "quick": True,
+            "all": False,
+            "cuts": [1, 2],
+            "out": None,
+            "corpora": [],
+            "n": 0,
+            "more": {"a": 1},
+        },
+        "tables": {CHECKED.name: CHECKED, OTHER.name: OTHER},
+        "rows": {CHECKED.name: rows, OTHER.name: [{"x": 7}]},
+        "skipped": {"v": "it is not here"},
+        "cases": [
+            {"table": CHECKED.name, "parser": "a", "text": "y" * 4001, "calls": [{"n": None}], "sure": False},
+            {"table": "another", "parser": "b"},
+        ],
+        "seconds": 89.96,
+    }
+    return Run("demo", **told | more)
+
+
+def test_the_page_of_one_run_is_all_that_its_file_says() -> None:
+    page = render([checked()])
+    assert between(page, "<title>", "</title>") == between(page, "<h1>", "</h1>") == "localagent bench demo"
+    assert (
+        between(page, "</h1>\n<p>", "</p>")
+        == "1 run, 2026-01-02. Figures hold for the machine and versions named."
+    )
+    assert between(page, "<h3>", "</h3>") == "2026-01-02 03:04:05 UTC", "no letter for one alone"
+    assert re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", page.split("<table")[0]) == [
+        ("processor", "P"),
+        ("cores", "4 (8 threads)"),
+        ("memory", "16.0 GB"),
+        ("system", "S"),
+        ("Python", "3.12"),
+        ("localagent", "1.0"),
+        ("cooled", "yes"),
+        ("cards", "a, 1"),
+        ("packages", "x 1, y 2"),
+        ("took", "90.0 s"),
+    ]
+    assert re.findall('<span class="mono">(.*?)</span>', page) == [
+        *("quick: yes", "all: no", "cuts: 1, 2", "n: 0", "more: {&#34;a&#34;: 1}")
+    ]
+    assert re.findall('<section class="panel" id="(.*?)">\n<h3>(.*?)</h3>', page) == [
+        ("table-1-1", "Checked"),
+        ("table-1-2", "Other"),
+    ]
+    assert between(page, '<p class="told">', "</p>") == "How."
+    assert between(page, "<h3>What took no part</h3><ul>\n", "\n</ul>") == "<li><b>v</b>: it is not here</li>"
+    assert re.findall('<p class="key">(.*?)</p>', page) == [
+        "The best of a column is <strong>marked</strong>, among rows with the same pieces."
+    ]
+    case = [("parser", "a"), ("text", "y" * 4000), ("calls", "[{&#34;n&#34;: null}]"), ("sure", "no")]
+    assert between(page, "<summary>", "</summary>") == "1 case"
+    assert re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", between(page, '<dl class="case">', "</dl>")) == case
+
+
+def test_a_table_is_laid_out_by_what_its_columns_hold() -> None:
+    page = render([checked()])
+    first, other = re.findall("<table(.*?)</table>", page, re.DOTALL)
+    assert first.split("\n")[:6] == [
+        ' class="stacks">',
+        '<thead><tr><th scope="col">parser</th><th scope="col" class="right">pieces</th>'
+        '<th scope="col" class="right">time<small>us</small></th><th scope="col">outcome</th>'
+        '<th scope="col">note</th></tr></thead>',
+        "<tbody>",
+        '<tr><th scope="row">a</th><td class="right" data-head="pieces">1</td>'
+        '<td class="right" data-head="time"><strong>1.2</strong></td>'
+        '<td data-head="outcome"><span class="good">passes</span></td>'
+        f'<td class="long" data-head="note">{"y" * 29}</td></tr>',
+        '<tr><th scope="row">b</th><td class="right" data-head="pieces">1</td><td class="right" data-head="time">2.0</td>'
+        '<td data-head="outcome"><span class="poor">fails</span></td><td data-head="note">passes</td></tr>',
+        '<tr><th scope="row">a</th><td class="right" data-head="pieces">2</td><td class="right" data-head="time"></td>'
+        f'<td data-head="outcome">not seen</td><td data-head="note">{"y" * 28}</td></tr>',
+    ]
+    assert other.startswith(">"), "no cell is long: nothing has to stand below another thing"
+    short = checked(rows={CHECKED.name: [{"parser": "y" * 40, "note": "z"}]})
+    assert "stacks" not in between(render([short]), "<body>", "</body>"), (
+        "what a row begins with does not count"
+    )
+
+
+@pytest.mark.parametrize(
+    ("machine", "seconds", "facts"),
+    [
+        ({"cores": 4, "threads": 4}, 90, [("cores", "4"), ("took", "1.5 minutes")]),
+        ({"cores": 4}, 60_060, [("cores", "4"), ("took", "1,001.0 minutes")]),
+        ({"memory": "plenty", "processor": ""}, 0, [("memory", "plenty"), ("took", "0.0 s")]),
+        ({}, None, []),
+    ],
+)
+def test_facts_are_told_as_far_as_they_are_known(
+    machine: dict[str, Any], seconds: float | None, facts: list[tuple[str, str]]
+) -> None:
+    page = render([checked(machine=machine, packages={}, options={}, seconds=seconds)])
+    told = between(page, '<div class="runs">', "<section")
+    assert re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", told) == facts
+    assert "options" not in told
+    assert ("did not come to its end" in told) == (seconds is None)
+
+
+def test_more_rows_and_cases_than_a_page_holds_are_in_the_files() -> None:
+    def page(rows: int, cases: int) -> str:
+        told = [{"table": OTHER.name, "at": at} for at in range(cases)]
+        return render([checked(rows={OTHER.name: [{"x": "x"}] * rows}, cases=told)])
+
+    most, more = page(2000, 200), page(2003, 201)
+    assert [len(cells(each)) for each in (most, more)] == [2001, 2001]
+    assert "in the files" not in most
+    assert '<p class="key">3 more rows are in the files.</p>' in more
+    assert [each.count('<dl class="case">') for each in (most, more)] == [200, 200]
+    assert "<summary>201 cases</summary>" in more
+    assert '<p class="key">The others are in the files.</p></details>' in more
+
+
+def test_rows_of_several_runs_about_the_same_thing_stand_together() -> None:
+    wider = replace(LENGTHS, within="", columns=(*LENGTHS.columns, Column("peak", "peak", "MB")))
+    narrow = replace(LENGTHS, within="")
+    rows = [{"parser": parser, "pieces": pieces, "us": 1.0} for parser in "ab" for pieces in (10, 20)]
+    two = [{"parser": "b", "pieces": 10, "us": 3.0, "peak": 5}, {"parser": "c", "pieces": 10, "us": 4.0}]
+    first = checked(tables={narrow.name: narrow}, rows={narrow.name: rows}, cases=[])
+    second = checked(
+        tables={narrow.name: wider}, rows={narrow.name: two}, started="2026-01-04T00:00:00+00:00"
+    )
+    second.cases = [{"table": narrow.name, "text": "z"}]
+    page = render([first, second])
+    assert cells(page) == [
+        ["run", "parser", "pieces", "timeus", "peakMB"],
+        ["A", "a", "10", "1.0", ""],
+        ["A", "a", "20", "1.0", ""],
+        ["A", "b", "10", "1.0", ""],
+        ["B", "b", "10", "3.0", "5"],
+        ["A", "b", "20", "1.0", ""],
+        ["B", "c", "10", "4.0", ""],
+    ]
+    told = re.findall('role="img" aria-label="(.*?)"', page)
+    assert told == [
+        "Logarithmic. Lines. a, A at 10: 1.0; a, A at 20: 1.0; b, A at 10: 1.0; b, A at 20: 1.0; b, B at 10: 3.0; "
+        "c, B at 10: 4.0",
+        "Plain. Lines. A at 10: 1.0; A at 10: 1.0; A at 20: 1.0; A at 20: 1.0; B at 10: 3.0; B at 10: 4.0",
+    ]
+    assert "2 runs, 2026-01-02 to 2026-01-04. Figures" in page
+    assert re.findall('<span class="letter">(.)</span>(.*?)<', page) == [
+        *(("A", "2026-01-02 03:04:05 UTC"), ("B", "2026-01-04 00:00:00 UTC"), ("A", ""), ("B", ""))
+    ]
+    assert re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", between(page, '<dl class="case">', "</dl>")) == [
+        ("run", "B"),
+        ("text", "z"),
+    ]
+
+
+def test_rows_that_are_compared_within_a_column_stay_together_by_it() -> None:
+    rows = [{"parser": parser, "pieces": pieces, "us": 1.0} for parser in "ab" for pieces in (10, 20)]
+    same = [checked(tables={LENGTHS.name: LENGTHS}, rows={LENGTHS.name: rows}) for _ in range(2)]
+    assert [row[:3] for row in cells(render(same))[1:]] == [
+        *(["A", "a", "10"], ["A", "b", "10"], ["B", "a", "10"], ["B", "b", "10"]),
+        *(["A", "a", "20"], ["A", "b", "20"], ["B", "a", "20"], ["B", "b", "20"]),
+    ]
+
+
+def test_a_table_that_one_of_two_runs_has_is_shown_with_its_letter() -> None:
+    page = render(
+        [checked(tables={}, rows={}), checked(tables={OTHER.name: OTHER}, rows={OTHER.name: [{"x": 7}]})]
+    )
+    assert cells(page) == [["run", "x"], ["B", "7"]]
+
+
+def test_runs_of_several_benchmarks_have_a_part_each() -> None:
+    page = render([checked(), Run("other"), checked()])
+    assert between(page, "<title>", "</title>") == "localagent bench"
+    assert re.findall("<b>(.*?)</b>", between(page, "<header", "</header>")) == ["demo", "other"]
+    assert re.findall('aria-label="(Contents.*?)"', page) == ["Contents: demo", "Contents: other"]
+    assert re.findall('<h2 id="(.*?)">(.*?)</h2>', page) == [("bench-1", "demo"), ("bench-2", "other")]
+    assert between(page, '<span class="letter">', "</span>") == "A"
+
+
+@pytest.mark.parametrize(("count", "last"), [(26, "Z"), (27, "27")])
+def test_runs_have_letters_as_far_as_those_go(count: int, last: str) -> None:
+    page = render([checked() for _ in range(count)])
+    letters = re.findall('<h3><span class="letter">(.*?)</span>', page)
+    assert letters[0] == ("A" if last == "Z" else "1")
+    assert (len(letters), letters[-1]) == (count, last)
+
+
+def test_the_policy_names_the_style_of_the_page() -> None:
+    page = render([checked()])
+    digest = hashlib.sha256(between(page, "<style>", "</style>").encode()).digest()
+    told = unescape(between(page, 'http-equiv="Content-Security-Policy" content="', '"'))
+    assert told == (
+        f"default-src 'none'; style-src 'sha256-{base64.b64encode(digest).decode()}'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+def test_what_is_no_text_in_a_file_is_written_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    write_report([checked(skipped={"\ud800": "\u4f60"})], path)
+    assert "<li><b>\\ud800</b>: \u4f60</li>" in path.read_text(encoding="utf-8")
+    assert "Made by localagent bench" in path.read_text(encoding="utf-8")
+
+
 CHARTS = [
     Chart(kind, "x", ("y", "z"), log=log) for kind in ("bars", "stack", "lines") for log in (False, True)
 ]  # type: ignore[arg-type]
@@ -168,145 +412,3 @@ def test_whatever_the_values_are_a_chart_is_drawn_or_none(chart: Chart) -> None:
         draw(table, chart, rows)
     assert draw(table, Chart(chart.kind, "none", ("y",)), [{"y": 1}]) is None
     assert draw(table, Chart(chart.kind, "x", ("none",)), [{"x": 1}]) is None
-
-
-# -- in a browser -----------------------------------------------------------------------------------------
-
-FILLS = """() => {
-  const rgb = (text) => text.match(/[\\d.]+/g).slice(0, 3).map(Number);
-  const light = ([r, g, b]) => { const f = (c) => (c /= 255) <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
-    return .2126 * f(r) + .7152 * f(g) + .0722 * f(b); };
-  const ground = light(rgb(getComputedStyle(document.querySelector(".panel")).backgroundColor));
-  const poor = [];
-  for (const node of document.querySelectorAll("svg text, svg tspan, .bar, .mark")) {
-    const least = node.matches("text, tspan:not(.square)") ? 4.5 : 2.0;
-    const over = light(rgb(getComputedStyle(node).fill));
-    const ratio = (Math.max(over, ground) + .05) / (Math.min(over, ground) + .05);
-    if (ratio < least) poor.push(`${node.tagName}.${node.getAttribute("class")} ${ratio.toFixed(2)}`);
-  }
-  return poor;
-}"""
-OUTSIDE = """() => [...document.querySelectorAll(".chart text, .chart rect")].filter((node) => {
-  const own = node.getBoundingClientRect(), box = node.closest(".chart").getBoundingClientRect();
-  return own.width && (own.right > box.right + 1 || own.left < box.left - 1 || own.bottom > box.bottom + 1);
-}).map((node) => node.textContent || node.outerHTML)"""
-
-
-class Shown:
-    """A report in the browser, with everything that it asked for and that went wrong."""
-
-    def __init__(self, browser: Any, path: Path, **look: Any) -> None:
-        self.context = browser.new_context(**look)
-        self.page = self.context.new_page()
-        self.asked: list[str] = []
-        self.problems: list[str] = []
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.on("console", lambda message: self.problems.append(message.text))
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.add_init_script("window.hurt = 0; window.pwned = () => { window.hurt++; };")
-        self.page.goto(path.as_uri())
-
-    def end(self) -> None:
-        assert [url for url in self.asked if not url.startswith("data:image/svg+xml")] == [self.page.url]
-        assert self.problems == []
-        assert self.page.evaluate("window.hurt || 0") == 0
-        self.context.close()
-
-
-@pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    write_report([run(), run(factor=30), run("other")], path)
-    return path
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [320, 390, 1280])
-def test_the_page_fits_every_screen_and_is_read_in_both_lights(
-    chromium, report: Path, scheme: str, width: int
-) -> None:
-    shown = Shown(chromium, report, viewport={"width": width, "height": 800}, color_scheme=scheme)
-    page = shown.page
-    for summary in page.locator("summary").all():
-        summary.click()
-    assert page.evaluate("document.documentElement.scrollWidth") == width, "nothing sticks out"
-    assert page.evaluate(OUTSIDE) == []
-    assert page.evaluate(CONTRASTS) == []
-    assert page.evaluate(FILLS) == []
-    assert page.locator("[role=img]").count() == 10
-    assert all(len(each.get_attribute("aria-label") or "") > 40 for each in page.locator("[role=img]").all())
-    # Two runs side by side, and one alone: parts of stacks, a bar for each time, two for each parser.
-    bars = [page.locator(f".{kind} rect.bar").count() for kind in ("stack", "bars")]
-    assert bars == [3 * 3 * 3, 3 * 3 + 3 * 3 * 2]
-    assert page.locator("svg.plot").first.locator(".mark").count() == 2 * 3 * 3
-    assert page.locator("svg.ends").first.is_visible() == (width > 640)
-    assert page.locator(".below").first.is_visible() == (width <= 640)
-    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (int(re.findall(r"\d+", ground)[0]) > 128) == (scheme == "light")
-    assert "<b>raw</b>\nsecond line" in page.locator(".case").first.inner_text()
-    shown.end()
-
-
-def test_a_bar_is_as_long_as_its_value(chromium, report: Path) -> None:
-    shown = Shown(chromium, report, viewport={"width": 390, "height": 800})
-    widths = [
-        box.evaluate("node => node.getBoundingClientRect().width")
-        for box in shown.page.locator("figure:has(b:text-is('Time'))").last.locator("rect.bar").all()
-    ]
-    assert widths[1] == 0, "not measured"
-    assert widths[2] / widths[0] == pytest.approx(3, rel=0.02)
-    assert shown.page.get_by_text("not measured").first.is_visible()
-    shown.end()
-
-
-def test_it_is_printed_light_and_whole(chromium, report: Path) -> None:
-    shown = Shown(chromium, report, viewport={"width": 700, "height": 900}, color_scheme="dark")
-    shown.page.emulate_media(media="print", color_scheme="dark")
-    assert shown.page.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(28, 35, 33)"
-    assert shown.page.evaluate("getComputedStyle(document.querySelector('.box')).overflowX") == "visible"
-    assert len(shown.page.pdf()) > 10_000
-    shown.end()
-
-
-EVIL = (
-    '</style></title><script>pwned()</script><img src=x onerror=pwned()><svg onload=pwned()>" onmouseover="pwned()\' '
-    "{{ 7 * 7 }}{% for %} ]]>--><a href=javascript:pwned()> \x1b[31m \u202edlrow\u2066 \x00 \ud800 &lt;b&gt;"
-)
-
-
-@pytest.mark.parametrize("wide", [320, 1280])
-def test_hostile_text_in_every_field_is_text(chromium, tmp_path: Path, wide: int) -> None:
-    columns = (
-        Column("a" + EVIL, EVIL, EVIL),
-        Column("y", EVIL, EVIL, "more"),
-        Column("z", EVIL),
-        Column("x", EVIL),
-    )
-    charts = tuple(
-        Chart(kind, x, ("y", "z"), EVIL, columns[0].key)  # type: ignore[arg-type]
-        for kind, x in (("bars", columns[0].key), ("stack", columns[0].key), ("lines", "x"))
-    )
-    table = Table(EVIL, EVIL, columns, EVIL, charts, within=columns[0].key)
-    results = Results(EVIL, {EVIL: EVIL, "list": [EVIL]})
-    results.run.machine |= {EVIL: EVIL, "processor": EVIL, "memory": EVIL}
-    results.run.packages = {EVIL: EVIL}
-    results.run.started = EVIL
-    for at in range(3):
-        results.add(table, **{columns[0].key: f"{EVIL}{at % 2}", "y": at, "z": 2 * at, "x": at + 1})
-    results.skip(EVIL, EVIL)
-    results.case(table, **{EVIL: EVIL, "b": {EVIL: [EVIL]}})
-    path = tmp_path / "report.html"
-    write_report([results.run, results.run], path)
-    shown = Shown(chromium, path, viewport={"width": wide, "height": 800})
-    page = shown.page
-    page.locator("summary").first.click()
-    assert (
-        page.locator("script, img, a[href^=javascript], [onload], [onerror], [onmouseover], iframe").count()
-        == 0
-    )
-    assert page.evaluate("document.documentElement.scrollWidth") == wide
-    told = page.locator("body").inner_text() + path.read_text()
-    assert not set("\x1b\u202e\u2066\x00\ud800") & set(told)
-    assert "{{ 7 * 7 }}" in told and "49" not in page.title()
-    page.mouse.move(100, 300)
-    shown.end()

@@ -6,8 +6,10 @@ import importlib
 import json
 import math
 import pkgutil
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from localagent.bench.results import (
     Table,
     best_cells,
     in_order,
+    installed,
     number,
     read_runs,
     value_text,
@@ -82,6 +85,85 @@ def test_a_run_that_did_not_end_is_read(tmp_path: Path) -> None:
     assert len(run.rows["demo.speed"]) == 1
 
 
+def test_each_line_says_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "results"
+    run = written(path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    columns = [asdict(column) for column in SPEED.columns]
+    table = {
+        "title": "Speed",
+        "told": "How fast.",
+        "within": "n",
+        "columns": columns,
+        "charts": [asdict(SPEED.charts[0])],
+    }
+    table["charts"][0]["y"] = ["speed"]
+    head = {"bench": "demo", "started": run.started, "machine": run.machine, "packages": run.packages}
+    assert lines == [
+        {"kind": "run", **head, "options": {"quick": True}},
+        {"kind": "table", "name": "demo.speed", **table},
+        {"kind": "row", "table": "demo.speed", "side": "a", "n": 1, "speed": 1.5},
+        {"kind": "row", "table": "demo.speed", "side": "b", "n": 1, "speed": None},
+        {"kind": "skip", "what": "c", "reason": "not here"},
+        {"kind": "case", "table": "demo.speed", "side": "a", "text": "\u2028x", "calls": [{"name": "f"}]},
+        {"kind": "end", "seconds": run.seconds},
+    ]
+    assert run == Run(
+        **head,
+        options={"quick": True},
+        tables={"demo.speed": SPEED},
+        rows={"demo.speed": [{"side": "a", "n": 1, "speed": 1.5}, {"side": "b", "n": 1, "speed": None}]},
+        skipped={"c": "not here"},
+        cases=[{"table": "demo.speed", "side": "a", "text": "\u2028x", "calls": [{"name": "f"}]}],
+        seconds=run.seconds,
+    )
+
+
+def test_a_run_lasts_until_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter((100.0, 101.26))
+    monkeypatch.setattr("localagent.bench.results.monotonic", lambda: next(times))
+    with Results("demo", {}) as results:
+        assert results.run.seconds is None
+    assert results.run.seconds == 1.3
+
+
+def test_what_no_table_has_a_column_for_is_a_fault_of_the_benchmark() -> None:
+    results = Results("demo", {})
+    with pytest.raises(AssertionError, match=r"demo\.speed has no columns"):
+        results.add(SPEED, side="a", colour="red")
+    with pytest.raises(AssertionError, match="take the place"):
+        results.case(SPEED, kind="x")
+
+
+def test_a_run_says_on_which_machine_and_with_which_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = {True: 8, False: 4}
+    monkeypatch.setattr("psutil.cpu_count", lambda logical=True: cores[logical])
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=7))
+    monkeypatch.setattr("platform.platform", lambda: "S")
+    monkeypatch.setattr("platform.python_version", lambda: "3")
+    monkeypatch.setattr("localagent.engines.processor.read_processor", lambda: "P")
+    monkeypatch.setattr("localagent.distribution.version", lambda: None)
+    told = {"processor": "P", "cores": 4, "threads": 8, "memory": 7, "system": "S", "python": "3"}
+    assert Results("demo", {}).run.machine == told | {"localagent": "unknown"}
+    cores[False] = None  # type: ignore[assignment]
+    monkeypatch.setattr("localagent.distribution.version", lambda: "1.2")
+    assert Results("demo", {}).run.machine == told | {"cores": 8, "localagent": "1.2"}
+    assert installed(["pytest", "nothing-of-that-name"]) == {"pytest": pytest.__version__}
+
+
+def test_runs_put_together_are_read_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "results"
+    path.write_text('{"kind": "run", "bench": "a"}\n{"kind": "run", "bench": "b", "started": "s"}\n\n')
+    assert read_runs(path) == [Run("a"), Run("b", "s")]
+    with pytest.raises(UsageError, match=r"^.*/none cannot be read: No such file or directory$"):
+        read_runs(tmp_path / "none")
+    path.write_text("\n")
+    with pytest.raises(UsageError) as empty:
+        read_runs(path)
+    assert str(empty.value) == f"{path} holds no results: make them with `localagent bench ... --out {path}`"
+
+
 HEAD = '{"kind": "run", "bench": "b"}\n'
 BROKEN = {
     "nothing": ("", "holds no results"),
@@ -99,6 +181,14 @@ BROKEN = {
         HEAD + '{"kind": "table", "name": "t", "title": "T", "columns": [], "charts": [{"kind": "pie", "x": "a", "y": []}]}',
         "charts.0.kind",
     ),
+    "another kind of value": (HEAD + '{"kind": "case", "x": 1}\n7\n', "line 3, is no result ('int' object has no attribute 'pop'): remove it"),
+    "a column of another kind": (
+        HEAD + '{"kind": "table", "name": "t", "title": "T", "columns": [{"key": 7, "title": "x"}]}',
+        "line 2, is no result (columns.0.key: Input should be a valid string): remove it",
+    ),
+    "no columns": (HEAD + '{"kind": "table", "name": "t", "title": "T"}', "(columns: Field required)"),
+    "a case without an end": (HEAD + "\n \n" + '{"kind": "end"}', "line 4, is no result ('seconds' is missing): remove it"),
+    "no reason": (HEAD + '{"kind": "skip", "what": "x"}', "'reason' is missing"),
     "too deep": (HEAD + '{"kind": "case", "x": ' + "[" * 100_000, "line 2"),
     "no time": (HEAD + '{"kind": "end", "seconds": "long"}', "line 2"),
 }  # fmt: skip
@@ -135,6 +225,10 @@ def test_the_best_is_looked_for_among_what_is_comparable() -> None:
     less = Table("t", "T", (Column("x", "x", better="less"),))
     assert best_cells(less, [{"x": 1}, {"x": 1}, {"x": "0"}, {"x": True}, {}]) == set()
     assert best_cells(less, [{"x": 1}, {"x": 1.0}, {"x": 2}]) == {(0, "x"), (1, "x")}
+    assert best_cells(Table("t", "T", (Column("x", "x"),)), [{"x": 1}, {"x": 2}]) == set()
+    assert in_order(less, mixed) == mixed
+    odd = [{"n": 1, "at": 0}, {"at": 1}, {"n": "1", "at": 2}, {"n": None, "at": 3}]
+    assert [row["at"] for row in in_order(SPEED, odd)] == [0, 2, 1, 3], "as their words are the same"
 
 
 def tables() -> dict[str, Table]:
@@ -169,6 +263,8 @@ def test_values_are_told_as_people_read_them() -> None:
     shown = [value_text(value, column) for value in (None, True, False, 1234, 1234.5, "a", [1])]
     assert shown == ["", "yes", "no", "1,234", "1,234.50", "a", "[1]"]
     assert value_text(0.5, Column("x", "x", decimals=-7)) == "0"
+    assert value_text(0.5, Column("x", "x", decimals=99)) == "0.500000000000"
+    assert value_text(1.26, Column("x", "x", decimals=1)) == "1.3"
     assert [number(value) for value in (3, 0.5, True, "3", None, math.nan, 10**400)] == [3, 0.5, *[None] * 5]
 
 
@@ -223,3 +319,11 @@ def test_nothing_that_was_found_controls_a_terminal(capsys: pytest.CaptureFixtur
     shown = capsys.readouterr().out
     assert not set("\x1b\u202e\r\x00") & set(shown)
     assert shown.count("[red]x\\x1b[31m\\u202e\\x0d\\x00[/red]") >= 6
+
+
+def test_a_long_reason_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "results"
+    path.write_text(HEAD + json.dumps({"kind": "k" * 300}))
+    with pytest.raises(UsageError) as error:
+        read_runs(path)
+    assert len(str(error.value).split(" (")[1].removesuffix("): remove it")) == 200

@@ -173,3 +173,15 @@ def test_wrong_answers_are_shown_on_request(measured):
         ["wrote", "'something", "else'"],
     ]
     assert len(lines) == len(KINDS) + 3
+
+
+def test_a_measurement_says_what_can_be_asked_of_it(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["measure", "--help"])
+    with pytest.raises(SystemExit):
+        measure.main()
+    told = " ".join(capsys.readouterr().out.split())
+    for said in (
+        *("Measure lfm2-nano on llama.cpp.", "--count COUNT requests of each kind", "--weights WEIGHTS"),
+        *("--threads THREADS one is quickest for so small a model", "--show print the wrong answers"),
+    ):
+        assert said in told

@@ -69,7 +69,7 @@ def short(value: float) -> str:
     for bound, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if size >= bound:
             return f"{value / (1000 if letter == 'k' else bound):.4g}{letter}"
-    return f"{value:,.0f}" if size >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if size >= 999.5 else f"{value:.3g}"
 
 
 # -- elements ----------------------------------------------------------------------------------------------

@@ -156,7 +156,7 @@ def _plot(lines: Sequence[_Line], across: _Axis, up: _Axis, height: float) -> st
         element("line", "", "grid", x1="0", x2="100%", y1=px(at), y2=px(at))
         for at in (_down(up, tick, height) for tick in up.ticks)
     ]
-    before = -100.0
+    before = -math.inf
     for tick in across.ticks:
         at = _aside(across, tick)
         parts.append(

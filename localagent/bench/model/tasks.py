@@ -25,7 +25,7 @@ class Task:
     messages: tuple[dict[str, Any], ...]
     tools: tuple[dict[str, Any], ...]
     judge: Judge
-    calls: bool = True
+    calls: bool
     """Whether the right answer is a call."""
 
 

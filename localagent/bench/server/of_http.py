@@ -88,7 +88,7 @@ def a_connection_serves_two_requests(probe: Probe) -> str:
             if connection.sock is None:  # the server has said that it closes it
                 break
     except (OSError, http.client.HTTPException) as error:
-        raise Fails(f"after {len(seen)} answers: {error or type(error).__name__}") from error
+        raise Fails(f"after {len(seen)} answers: {str(error) or type(error).__name__}") from error
     finally:
         connection.close()
     if seen != [200, 200]:

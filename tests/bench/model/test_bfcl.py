@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,7 +44,8 @@ def ast_checker(functions, calls, answers, language, category, model):
     if calls == [{"break": {}}]:
         raise KeyError("break")
     wanted = [{name.replace(".", "_"): given} for each in answers for name, given in each.items()]
-    return {"valid": calls == wanted, "error_type": "not_the_same"}
+    told = f"{language.name} {category} {functions[0]['name']}"
+    return {"valid": calls == wanted, "error_type": f"not_the_same: {told}"}
 """
 
 
@@ -99,7 +102,8 @@ def test_functions_become_tools_and_answers_are_judged_by_the_checker(package):
     types = {name: schema["type"] for name, schema in function["parameters"]["properties"].items()}
     assert (function["parameters"]["type"], types) == ("object", {"a": "number", "b": "array"})
     assert python.judge(says(("math_add", {"a": 1.0}))) == ""
-    assert python.judge(says(("math_add", {"a": 2.0}))) == "not_the_same"
+    assert python.judge(says(("math_add", {"a": 2.0}))) == "not_the_same: PYTHON simple_python math.add"
+    assert java.judge(says(("f", {"a": 1}))) == "not_the_same: JAVA simple_java f"
     assert python.judge(says()) == "no call"
     assert python.judge(says(("math_add", {"a": 1.0}), malformed=True)) == "malformed"
     assert python.judge(says(("break", {}))) == "checker: KeyError"
@@ -110,6 +114,150 @@ def test_functions_become_tools_and_answers_are_judged_by_the_checker(package):
     assert (relevant.judge(says()), relevant.judge(says(("f", {})))) == ("no call", "")
     assert [task.calls for task in (python, java, irrelevant, relevant)] == [True, True, False, True]
     assert "bfcl_eval.constants.model_config" not in sys.modules, "the stand-in stays behind"
+
+
+IN_WORDS = {
+    "list": {"type": "ArrayList", "items": {"type": "String"}, "description": "All.", "default": 1},
+    "bare": {"type": "Array"},
+    "low": {"type": "array", "items": {}},
+    "any": {"type": "any", "description": "Z."},
+    "map": {"type": "dict", "properties": {"k": {"type": "String"}}},
+    "empty": {"type": "dict"},
+    "n": {"type": "integer", "enum": [1], "description": ""},
+}
+
+
+@pytest.mark.parametrize(
+    ("category", "language", "syntax", "entries"),
+    [
+        ("simple_java", "Java", "Java 8 SDK", ""),
+        (
+            "simple_javascript",
+            "JavaScript",
+            "JavaScript",
+            " The dictionary entries have the following schema; they are not in string representation. "
+            '{"k": {"type": "String"}}',
+        ),
+    ],
+)
+def test_values_that_json_has_no_words_for_are_strings_that_say_so(
+    package, category, language, syntax, entries
+):
+    function = {"name": "a.b.f", "parameters": {"type": "dict", "properties": IN_WORDS, "required": ["n"]}}
+    write(package, category, [function], [{"a.b.f": {}}])
+    (task,) = [task for task in bfcl_tasks(package) if task.kind == category]
+    of_items = " The list elements are of type {}; they are not in string representation."
+
+    def told(before, kind, after=""):
+        return f"{before} This is {language} {kind} type parameter in string representation.{after}"
+
+    assert task.tools == (
+        {
+            "type": "function",
+            "function": {
+                "name": "a_b_f",
+                "description": f" Note that the provided function is in {syntax} syntax.",
+                "parameters": {
+                    "type": "object",
+                    "properties": {
+                        "list": {
+                            "type": "string",
+                            "description": told("All.", "ArrayList", of_items.format("String")),
+                            "default": 1,
+                        },
+                        "bare": {"type": "string", "description": told("", "Array", of_items.format("any"))},
+                        "low": {"type": "string", "description": told("", "array", of_items.format("any"))},
+                        "any": {
+                            "type": "string",
+                            "description": f"Z. This parameter can be of any type of {language} object in string "
+                            "representation.",
+                        },
+                        "map": {"type": "string", "description": told("", "dict", entries)},
+                        "empty": {"type": "string", "description": told("", "dict")},
+                        "n": {"type": "string", "description": told("", "integer"), "enum": [1]},
+                    },
+                    "required": ["n"],
+                },
+            },
+        },
+    )
+    assert task.judge(says(("f", {}))) == f"not_the_same: {language.upper()} {category} a.b.f"
+
+
+def test_types_of_python_become_those_of_schemas(package):
+    properties = {
+        "map": {"type": "dict", "properties": {"x": {"type": "tuple", "items": {"type": "float"}}}},
+        "odd": {"type": "Unknown"},
+        "none": {"description": "Any."},
+        "both": {"type": ["string", "null"]},
+        "all": {"type": "array", "items": True},
+        "number": {"type": "dict", "properties": 7},
+        "true": True,
+    }
+    functions = [
+        {"name": "f", "parameters": {"type": "dict", "properties": properties}},
+        {"name": "g", "description": "Goes.", "parameters": {"properties": None}},
+    ]
+    write(package, "simple_python", functions, [{"f": {}}])
+    f, g = [tool["function"] for tool in bfcl_tasks(package)[0].tools]
+    assert f["parameters"] == {
+        "type": "object",
+        "properties": {
+            "map": {"type": "object", "properties": {"x": {"type": "array", "items": {"type": "number"}}}},
+            "odd": {"type": "string"},
+            "none": {"type": "string", "description": "Any."},
+            "both": {"type": ["string", "null"]},
+            "all": {"type": "array", "items": True},
+            "number": {"type": "object", "properties": 7},
+            "true": True,
+        },
+    }
+    assert g == {
+        "name": "g",
+        "description": "Goes. Note that the provided function is in Python 3 syntax.",
+        "parameters": {"type": "object", "properties": {}},
+    }
+
+
+def test_a_task_is_what_its_line_says(package):
+    file = package / "data" / "BFCL_v4_simple_python.json"
+    file.write_text(f"\n{file.read_text()}\n  \n")
+    tasks = bfcl_tasks(package)
+    assert [(task.id, task.kind, task.messages) for task in tasks] == [
+        (f"{category}_0", category, ({"role": "user", "content": "Add!"},))
+        for category in ("simple_python", "simple_java", "irrelevance", "live_relevance")
+    ]
+    write(package, "live_irrelevance", [FUNCTION])
+    (other,) = [task for task in bfcl_tasks(package) if task.kind == "live_irrelevance"]
+    assert (other.calls, other.judge(says()), other.judge(says(("f", {})))) == (False, "", "a call")
+
+
+def test_modules_of_the_checker_are_looked_for_in_the_package_alone_and_only_then(package, monkeypatch):
+    table = "bfcl_eval.constants.model_config"
+    before, paths = object(), [*sys.path]
+    monkeypatch.setitem(sys.modules, table, before)
+    bfcl_tasks(package)
+    assert sys.modules[table] is before
+    assert sys.path == paths
+    (package / "data" / "BFCL_v4_multiple.json").write_text("{")
+    with pytest.raises(NoData):
+        bfcl_tasks(package)
+    assert (sys.modules[table], sys.path) == (before, paths)
+
+
+def test_the_package_is_where_it_is_named_or_installed(package, monkeypatch):
+    monkeypatch.setenv("HOME", str(package.parents[1]))
+    monkeypatch.setenv("LOCALAGENT_BFCL", " ~/unpacked ")
+    assert find_package() == package
+    monkeypatch.setenv("LOCALAGENT_BFCL", " ")
+    asked = []
+    spec = SimpleNamespace(submodule_search_locations=["/one", "/two"])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: asked.append(name) or spec)
+    assert find_package() == Path("/one")
+    assert asked == ["bfcl_eval"]
+    spec.submodule_search_locations = None
+    with pytest.raises(NoData, match="is not installed"):
+        find_package()
 
 
 def test_data_that_are_not_there_or_broken_are_named_in_a_line(package, monkeypatch, tmp_path):

@@ -8,11 +8,15 @@ import shlex
 import shutil
 import sys
 import time
+from importlib.util import find_spec
+from select import select
 
 import psutil
 import pytest
 
+from localagent.bench.parsers import children
 from localagent.bench.parsers.children import Child, Gone, adapter, commanded, reading_of
+from localagent.bench.parsers.judging import Reading
 
 ASKED = {"dialect": "lfm2", "text": "<|tool_call_start|>[f(a=1)]<|tool_call_end|>"}
 SLOW_START = 20.0
@@ -42,6 +46,110 @@ def test_localagent_parse_speaks_the_protocol():
         assert "no dialect is called" in child.read({"dialect": "../x.toml", "text": ""}).error
     finally:
         child.close()
+
+
+def test_a_parser_says_what_it_is_when_it_begins(tmp_path):
+    told = {"version": 3, "dialects": {"a": "x", "b": "y"}, "needs_tools": 1, "flags": True}
+    script = f"import sys\nprint({json.dumps(json.dumps(told))}, flush=True)\nfor line in sys.stdin: pass"
+    child = Child("mine", [sys.executable, "-c", script], introduces=True)
+    child.open()
+    child.close()
+    assert (child.version, child.dialects, child.needs_tools, child.flags) == ("3", {"a", "b"}, True, True)
+    assert [child.claims(*each) for each in (("a", TOOLS), ("a", []), ("a", None), ("c", TOOLS))] == [
+        True,
+        *[False] * 3,
+    ]
+    anything = Child("any", [])
+    assert (anything.claims("c", None), anything.needs_tools, anything.flags) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"absent": "x" * 400}, "x" * 300),
+        ({"version": 1}, "did not say what it is"),
+        ({"version": 1, "dialects": None}, "did not say what it is"),
+        ({"dialects": []}, "did not say what it is"),
+    ],
+)
+def test_a_parser_that_does_not_begin_takes_no_part(told, why):
+    script = f"import time\nprint({json.dumps(json.dumps(told))}, flush=True)\ntime.sleep(60)"
+    child = Child("mine", [sys.executable, "-c", script], introduces=True)
+    with pytest.raises(Gone) as gone:
+        child.open()
+    assert str(gone.value) == why
+    assert child._process is None, "ended"
+
+
+def test_what_a_parser_says_before_it_dies_is_told_by_its_last_line(program):
+    said = "import sys; print('first', file=sys.stderr); print('x' * 300, file=sys.stderr); sys.exit(4)"
+    assert program(said, SLOW_START).read(ASKED).error == f"ended with status 4: {'x' * 200}"
+    assert program("import sys; sys.exit(4)", SLOW_START).read(ASKED).error == "ended with status 4"
+
+
+def test_requests_are_numbered_and_may_have_more_time(program):
+    child = program(
+        "for asked in lines():\n    answer(asked, content=json.dumps(asked), reasoning='r', malformed=[1])",
+        0.001,
+    )
+    first = child.ask(ASKED, SLOW_START)
+    assert json.loads(first["content"]) == {"id": 1, **ASKED}
+    second = child.ask(ASKED, SLOW_START)
+    assert second["id"] == 2
+    child.seconds = SLOW_START
+    assert child.read(ASKED) == Reading(json.dumps({"id": 3, **ASKED}), "r", (), True)
+
+
+def test_an_answer_is_no_longer_than_it_may_be(program, monkeypatch):
+    monkeypatch.setattr("localagent.bench.parsers.children._LONGEST", 100)
+    child = program(
+        "for asked in lines(): print('x' * 100, end='', flush=True); print('y' * asked['more'], flush=True)"
+    )
+    child.seconds = SLOW_START
+    assert child.read({"more": 0}).error in ("its answer has no end", "its answer is no JSON object")
+    with pytest.raises(Gone, match="its answer has no end"):
+        child.read({"more": 100})
+
+
+def test_a_parser_fails_as_often_as_it_may(program, monkeypatch):
+    monkeypatch.setattr("localagent.bench.parsers.children._MOST_FAILURES", 3)
+    child = program(
+        "for asked in lines():\n    if asked['text'] == 'x': sys.exit(3)\n    answer(asked)", SLOW_START
+    )
+    assert [child.read({"text": text}).kept for text in "axx"] == [False, True, True]
+    with pytest.raises(Gone, match=r"^ended with status 3$"):
+        child.read({"text": "x"})
+    assert child.failures == ["ended with status 3"] * 3
+    child.close()
+    child.close()
+
+
+@pytest.mark.parametrize(("late", "error"), [(-1.0, ""), (0.5, ""), (1.5, "gave no answer in time")])
+def test_the_rest_of_an_answer_that_has_begun_to_come_in_time_is_read(program, monkeypatch, late, error):
+    """`late`: seconds over the time when anything comes, all of which is waited for."""
+    times = iter([0.0])
+    monkeypatch.setattr(children, "monotonic", lambda: next(times, 3.0 + late))
+    monkeypatch.setattr(
+        children, "select", lambda readers, writers, others, left: select(readers, writers, others, 20)
+    )
+    child = program("for asked in lines(): answer(asked, content='x' * 100_000)", 3.0)
+    found = child.read(ASKED)
+    assert (found.error, len(found.content)) == (error, 0 if error else 100_000)
+
+
+def test_parsers_have_the_time_and_the_failures_that_they_always_had():
+    """A measurement with others could not be held against an earlier one."""
+    assert (children.START_SECONDS, children.ANSWER_SECONDS, children._GRACE) == (60, 3, 1)
+    assert (children._MOST_FAILURES, children._LONGEST, Child("x", []).seconds) == (60, 64 << 20, 3)
+
+
+def test_a_command_is_split_as_a_shell_does():
+    child = commanded("./mine --opt 'a b'")
+    assert (child.command, child.name, child.dialects) == (
+        ["./mine", "--opt", "a b"],
+        "./mine --opt 'a b'",
+        None,
+    )
 
 
 BAD = {
@@ -234,6 +342,10 @@ def test_the_program_of_llamacpp_may_be_elsewhere(source, tmp_path, monkeypatch)
     ],
 )
 def test_an_answer_of_other_types_is_refused_as_a_whole(answer):
+    """A right one comes first, so that it is seen what may be left out."""
+    right = {"tool_calls": [{"name": "f", "arguments": {"a": 1}}], "content": None, "malformed": []}
+    assert reading_of(right) == Reading("", "", (("f", {"a": 1}),))
+    assert reading_of(right | {"content": "c", "reasoning": "r", "malformed": [1]}).kept
     found = reading_of(answer)
     assert found.kept
     assert found.calls == ()
@@ -250,6 +362,10 @@ def test_parsers_that_are_installed_here_read_a_call_whole_and_in_pieces(name):
     try:
         child.open()
     except Gone as gone:
+        absent = (
+            find_spec(name) is None or "No module named" in str(gone) or "cannot import name" in str(gone)
+        )
+        assert absent, gone
         pytest.skip(str(gone))
     try:
         assert "hermes" in child.dialects

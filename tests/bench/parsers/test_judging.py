@@ -50,12 +50,55 @@ def test_what_differs_is_told():
     assert judge(ROW, Reading("hi", "hm", (F, G), kept=True, error="ValueError"))[1] == "ValueError"
 
 
+@pytest.mark.parametrize(
+    ("found", "due", "judged"),
+    [
+        (Reading("x", "y", (F,)), {"content": None, "reasoning": None}, ("exact", "")),
+        (Reading("x", "hm", (F,)), {"content": None}, ("exact", "")),
+        (Reading("x", "", (F,)), {"content": None}, ("missed", "reasoning '', due is 'hm'")),
+        (
+            Reading("hi there ", "", (F,)),
+            {},
+            ("missed", "content 'hi there ', due is 'hi there', reasoning '', due is 'hm'"),
+        ),
+        (
+            Reading("hi there ", "h m", (F,)),
+            {},
+            ("soft", "content 'hi there ', due is 'hi there', reasoning 'h m', due is 'hm'"),
+        ),
+        (Reading("hi", "hm", (F,), error="ValueError"), {}, ("refused", "ValueError")),
+        (Reading("hi", "hm", (F,), kept=True), {}, ("missed", "content 'hi', due is 'hi there'")),
+        (Reading("hi there", "hm", (G,)), {}, ("wrong", "calls [('g', {'s': 'x'})]")),
+        (Reading("hi there", "hm", (), error="no"), {}, ("missed", "no")),
+    ],
+)
+def test_content_and_reasoning_are_judged_where_they_are_known(found, due, judged):
+    told = {name: getattr(ROW, name) for name in ROW.__slots__} | {"accepted": ([F],)} | due
+    assert judge(Row(**told), found) == judged
+
+
 def test_what_may_be_refused_is_exact_when_it_is():
     lenient = Row(
         **{name: getattr(ROW, name) for name in ROW.__slots__} | {"tags": frozenset({"may-refuse"})}
     )
     assert judge(lenient, Reading("", "", ()))[0] == "exact"
     assert judge(lenient, Reading("", "", (("h", {}),)))[0] == "wrong"
+    text = Row(
+        **{name: getattr(ROW, name) for name in ROW.__slots__} | {"tags": frozenset({"may-text", "x"})}
+    )
+    other = Row(**{name: getattr(ROW, name) for name in ROW.__slots__} | {"tags": frozenset({"x"})})
+    assert (judge(text, Reading("", "", ()))[0], judge(other, Reading("", "", ()))[0]) == ("exact", "missed")
+
+
+def test_readings_that_a_client_cannot_tell_apart_are_one():
+    one = Reading("a", "b", (("f", {"x": 1, "y": [2.0, {"z": True}]}),))
+    assert (
+        one.key == Reading("a", "b", (("f", {"y": [2, {"z": True}], "x": 1.0}),), kept=True, error="no").key
+    )
+    assert one.key != Reading("a", "b", (("f", {"x": 1, "y": [2, {"z": 1}]}),)).key
+    assert (
+        len({str(Reading(*each).key) for each in (("a", "b"), ("b", "a"), ("ab", ""), ("a", "b", (F,)))}) == 4
+    )
 
 
 def tool(name: str, **types: str) -> dict:
@@ -64,6 +107,11 @@ def tool(name: str, **types: str) -> dict:
 
 
 TOOLS = [tool("f", a="integer", ok="boolean"), tool("g", s="string")]
+TYPED = [
+    *TOOLS,
+    tool("t", x="number", n="integer", l="array", o="object"),
+    {"type": "function", "function": {"name": "nobody"}},
+]
 
 
 @pytest.mark.parametrize(
@@ -80,10 +128,26 @@ TOOLS = [tool("f", a="integer", ok="boolean"), tool("g", s="string")]
         ("wrong", [F, G], (G, F)),
         ("refused", [F, G], (G,)),
         ("refused", [F], ()),
+        ("right", [("f", {"a": " 5\n"})], (("f", {"a": 5}),)),
+        ("right", [("f", {"ok": "False"})], (("f", {"ok": False}),)),
+        ("wrong", [("f", {"ok": "true"})], (("f", {"ok": 1}),)),
+        ("wrong", [("f", {"ok": "True"})], (("f", {"ok": "true"}),)),
+        ("right", [("t", {"x": "1.5", "n": "2"})], (("t", {"x": 1.5, "n": 2}),)),
+        ("right", [("t", {"l": "[1]", "o": '{"k": 2}'})], (("t", {"l": [1], "o": {"k": 2}}),)),
+        ("wrong", [("t", {"x": "[1]"})], (("t", {"x": [1]}),)),
+        ("wrong", [("t", {"x": '{"k": 2}'})], (("t", {"x": {"k": 2}}),)),
+        ("wrong", [("t", {"l": "1"})], (("t", {"l": 1}),)),
+        ("right", [("t", {"any": "1", "more": "[1]"})], (("t", {"any": 1, "more": [1]}),)),
+        ("right", [("t", {"any": "null", "more": "true"})], (("t", {"any": None, "more": True}),)),
+        ("wrong", [("t", {"x": "null"})], (("t", {"x": None}),)),
+        ("right", [("t", {"any": '{"k": 1}', "more": "x"})], (("t", {"any": {"k": 1}, "more": " x "}),)),
+        ("wrong", [("t", {"x": "1.5"})], (("t", {"n": 1.5}),)),
+        ("right", [("nobody", {"x": "1"})], (("nobody", {"x": 1}),)),
+        ("wrong", [("f", {"a": 5})], (("g", {"a": 5}),)),
     ],
 )
 def test_a_round_trip_is_right_with_the_types_that_the_tools_declare(outcome, due, found):
-    assert judge_trip(due, TOOLS, Reading(calls=found)) == outcome
+    assert judge_trip(due, TYPED, Reading(calls=found)) == outcome
 
 
 @pytest.mark.parametrize(
@@ -98,6 +162,28 @@ def test_a_round_trip_is_right_with_the_types_that_the_tools_declare(outcome, du
         (True, {"o": {"k": [1, {"x": "yz"}]}}, {"o": {"k": [1, {"x": "y"}]}}),
         (True, {"x": 1e20}, {"x": 1e10}),
         (True, {"x": 100000.0}, {"x": 1e50}),
+        (True, {"a": "b\\nc"}, {"a": "b\nc"}),
+        (True, {"a": "b\tc"}, {"a": "btc"}),
+        (True, {"a": "BC"}, {"a": "bc"}),
+        (True, {"a": True}, {"a": "true"}),
+        (True, {"a": "1.0"}, {"a": 1}),
+        (True, {"a": "axc"}, {"a": "abc"}),
+        (True, {"a": "xbc"}, {"a": "bc"}),
+        (True, {"a": ["b", "c"]}, {"a": ["b", "cd"]}),
+        (True, {"k": {"x": 1}, "b": 2}, {"kk": {"x": 1}, "b": 2}),
+        (True, {"a": '{"k": 1}'}, {"a": {"k": 1}}),
+        (True, {"x": "1e5"}, {"x": "2e9"}),
+        (False, {"x": "1e5"}, {"x": "the"}),
+        (False, {"x": "e"}, {"x": "12"}),
+        (False, {"x": 10}, {"x": 99}),
+        (False, {"a": "acb"}, {"a": "abc"}),
+        (False, {"a": "b"}, {"a": "bcd"}),
+        (False, {"k": {"x": 1}}, {"kk": {"x": 222}}),
+        (False, {"xx": 1, "yy": 1}, {"x": 1, "y": 1}),
+        (False, {"a": ["x", "c"]}, {"a": ["bb", "cd"]}),
+        (False, {"a": "[1, 2"}, {"a": [1, 2]}),
+        (False, {"a": [1]}, {"a": 1}),
+        (False, {"a": {"b": 1}}, {"a": ["b", 1]}),
         (False, {"a": ""}, {"a": 123}),
         (False, {"a": 1}, {"a": 1000}),
         (False, {"a": 29}, {"a": 17}),

@@ -53,6 +53,8 @@ class Imitation(ThreadingHTTPServer):
         self.faults = faults
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.asked = 0
+        self.heard: list[tuple[str, bytes]] = []
+        """What came: the address, and the body."""
         self.broken = False
 
     def handle_error(self, *_: Any) -> None:
@@ -124,6 +126,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def get(self) -> None:
+        self.server.heard.append((self.path, b""))
         names = ["words", "more words"] if self.faulty("two models") else ["words"]
         if self.path == "/v1/models":
             data = [{"id": name, "object": "model", "max_model_len": CONTEXT} for name in names]
@@ -147,6 +150,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             data = self.rfile.read(int(self.headers.get("content-length", 0)))
             self.close_connection = "transfer-encoding" in self.headers
+        self.server.heard.append((self.path, data))
         if self.server.broken:
             raise Refused("still busy with somebody who left", 503)
         if self.headers.get("authorization") != f"Bearer {KEY}" and not self.faulty("no key"):
