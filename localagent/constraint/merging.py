@@ -194,7 +194,7 @@ class Merging:
                     math.inf if most is None else most
                 ):
                     return False
-                return all(self._admits(item(option, n), item, depth + 1) for n, item in enumerate(value))
+                return all(self._admits(item(option, n), each, depth + 1) for n, each in enumerate(value))
             case Record():
                 if not isinstance(value, dict) or not option.required <= value.keys():
                     return False
