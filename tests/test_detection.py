@@ -747,7 +747,7 @@ def test_what_a_dialect_reads_is_what_a_user_would_see():
     plain = guessing.explain(raw, DIALECTS["plain"])
     assert (plain.calls, plain.around) == ([], ("", raw.replace("<think>hm</think>", "")))
     assert (plain.closeness, plain.notation) == ((0, ""), "")
-    assert (plain.marked, plain.markers) == (False, 0)
+    assert (plain.marked, plain.markers) == (False, 2)
     assert guessing.explain('<tool_call>{"name": ', DIALECTS["hermes"]).malformed
 
 
