@@ -533,7 +533,9 @@ def test_a_dialect_may_be_a_path(tmp_path):
     assert str(caught.value) == f"no such file: {tmp_path / 'nothing'}"
     with pytest.raises(UnknownDialect, match=r"no dialect '.*nothing': choose"):
         find_dialect(str(tmp_path / "nothing"))
-    for name in ("", "a\0b", "~nobody/x", "x" * 5000, "a\0b.toml"):
+    with pytest.raises(UnknownDialect, match=r"^no dialect '': choose"):
+        find_dialect("")
+    for name in ("a\0b", "~nobody/x", "x" * 5000, "a\0b.toml"):
         with pytest.raises(UnknownDialect):
             find_dialect(name)
 
@@ -623,6 +625,7 @@ def test_an_output_tells_its_dialect(dialect):
         '<|tool_call_start|>[write(path=\'a\', text=\'<tool_call>{"name": "rm", "arguments": {}}</tool_call> and so',
         '{"name": "write", "parameters": {"text": "[TOOL_CALLS]rm[ARGS]{} x',
         '[THINK]maybe {"name": "f", "parameters": {}}[/THINK]',
+        '<tool_call>\n{"arguments": {"text": "<|tool_call_start|>[rm()]<|tool_call_end|>"}, "name": "write"}\n</tool_call>',
     ],
 )
 def test_a_call_that_was_never_made_tells_nothing(raw):

@@ -297,6 +297,28 @@ def test_merging_goes_as_deep(keyword: str) -> None:
     assert "Text(least=3, most=3, " in str(options)
 
 
+@pytest.mark.parametrize("keyword", ["properties", "additionalProperties", "items", "prefixItems", "$ref"])
+def test_what_is_too_much_is_reported_by_the_keyword_that_merges(keyword: str) -> None:
+    """Deep within what is merged, too."""
+    NESTED["$ref"] = lambda inner: {"$ref": "#/$defs/other"}
+    one, other = (
+        {"anyOf": [{"type": "string", "pattern": f"{mark}{n}"} for n in range(17)]} for mark in "ab"
+    )
+    both = {"allOf": [nested(keyword, 1, one) if keyword != "$ref" else one, nested(keyword, 1, other)]}
+    assert read(both, other=other)[1] == ["allOf: merging gives more than 256 alternatives"]
+
+
+def test_names_that_cannot_be_are_none() -> None:
+    names = [{"type": "object", "propertyNames": {key: 2}} for key in ("minLength", "maxLength")]
+    assert read({"allOf": names}) == ((Record(names=Text(2, 2)),), [])
+    names[1]["propertyNames"] = {"maxLength": 1}
+    names[0] |= {"properties": {"ab": {"type": "null"}}, "patternProperties": {"a": {}}}
+    assert read({"allOf": [*names, {"type": "object"}]}) == (
+        (Record({"ab": (Constant(None),)}, extra=()),),
+        [],
+    )
+
+
 def chain(count: int, end: Any) -> dict[str, Any]:
     """Definitions that refer to one another in turn."""
     return {f"r{n}": {"$ref": f"#/$defs/r{n + 1}"} for n in range(count - 1)} | {f"r{count - 1}": end}

@@ -213,6 +213,33 @@ def test_names_that_nobody_declared_are_written_where_the_schema_asks_for_them(
     assert [each for each in others if takes_bytes(grammar.text, DIALECTS[name].render([("f", each)]))] == []
 
 
+@pytest.mark.parametrize("name", ["qwen3-coder", "glm45", "hermes"])
+def test_an_argument_that_a_dialect_cannot_write_leaves_the_others(name: str) -> None:
+    properties = {"n": INTEGER, "</arg_key>\n": INTEGER, "l": {"enum": ["x"]}}
+    grammar = block_grammar(DIALECTS[name], [tool_of("f", record("n", properties=properties))])
+    assert len(grammar.relaxed) == (name != "hermes")
+    for arguments, fits in (
+        ({"n": 1, "l": "x"}, True),
+        ({"n": 1}, True),
+        ({"l": "x"}, False),
+        ({"n": 1, "l": "y"}, False),
+    ):
+        assert takes_bytes(grammar.text, DIALECTS[name].render([("f", arguments)])) is fits
+
+
+def test_what_is_nested_deeper_than_anything_is_read_leaves_the_others() -> None:
+    deep: Any = {"type": "string"}
+    for _ in range(2_000):
+        deep = {"anyOf": [deep]}
+    properties = {"n": {"anyOf": [INTEGER, {"enum": ["one", "two"]}]}, "deep": deep}
+    grammar = block_grammar(DIALECTS["hermes"], [tool_of("f", record("n", properties=properties))])
+    assert {(each.path[:16], each.keyword) for each in grammar.relaxed} == {
+        ("/properties/deep", "properties")
+    }
+    for arguments, fits in (({"n": 1}, True), ({"n": "two"}, True), ({"n": "three"}, False), ({}, False)):
+        assert takes_bytes(grammar.text, DIALECTS["hermes"].render([("f", arguments)])) is fits
+
+
 UNWRITTEN = "enum: the dialect {} cannot write its values"
 RAW: list[tuple[Any, list[str], list[str], list[str]]] = [
     # Beside a string, by the parser's own reading: the schema; what can be written; what cannot; what is reported.
