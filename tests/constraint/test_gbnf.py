@@ -153,3 +153,23 @@ def test_what_cannot_be_said_is_refused(rule):
 
 def test_any_character_is_any_but_the_end_of_a_string():
     assert gbnf("start: /a(?s:.){2,}\\./\n", "gbnf") == 'root ::= ("a" [^\\x00]{2,} ".")\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        (r'"a\"b\\c"', r'"a\"b\\c"'),
+        ('"\u20ac\U0001f600"', '"\u20ac\U0001f600"'),
+        (r'"\u0085\n\t\u0000"', r'"\u0085\u000a\u0009\u0000"'),
+        ('"\U000e0001"', r'"\U000e0001"'),
+        (r"/\x0a\x2d/", r'("\u000a" "-")'),
+        (r"/[^\"\\\x00-\x1f]/", r"([^\"\\\x00-\x1f])"),
+        (r"/[\n\-\]]+/", r"([\n\x2d\]]+)"),
+        (r"/(a|b\/)*c?/", r'(( "a" | "b" "/" )* "c"?)'),
+        (r"/x{2}y{1,3}/", r'("x"{2} "y"{1,3})'),
+        ("( a | b )? c", "( a | b )? c"),
+        ("<[12]> <[^7]>", "<[12]> !<[7]>"),
+    ],
+)
+def test_each_part_is_written_as_llama_cpp_reads_it(text, written):
+    assert gbnf(f"start: {text}\nmore: x\n", "gbnf") == f"root ::= {written}\nmore ::= x\n"

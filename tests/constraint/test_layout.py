@@ -243,3 +243,12 @@ def test_a_number_that_counts_the_calls_is_told_from_one_that_does_not() -> None
     assert numbered(lambda n: n).head == f'{INDEX}:{{"name": "'
     assert numbered(lambda n: n).between == f'<tool_call>{INDEX}:{{"name": "'
     assert numbered(lambda n: 7).head == '7:{"name": "'
+
+
+def test_a_number_may_stand_on_both_sides_of_a_call() -> None:
+    def write(span: Any, markers: Any, calls: list[tuple[str, Any]]) -> str:
+        return "".join(f"<tool_call>{n}:{as_json(*call)}#{n};" for n, call in enumerate(calls))
+
+    shape = layout(replace(DIALECTS["hermes"], name="odd", renderers={"odd": write}))
+    assert (shape.head, shape.between) == (f'{INDEX}:{{"name": "', f'<tool_call>{INDEX}:{{"name": "')
+    assert (shape.empty, shape.close, shape.tail) == (f'", "arguments": {{}}}}#{INDEX};', "}}#0;", "")

@@ -216,6 +216,25 @@ ROWS: list[tuple[Any, Options, list[str]]] = [
     ({"type": "object", "maxProperties": 0}, (Record(most=0),), []),
     ({"type": "object", "minProperties": 1001}, (Record(),), ["minProperties: 1,001 is more than 1,000"]),
     ({"anyOf": [{"type": "integer"}, {"const": None}], "$ref": "#/$defs/n"}, (INTEGER,), []),
+    *(
+        ({"type": "object", "patternProperties": {pattern: {}}}, (Record(),), [f"patternProperties: {reason}"])
+        for pattern, reason in (
+            ("^a|b$", "anchors of single alternatives cannot be enforced"),
+            ("a|b$", "anchors of single alternatives cannot be enforced"),
+            ("^(a)|b", "anchors of single alternatives cannot be enforced"),
+            ("a^b", "an anchor within a pattern cannot be enforced"),
+            ("a$b", "an anchor within a pattern cannot be enforced"),
+            (r"\ba", "an anchor within a pattern cannot be enforced"),
+            (r"\\\b", "an anchor within a pattern cannot be enforced"),
+            (r"a\B", "an anchor within a pattern cannot be enforced"),
+            ("(?<=a)b", "look-around cannot be enforced"),
+            ("a" * 10_001, "it has more than 10,000 characters"),
+        )
+    ),
+    *(
+        ({"type": "object", "patternProperties": {pattern: {}}}, (Record(patterns=((pattern, ANYTHING),)),), [])
+        for pattern in ("^(a|b)$", "a|b", "^[|^$]", r"^a\$", r"a\|b$", r"\\b", r"\(?=", "[(]a|b", "a" * 10_000)
+    ),
 ]  # fmt: skip
 
 

@@ -102,6 +102,8 @@ ANSWERS: list[tuple[Any, list[str], list[str]]] = [
     ({"anyOf": [INTEGER, record("a", "b", properties={"a": {"$ref": "#"}, "b": BOOLEAN})]}, ["1", '{"a": {"a": 1, "b": true}, "b": false}'], ['{"a": 1}', '{"b": true}']),
     ({"enum": ["it's", 'a"b', 1, 2.5, None, [1, "x"], {"k": [True], "j": {}}, "\u20ac"]},
      ['"it\'s"', '"a\\"b"', "1", "2.5", "null", '[1, "x"]', '{"k": [true], "j": {}}', '"\u20ac"'], ['"x"', "1.0", "[1]", '{"j": {}, "k": [true]}', "true"]),
+    (record(propertyNames={"pattern": r"^\w\d$"}), ['{"a1": 1}', '{"_2": 1}'], ['{"\u00e91": 1}', '{"a\u0661": 1}', '{"a": 1}']),
+    ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/c"}, "c": array(items={"$ref": "#/$defs/d"}, minItems=1), "d": BOOLEAN}}, ["[true]"], ["[]", "[1]"]),
     ({}, ["1", '{"a": [1, "x", null, true, false, {}, -0.5]}'], ["nul", '{"a":1}', "'x'"]),
 ]  # fmt: skip
 

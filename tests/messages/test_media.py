@@ -131,6 +131,18 @@ def test_a_message_holds_so_many_bytes_and_no_more(monkeypatch, tmp_path):
             else:
                 with pytest.raises(InvalidMedia, match=r"0\.6 MB of media: a message holds at most 1 MB"):
                     AudioPart.of(source)
+    packed = base64.b64encode(b"x" * 600_001).decode().rstrip("=")
+    assert len(media.decode_base64(base64.b64encode(b"x" * 600_000).decode())) == 600_000
+    for decode, text in (
+        (media.decode_base64, packed),
+        (media.decode_data_url, f"data:;base64,{packed}"),
+        (media.decode_data_url, "data:," + "x" * 600_001),
+    ):
+        with pytest.raises(InvalidMedia) as caught:
+            decode(text)
+        assert str(caught.value) == (
+            "0.6 MB of media: a message holds at most 1 MB, pass larger files by URL or file id"
+        )
     monkeypatch.setattr(media, "MAX_BYTES", 10)
     with pytest.raises(
         InvalidMedia, match=r"0\.0 MB of media: a message holds at most 0 MB, pass larger files"

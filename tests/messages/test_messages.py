@@ -13,13 +13,17 @@ from pydantic import ValidationError
 from localagent.errors import InvalidMessage
 from localagent.messages import (
     AssistantMessage,
+    AudioPart,
+    BranchSummaryMessage,
     CompactionSummaryMessage,
     CustomMessage,
+    FlushMessage,
     ImagePart,
     MalformedToolCallPart,
     ReasoningPart,
     SystemMessage,
     TextPart,
+    Timings,
     ToolCallPart,
     ToolMessage,
     ToolResultPart,
@@ -59,6 +63,56 @@ def test_the_json_form_is_small_and_begins_with_what_matters():
     assert UserMessage.text("hi").model_dump_json() == (
         '{"role":"user","content":[{"kind":"text","text":"hi"}],"id":null,"timestamp":null}'
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (TextPart(text="a"), '{"kind":"text","text":"a"}'),
+        (ReasoningPart(), '{"kind":"reasoning","text":""}'),
+        (ImagePart(file_id="f"), '{"kind":"image","file_id":"f"}'),
+        (ImagePart(url="https://a.b/c.png"), '{"kind":"image","url":"https://a.b/c.png","media_type":"image/png"}'),
+        (AudioPart(data=b"x"), '{"kind":"audio","data":"eA==","media_type":"audio/mpeg"}'),
+        (
+            ToolCallPart(id="1", name="f"),
+            '{"kind":"tool_call","id":"1","name":"f","arguments":{},"arguments_text":"{}","repaired":false}',
+        ),
+        (
+            MalformedToolCallPart(raw="f(", reason="truncated"),
+            '{"kind":"malformed_tool_call","raw":"f(","reason":"truncated","name":null,"partial":{}}',
+        ),
+        (
+            ToolResultPart(call_id="1", content="x"),
+            '{"kind":"tool_result","call_id":"1","name":"","content":"x","is_error":false}',
+        ),
+        (UnknownPart(kind="smell", of="roses"), '{"kind":"smell","of":"roses"}'),
+        (Usage(), '{"input":0,"output":0,"cache_read":0,"cache_write":0,"cost":null}'),
+        (UsageCost(), '{"input":0.0,"output":0.0,"cache_read":0.0,"cache_write":0.0,"total":0.0}'),
+        (Timings(), '{"prefill":0.0,"decode":0.0}'),
+        (
+            AssistantMessage(),
+            '{"role":"assistant","content":[],"id":null,"timestamp":null,'
+            '"usage":{"input":0,"output":0,"cache_read":0,"cache_write":0,"cost":null},'
+            '"timings":{"prefill":0.0,"decode":0.0},"stop_reason":"stop","model":null,"raw":null}',
+        ),
+        (FlushMessage(), '{"role":"flush","content":[],"id":null,"timestamp":null}'),
+        (
+            CompactionSummaryMessage.text(""),
+            '{"role":"compaction_summary","content":[{"kind":"text","text":""}],"id":null,"timestamp":null,"source":"compaction"}',
+        ),
+        (
+            BranchSummaryMessage(content=()),
+            '{"role":"branch_summary","content":[],"id":null,"timestamp":null,"branch":null}',
+        ),
+        (
+            CustomMessage(custom_type="note"),
+            '{"role":"custom","content":[],"id":null,"timestamp":null,"custom_type":"note"}',
+        ),
+    ],
+)  # fmt: skip
+def test_what_nobody_said_is_left_at_nothing(value, text):
+    assert json.loads(value.model_dump_json()) == json.loads(text)
+    assert type(value).model_validate_json(text) == value
 
 
 def test_there_is_a_json_schema():
