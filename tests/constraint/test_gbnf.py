@@ -151,6 +151,19 @@ def test_what_cannot_be_said_is_refused(rule):
     assert "\n" not in str(raised.value)
 
 
+def test_what_cannot_be_said_is_told():
+    for rule, what in (
+        (r"/[\w]+/", r"'\\w'"),
+        ("s1[lazy]: /a/", "text up to a marker"),
+        ("~/a/ b", "'~/a/ b'"),
+    ):
+        with pytest.raises(Unsupported) as raised:
+            gbnf(rule if ":" in rule else f"start: {rule}", "gbnf")
+        assert str(raised.value) == (
+            f"a server without llguidance cannot be told {what} in a grammar: start it with that"
+        )
+
+
 def test_any_character_is_any_but_the_end_of_a_string():
     assert gbnf("start: /a(?s:.){2,}\\./\n", "gbnf") == 'root ::= ("a" [^\\x00]{2,} ".")\n'
 

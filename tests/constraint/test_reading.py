@@ -216,6 +216,7 @@ ROWS: list[tuple[Any, Options, list[str]]] = [
     ({"type": "object", "maxProperties": 0}, (Record(most=0),), []),
     ({"type": "object", "minProperties": 1001}, (Record(),), ["minProperties: 1,001 is more than 1,000"]),
     ({"anyOf": [{"type": "integer"}, {"const": None}], "$ref": "#/$defs/n"}, (INTEGER,), []),
+    ({"enum": [{"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 1}]}, (Constant({"b": 2, "a": 1}), Constant({"a": 1})), []),
     *(
         ({"type": "object", "patternProperties": {pattern: {}}}, (Record(),), [f"patternProperties: {reason}"])
         for pattern, reason in (

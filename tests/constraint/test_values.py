@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localagent.constraint.grammar import block_grammar, schema_grammar
-from localagent.constraint.rules import Literals
+from localagent.constraint.rules import Literals, near
 from parsers import DIALECTS
 from tests.constraint.drawing import read, takes_bytes, tool_of
 
@@ -305,3 +305,21 @@ def test_markers_in_fixed_text_are_tokens_the_longest_first() -> None:
     assert literals.split("xy") == ("xy", "")
     assert literals.only(["<a>", "<c>"]).write("<a><b>") == '<[1]> "<b>"'
     assert Literals({}).write("<a>") == '"<a>"'
+
+
+@pytest.mark.parametrize(
+    ("tag", "fitting", "others"),
+    [
+        (
+            "<ab>",
+            ["<ab>", "<b>", "<a>", "<ab", "<xb>", "<axb>", "<aab>"],
+            ["<a b>", "<>", "<a<b>", "ab>", "<cd>"],
+        ),
+        ("<a b>", ["<a b>", "<ab>", "<a  b>", "<a xb>"], ["<a\nb>", "<axyb>"]),
+        ("</p>", ["</p>", "<p>", "/p>", "\np>", "</xp>"], ["p>", " p>", "<//pp>"]),
+    ],
+)
+def test_what_is_one_edit_from_a_tag_is_near_it(tag: str, fitting: list[str], others: list[str]) -> None:
+    grammar = f"start: TAG\nTAG: /{near(tag)}/\n"
+    assert [text for text in fitting if not takes_bytes(grammar, text)] == []
+    assert [text for text in others if takes_bytes(grammar, text)] == []

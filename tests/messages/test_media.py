@@ -226,6 +226,7 @@ def test_pil_is_not_imported_by_the_message_model():
         (lambda: AudioPart(url="https://a.b", data=b"x"), "audio has exactly one"),
         (lambda: ImagePart(data="!!"), "not base64"),
         (lambda: ImagePart(url=""), "at least 1 item"),
+        (lambda: ImagePart(file_id=""), "at least 1 item"),
         (lambda: ImagePart(url="data:nonsense"), "not a data URL: 'data:nonsense'"),
         (lambda: ImagePart(data=b"x" * (MAX_BYTES + 1)), "20.0 MB of media: a message holds at most 20 MB"),
         (lambda: ImagePart(url="data:;base64," + "A" * 50_000_000), r"37\.5 MB of media"),

@@ -321,6 +321,13 @@ def test_what_is_no_message_is_refused(make, says):
         make()
 
 
+def test_json_that_is_the_same_is_told_from_what_only_equals_it():
+    assert same_json({"a": [1, {"b": None}], "c": 1.0}, {"c": 1.0, "a": [1, {"b": None}]}) is True
+    assert same_json([], []) is True
+    for one, other in ((1, True), (1, 1.0), ([1], [True]), ({"a": 1}, {"a": 1.0}), (None, False), ([1], [])):
+        assert same_json(one, other) is same_json(other, one) is False
+
+
 NOT_JSON_TEXT = "arguments_text is not the JSON text of an object: "
 
 

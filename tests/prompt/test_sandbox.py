@@ -207,6 +207,14 @@ def test_a_list_may_grow_by_as_much_as_fits() -> None:
     assert "more than 1,000,000" in refused(source.replace("SIZE", "125001"))
 
 
+def test_a_long_list_grows_step_by_step_at_the_cost_of_the_steps() -> None:
+    source = (
+        "{% set a = [1] * 200000 %}{% for i in range(1000) %}{% set _ = a.STEP %}{% endfor %}{{ a | length }}"
+    )
+    for step in ("extend([1])", "append(1)", "insert(0, 1)"):
+        assert render(source.replace("STEP", step)) == "201000"
+
+
 def test_long_texts_are_indented_only_as_far_as_there_is_room() -> None:
     assert len(render("{{ x | indent(4) }}", x="a\n" * 500)) == 1000 + 499 * 4
     assert "more than" in refused("{{ x | indent(1000) }}", x="\n" * 2000)

@@ -171,6 +171,13 @@ def test_every_place_where_a_special_token_may_begin_is_cut_out(
     assert all(len(segment.text) == 1 for segment in segments if not segment.special)
 
 
+def test_a_key_is_found_by_its_name_and_spells_no_token() -> None:
+    source = "{{ messages[0]['x<'] }}{{ messages[0].items() | list | tojson }}"
+    rendered = ChatTemplate(source, "", "", SPECIAL).render([{"x<": "y", "<think>": 1}])
+    assert rendered.text == 'y[["x<", "y"], ["<think>", 1]]'
+    assert forged(rendered.segments) == []
+
+
 def test_one_piece_of_content_is_cut_as_a_template_would() -> None:
     template = ChatTemplate("x", "", "", SPECIAL)
     assert template.guard("") == ()
