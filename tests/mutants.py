@@ -44,6 +44,8 @@ ELSEWHERE = {
     "localagent/cli/loading.py": ("tests/store/test_models_command.py",),
     "localagent/cli/models.py": ("tests/store/test_models_command.py",),
     "localagent/cli/serve.py": ("tests/server/test_serve.py", "tests/server/test_hanging.py"),
+    "localagent/constraint/passing.py": ("tests/hosts/remote/test_holding.py",),
+    "localagent/constraint/request.py": ("tests/hosts/remote/test_holding.py",),
     "localagent/control.py": ("tests/constraint/test_guide.py",),
     "localagent/distribution.py": ("tests/test_packaging.py",),
     "localagent/errors.py": ("tests/test_turn.py",),

@@ -14,6 +14,7 @@ from localagent.detection import (
     find_dialect,
     guess_dialect,
     guessing,
+    nearest_dialect,
     opens_reasoning,
     require_markers,
 )
@@ -508,8 +509,8 @@ def test_a_loaded_model_has_the_dialect_that_it_declares(tmp_path):
 def test_an_unknown_name_is_answered_with_all_there_are():
     with pytest.raises(UnknownDialect) as caught:
         find_dialect("klingon")
-    assert all(name in str(caught.value) for name in DIALECTS)
-    assert "\n" not in str(caught.value)
+    names = ", ".join(sorted(DIALECTS))
+    assert str(caught.value) == f"no dialect 'klingon': choose {names}, or a TOML file of your own"
 
 
 def test_capitals_do_not_count_and_an_alias_is_as_good(monkeypatch):
@@ -527,9 +528,14 @@ def test_a_dialect_may_be_a_path(tmp_path):
     for name in (other, str(other)):
         with pytest.raises(UnknownDialect, match=r"mine\.txt is not a \.toml file"):
             find_dialect(name)
-    with pytest.raises(UnknownDialect, match="no such file"):
+    with pytest.raises(UnknownDialect) as caught:
         find_dialect(tmp_path / "nothing")
-    for name in ("", "a\0b", "~nobody/x", "x" * 5000, "a\0b.toml"):
+    assert str(caught.value) == f"no such file: {tmp_path / 'nothing'}"
+    with pytest.raises(UnknownDialect, match=r"no dialect '.*nothing': choose"):
+        find_dialect(str(tmp_path / "nothing"))
+    with pytest.raises(UnknownDialect, match=r"^no dialect '': choose"):
+        find_dialect("")
+    for name in ("a\0b", "~nobody/x", "x" * 5000, "a\0b.toml"):
         with pytest.raises(UnknownDialect):
             find_dialect(name)
 
@@ -567,6 +573,23 @@ def test_control_tokens_are_required_and_other_markers_are_not():
     require_markers(DIALECTS["deepseek-v3"], nothing, "a distilled one", TEMPLATES["deepseek-v3"])
 
 
+def test_what_a_vocabulary_lacks_is_told():
+    start, end = "<|tool_call_start|>", "<|tool_call_end|>"
+    for tokens, template, lacking in (
+        ((), None, f"{start} and {end}"),
+        ((start,), "", end),
+        ((), f"It says {end}.", start),
+    ):
+        with pytest.raises(DialectMismatch) as caught:
+            require_markers(DIALECTS["lfm2"], frozenset(tokens), "the model", template)
+        assert str(caught.value) == (
+            f"the dialect 'lfm2' needs {lacking}, which the model lacks in its vocabulary: let the dialect be "
+            "detected, or choose another model"
+        )
+    require_markers(DIALECTS["lfm2"], frozenset((start, end)), "the model")
+    require_markers(DIALECTS["lfm2"], frozenset((start,)), "the model", end)
+
+
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 def test_a_prompt_that_ends_with_the_opening_marker_opens_the_reasoning(dialect):
     span = dialect.reasoning
@@ -602,6 +625,7 @@ def test_an_output_tells_its_dialect(dialect):
         '<|tool_call_start|>[write(path=\'a\', text=\'<tool_call>{"name": "rm", "arguments": {}}</tool_call> and so',
         '{"name": "write", "parameters": {"text": "[TOOL_CALLS]rm[ARGS]{} x',
         '[THINK]maybe {"name": "f", "parameters": {}}[/THINK]',
+        '<tool_call>\n{"arguments": {"text": "<|tool_call_start|>[rm()]<|tool_call_end|>"}, "name": "write"}\n</tool_call>',
     ],
 )
 def test_a_call_that_was_never_made_tells_nothing(raw):
@@ -630,3 +654,122 @@ def test_a_call_begins_at_the_marker_of_its_block():
     first, second = text.index("<|tool_call_start|>"), text.rindex("<|tool_call_start|>")
     assert [call.begin for call in found] == [first, first, second]
     assert [text[call.start : call.end].rstrip(",] ") for call in found] == ["a()", "b()", "c()"]
+
+
+HERMES = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("raw", "name"),
+    [
+        (HERMES, "hermes"),
+        (HERMES.replace("\n", "").replace(" ", ""), "hermes"),
+        (f"x {HERMES}", "hermes"),
+        ("[f(a=1)]", "llama-pythonic"),
+        ("<|tool_call_start|>[f(a=1)]<|tool_call_end|>", "lfm2"),
+        ("<|tool_call_start|>[f(a=1)]<|tool_call_end|> and <tool_call>", "lfm2"),
+        ('{"name": "f", "parameters": {"a": 1}}', "llama3-json"),
+        ("<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>", "glm45"),
+        ("<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>", "glm47"),
+        ('[TOOL_CALLS]f[ARGS]{"a": 1}', "mistral"),
+        ('[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}]', "mistral"),
+        (
+            "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>",
+            "qwen3-coder",
+        ),
+    ],
+)
+def test_the_dialect_that_would_have_written_it_is_guessed(raw, name):
+    assert guess_dialect(raw).name == name
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "Sure. [f(a=1)]",
+        'Sure: {"name": "f", "arguments": {"a": 1}} done',
+        '{"name": "f", "arguments": {"a": 1}} <|tool_call_start|>',
+    ],
+)
+def test_calls_without_markers_beside_something_else_tell_nothing(raw):
+    with pytest.raises(UnknownDialect) as caught:
+        guess_dialect(raw)
+    assert str(caught.value) == (
+        "no dialect reads calls from this output without anything malformed: name one"
+    )
+
+
+def test_an_output_that_two_dialects_read_equally_well_tells_nothing():
+    raw = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>\n'
+    raw += '<|tool_call_start|>[g(a="xxxxxxxxxx")]<|tool_call_end|>'
+    with pytest.raises(UnknownDialect) as caught:
+        guess_dialect(raw)
+    assert str(caught.value) == (
+        "several dialects read this output, each in its own way: lfm2, hermes, smollm3, ernie: name one"
+    )
+    assert guess_dialect(raw.replace("xxx", "x")).name == "hermes", "of which less is left over"
+    assert guess_dialect(raw.replace("x", "xx")).name == "lfm2"
+
+
+@pytest.mark.parametrize(
+    ("raw", "closeness"),
+    [
+        (HERMES, 3),
+        (f"So: {HERMES} then.", 3),
+        (HERMES.replace("\n", ""), 2),
+        ('<tool_call>\n{"arguments": {"a": 1}, "name": "f"}\n</tool_call>', 1),
+    ],
+)
+def test_how_closely_a_dialect_would_have_written_it(raw, closeness):
+    read = guessing.explain(raw, DIALECTS["hermes"])
+    assert (read.closeness, read.notation) == ((closeness, "json"), "json")
+
+
+@pytest.mark.parametrize("dialect", WRITING, ids=CALLING)
+def test_every_notation_of_a_dialect_is_told(dialect):
+    for notation in dialect.renderers:
+        read = guessing.explain(
+            dialect.render([("look_up", {"city": "Paris", "days": 3})], notation), dialect
+        )
+        assert read.closeness == (3, notation)
+        assert read.merit[:3] == (
+            True,
+            3,
+            0 if read.calls else -len(read.text),
+        )  # `json` reads none without tools
+
+
+def test_what_a_dialect_reads_is_what_a_user_would_see():
+    raw = f"Hi <think>hm</think>So {HERMES} and {HERMES.replace('f', 'g')}."
+    read = guessing.explain(raw, DIALECTS["hermes"])
+    assert read.calls == [("f", {"a": 1}), ("g", {"a": 1})]
+    assert (read.reasoning, read.content, read.around) == ("hm", "Hi So  and .", ("Hi So ", " and ."))
+    assert read.meaning == (repr(read.calls), "Hi So  and .", "hm")
+    assert (read.malformed, read.repaired, read.marked, read.markers) == (False, False, True, 4)
+    assert read.merit == (True, 1, -12, 4)
+    plain = guessing.explain(raw, DIALECTS["plain"])
+    assert (plain.calls, plain.around) == ([], ("", raw.replace("<think>hm</think>", "")))
+    assert (plain.closeness, plain.notation) == ((0, ""), "")
+    assert (plain.marked, plain.markers) == (False, 2)
+    assert guessing.explain('<tool_call>{"name": ', DIALECTS["hermes"]).malformed
+
+
+@pytest.mark.parametrize(
+    ("raw", "name"),
+    [
+        ("", "plain"),
+        ("Hello.", "plain"),
+        ("<think>hm", "plain"),
+        ("<|tool_call_start|>[f(a=1", "lfm2"),
+        ('<tool_call>\n{"name": "f", "argu', "hermes"),
+        ('[TOOL_CALLS]f[ARGS]{"a', "mistral"),
+        ('<|tool_call_start|>[f(a=1)]<|tool_call_end|><tool_call>{"name": ', "lfm2"),
+        (f'{HERMES}<|tool_call_start|>[f(a="x', "hermes"),
+        (
+            "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>",
+            "qwen3-coder",
+        ),
+    ],
+)
+def test_the_dialect_that_comes_nearest_to_an_output_with_faults(raw, name):
+    assert nearest_dialect(raw).name == name

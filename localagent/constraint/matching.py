@@ -193,7 +193,7 @@ def _tokenizer(package: Any, vocabulary: Vocabulary) -> Any:
 
     ends = [token for token, piece in enumerate(pieces) if piece.end]
     return package.LLTokenizer(
-        package.TokenizerWrapper(Source()), n_vocab=len(pieces), eos_token=ends or None, slices=list(_SLICES)
+        package.TokenizerWrapper(Source()), eos_token=ends or None, slices=list(_SLICES)
     )
 
 

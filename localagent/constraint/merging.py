@@ -151,16 +151,19 @@ class Merging:
         extra = one.extra if other.extra is None else other.extra
         if one.extra is not None and other.extra is not None:
             extra = self.both(one.extra, other.extra, keyword, depth + 1)
+        patterns = tuple(dict((*one.patterns, *other.patterns)).items())
         names = one.names or other.names
         if one.names and other.names:
             merged = self.merged(one.names, other.names, keyword, depth)
-            names = merged[0] if merged and isinstance(merged[0], Text) else None
+            names = next((option for option in merged if isinstance(option, Text)), None)
+            if names is None:  # no name fits both: there are none but those that are declared
+                extra, patterns = (), ()
         return (
             Record(
                 properties,
                 required,
                 extra,
-                tuple(dict((*one.patterns, *other.patterns)).items()),
+                patterns,
                 names,
                 max(one.least, other.least),
                 lowest(one.most, other.most),
@@ -194,7 +197,7 @@ class Merging:
                     math.inf if most is None else most
                 ):
                     return False
-                return all(self._admits(item(option, n), item, depth + 1) for n, item in enumerate(value))
+                return all(self._admits(item(option, n), each, depth + 1) for n, each in enumerate(value))
             case Record():
                 if not isinstance(value, dict) or not option.required <= value.keys():
                     return False

@@ -201,7 +201,7 @@ class Reader:
                 self.relax(path, "pattern", reason)
             else:
                 patterns.append(schema["pattern"])
-        if (known := schema.get("format")) in FORMATS and isinstance(known, str):
+        if isinstance(known := schema.get("format"), str) and known in FORMATS:
             patterns.append(f"^({FORMATS[known]})$")
         return () if most is not None and most < least else (Text(least, most, tuple(patterns)),)
 
@@ -289,7 +289,8 @@ class Reader:
                 (pattern, self.read(part, f"{path}/patternProperties/{escaped_step(pattern)}", depth + 1))
             )
         least, most = self._bounds(schema, path, "minProperties", MOST_ITEMS, "maxProperties", MOST_ITEMS)
-        record = Record({}, required, others, tuple(patterns), self._names(schema, path), least, most)
+        names = self._names(schema, path, depth)
+        record = Record({}, required, others, tuple(patterns), names, least, most)
         properties = {}
         for key, part in declared.items():
             options = self.read(part, f"{path}/properties/{escaped_step(key)}", depth + 1)
@@ -311,11 +312,11 @@ class Reader:
             else (replace(record, properties=properties),)
         )
 
-    def _names(self, schema: Mapping[str, Any], path: str) -> Text | None:
+    def _names(self, schema: Mapping[str, Any], path: str, depth: int) -> Text | None:
         said = schema.get("propertyNames")
         if said is None or said is True:
             return None
-        options = self.read(said, f"{path}/propertyNames", 1)
+        options = self.read(said, f"{path}/propertyNames", depth + 1)
         texts = [option for option in options if isinstance(option, Text)]
         if len(options) == 1 and texts:
             return texts[0]

@@ -25,7 +25,7 @@ _LONGEST_INTEGER = 14_280
 
 def refuse(kind: str, message: str) -> NoReturn:
     """Raise the error that pydantic turns into one line of a ValidationError."""
-    raise PydanticCustomError(kind, message.replace("{", "{{").replace("}", "}}"))
+    raise PydanticCustomError(kind, message)
 
 
 def _check_text(text: str) -> str:

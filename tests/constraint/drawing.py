@@ -34,6 +34,15 @@ def takes(vocabulary: Any, matcher: Matcher, text: str) -> bool:
     return matcher.accepting
 
 
+def takes_bytes(grammar: str, text: str) -> bool:
+    """Whether llguidance takes the whole text, of which each byte is a token; no engine is needed."""
+    from llguidance import LLMatcher, LLTokenizer
+
+    matcher = LLMatcher(LLTokenizer("byte"), LLMatcher.grammar_from_lark(grammar), log_level=0)
+    assert not matcher.get_error()
+    return bool(matcher.consume_tokens(list(text.encode())) and matcher.is_accepting())
+
+
 def draw(vocabulary: Any, matcher: Matcher, dialect: Dialect | None, random: Random) -> list[int] | None:
     """Tokens from the beginning to the end of the grammar; None if there is no end in sight."""
     import numpy as np

@@ -9,6 +9,7 @@ from localagent.constraint.grammar import block_grammar, schema_grammar
 from localagent.constraint.passing import Thought, Turns
 from localagent.errors import Unsupported
 from parsers import DIALECTS
+from tests.constraint.drawing import takes_bytes
 
 SPECIAL = {"<|tool_call_start|>": 10, "<|tool_call_end|>": 11}
 TOOLS = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"enum": ['x"', "y\\"]}}}}]
@@ -40,15 +41,6 @@ OTHERS = [
     '{"name": "a", "q\\"\\\\\\n\u20ac": "c\\\\d"}',
     '{"name": "a", "more": 1}',
 ]
-
-
-def accepts(grammar, text):
-    """Whether llguidance takes the text as a whole; a byte is a token."""
-    from llguidance import LLMatcher, LLTokenizer
-
-    matcher = LLMatcher(LLTokenizer("byte"), LLMatcher.grammar_from_lark(grammar), log_level=0)
-    assert not matcher.get_error()
-    return matcher.consume_tokens(list(text.encode())) and matcher.is_accepting()
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +80,7 @@ def taken(nano):
 @pytest.mark.parametrize("text", [*FITTING, *OTHERS])
 def test_it_takes_the_same_texts(taken, text):
     lark = schema_grammar(SCHEMA).text
-    assert accepts(lark, text) == (text in FITTING)
+    assert takes_bytes(lark, text) == (text in FITTING)
     assert taken(gbnf(lark, "gbnf"), text + END) == (text in FITTING)
 
 
@@ -115,8 +107,8 @@ def test_names_of_rules_within_texts_stay_texts(form):
     grammars = [schema_grammar({"enum": ["start:", "opener: x"]}), schema_grammar({"const": "way1: start:"})]
     grammar = Turns(1024, [7, 2], form).required(grammars)
     for text in ("start:", "opener: x", "way1: start:"):
-        assert accepts(grammar, f'"{text}"'), grammar
-    assert not accepts(grammar, '"way0:"')
+        assert takes_bytes(grammar, f'"{text}"'), grammar
+    assert not takes_bytes(grammar, '"way0:"')
 
 
 def test_tokens_are_written_as_each_reads_them():
@@ -159,5 +151,38 @@ def test_what_cannot_be_said_is_refused(rule):
     assert "\n" not in str(raised.value)
 
 
+def test_what_cannot_be_said_is_told():
+    for rule, what in (
+        (r"/[\w]+/", r"'\\w'"),
+        ("s1[lazy]: /a/", "text up to a marker"),
+        ("~/a/ b", "'~/a/ b'"),
+    ):
+        with pytest.raises(Unsupported) as raised:
+            gbnf(rule if ":" in rule else f"start: {rule}", "gbnf")
+        assert str(raised.value) == (
+            f"a server without llguidance cannot be told {what} in a grammar: start it with that"
+        )
+
+
 def test_any_character_is_any_but_the_end_of_a_string():
     assert gbnf("start: /a(?s:.){2,}\\./\n", "gbnf") == 'root ::= ("a" [^\\x00]{2,} ".")\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        (r'"a\"b\\c"', r'"a\"b\\c"'),
+        ('"\u20ac\U0001f600"', '"\u20ac\U0001f600"'),
+        (r'"\u0085\n\t\u0000"', r'"\u0085\u000a\u0009\u0000"'),
+        ('"\U000e0001"', r'"\U000e0001"'),
+        (r"/\x0a\x2d/", r'("\u000a" "-")'),
+        (r"/[^\"\\\x00-\x1f]/", r"([^\"\\\x00-\x1f])"),
+        (r"/[\n\-\]]+/", r"([\n\x2d\]]+)"),
+        (r"/(a|b\/)*c?/", r'(( "a" | "b" "/" )* "c"?)'),
+        (r"/x{2}y{1,3}/", r'("x"{2} "y"{1,3})'),
+        ("( a | b )? c", "( a | b )? c"),
+        ("<[12]> <[^7]>", "<[12]> !<[7]>"),
+    ],
+)
+def test_each_part_is_written_as_llama_cpp_reads_it(text, written):
+    assert gbnf(f"start: {text}\nmore: x\n", "gbnf") == f"root ::= {written}\nmore ::= x\n"

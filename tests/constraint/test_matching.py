@@ -128,6 +128,21 @@ def test_a_grammar_that_is_too_long_is_not_tried() -> None:
         Factory(BYTES).compile("start: " + " | ".join(f'"{n}"' for n in range(700_000)))
 
 
+def test_a_grammar_may_be_so_long_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "LONGEST", len('start: "abc"'))
+    Factory(BYTES).compile('start: "abc"').accept(ord("a"))
+    with pytest.raises(GrammarTooLarge) as caught:
+        Factory(BYTES).compile('start: "abcd"')
+    assert str(caught.value) == "the grammar has 13 characters, and 12 are allowed"
+
+
+def test_a_vocabulary_that_pads_has_a_bit_for_every_token() -> None:
+    """Of which those that spell nothing are never drawn."""
+    matcher = Factory(BYTES).compile("start: /(?s:.)/")
+    assert matcher.mask().shape == (10,)
+    assert max(allowed(matcher)) < 256
+
+
 def test_without_llguidance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(GrammarMissing, match=r"needs llguidance: .*install"):

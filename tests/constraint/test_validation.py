@@ -183,3 +183,59 @@ def test_a_long_array_is_given_up_between_two_items():
             list(validation._unique_items(None, True, [1, 2], {}))
     finally:
         validation._deadline.reset(token)
+
+
+def test_what_does_not_fit_is_told_to_the_letter():
+    several = {"required": list("abcd")}
+    missing = [f"'{name}' is a required property" for name in "abcd"]
+    for count, more in ((2, ""), (3, ""), (4, "; and more")):
+        schema = {"required": several["required"][:count]}
+        with pytest.raises(InvalidArguments) as caught:
+            Arguments("t", schema).check({})
+        assert str(caught.value) == f"the arguments do not fit t: {'; '.join(missing[: min(count, 3)])}{more}"
+    assert len(violations({"required": list("abcdef")}, {})) == 4
+    for given, kind in (([1], "list"), ("x", "str"), (None, "NoneType")):
+        with pytest.raises(InvalidArguments) as caught:
+            Arguments("t", {}).check(given)
+        assert str(caught.value) == f"the arguments of t are an object, not {kind}"
+    deep = of({"items": {"properties": {"k": {"type": "integer"}}}})
+    with pytest.raises(InvalidArguments) as caught:
+        Arguments("t", deep).check({"a": [{"k": 1}, {"k": "x"}]})
+    assert str(caught.value) == "the arguments do not fit t: a[1].k: 'x' is not of type 'integer'"
+    assert violations(deep, {"a": [{"k": "x"}]})[0].path == "/a/0/k"
+
+
+def test_a_description_is_cut_where_it_is_too_long():
+    """The value that it quotes has no end."""
+    for length in (173, 174, 10_000):
+        (found,) = violations({"type": "integer"}, "x" * length)
+        whole = f"'{'x' * length}' is not of type 'integer'"
+        assert found.message == (whole if length == 173 else whole[:197] + "...")
+        assert len(found.message) == 200
+
+
+def test_a_check_takes_a_second_and_no_longer(monkeypatch):
+    """Each look at the clock finds that a tenth of one has gone by."""
+    now = [0.0]
+
+    def later():
+        now[0] += 0.1
+        return now[0]
+
+    for count, decided in ((5, True), (30, False)):
+        arguments = Arguments("t", {"allOf": [*[{"minimum": 0}] * count, {"minimum": 5}]})
+        assert len(arguments.errors(1)) == 1
+        with monkeypatch.context() as patched:
+            patched.setattr(validation.time, "monotonic", later)
+            now[0] = 0.0
+            if decided:
+                assert len(arguments.errors(1)) == 1
+            else:
+                with pytest.raises(validation.Undecided, match="the check takes too long"):
+                    arguments.errors(1)
+                assert 1.0 < now[0] < 1.3
+
+
+def test_a_pattern_may_be_so_long_and_no_longer():
+    assert said(of({"pattern": "^" + "b" * 999}), {"a": "a"}) is not None
+    assert said(of({"pattern": "^" + "b" * 1000}), {"a": "a"}) is None

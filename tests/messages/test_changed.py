@@ -67,6 +67,9 @@ def test_fields_that_say_the_same_change_together():
     picture = ImagePart(url="https://a.b/c.jpg")
     assert picture.media_type == "image/jpeg"
     assert picture.changed(data=PNG) == ImagePart(data=PNG)
+    assert picture.changed(file_id="f") == ImagePart(file_id="f")
+    assert ImagePart(data=PNG).changed(url="https://a.b/c") == ImagePart(url="https://a.b/c")
+    assert picture.changed(media_type="image/x") == ImagePart(url=picture.url, media_type="image/x")
 
 
 def test_reasoning_parts_keep_what_the_joined_text_loses():
@@ -127,6 +130,13 @@ def test_cost_is_none_unless_somebody_set_prices():
     assert (paid + Usage(input=1)).cost == (Usage(input=1) + paid).cost == cost
     assert (paid + paid).cost.total == 11.0
     assert Prices(input=2.0, output=1.0).cost(used).total == 6.1
+    written = Usage(input=6_000_000, cache_read=1_000_000, cache_write=2_000_000)
+    assert Prices(input=2.0, output=1.0).cost(written) == UsageCost(
+        input=6.0, cache_read=2.0, cache_write=4.0
+    )
+    assert Prices(input=2.0, output=1.0, cache_read=0.0, cache_write=3.0).cost(written) == UsageCost(
+        input=6.0, cache_write=6.0
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from localagent.errors import InvalidMedia, InvalidMessage
-from localagent.messages import AudioPart, ImagePart, UserMessage, load_messages
+from localagent.messages import AudioPart, ImagePart, UserMessage, load_messages, media
 from localagent.messages.media import MAX_BYTES
 from tests.messages.strategies import MAGIC, SOUNDS
 from tests.test_layers import run_python
@@ -38,6 +38,14 @@ def test_bytes_that_tell_nothing():
     assert ImagePart(data=b"...").media_type is None
     assert ImagePart(data=b"...", media_type="image/svg+xml").media_type == "image/svg+xml"
     assert ImagePart(data=b"RIFF").media_type is None
+    assert ImagePart(data=b"RIFF\x04\0\0\0AVI ").media_type is None
+    for short in (b"\xff", b"\xff\xf1", b"\xfe\xfb", b"GIF88a", b""):
+        assert ImagePart(data=short).media_type is None
+
+
+@pytest.mark.parametrize("second", [0xFB, 0xFA, 0xF3, 0xF2, 0xE3, 0xE2])
+def test_a_bare_frame_of_mp3_is_a_sound(second):
+    assert ImagePart(data=bytes([0xFF, second])).media_type == "audio/mpeg"
 
 
 @pytest.mark.parametrize(
@@ -48,6 +56,9 @@ def test_bytes_that_tell_nothing():
         ("gs://bucket/report.pdf", "application/pdf"),
         ("https://a.b/c.wav", "audio/wav"),
         ("https://a.b/c.flac", "audio/flac"),
+        ("https://a.b/c.ogg", "audio/ogg"),
+        ("https://a.b/c.aiff", "audio/aiff"),
+        ("https://a.b/c.m4a#t=3", "audio/mp4"),
         ("https://a.b/c", None),
         ("http://[", None),
     ],
@@ -80,6 +91,92 @@ def test_one_image_in_every_form(tmp_path):
     assert ImagePart.from_file(file) == ImagePart.from_base64(packed) == expected
     assert ImagePart.from_url("https://a.b/c").url == "https://a.b/c"
     assert ImagePart.model_validate({"data": packed}) == expected
+
+
+def test_what_a_source_says_of_its_type_counts_where_its_bytes_tell_nothing(tmp_path):
+    drawing = tmp_path / "a.svg"
+    drawing.write_bytes(b"<svg/>")
+    assert ImagePart.from_file(drawing).media_type == "image/svg+xml"
+    assert ImagePart.of(str(f"file:{drawing}")).media_type == "image/svg+xml"
+    assert ImagePart.from_file(str(drawing), "text/plain").media_type == "text/plain"
+    (tmp_path / "b.png").write_bytes(b"fLaC")
+    assert ImagePart.from_file(tmp_path / "b.png", "image/gif").media_type == "audio/flac"
+    assert ImagePart.from_url("https://a.b/c.png", "image/gif").media_type == "image/gif"
+    assert ImagePart.from_base64("PHN2Zy8+", "image/svg+xml").media_type == "image/svg+xml"
+    for head, media_type in (("data: Image/SVG+xml ;base64", "image/svg+xml"), ("data:;x=y;base64", None)):
+        part = ImagePart.of(f"{head},PHN2Zy8+")
+        assert (part.data, part.media_type) == (b"<svg/>", media_type)
+    assert ImagePart(url="data:a/b,x%20y", media_type="c/d") == ImagePart(data=b"x y", media_type="c/d")
+    assert ImagePart.of(memoryview(PNG)) == ImagePart(data=PNG)
+    for media_type, is_picture in (("image/png", True), (None, True), ("application/pdf", False)):
+        assert ImagePart(file_id="f", media_type=media_type).is_picture is is_picture
+
+
+def test_a_message_holds_so_many_bytes_and_no_more(monkeypatch, tmp_path):
+    monkeypatch.setattr(media, "MAX_BYTES", 600_000)
+    (tmp_path / "a").write_bytes(b"x" * 600_000)
+    (tmp_path / "b").write_bytes(b"x" * 600_001)
+    for size, file in ((600_000, "a"), (600_001, "b")):
+        data = b"x" * size
+        for source in (
+            data,
+            tmp_path / file,
+            base64.b64encode(data).decode(),
+            "data:a/b;base64," + base64.b64encode(data).decode(),
+            "data:a/b," + data.decode(),
+            "data:a/b," + "%78" * size,
+        ):
+            if file == "a":
+                assert AudioPart.of(source).data == data
+            else:
+                with pytest.raises(InvalidMedia, match=r"0\.6 MB of media: a message holds at most 1 MB"):
+                    AudioPart.of(source)
+    packed = base64.b64encode(b"x" * 600_001).decode().rstrip("=")
+    assert len(media.decode_base64(base64.b64encode(b"x" * 600_000).decode())) == 600_000
+    for decode, text in (
+        (media.decode_base64, packed),
+        (media.decode_data_url, f"data:;base64,{packed}"),
+        (media.decode_data_url, "data:," + "x" * 600_001),
+    ):
+        with pytest.raises(InvalidMedia) as caught:
+            decode(text)
+        assert str(caught.value) == (
+            "0.6 MB of media: a message holds at most 1 MB, pass larger files by URL or file id"
+        )
+    monkeypatch.setattr(media, "MAX_BYTES", 10)
+    with pytest.raises(
+        InvalidMedia, match=r"0\.0 MB of media: a message holds at most 0 MB, pass larger files"
+    ):
+        ImagePart.of(Image.new("L", (1, 1)))
+
+
+def test_pil_images_are_written_as_they_were_read():
+    noise = Image.effect_noise((16, 16), 90).convert("RGB")
+
+    def kept(form, **options):
+        buffer = io.BytesIO()
+        noise.save(buffer, form, **options)
+        first = Image.open(io.BytesIO(buffer.getvalue()))
+        return first, Image.open(io.BytesIO(ImagePart.of(first).data))
+
+    first, second = kept("JPEG", quality=31)
+    assert second.quantization == first.quantization
+    first, second = kept("WEBP", quality=5)
+    assert second.convert("RGB").tobytes() == first.convert("RGB").tobytes()
+    first, second = kept("GIF", save_all=True, append_images=[Image.new("RGB", (16, 16))])
+    assert (first.n_frames, second.n_frames) == (2, 2)
+    modes = {
+        "La": "LA",
+        "PA": "RGB",
+        "RGBa": "RGBA",
+        "CMYK": "RGB",
+        "YCbCr": "RGB",
+        "HSV": "RGB",
+        "F": "RGB",
+        "I": "I;16",
+    }
+    for mode, written in (modes | {mode: mode for mode in ("1", "L", "LA", "P", "RGB", "RGBA")}).items():
+        assert Image.open(io.BytesIO(ImagePart.of(Image.new(mode, (1, 1))).data)).mode == written, mode
 
 
 def test_pil_images_are_accepted():
@@ -129,6 +226,7 @@ def test_pil_is_not_imported_by_the_message_model():
         (lambda: AudioPart(url="https://a.b", data=b"x"), "audio has exactly one"),
         (lambda: ImagePart(data="!!"), "not base64"),
         (lambda: ImagePart(url=""), "at least 1 item"),
+        (lambda: ImagePart(file_id=""), "at least 1 item"),
         (lambda: ImagePart(url="data:nonsense"), "not a data URL: 'data:nonsense'"),
         (lambda: ImagePart(data=b"x" * (MAX_BYTES + 1)), "20.0 MB of media: a message holds at most 20 MB"),
         (lambda: ImagePart(url="data:;base64," + "A" * 50_000_000), r"37\.5 MB of media"),
@@ -152,6 +250,8 @@ def test_what_is_no_media_part_is_refused(make, says):
         ("data:image/png;base64,!", "not base64"),
         ("file:/", "cannot read '/': Is a directory"),
         (3, "an image cannot be made of int"),
+        (AudioPart(data=b"x"), "an image cannot be made of AudioPart"),
+        ("C:/cat.png", "'C:/cat.png' is neither a URL nor base64"),
         ("A" * 50_000_000, r"37\.5 MB of media"),
     ],
 )

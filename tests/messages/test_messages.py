@@ -13,13 +13,17 @@ from pydantic import ValidationError
 from localagent.errors import InvalidMessage
 from localagent.messages import (
     AssistantMessage,
+    AudioPart,
+    BranchSummaryMessage,
     CompactionSummaryMessage,
     CustomMessage,
+    FlushMessage,
     ImagePart,
     MalformedToolCallPart,
     ReasoningPart,
     SystemMessage,
     TextPart,
+    Timings,
     ToolCallPart,
     ToolMessage,
     ToolResultPart,
@@ -59,6 +63,56 @@ def test_the_json_form_is_small_and_begins_with_what_matters():
     assert UserMessage.text("hi").model_dump_json() == (
         '{"role":"user","content":[{"kind":"text","text":"hi"}],"id":null,"timestamp":null}'
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (TextPart(text="a"), '{"kind":"text","text":"a"}'),
+        (ReasoningPart(), '{"kind":"reasoning","text":""}'),
+        (ImagePart(file_id="f"), '{"kind":"image","file_id":"f"}'),
+        (ImagePart(url="https://a.b/c.png"), '{"kind":"image","url":"https://a.b/c.png","media_type":"image/png"}'),
+        (AudioPart(data=b"x"), '{"kind":"audio","data":"eA==","media_type":"audio/mpeg"}'),
+        (
+            ToolCallPart(id="1", name="f"),
+            '{"kind":"tool_call","id":"1","name":"f","arguments":{},"arguments_text":"{}","repaired":false}',
+        ),
+        (
+            MalformedToolCallPart(raw="f(", reason="truncated"),
+            '{"kind":"malformed_tool_call","raw":"f(","reason":"truncated","name":null,"partial":{}}',
+        ),
+        (
+            ToolResultPart(call_id="1", content="x"),
+            '{"kind":"tool_result","call_id":"1","name":"","content":"x","is_error":false}',
+        ),
+        (UnknownPart(kind="smell", of="roses"), '{"kind":"smell","of":"roses"}'),
+        (Usage(), '{"input":0,"output":0,"cache_read":0,"cache_write":0,"cost":null}'),
+        (UsageCost(), '{"input":0.0,"output":0.0,"cache_read":0.0,"cache_write":0.0,"total":0.0}'),
+        (Timings(), '{"prefill":0.0,"decode":0.0}'),
+        (
+            AssistantMessage(),
+            '{"role":"assistant","content":[],"id":null,"timestamp":null,'
+            '"usage":{"input":0,"output":0,"cache_read":0,"cache_write":0,"cost":null},'
+            '"timings":{"prefill":0.0,"decode":0.0},"stop_reason":"stop","model":null,"raw":null}',
+        ),
+        (FlushMessage(), '{"role":"flush","content":[],"id":null,"timestamp":null}'),
+        (
+            CompactionSummaryMessage.text(""),
+            '{"role":"compaction_summary","content":[{"kind":"text","text":""}],"id":null,"timestamp":null,"source":"compaction"}',
+        ),
+        (
+            BranchSummaryMessage(content=()),
+            '{"role":"branch_summary","content":[],"id":null,"timestamp":null,"branch":null}',
+        ),
+        (
+            CustomMessage(custom_type="note"),
+            '{"role":"custom","content":[],"id":null,"timestamp":null,"custom_type":"note"}',
+        ),
+    ],
+)  # fmt: skip
+def test_what_nobody_said_is_left_at_nothing(value, text):
+    assert json.loads(value.model_dump_json()) == json.loads(text)
+    assert type(value).model_validate_json(text) == value
 
 
 def test_there_is_a_json_schema():
@@ -135,6 +189,38 @@ def test_factories_make_what_the_constructors_make():
     shown = UserMessage.with_images("this", [b"GIF89a", "https://a.b/c.png"])
     assert [part.kind for part in shown.content] == ["text", "image", "image"]
     assert UserMessage.with_audio("hear", [b"OggS"]).content[1].media_type == "audio/ogg"
+    result = ToolResultPart(call_id="c", content="x")
+    for message in (
+        SystemMessage.text("x", id="m1"),
+        UserMessage.with_images("x", [], id="m1"),
+        UserMessage.with_audio("x", [], id="m1"),
+        ToolMessage.from_result(result, id="m1"),
+        ToolMessage.from_results([result], id="m1"),
+    ):
+        assert message.id == "m1"
+
+
+def test_a_result_says_what_it_answers():
+    call = ToolCallPart(id="c1", name="f")
+    assert call.result("no", is_error=True) == ToolResultPart(
+        call_id="c1", name="f", content="no", is_error=True
+    )
+    assert call.result("yes") == ToolResultPart(call_id="c1", name="f", content="yes")
+    assert call.result("yes").parts == (TextPart(text="yes"),)
+    assert call.result(["a", {"b": "\u20ac"}]).text == '["a", {"b": "\u20ac"}]'
+    mixed = call.result([TextPart(text="a"), ImagePart(file_id="f"), TextPart(text="b")])
+    assert mixed.text == "ab"
+    named = MalformedToolCallPart(raw="f(", reason="truncated", name="f", id="m1")
+    assert named.result("again") == ToolResultPart(call_id="m1", name="f", content="again", is_error=True)
+    nameless = MalformedToolCallPart(raw="f(", reason="truncated")
+    assert nameless.result("again") == ToolResultPart(call_id="", name="", content="again", is_error=True)
+
+
+@pytest.mark.parametrize(
+    ("reason", "lost"), [("truncated", True), ("missing_end", False), ("stray_end", False), ("echo", False)]
+)
+def test_a_stray_marker_is_no_call_that_was_lost(reason, lost):
+    assert MalformedToolCallPart(raw="x", reason=reason).lost_call is lost
 
 
 def test_usage_adds_up():
@@ -144,6 +230,16 @@ def test_usage_adds_up():
     twice = turn + turn
     assert (twice.input, twice.cache_read, twice.cost.total) == (6, 2, 1.5)
     assert UsageCost(input=1, total=3).total == 3
+    one = Usage(input=10, output=20, cache_read=3, cache_write=4)
+    assert (one.prefilled, one.total) == (7, 30)
+    assert one + Usage(input=1, output=2, cache_read=5, cache_write=6) == Usage(
+        input=11, output=22, cache_read=8, cache_write=10
+    )
+    paid = UsageCost(input=1, output=2, cache_read=3, cache_write=4)
+    assert paid.total == 10
+    assert paid + UsageCost(input=10, output=20, cache_read=30, cache_write=40, total=1) == UsageCost(
+        input=11, output=22, cache_read=33, cache_write=44, total=11
+    )
 
 
 @pytest.mark.parametrize(
@@ -225,6 +321,73 @@ def test_what_is_no_message_is_refused(make, says):
         make()
 
 
+def test_json_that_is_the_same_is_told_from_what_only_equals_it():
+    assert same_json({"a": [1, {"b": None}], "c": 1.0}, {"c": 1.0, "a": [1, {"b": None}]}) is True
+    assert same_json([], []) is True
+    for one, other in ((1, True), (1, 1.0), ([1], [True]), ({"a": 1}, {"a": 1.0}), (None, False), ([1], [])):
+        assert same_json(one, other) is same_json(other, one) is False
+
+
+NOT_JSON_TEXT = "arguments_text is not the JSON text of an object: "
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('"x"', "a JSON string, not an object"),
+        ("1", "a JSON number, not an object"),
+        ("1.5", "a JSON number, not an object"),
+        ("true", "a JSON boolean, not an object"),
+        ("null", "a JSON null, not an object"),
+        ("[]", "a JSON list, not an object"),
+        ('{"a": 1, "{b}": 2, "{b}": 3}', "the key '{b}' is repeated"),
+        ('{"a": -Infinity}', "-Infinity is not JSON"),
+        ('{"a": ' + "[" * 100_000, "nested more than 128 deep"),
+    ],
+)
+def test_what_is_no_text_of_an_object_is_told_to_the_letter(text, says):
+    with pytest.raises(InvalidMessage) as caught:
+        ToolCallPart(id="", name="f").changed(arguments_text=text)
+    assert str(caught.value) == f"ToolCallPart: {NOT_JSON_TEXT}{says}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"a": [1]}, '{"a": [1, 2]}'),
+        ({"a": [1, 2]}, '{"a": [1]}'),
+        ({"a": [1, 2]}, '{"a": [1, 3]}'),
+        ({"a": 1}, '{"a": 1, "b": 1}'),
+        ({"a": {"b": 1}}, '{"a": {"c": 1}}'),
+        ({"a": {"b": 1}}, '{"a": {"b": true}}'),
+        ({"a": "1"}, '{"a": 1}'),
+        ({"a": None}, '{"a": false}'),
+    ],
+)
+def test_arguments_and_a_text_that_says_something_else_are_refused(arguments, text):
+    with pytest.raises(ValidationError, match="not the JSON text of arguments: another object"):
+        ToolCallPart(id="c", name="f", arguments=arguments, arguments_text=text)
+
+
+@pytest.mark.parametrize(
+    ("fits", "does_not", "says"),
+    [
+        (2**14_280 - 1, 2**14_280, "an integer of more than 4,298 digits"),
+        (-(2**14_280) + 1, -(2**14_280), "an integer of more than 4,298 digits"),
+        (nested(128), nested(129), "JSON nested more than 128 deep"),
+        ({"a": 1e308}, {"a": [1, float("-inf")]}, "-inf is not JSON"),
+        ("x" * 1234, "x" * 1234 + "\udc00", "lone surrogate U+DC00 at character 1,234: not Unicode text"),
+        ({"\u20ac": 1}, {"\u20ac\ud800": 1}, "lone surrogate U+D800 at character 1: not Unicode text"),
+    ],
+)
+def test_what_json_can_hold_comes_back_and_nothing_more_is_taken(fits, does_not, says):
+    message = UserMessage(content="x", payload=fits)
+    assert load_message(message.model_dump_json()) == message
+    with pytest.raises(InvalidMessage) as caught:
+        message.changed(payload=does_not)
+    assert str(caught.value) == f"UserMessage.payload: {says}"
+
+
 def test_moments_are_kept_whatever_their_offset():
     moment = datetime(2026, 1, 1, tzinfo=timezone(timedelta(seconds=3725)))
     message = UserMessage(content="x", timestamp=moment)
@@ -271,3 +434,36 @@ def test_loading_says_in_one_line_what_is_wrong_and_where(text, says):
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+ROLES = "'system', 'user', 'assistant', 'tool', 'custom', 'branch_summary', 'compaction_summary', 'rescue', 'flush'"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"role": "wizard"}', f"message: 'wizard' is not a role here; there are {ROLES}"),
+        ('{"role": "user"}', "message.user.content: Field required"),
+        (
+            '{"role": "user", "content": [{"kind": "reasoning"}]}',
+            "message.user.content[0]: 'reasoning' is not a kind of part here; there are 'text', 'image', 'audio', "
+            "'tool_result', 'unknown'",
+        ),
+        (
+            '{"role": "user", "content": [{"kind": "text", "text": 3, "x": 1, "y": 2}]}',
+            "message.user.content[0].text.text: Input should be a valid string (and 2 more)",
+        ),
+        (
+            '{"role": "user", "content": ["x", {"kind": "audio"}]}',
+            "message.user.content[1].audio: audio has exactly one of url, data, file_id; this has none",
+        ),
+        (
+            '{"role": "user", "content": "x", "timestamp": "0001-01-01T00:00:00+01:00"}',
+            "message.user.timestamp: outside the years 1 to 9999 in UTC",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_one_message_is_told_to_the_letter(text, says):
+    with pytest.raises(InvalidMessage) as caught:
+        load_message(text)
+    assert str(caught.value) == says

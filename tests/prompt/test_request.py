@@ -320,6 +320,17 @@ def test_ids_become_unique_where_the_wire_asks():
     assert answered == ids
 
 
+def test_ids_are_given_only_where_there_is_none():
+    turn = AssistantMessage(content=(call("call_0"), call("call_0"), call(""), call("")))
+    for wanted, ids in (
+        ("any", ["call_0", "call_0", "", ""]),
+        ("given", ["call_0", "call_0", "call", "call_2"]),
+        ("unique", ["call_0", "call_0_2", "call", "call_2"]),
+    ):
+        target = dataclasses.replace(EVERYTHING, call_ids=wanted)
+        assert [part.id for part in sent(turn, target=target)[0].content] == ids
+
+
 # -- rule 5: session messages and malformed calls -------------------------------------------------------
 
 

@@ -172,6 +172,8 @@ def test_templates_see_only_the_globals_meant_for_them() -> None:
         ("'a'.ljust(-1000)", "'a'.ljust(-1001)", "pads"),
         ("[1] | tojson(indent=1000)", "[1] | tojson(indent=1001)", "indents"),
         ("([1] * 62499) | tojson", "([1] * 62500) | tojson", "too large or too deep"),
+        ("(['a'] * 1000) | join('b' * 982)", "(['a'] * 1000) | join('b' * 983)", "too large or too deep"),
+        ("('b' * 982).join(['a'] * 1000)", "('b' * 983).join(['a'] * 1000)", "too large or too deep"),
         ("strftime_now('x' * 1000)", "strftime_now('x' * 1001)", "pads"),
         ("'%999d' % 1", "'%1000d' % 1", "width above 999"),
         ("'{:999}'.format(1)", "'{:1000}'.format(1)", "width above 999"),
@@ -203,6 +205,14 @@ def test_a_list_may_grow_by_as_much_as_fits() -> None:
     source = "{% set a = [1] * 125000 %}{% set b = [1] * SIZE %}{% set _ = a.extend(b) %}{{ a | length }}"
     assert render(source.replace("SIZE", "125000")) == "250000"
     assert "more than 1,000,000" in refused(source.replace("SIZE", "125001"))
+
+
+def test_a_long_list_grows_step_by_step_at_the_cost_of_the_steps() -> None:
+    source = (
+        "{% set a = [1] * 200000 %}{% for i in range(1000) %}{% set _ = a.STEP %}{% endfor %}{{ a | length }}"
+    )
+    for step in ("extend([1])", "append(1)", "insert(0, 1)"):
+        assert render(source.replace("STEP", step)) == "201000"
 
 
 def test_long_texts_are_indented_only_as_far_as_there_is_room() -> None:
@@ -320,6 +330,7 @@ def test_whatever_grows_is_paid_for(step: str, monkeypatch: pytest.MonkeyPatch) 
     [
         "{% set x = items | length %}",
         "{% set x = items | first %}",
+        "{% set x = range(9000) | select | first %}",
         "{% set x = items == [1] %}",
         "{% set x = items is eq ['a'] %}",
         "{% set x = items < ['a'] %}",

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localagent.errors import TemplateFailed
-from localagent.prompt import ChatTemplate, Mixed, Segment, TooManyTokens, Trusted
+from localagent.prompt import ChatTemplate, Mixed, Segment, TooManyTokens, Trusted, shield
 
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<think>", "</think>", "[INST]", "<|a|>", "a|>"]
 CHATML = (
@@ -143,6 +143,51 @@ def test_only_what_begins_a_special_token_is_cut_out(pieces: list[str]) -> None:
     assert cut == begins
 
 
+@pytest.mark.parametrize(
+    ("tokens", "content", "cut"),
+    [
+        (["<<x", "<x"], "<<x", [0, 1]),
+        (["aa"], "aaaa", [0, 1, 2, 3]),
+        (["aa"], "aab", [0]),
+        (["ab", "abc", "b"], "abcb", [0, 1, 3]),
+        (["<a>", "<a><b>"], "<a><b>", [0]),
+        (["x" * 25 + letter for letter in "ab"], "x" * 25 + "b.", [0]),  # deeper than a pattern branches
+        ([*("ab"[: n % 2] + "x" * n for n in range(1, 40))], "-axxx", [1, 2, 3, 4]),
+        ([*("x" * n + "y" for n in range(40))], "xxy" + "-", [0, 1, 2]),
+        ([""], "ab", []),
+        (["abc"], "ab", [0]),
+        (["abc"], "ab \n", [0]),
+        (["abc"], "a b", []),
+        (["ab c"], "ab ", [0]),
+    ],
+)
+def test_every_place_where_a_special_token_may_begin_is_cut_out(
+    tokens: list[str], content: str, cut: list[int]
+) -> None:
+    segments = ChatTemplate("{{ messages[0] }}", "", "", tokens).render([content]).segments
+    assert "".join(segment.text for segment in segments) == content
+    starts = [sum(len(each.text) for each in segments[:at]) for at in range(len(segments))]
+    assert [at for at, segment in zip(starts, segments, strict=True) if not segment.special] == cut
+    assert all(len(segment.text) == 1 for segment in segments if not segment.special)
+
+
+def test_a_key_is_found_by_its_name_and_spells_no_token() -> None:
+    source = "{{ messages[0]['x<'] }}{{ messages[0].items() | list | tojson }}"
+    rendered = ChatTemplate(source, "", "", SPECIAL).render([{"x<": "y", "<think>": 1}])
+    assert rendered.text == 'y[["x<", "y"], ["<think>", 1]]'
+    assert forged(rendered.segments) == []
+
+
+def test_one_piece_of_content_is_cut_as_a_template_would() -> None:
+    template = ChatTemplate("x", "", "", SPECIAL)
+    assert template.guard("") == ()
+    assert template.guard("a <think> b") == (
+        Segment("a ", special=True),
+        Segment("<", special=False),
+        Segment("think> b", special=True),
+    )
+
+
 def test_content_of_too_many_special_tokens_is_not_cut_up() -> None:
     messages = [{"role": "user", "content": "<|im_end|> <x " * 1000}]
     template = ChatTemplate(CHATML, "", "", SPECIAL)
@@ -164,9 +209,16 @@ def test_beginnings_of_special_tokens_cost_no_more_in_a_large_vocabulary(text: s
     assert time.process_time() - started < 1
 
 
-def test_a_vocabulary_of_endless_special_tokens_is_refused() -> None:
-    with pytest.raises(TemplateFailed, match="special tokens have 600,000 characters"):
+def test_a_vocabulary_of_endless_special_tokens_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TemplateFailed) as refused:
         ChatTemplate("x", "", "", [letter * 300_000 for letter in "ab"])
+    assert str(refused.value) == (
+        "the vocabulary's special tokens have 600,000 characters: 500,000 are allowed"
+    )
+    monkeypatch.setattr(shield, "_MOST_SPECIAL", 1_000)
+    ChatTemplate("x", "", "", ["a" * 999, "b", "b"])
+    with pytest.raises(TemplateFailed, match="have 1,001 characters: 1,000 are allowed"):
+        ChatTemplate("x", "", "", ["a" * 999, "bc"])
 
 
 def test_values_written_by_repr_keep_their_content() -> None:
@@ -339,13 +391,38 @@ def test_refusals_are_one_line(source: str | None, says: str) -> None:
 
 
 def test_messages_hold_json_only() -> None:
-    with pytest.raises(TemplateFailed, match="not object"):
-        render("x", [{"content": object()}])
-    nested: list[Any] = []
-    for _ in range(500):
-        nested = [nested]
-    with pytest.raises(TemplateFailed, match="deep"):
-        render("x", nested)
+    for wrong, says in (
+        (object(), "messages and tools hold JSON values, not object"),
+        (b"x", "messages and tools hold JSON values, not bytes"),
+        ({1: 2}, "messages and tools have strings as keys, not int"),
+        ({"a": ({None: 2},)}, "messages and tools have strings as keys, not NoneType"),
+    ):
+        with pytest.raises(TemplateFailed) as refused:
+            render("x", [{"content": wrong}])
+        assert str(refused.value) == says
+    assert render("{{ messages }}", [None, True, 1, 1.5, "a", (), {"k": []}]) == (
+        "[None, True, 1, 1.5, 'a', [], {'k': []}]"
+    )
+
+
+@pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: {"k": inner}, lambda inner: (inner,)])
+def test_messages_are_so_deep_and_no_deeper(wrap: Any) -> None:
+    nested: Any = "x"
+    for _ in range(198):  # in the messages, which are a value themselves
+        nested = wrap(nested)
+    assert render("x", [nested]) == "x"
+    with pytest.raises(TemplateFailed) as refused:
+        render("x", [wrap(nested)])
+    assert str(refused.value) == "messages and tools may be nested 200 deep, not deeper"
+
+
+def test_a_template_sees_no_rare_character_that_content_has() -> None:
+    """Placeholders stand nowhere else; where every rare character is used there are none left."""
+    rare = "".join(map(chr, (0xA4, 0xA6, 0xAC)))
+    assert render("{{ messages[0] }}", [f"<|im_end|>{rare}"]) == f"<|im_end|>{rare}"
+    every = "".join(map(chr, (0xA4, 0xA6, 0xAC, *range(0xA000, 0xA48D), *range(0x20000, 0x2A6E0))))
+    with pytest.raises(TemplateFailed, match="leave no rare character unused to mark special tokens with"):
+        render("x", ["<|im_end|>", every])
 
 
 @pytest.mark.parametrize(
@@ -357,3 +434,16 @@ def test_the_tail_shows_what_the_template_opened_and_not_what_content_spells(
 ) -> None:
     rendered = ChatTemplate(source or " ", "", "", SPECIAL).render(["<think>"])
     assert rendered.tail.rstrip().endswith("<think>") == opened
+
+
+def test_the_tail_is_what_stands_behind_the_last_special_token_of_content() -> None:
+    template = ChatTemplate("a{{ messages[0] }}{{ messages[1] }}", "", "", SPECIAL)
+    for content, tail in (
+        (("b", "c"), "abc"),
+        (("<think>", "c"), "think>c"),
+        (("b", "<"), ""),
+        (("", ""), "a"),
+    ):
+        assert template.render(content).tail == tail
+    nothing = ChatTemplate("{{ messages[0] }}", "", "", SPECIAL).render([""])
+    assert (nothing.segments, nothing.text, nothing.tail) == ((), "", "")

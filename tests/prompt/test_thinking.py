@@ -14,7 +14,7 @@ from localagent.messages import SystemMessage, UserMessage
 from localagent.prompt.rendering import render_turn, request_for, thinking_for, thinking_support
 from localagent.prompt.segments import Prompt
 from localagent.prompt.template import ChatTemplate
-from localagent.prompt.thinking import LEVELS, Switch, ThinkingSupport, check_thinking
+from localagent.prompt.thinking import LEVELS, Switch, ThinkingPlan, ThinkingSupport, check_thinking
 from parsers import DIALECTS
 from tests.test_detection import TEMPLATES as CALLING
 
@@ -455,6 +455,8 @@ def test_a_word_stands_at_the_end_of_the_instructions():
     assert [m.text for m in word.said_in([TOLD, ASKED])] == ["Be curt. /no_think", "Why?"]
     assert [m.text for m in word.said_in([ASKED])] == ["/no_think", "Why?"]
     assert [*Switch().said_in([ASKED])] == [ASKED]
+    assert [m.text for m in word.said_in([])] == ["/no_think"]
+    assert Switch({"a": 1}, "/w") | {"a": 2, "b": 3} == Switch({"a": 2, "b": 3}, "/w")
 
 
 @pytest.mark.parametrize(
@@ -482,6 +484,45 @@ def test_what_a_model_cannot_be_told_is_said(name, thinking, warning):
     said = [f"{each.kind}: {each.text}" for each in turn(name, thinking=thinking)[0].warnings]
     assert len(said) == (warning is not None)
     assert not said or said[0].startswith(f"thinking: the model {warning}")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("lfm2", {"thinking": True}, "cannot be told to think: its chat template has no switch for it"),
+        (
+            "lfm2",
+            {"thinking": False},
+            "cannot be told not to think: its chat template has no switch for it; what it begins to think is "
+            "ended at once",
+        ),
+        (
+            "lfm2.5-2.6b",
+            {"thinking": "high"},
+            "has no thinking level 'high': it thinks as it does when thinking is just switched on",
+        ),
+        (
+            "kimi-k3",
+            {"thinking": "medium"},
+            "has no thinking level 'medium', only low and high: it thinks as it does when thinking is just "
+            "switched on",
+        ),
+    ],
+)
+def test_what_a_model_cannot_be_told_is_said_to_the_letter(name, options, says):
+    (warning,) = turn(name, **options)[0].warnings
+    assert (warning.kind, warning.text) == ("thinking", f"the model {says}")
+
+
+def test_what_may_end_the_reasoning_otherwise_is_told_how():
+    host, dialect = Host(TEMPLATES["qwen3"][1]), DIALECTS["hermes"]
+    request = request_for(host, [ASKED])
+    plan = thinking_for(host, dialect, request, ends=True)
+    assert plan == ThinkingPlan(closing="\n</think>\n\n")
+    assert thinking_for(host, dialect, request) == ThinkingPlan()
+    assert thinking_for(host, dialect, request, budget=0).budget == 0
+    with pytest.raises(UsageError, match="thinking is off"):
+        thinking_for(host, dialect, request, None, False, 5)
 
 
 def test_a_warning_says_beside_what_a_switch_does_not_work():
@@ -522,7 +563,9 @@ def test_a_budget_where_there_is_no_reasoning():
     request = request_for(host, [ASKED])
     plan = thinking_for(host, DIALECTS["gigachat3"], request, budget=3)
     assert plan.budget is None
-    assert plan.warnings[0].text.startswith("the model has no reasoning that thinking_budget could bound")
+    assert plan.warnings[0].text == (
+        "the model has no reasoning that thinking_budget could bound: what it writes is all answer"
+    )
     assert thinking_for(host, DIALECTS["gigachat3"], request, thinking=False).warnings == ()
 
 

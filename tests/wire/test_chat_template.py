@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from localagent.errors import InvalidMessage, LocalAgentError, Unsupported
 from localagent.messages import (
     AssistantMessage,
+    FlushMessage,
     ImagePart,
     MalformedToolCallPart,
     ReasoningPart,
@@ -115,8 +116,11 @@ def test_a_dialect_without_calls_leaves_them_to_a_template_that_shows_them():
         turns
     )
     assert from_wire(turns, PLAIN) == ACTED
-    with pytest.raises(Unsupported, match="calls of 'f', which neither this model's template"):
+    with pytest.raises(Unsupported) as refused:
         to_wire(ACTED, PLAIN, probe(rendering(PLAIN_TURNS)))
+    assert str(refused.value) == (
+        "the history holds calls of 'f', which neither this model's template nor the dialect 'plain' can write"
+    )
 
 
 def test_results_that_a_template_drops_become_user_turns():
@@ -137,6 +141,11 @@ def test_results_that_a_template_drops_become_user_turns():
         (AssistantMessage(content=(ReasoningPart(encrypted="blob"),)), "'reasoning'"),
         (ToolMessage(content=({"kind": "smell"},)), "'smell'"),
         (ToolMessage.from_result(CALL.result([ImagePart(file_id="f")])), "'image'"),
+        (
+            FlushMessage(),
+            "^a chat template cannot carry a message of role 'flush': build_request makes one of it that can be "
+            "sent$",
+        ),
     ],
 )
 def test_what_a_template_cannot_carry_is_refused_by_name(message, says):
@@ -208,8 +217,11 @@ def test_the_shape_that_a_template_shows_is_found_and_used(template, text_argume
 def test_calls_that_a_template_would_drop_beside_text_are_refused():
     support = probe(rendering(ONLY_NONE))
     call = ToolCallPart(id="1", name="look_up", arguments={})
-    with pytest.raises(Unsupported, match="holds text and a call of 'look_up'"):
+    with pytest.raises(Unsupported) as refused:
         to_wire([AssistantMessage(content=(TextPart(text="Well."), call))], PLAIN, support)
+    assert str(refused.value) == (
+        "a turn of the history holds text and a call of 'look_up', and this model's template shows only one of them"
+    )
     (turn,) = to_wire([AssistantMessage(content=(TextPart(text=" \n"), call))], PLAIN, support)
     assert turn["content"] is None
 

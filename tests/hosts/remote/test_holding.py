@@ -28,6 +28,7 @@ TOOLS = [
     {"type": "function", "function": {"name": "get_weather", "parameters": PARAMETERS}},
     {"type": "function", "function": {"name": "count", "parameters": NUMBERS}},
 ]
+OPEN = {"name": "f", "parameters": {"type": "object", "additionalProperties": {"type": "integer"}}}
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 ANSWER = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
 PARIS = '<|tool_call_start|>[get_weather(city="Paris")]<|tool_call_end|>'
@@ -190,6 +191,32 @@ def test_what_a_server_cannot_be_told_is_refused_and_not_dropped(files, takes, o
     model = Model(host_at("http://127.0.0.1:1", files, takes), DIALECTS["lfm2"])
     with pytest.raises(Unsupported, match=r"draws its tokens elsewhere,? and its server cannot be held to"):
         list(model.stream("Hi.", **{"tools": TOOLS, **options}))
+
+
+@pytest.mark.parametrize(
+    ("takes", "options", "says"),
+    [
+        (("schema",), {"tool_choice": "required"}, "tool_choice 'required'"),
+        (("schema",), {"tool_choice": "count"}, "tool_choice 'count'"),
+        (("schema",), {"tool_choice": "none"}, "tool_choice 'none'"),
+        (("schema",), {"response_format": ANSWER}, "response_format"),
+        (("schema",), {"parallel_tool_calls": False}, "parallel_tool_calls"),
+        (("schema",), {"strict": True}, "strict"),
+        ((), {"strict": True, "parallel_tool_calls": False}, "parallel_tool_calls"),
+        (
+            ("core",),
+            {"strict": True, "tools": [OPEN]},
+            "strict (XGrammar, with which a server may draw, knows no intersection of patterns)",
+        ),
+    ],
+)
+def test_what_a_server_cannot_be_told_is_named_with_the_reason(files, takes, options, says):
+    model = Model(host_at("http://127.0.0.1:1", files, takes), DIALECTS["lfm2"])
+    with pytest.raises(Unsupported) as caught:
+        list(model.stream("Hi.", **{"tools": TOOLS, **options}))
+    assert str(caught.value) == (
+        f"nano draws its tokens elsewhere, and its server cannot be held to {says}: leave it out"
+    )
 
 
 def test_what_only_llguidance_reads_is_not_told_to_a_server_that_may_draw_with_another(files):
