@@ -46,9 +46,24 @@ def test_a_parser_reads_one_turn(dialect):
             again()
 
 
+ALIASES = {
+    "lfm2": "lfm2.5", "llama-pythonic": "llama4 pythonic", "hermes": "qwen2.5 qwen3 qwq granite4",
+    "hunyuan": "hunyuan-a13b apriel jamba minimax-m1", "phi4-mini": "phi4", "command-r7b": "command-a",
+    "ernie": "ernie4.5", "nemotron-nano-v2": "nemotron-json", "gigachat3": "gigachat3.1",
+    "llama3-json": "llama3.1 llama3.3", "json": "xlam", "qwen3-coder": "qwen3.5 nemotron3 step3.5",
+    "functionary": "functionary3.1", "gigachat35": "gigachat3.5", "glm45": "glm46", "glm47": "laguna poolside",
+    "longcat": "longcat-flash", "k2-horizon": "ifm", "solar-open2": "solar2",
+    "mistral": "ministral devstral magistral", "deepseek-v3": "deepseek-r1", "solar-open": "solar",
+    "harmony": "gpt-oss", "muse": "muse-glimmer atem onyx", "inkling": "tml",
+}  # fmt: skip
+"""The names that a person may give instead."""
+
+
 def test_every_name_and_alias_means_one_dialect():
     names = [name.casefold() for dialect in DIALECTS.values() for name in (dialect.name, *dialect.aliases)]
     assert len(set(names)) == len(names)
+    found = {dialect.name: " ".join(dialect.aliases) for dialect in DIALECTS.values() if dialect.aliases}
+    assert found == ALIASES
     assert dialect_named("xLAM") is DIALECTS["json"]
     assert dialect_named("Jamba") is dialect_named("minimax-m1") is DIALECTS["hunyuan"]
     with pytest.raises(ValueError, match="no dialect 'klingon'"):

@@ -291,6 +291,65 @@ def test_no_broken_character_makes_a_call_that_nobody_wrote(name):
 
 # -- writing -------------------------------------------------------------------------------------------
 
+BOTH = [("f", {"city": "Rome", "o": {"a": [1, True, None]}}), ("g", {})]
+JSON_OF_BOTH = ('{"city": "Rome", "o": {"a": [1, true, null]}}', "{}")
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "between"),
+    [
+        ("objects", '<tool_call>{"name": "%s", "arguments": %s}</tool_call>', ""),
+        ("list", '{"tool_name": "%s", "parameters": %s}', ", "),
+        ("messages", "<|channel|>commentary to=functions.%s<|message|>%s<|call|>", ""),
+        ("blocks", '<|invoke|>{"name": "%s", "args": %s}<|over|>', ""),
+        ("nested", '{"run": {"name": "%s", "with": %s}}', ", "),
+        ("argument", '<do=%s>{"input": %s}</do>', ""),
+    ],
+)
+def test_objects_are_written_as_declared(name, call, between):
+    made = DIALECTS[name]
+    written = between.join(call % (tool, text) for (tool, _), text in zip(BOTH, JSON_OF_BOTH, strict=True))
+    if between:
+        written = f"{made.calls.open}[{written}]{made.calls.close}"
+    assert made.render(BOTH) == written
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        (
+            "tags",
+            '<tool_call><function=f><parameter=city>Rome</parameter><parameter=o>{"a": [1, true, null]}</parameter>'
+            "</function></tool_call>",
+            "<tool_call><function=g></function></tool_call>",
+        ),
+        (
+            "bare keys",
+            '<|tool_call>call:f{city:<|"|>Rome<|"|>,o:{a:[1,true,null]}}<tool_call|>',
+            "<|tool_call>call:g{}<tool_call|>",
+        ),
+        ("script", '<call f>{city:"Rome",o:{a:[1, true, null]}}</call>', "<call g>{}</call>"),
+        (
+            "lines",
+            '<tool_call>f\ncity:Rome\no:{"a": [1, true, null]}</tool_call>',
+            "<tool_call>g\n</tool_call>",
+        ),
+    ],
+)
+def test_arguments_are_written_as_declared(name, first, second):
+    assert DIALECTS[name].render(BOTH) == first + second
+
+
+def test_tags_that_the_opening_leaves_open_are_closed_around_tags_alone():
+    """An object of arguments ends with its brace: what opens its field says nothing of other tags."""
+    opens = {"open_pattern": r"<do><with=(?P<name>\w+)>", "close": "</do>", "transform": NAMED}
+    made = dialect(template(tool_calls={**opens, "content": "json"}))
+    assert made.render([("f", {"a": 1})]) == '<do><with=f>{"a": 1}</do>'
+    made = dialect(
+        template(tool_calls={**opens, "content": "xml-inline", "content_args": {"tag_pattern": TAG}})
+    )
+    assert made.render([("f", {"a": 1})]) == "<do><with=f><parameter=a>1</parameter></with></do>"
+
 
 def test_what_a_format_cannot_hold_is_not_written():
     for name, call in (
