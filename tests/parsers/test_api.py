@@ -30,7 +30,7 @@ from parsers.dialect import Context
 from parsers.engine.tools import MAX_SCHEMA_DEPTH, Tool, declared
 from parsers.formats import dialect_named
 from tests.parsers.outputs import END, START
-from tests.parsers.reading import characters, read, whole
+from tests.parsers.reading import characters, merged, read, whole
 
 LFM2 = DIALECTS["lfm2"]
 
@@ -214,6 +214,53 @@ def test_a_bare_list_that_is_none_does_not_hold_the_text_back(start):
         for event in parser.feed(char):
             end = event.end
     assert len(fed) - end <= 8
+
+
+@pytest.mark.parametrize(
+    ("dialect", "start"),
+    [
+        ("json", "[see"),
+        ("json", "{x"),
+        ("json", "[{ x"),
+        ("json", "``x"),
+        ("json", "```python\nx"),
+        ("json", '{"n": 1}'),
+        ("phi4-mini", "functionx"),
+        ("phi4-mini", "functools("),
+        ("smollm3", "<coder"),
+        ("smollm3", "<code>x ="),
+        ("smollm3", "<code>\nping ="),
+        ("smollm3", "<code>\nother("),
+        ("gemma4", "``x"),
+        ("gemma4", "```python\nx"),
+        ("gemma4", "```tool_codes"),
+        ("gemma4", "```\nso it is"),
+        ("gemma4", "```\nother("),
+        ("gemma4", "```\nping()"),
+        ("gemma4", "```tool_code\nprint(ping ="),
+        ("gemma4", "```tool_code\nother("),
+        ("gemma4", "```\ntool_code = x +"),
+        ("hermes", "<func"),
+        ("hermes", "<function=other>"),
+        ("hermes", "<function=ping>x"),
+        ("hermes", "<function='ping\">"),
+        ("hermes", "<function=ping>\n<p>"),
+        ("gigachat3", "\n\nfunction calls"),
+        ("gigachat3", "\nfunction call"),
+        ("gigachat3", "function call:"),
+        ("llama3-json", "{x"),
+        ("llama3-json", "[1,"),
+        ("llama-pythonic", "[ping]"),
+        ("llama-pythonic", "[other x"),
+        ("lfm2", "[pingo("),
+    ],
+)
+def test_what_begins_like_a_call_without_a_marker_is_text_once_it_cannot_be_one(dialect, start):
+    """And not only at the end of the output: somebody waits for it."""
+    tools = [{"function": {"name": "ping"}}, {"function": {"name": "get"}}]
+    parser = StreamParser(DIALECTS[dialect], tools)
+    events = [event for char in f"{start} !" for event in parser.feed(char)]
+    assert merged(events) == [Text(f"{start} !", 0, len(start) + 2)]
 
 
 @pytest.mark.parametrize("value", ["'", "r'", "[1, '", "['", "5, b='", "True, b='"])
