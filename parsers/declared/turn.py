@@ -87,8 +87,8 @@ def _tokens(template: Template, ends: tuple[str, ...]) -> dict[str, Action]:
             quote = (
                 (field.shape.quote,) if isinstance(field.shape, ObjectArguments) and field.shape.quote else ()
             )
-            stray: dict[str, Action] = dict.fromkeys((*closes, *quote), Reason.STRAY_END)
-            calls = dict.fromkeys(opens, Reason.NOT_A_CALL) | stray
+            stray = dict.fromkeys((*closes, *quote), Reason.STRAY_END)
+            calls = {**dict.fromkeys(opens, Reason.NOT_A_CALL), **stray}
         elif field.kind == "reasoning":
             frames |= dict.fromkeys(opens)
             thought = closes
