@@ -192,6 +192,11 @@ OUTCOMES: list[tuple[str, str, dict[str, Any]]] = [
         {"content": "b", "malformed": ["syntax"]},
     ),
     ("tags", "<tool_call><function=f><parameter=a>1</function></tool_call>", {"malformed": ["unclosed_string"]}),
+    (
+        "tags",
+        "<tool_call><function=f><parameter=a>1<parameter=b>2</parameter></function></tool_call>",
+        {"malformed": ["unclosed_string"]},
+    ),
     ("tags", "<tool_call><function=f><parameter=a>1</parameter>", {"malformed": ["truncated"]}),
     ("tags", "<tool_call>so</tool_call>", {"content": "so", "malformed": ["not_a_call", "stray_end"]}),
     (

@@ -221,8 +221,10 @@ def test_a_key_that_comes_again_makes_a_list_if_the_template_says_so():
     for merge, expected in ((True, {"a": [1, 2], "b": "x"}), (False, {"a": 2, "b": "x"})):
         stream = StreamParser(dialect(argument(MAYBE_JSON, merge_duplicates=merge)))
         assert calls_of([*stream.feed(raw), *stream.close()]) == [("f", expected)]
-    stream = StreamParser(dialect(argument(None, merge_duplicates=True)))
-    assert outcome([*stream.feed("[CALL]<a>1[END]"), *stream.close()])["malformed"] == ["unclosed_string"]
+    for broken in ("<a>1", "<a>1<b>2</arg>"):
+        stream = StreamParser(dialect(argument(None, merge_duplicates=True)))
+        found = outcome([*stream.feed(f"[CALL]{broken}[END]"), *stream.close()])
+        assert (found["calls"], found["malformed"]) == ([], ["unclosed_string"])
 
 
 def test_what_a_value_may_hold_is_as_the_tag_says():
@@ -396,6 +398,44 @@ def test_the_tokens_of_the_vocabulary_are_told_apart_from_text():
     stream = StreamParser(made)
     events = stream.feed("<think>a</think><tool_call>b</s>", special=False) + stream.close()
     assert outcome(events) == {"reasoning": "a", "content": "<tool_call>b", "calls": [], "malformed": []}
+
+
+@pytest.mark.parametrize(
+    ("name", "reasoning", "calls", "ends", "answers", "cores"),
+    [
+        ("objects", ("<think>", "</think>"), ("<tool_call>", "</tool_call>"), ("<|im_end|>", "<|endoftext|>"), [], {}),
+        (
+            "messages",  # prompts end with the whole of what opens the reasoning
+            ("<|channel|>analysis<|message|>", "<|end|>"),
+            ("<|channel|>", "<|call|>"),
+            (),
+            [("<|channel|>", "<|end|>")],
+            {"<|channel|>analysis<|message|>": "<|channel|>"},
+        ),
+        (
+            "blocks",
+            ("<|thinking|>", "<|over|>"),
+            ("<|invoke|>", "<|over|>"),
+            (),
+            [("<|text|>", "<|over|>")],
+            {},
+        ),
+        (
+            "bare keys",
+            ("<|channel>thought\n", "<channel|>"),
+            ("<|tool_call>", "<tool_call|>"),
+            ("<turn|>", "<|tool_response>"),
+            [],
+            {"<|channel>thought\n": "<|channel>"},
+        ),
+        ("tags", ("<think>", "</think>"), ("<tool_call>", "</tool_call>"), ("<|im_end|>",), [], {}),
+        ("code", None, ("<|python|>", "<|eom|>"), ("<|end|>",), [], {}),
+    ],
+)  # fmt: skip
+def test_the_markers_of_a_declared_format(name, reasoning, calls, ends, answers, cores):
+    made = DIALECTS[name]
+    spans = [span and (span.open, span.close) for span in (made.reasoning, made.calls, *made.answers)]
+    assert (spans, made.ends, made.cores) == ([reasoning, calls, *answers], ends, cores)
 
 
 def test_a_configuration_without_a_declaration_has_no_dialect():
