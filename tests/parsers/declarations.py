@@ -194,6 +194,21 @@ OUTCOMES: list[tuple[str, str, dict[str, Any]]] = [
     ("tags", "<tool_call><function=f><parameter=a>1</function></tool_call>", {"malformed": ["unclosed_string"]}),
     (
         "tags",
+        "<tool_call><function=f>so<parameter=a>1</parameter></function></tool_call> b",
+        {"content": "b", "malformed": ["syntax"]},
+    ),
+    (
+        "tags",
+        "<tool_call><function=f><parameter=a>1</parameter>so<parameter=b>2</parameter></function></tool_call>",
+        {"malformed": ["syntax"]},
+    ),
+    (
+        "tags",
+        "<tool_call><function=f><parameter=a>1</parameter>so</function></tool_call>",
+        {"malformed": ["syntax"]},
+    ),
+    (
+        "tags",
         "<tool_call><function=f><parameter=a>1<parameter=b>2</parameter></function></tool_call>",
         {"malformed": ["unclosed_string"]},
     ),

@@ -227,6 +227,34 @@ def test_a_key_that_comes_again_makes_a_list_if_the_template_says_so():
         assert (found["calls"], found["malformed"]) == ([], ["unclosed_string"])
 
 
+@pytest.mark.parametrize(
+    ("end", "content", "malformed"),
+    [
+        ("</c>!", "!", []),
+        ("\n<|eot|>!", "!", []),
+        ("<|eo", "", []),
+        ("</", "", []),
+        ("", "", []),
+        (" so", "so", ["missing_end"]),
+    ],
+)
+def test_objects_may_be_closed_by_one_of_several_texts(end, content, malformed):
+    calls = {"open": "<c>", "close": ["</c>", "<|eot|>"], "content": "json", "transform": WHOLE}
+    made = dialect(template(tool_calls=calls))
+    raw = '<c>{"name": "f", "arguments": {"a": "<|eot|>"}}' + end
+    ways = []
+    for pieces in (whole(raw), characters(raw)):
+        stream = StreamParser(made)
+        ways.append([event for piece, _ in pieces for event in stream.feed(piece)] + stream.close())
+    assert exact(ways[0]) == exact(ways[1])
+    assert outcome(ways[0]) == {
+        "content": content,
+        "reasoning": "",
+        "calls": [["f", {"a": "<|eot|>"}]],
+        "malformed": malformed,
+    }
+
+
 def test_what_a_value_may_hold_is_as_the_tag_says():
     """`[^<]+` ends a value at any tag, and there must be something in it."""
     args = {"tag_pattern": r"<(?P<key>\w+)=(?P<value>[^<>]+)>"}
