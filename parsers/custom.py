@@ -178,7 +178,7 @@ class _File:
             self._refuse(key, "missing")
         if not isinstance(value, str) or not value:
             hint = ""
-            if key.rpartition(".")[2] in _SPACES:
+            if key.endswith(_SPACES):
                 hint = "; [] says that there is no white space"
             elif key.startswith("reasoning."):
                 hint = "; reasoning = false says that there is none"

@@ -354,6 +354,12 @@ def test_objects_are_written_as_declared(name, call, between):
             "<tool_call><function=g></function></tool_call>",
         ),
         (
+            "typed tags",
+            '<tool_call><function=f><parameter=city>Rome</parameter><parameter=o>{"a": [1, true, null]}</parameter>'
+            "</function></tool_call>",
+            "<tool_call><function=g></function></tool_call>",
+        ),
+        (
             "bare keys",
             '<|tool_call>call:f{city:<|"|>Rome<|"|>,o:{a:[1,true,null]}}<tool_call|>',
             "<|tool_call>call:g{}<tool_call|>",
