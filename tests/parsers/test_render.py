@@ -182,3 +182,14 @@ def test_a_dialect_without_calls_writes_none():
     assert DIALECTS["plain"].render([]) == ""
     with pytest.raises(ValueError, match="no tool calls"):
         DIALECTS["plain"].render([("f", {})])
+
+
+@pytest.mark.parametrize("dialect", ["minimax-m2", "minicpm5", "deepseek-v32", "glm45", "longcat"])
+def test_an_operator_at_the_end_of_raw_text_is_written_and_a_doubled_bracket_of_a_tag_is_not(dialect):
+    """Behind a word, `<` and the closing tag are read as that tag with a character too many."""
+    for value in ("<", "a <", "a <<", "a\n<"):
+        calls = [("f", {"a": value})]
+        written = DIALECTS[dialect].render(calls)
+        assert canonical(calls_of(read(dialect, whole(written), tools=declaring(calls)))) == canonical(calls)
+    with pytest.raises(ValueError, match="in it cannot be written as raw text"):
+        DIALECTS[dialect].render([("f", {"a": "x<"})])
