@@ -630,6 +630,24 @@ def test_white_space_around_what_closes_a_field_belongs_to_it():
         assert outcome(events) == {"content": "", "reasoning": "", "calls": [["f", {}]], "malformed": []}
 
 
+def test_white_space_in_front_of_what_opens_a_field_belongs_to_it():
+    """Also where the white space of the content counts, however much of the output has come."""
+    calls = {
+        "open_pattern": r"\s*<c>",
+        "close": "</c>",
+        "repeats": True,
+        "content": "json",
+        "transform": WHOLE,
+    }
+    made = dialect(template(content={"content_args": {"strip": False}}, tool_calls=calls))
+    raw = ' So \n <c>{"name": "f", "arguments": {}}</c>\n<c>{"name": "g", "arguments": {}}</c> done \n'
+    for pieces in (whole(raw), characters(raw)):
+        stream = StreamParser(made)
+        events = [event for piece, _ in pieces for event in stream.feed(piece)] + stream.close()
+        assert "".join(event.text for event in events if isinstance(event, Text)) == " So done \n"
+        assert calls_of(events) == [("f", {}), ("g", {})]
+
+
 def test_the_older_form_is_named():
     with pytest.raises(InvalidDialect, match=r"here\.json: response_schema: the older form"):
         declared_dialect({"response_schema": {"x-regex": "."}}, "here.json")
