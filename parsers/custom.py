@@ -178,7 +178,7 @@ class _File:
             self._refuse(key, "missing")
         if not isinstance(value, str) or not value:
             hint = ""
-            if key.rpartition(".")[2] in _SPACES:
+            if key.endswith(_SPACES):
                 hint = "; [] says that there is no white space"
             elif key.startswith("reasoning."):
                 hint = "; reasoning = false says that there is none"
@@ -260,7 +260,7 @@ def _cores(made: Dialect, base: Dialect) -> dict[str, str]:
 def _readings(made: Dialect, written: str) -> Iterator[list[Part]]:
     """What is read of a text: whole, per character, and with its tokens flagged as a host does."""
     tokens = {made.cores.get(marker, marker) for marker in made.markers} - {""}
-    pattern = "|".join(map(re.escape, sorted(tokens, key=len, reverse=True)))
+    pattern = "|".join(map(re.escape, sorted(tokens)))
     flagged = [(piece, piece in tokens) for piece in re.split(f"({pattern})" if tokens else "$", written)]
     ways: tuple[tuple[set[str] | None, list[tuple[str, bool | None]]], ...] = (
         (None, [(written, None)]),

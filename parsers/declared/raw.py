@@ -54,7 +54,6 @@ class RawField(CallField):
     def arguments(self) -> Reading:
         """Read the arguments and what closes the field. Raises Fault."""
         raise NotImplementedError
-        yield
 
     def next(self, patterns: Patterns) -> Generator[None, None, tuple[str, Found]]:
         """The next match, and the text before it. Raises Fault at the end of the output."""
@@ -276,9 +275,9 @@ def _typed(text: str, value: Value, kinds: Kinds) -> tuple[Any, bool]:
             return typed_text(text, ANY_JSON)
         case "json" if kinds != STRING or text.lstrip()[:1] == '"':
             if _is_json(text):
-                found, repaired = read_literal(text)
+                found, _ = read_literal(text)
                 if not isinstance(found, str):
-                    return (found, repaired) if kinds is None else typed_text(text, kinds)
+                    return typed_text(text, kinds)
                 text = found
     return (replace_lone(text), False) if kinds is None else typed_text(replace_lone(text), kinds)
 

@@ -79,7 +79,7 @@ def _tokens(template: Template, ends: tuple[str, ...]) -> dict[str, Action]:
     """
     frames: dict[str, Action] = dict.fromkeys((*ends, *(template.frame.tokens if template.frame else ())))
     calls: dict[str, Action] = {}
-    thought: dict[str, Action] = {}
+    thought: tuple[str, ...] = ()
     for field in template.fields:
         opens = () if field.open is None else field.open.tokens
         closes = () if field.close is None else field.close.tokens
@@ -87,11 +87,11 @@ def _tokens(template: Template, ends: tuple[str, ...]) -> dict[str, Action]:
             quote = (
                 (field.shape.quote,) if isinstance(field.shape, ObjectArguments) and field.shape.quote else ()
             )
-            calls |= dict.fromkeys(opens, Reason.NOT_A_CALL)
-            calls |= dict.fromkeys((*closes, *quote), Reason.STRAY_END)
+            stray = dict.fromkeys((*closes, *quote), Reason.STRAY_END)
+            calls = {**dict.fromkeys(opens, Reason.NOT_A_CALL), **stray}
         elif field.kind == "reasoning":
             frames |= dict.fromkeys(opens)
-            thought |= dict.fromkeys(closes)
+            thought = closes
         else:
             frames |= dict.fromkeys((*opens, *closes))
     shared = {token: None for token in thought if token in calls}

@@ -75,7 +75,6 @@ class Block:
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
         """Go on to where another call can begin or the block ends; returns why the call is none."""
         raise NotImplementedError
-        yield
 
 
 class CallBlock(Block):
@@ -132,12 +131,10 @@ class FramedBlock(Block):
     def ahead(self) -> Generator[None, None, str]:
         """What comes next of all that cannot stand within a call, "" if nothing of it does."""
         raise NotImplementedError
-        yield
 
     def begins(self) -> Generator[None, None, bool]:
         """Whether a call comes next, or the output ends in the beginning of one."""
         raise NotImplementedError
-        yield
 
     def read(self) -> Reading:
         """Read the block and what belongs to it; `source.pos` is behind it afterwards."""

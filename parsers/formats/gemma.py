@@ -181,7 +181,8 @@ class GemmaReader(JsonReader):
             return (yield from super().atom(char))
         self.writer.repaired = True
         text = yield from super().atom(char)
-        if (yield from self.source.space()) == FIRST and (yield from self.at_quote()):
+        yield from self.source.space()
+        if (yield from self.at_quote()):
             self.source.pos += len(self._quote)  # nothing else of the token is needed: `dangles` has seen it
         return text
 
@@ -251,7 +252,8 @@ class GemmaReader(JsonReader):
     def _dangles(self) -> Generator[None, None, bool]:
         """Whether a quote token comes next that opens nothing, since call and block end behind it."""
         source = self.source
-        if (yield from source.space()) != FIRST or not (yield from self.at_quote()):
+        yield from source.space()
+        if not (yield from self.at_quote()):
             return False
         source.pos += len(self._quote)
         for bracket in self._brackets():

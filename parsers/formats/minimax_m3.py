@@ -225,9 +225,7 @@ class ElementCall(RawCall):
         if not (yield from source.marker((TOKEN,))):
             return False  # spelled in ordinary tokens
         if not (yield from source.ahead((TOKEN + self._close,))):
-            if not source.ended or not (TOKEN + self._close).startswith(source.text[source.pos :]):
-                raise Fault(Reason.UNCLOSED_STRING)
-            raise Fault(Reason.TRUNCATED)
+            raise Fault(Reason.UNCLOSED_STRING)  # or the output ends in it, as `leave` says then
         return True
 
 

@@ -27,12 +27,10 @@ class LiteralCall:
     def read(self) -> Reading:
         """Read the call from its first character to behind its last one. Raises Fault."""
         raise NotImplementedError
-        yield
 
     def follows(self, inner: bool) -> Generator[None, None, bool]:
         """Whether what comes next fits after an argument; see `values.Follows`."""
         raise NotImplementedError
-        yield
 
     def closers(self) -> list[str]:
         """The brackets that are open, outermost first."""

@@ -164,7 +164,6 @@ class RawCall:
     def closes_nearly(self, end: str, tag: str) -> Generator[None, None, bool]:
         """As `closes`, for `end`, which is nearly `tag`. Raises Fault if nothing shows that it was meant."""
         raise NotImplementedError
-        yield
 
     def is_mentioned(
         self, end: str, texts: tuple[str, ...], ends: tuple[str, ...]

@@ -114,7 +114,10 @@ def typed_text(text: str, kinds: Kinds) -> tuple[Any, bool]:
         return text, False
     if kinds is None:
         return untyped(text)
-    value, repaired = untyped(text) if "string" in kinds else _literal_of(text, kinds)
+    found = untyped(text) if "string" in kinds else _literal_of(text, kinds)
+    if found is None:
+        return text, True
+    value, repaired = found
     kind = kind_of(value)
     if kinds == ANY_JSON:
         return value, repaired
@@ -129,8 +132,8 @@ def typed_text(text: str, kinds: Kinds) -> tuple[Any, bool]:
     return (value, repaired) if kind in kinds else (text, "string" not in kinds)
 
 
-def _literal_of(text: str, kinds: frozenset[str]) -> tuple[Any, bool]:
-    """As `typed_text`, where no text is allowed; text that can be no value comes back as it is."""
+def _literal_of(text: str, kinds: frozenset[str]) -> tuple[Any, bool] | None:
+    """As `typed_text`, where no text is allowed; None for text that can be no value."""
     word = text.strip()
     if word.lower() in _IN_ANY_CASE and (word[0] in "nN" or kinds == ANY_JSON or "boolean" in kinds):
         return _IN_ANY_CASE[word.lower()], word not in CONSTANTS  # `TRUE`, `NULL` (slip 12)
@@ -141,13 +144,13 @@ def _literal_of(text: str, kinds: frozenset[str]) -> tuple[Any, bool]:
             raise
         if kinds == ANY_JSON or kinds <= _CONTAINER_KINDS:
             raise Fault(Reason.NOT_A_LITERAL) from fault
-        return text, True
+        return None
     if isinstance(value, str) and kinds & _CONTAINER_KINDS:
         try:
             inner, _ = read_literal(value)  # a list or an object, written into a JSON string (slip 12)
         except Fault:
-            return text, True
-        return (inner, True) if kind_of(inner) in _CONTAINER_KINDS else (text, True)
+            return None
+        return (inner, True) if kind_of(inner) in _CONTAINER_KINDS else None
     return value, repaired
 
 

@@ -192,6 +192,26 @@ OUTCOMES: list[tuple[str, str, dict[str, Any]]] = [
         {"content": "b", "malformed": ["syntax"]},
     ),
     ("tags", "<tool_call><function=f><parameter=a>1</function></tool_call>", {"malformed": ["unclosed_string"]}),
+    (
+        "tags",
+        "<tool_call><function=f>so<parameter=a>1</parameter></function></tool_call> b",
+        {"content": "b", "malformed": ["syntax"]},
+    ),
+    (
+        "tags",
+        "<tool_call><function=f><parameter=a>1</parameter>so<parameter=b>2</parameter></function></tool_call>",
+        {"malformed": ["syntax"]},
+    ),
+    (
+        "tags",
+        "<tool_call><function=f><parameter=a>1</parameter>so</function></tool_call>",
+        {"malformed": ["syntax"]},
+    ),
+    (
+        "tags",
+        "<tool_call><function=f><parameter=a>1<parameter=b>2</parameter></function></tool_call>",
+        {"malformed": ["unclosed_string"]},
+    ),
     ("tags", "<tool_call><function=f><parameter=a>1</parameter>", {"malformed": ["truncated"]}),
     ("tags", "<tool_call>so</tool_call>", {"content": "so", "malformed": ["not_a_call", "stray_end"]}),
     (
@@ -232,5 +252,24 @@ OUTCOMES: list[tuple[str, str, dict[str, Any]]] = [
     ("argument", '<do=f>{"inputs": {"a": 1}}</do>', {"malformed": ["not_a_call"]}),
     ("objects", '<tool_call>{"name": "f", "options": {"a": 1}}</tool_call>', {"malformed": ["not_a_call"]}),
     ("argument", '<do=f>{"input": {"a": 1}}<|eot|>', {"calls": [["f", {"a": 1}]]}),
+    ("argument", '<do=f>{"input": {}}\n<|eot|>', {"calls": [["f", {}]]}),
+    ("argument", '<do=f>{"input": {}}<|eo', {"calls": [["f", {}]]}),
+    ("argument", '<do=f>{"input": {}}<|eox', {"calls": [["f", {}]], "content": "<|eox", "malformed": ["missing_end"]}),
+    ("bare keys", "<|tool_call>call:f{a:1}<tool_c", {"calls": [["f", {"a": 1}]]}),
+    ("bare keys", "<|tool_call>call:f{a:1} x", {"calls": [["f", {"a": 1}]], "content": "x", "malformed": ["missing_end"]}),
+    ("bare keys", "<|tool_call>call:", {"malformed": ["truncated"]}),
+    ("bare keys", "<|tool_call>call:f", {"malformed": ["truncated"]}),
+    ("bare keys", "<|tool_call>cal x", {"content": "cal x", "malformed": ["not_a_call"]}),
+    ("script", "<call f>{}\n</call>x", {"calls": [["f", {}]], "content": "x"}),
+    ("messages", '<|channel|>commentary to=functions.f<|message|>{"a": 1}<|cal', {"calls": [["f", {"a": 1}]]}),
+    (
+        "messages",
+        '<|channel|>commentary to=functions.f<|message|>{"a": 1} x',
+        {"calls": [["f", {"a": 1}]], "content": "x", "malformed": ["missing_end"]},
+    ),
+    ("messages", "<|channel|>comm", {"malformed": ["truncated"]}),
+    ("tags", "Hi\n<tool_call>\n<func", {"content": "Hi", "malformed": ["truncated"]}),
+    ("tags", "Hi\n<tool_call>\n<func x", {"content": "Hi<func x", "malformed": ["not_a_call"]}),
+    ("tags", "<tool_call><function=f></function>\n</tool_c", {"malformed": ["truncated"]}),
 ]  # fmt: skip
 """Declaration, output, and what is read."""

@@ -91,14 +91,29 @@ def no_constant(name: str) -> Any:
 
 
 def check_tiling(raw: str, events: list[Event]) -> None:
-    """Law 5: the spans of events and of segments tile `raw`, and what is kept stands in it."""
-    position = 0
+    """Law 5: the spans of events and of segments tile `raw`, and what is kept is what stands there.
+
+    What is kept of a call begins where that began, or before it, and takes nothing from the call before.
+    """
+    position = call = over = 0
     for event in events:
         assert event.start == position, f"gap or overlap before {event}"
         assert event.end >= event.start
         position = event.end
-        if isinstance(event, (Text, Reasoning)):
-            assert raw[event.start : event.end] == event.text
+        match event:
+            case Text() | Reasoning():
+                assert raw[event.start : event.end] == event.text
+            case CallStart():
+                call = event.start
+            case CallEnd():
+                over = event.end
+            case Malformed():
+                begin = event.end - len(event.raw)
+                assert event.raw in raw
+                if event.index is not None:
+                    assert raw[begin : event.end] == event.raw
+                    assert over <= begin <= call
+                    over = event.end
     assert position == len(raw)
     edges = [(start, end) for _, start, end in segments(events)]
     assert [start for start, _ in edges] == [0, *(end for _, end in edges)][: len(edges)]

@@ -30,7 +30,7 @@ from parsers.dialect import Context
 from parsers.engine.tools import MAX_SCHEMA_DEPTH, Tool, declared
 from parsers.formats import dialect_named
 from tests.parsers.outputs import END, START
-from tests.parsers.reading import characters, read, whole
+from tests.parsers.reading import characters, merged, read, whole
 
 LFM2 = DIALECTS["lfm2"]
 
@@ -46,9 +46,24 @@ def test_a_parser_reads_one_turn(dialect):
             again()
 
 
+ALIASES = {
+    "lfm2": "lfm2.5", "llama-pythonic": "llama4 pythonic", "hermes": "qwen2.5 qwen3 qwq granite4",
+    "hunyuan": "hunyuan-a13b apriel jamba minimax-m1", "phi4-mini": "phi4", "command-r7b": "command-a",
+    "ernie": "ernie4.5", "nemotron-nano-v2": "nemotron-json", "gigachat3": "gigachat3.1",
+    "llama3-json": "llama3.1 llama3.3", "json": "xlam", "qwen3-coder": "qwen3.5 nemotron3 step3.5",
+    "functionary": "functionary3.1", "gigachat35": "gigachat3.5", "glm45": "glm46", "glm47": "laguna poolside",
+    "longcat": "longcat-flash", "k2-horizon": "ifm", "solar-open2": "solar2",
+    "mistral": "ministral devstral magistral", "deepseek-v3": "deepseek-r1", "solar-open": "solar",
+    "harmony": "gpt-oss", "muse": "muse-glimmer atem onyx", "inkling": "tml",
+}  # fmt: skip
+"""The names that a person may give instead."""
+
+
 def test_every_name_and_alias_means_one_dialect():
     names = [name.casefold() for dialect in DIALECTS.values() for name in (dialect.name, *dialect.aliases)]
     assert len(set(names)) == len(names)
+    found = {dialect.name: " ".join(dialect.aliases) for dialect in DIALECTS.values() if dialect.aliases}
+    assert found == ALIASES
     assert dialect_named("xLAM") is DIALECTS["json"]
     assert dialect_named("Jamba") is dialect_named("minimax-m1") is DIALECTS["hunyuan"]
     with pytest.raises(ValueError, match="no dialect 'klingon'"):
@@ -199,6 +214,53 @@ def test_a_bare_list_that_is_none_does_not_hold_the_text_back(start):
         for event in parser.feed(char):
             end = event.end
     assert len(fed) - end <= 8
+
+
+@pytest.mark.parametrize(
+    ("dialect", "start"),
+    [
+        ("json", "[see"),
+        ("json", "{x"),
+        ("json", "[{ x"),
+        ("json", "``x"),
+        ("json", "```python\nx"),
+        ("json", '{"n": 1}'),
+        ("phi4-mini", "functionx"),
+        ("phi4-mini", "functools("),
+        ("smollm3", "<coder"),
+        ("smollm3", "<code>x ="),
+        ("smollm3", "<code>\nping ="),
+        ("smollm3", "<code>\nother("),
+        ("gemma4", "``x"),
+        ("gemma4", "```python\nx"),
+        ("gemma4", "```tool_codes"),
+        ("gemma4", "```\nso it is"),
+        ("gemma4", "```\nother("),
+        ("gemma4", "```\nping()"),
+        ("gemma4", "```tool_code\nprint(ping ="),
+        ("gemma4", "```tool_code\nother("),
+        ("gemma4", "```\ntool_code = x +"),
+        ("hermes", "<func"),
+        ("hermes", "<function=other>"),
+        ("hermes", "<function=ping>x"),
+        ("hermes", "<function='ping\">"),
+        ("hermes", "<function=ping>\n<p>"),
+        ("gigachat3", "\n\nfunction calls"),
+        ("gigachat3", "\nfunction call"),
+        ("gigachat3", "function call:"),
+        ("llama3-json", "{x"),
+        ("llama3-json", "[1,"),
+        ("llama-pythonic", "[ping]"),
+        ("llama-pythonic", "[other x"),
+        ("lfm2", "[pingo("),
+    ],
+)
+def test_what_begins_like_a_call_without_a_marker_is_text_once_it_cannot_be_one(dialect, start):
+    """And not only at the end of the output: somebody waits for it."""
+    tools = [{"function": {"name": "ping"}}, {"function": {"name": "get"}}]
+    parser = StreamParser(DIALECTS[dialect], tools)
+    events = [event for char in f"{start} !" for event in parser.feed(char)]
+    assert merged(events) == [Text(f"{start} !", 0, len(start) + 2)]
 
 
 @pytest.mark.parametrize("value", ["'", "r'", "[1, '", "['", "5, b='", "True, b='"])

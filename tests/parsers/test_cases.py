@@ -35,6 +35,10 @@ def test_every_dialect_has_rows_each_with_its_reason(dialect):
     assert len(set(reasons)) == len(reasons)
 
 
+LONE = ("functionary", "minicpm5")
+"""The dialects whose calls stand between no markers but their own tags."""
+
+
 def test_every_table_belongs_to_a_dialect():
     assert {table.stem for table in TABLES.glob("*.jsonl")} <= set(DIALECTS)
 
@@ -81,8 +85,14 @@ def test_a_case_is_read_as_its_row_says(dialect, row):
         assert [part.partial for part in parts if isinstance(part, MalformedPart)] == row["partial"]
     if "names" in row:
         assert [part.name for part in parts if isinstance(part, MalformedPart)] == row["names"]
+    stretches = [[kind, raw[start:end]] for kind, start, end in segments(first)]
     if "segments" in row:
-        assert [[kind, raw[start:end]] for kind, start, end in segments(first)] == row["segments"]
+        assert stretches == row["segments"]
+    else:  # what frames a call is no part of it
+        frame = () if dialect in LONE or DIALECTS[dialect].calls is None else DIALECTS[dialect].calls.open
+        for call in (text for kind, text in stretches if kind == "call"):
+            assert call == call.strip()
+            assert not call.startswith(frame)
     for cut in prefixes(raw) if "pieces" not in row else ():
         events = read(dialect, whole(cut), finish="length", **options)
         check_run(cut, events)

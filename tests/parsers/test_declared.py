@@ -221,8 +221,38 @@ def test_a_key_that_comes_again_makes_a_list_if_the_template_says_so():
     for merge, expected in ((True, {"a": [1, 2], "b": "x"}), (False, {"a": 2, "b": "x"})):
         stream = StreamParser(dialect(argument(MAYBE_JSON, merge_duplicates=merge)))
         assert calls_of([*stream.feed(raw), *stream.close()]) == [("f", expected)]
-    stream = StreamParser(dialect(argument(None, merge_duplicates=True)))
-    assert outcome([*stream.feed("[CALL]<a>1[END]"), *stream.close()])["malformed"] == ["unclosed_string"]
+    for broken in ("<a>1", "<a>1<b>2</arg>"):
+        stream = StreamParser(dialect(argument(None, merge_duplicates=True)))
+        found = outcome([*stream.feed(f"[CALL]{broken}[END]"), *stream.close()])
+        assert (found["calls"], found["malformed"]) == ([], ["unclosed_string"])
+
+
+@pytest.mark.parametrize(
+    ("end", "content", "malformed"),
+    [
+        ("</c>!", "!", []),
+        ("\n<|eot|>!", "!", []),
+        ("<|eo", "", []),
+        ("</", "", []),
+        ("", "", []),
+        (" so", "so", ["missing_end"]),
+    ],
+)
+def test_objects_may_be_closed_by_one_of_several_texts(end, content, malformed):
+    calls = {"open": "<c>", "close": ["</c>", "<|eot|>"], "content": "json", "transform": WHOLE}
+    made = dialect(template(tool_calls=calls))
+    raw = '<c>{"name": "f", "arguments": {"a": "<|eot|>"}}' + end
+    ways = []
+    for pieces in (whole(raw), characters(raw)):
+        stream = StreamParser(made)
+        ways.append([event for piece, _ in pieces for event in stream.feed(piece)] + stream.close())
+    assert exact(ways[0]) == exact(ways[1])
+    assert outcome(ways[0]) == {
+        "content": content,
+        "reasoning": "",
+        "calls": [["f", {"a": "<|eot|>"}]],
+        "malformed": malformed,
+    }
 
 
 def test_what_a_value_may_hold_is_as_the_tag_says():
@@ -291,6 +321,71 @@ def test_no_broken_character_makes_a_call_that_nobody_wrote(name):
 
 # -- writing -------------------------------------------------------------------------------------------
 
+BOTH = [("f", {"city": "Rome", "o": {"a": [1, True, None]}}), ("g", {})]
+JSON_OF_BOTH = ('{"city": "Rome", "o": {"a": [1, true, null]}}', "{}")
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "between"),
+    [
+        ("objects", '<tool_call>{"name": "%s", "arguments": %s}</tool_call>', ""),
+        ("list", '{"tool_name": "%s", "parameters": %s}', ", "),
+        ("messages", "<|channel|>commentary to=functions.%s<|message|>%s<|call|>", ""),
+        ("blocks", '<|invoke|>{"name": "%s", "args": %s}<|over|>', ""),
+        ("nested", '{"run": {"name": "%s", "with": %s}}', ", "),
+        ("argument", '<do=%s>{"input": %s}</do>', ""),
+    ],
+)
+def test_objects_are_written_as_declared(name, call, between):
+    made = DIALECTS[name]
+    written = between.join(call % (tool, text) for (tool, _), text in zip(BOTH, JSON_OF_BOTH, strict=True))
+    if between:
+        written = f"{made.calls.open}[{written}]{made.calls.close}"
+    assert made.render(BOTH) == written
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        (
+            "tags",
+            '<tool_call><function=f><parameter=city>Rome</parameter><parameter=o>{"a": [1, true, null]}</parameter>'
+            "</function></tool_call>",
+            "<tool_call><function=g></function></tool_call>",
+        ),
+        (
+            "typed tags",
+            '<tool_call><function=f><parameter=city>Rome</parameter><parameter=o>{"a": [1, true, null]}</parameter>'
+            "</function></tool_call>",
+            "<tool_call><function=g></function></tool_call>",
+        ),
+        (
+            "bare keys",
+            '<|tool_call>call:f{city:<|"|>Rome<|"|>,o:{a:[1,true,null]}}<tool_call|>',
+            "<|tool_call>call:g{}<tool_call|>",
+        ),
+        ("script", '<call f>{city:"Rome",o:{a:[1, true, null]}}</call>', "<call g>{}</call>"),
+        (
+            "lines",
+            '<tool_call>f\ncity:Rome\no:{"a": [1, true, null]}</tool_call>',
+            "<tool_call>g\n</tool_call>",
+        ),
+    ],
+)
+def test_arguments_are_written_as_declared(name, first, second):
+    assert DIALECTS[name].render(BOTH) == first + second
+
+
+def test_tags_that_the_opening_leaves_open_are_closed_around_tags_alone():
+    """An object of arguments ends with its brace: what opens its field says nothing of other tags."""
+    opens = {"open_pattern": r"<do><with=(?P<name>\w+)>", "close": "</do>", "transform": NAMED}
+    made = dialect(template(tool_calls={**opens, "content": "json"}))
+    assert made.render([("f", {"a": 1})]) == '<do><with=f>{"a": 1}</do>'
+    made = dialect(
+        template(tool_calls={**opens, "content": "xml-inline", "content_args": {"tag_pattern": TAG}})
+    )
+    assert made.render([("f", {"a": 1})]) == "<do><with=f><parameter=a>1</parameter></with></do>"
+
 
 def test_what_a_format_cannot_hold_is_not_written():
     for name, call in (
@@ -337,6 +432,44 @@ def test_the_tokens_of_the_vocabulary_are_told_apart_from_text():
     stream = StreamParser(made)
     events = stream.feed("<think>a</think><tool_call>b</s>", special=False) + stream.close()
     assert outcome(events) == {"reasoning": "a", "content": "<tool_call>b", "calls": [], "malformed": []}
+
+
+@pytest.mark.parametrize(
+    ("name", "reasoning", "calls", "ends", "answers", "cores"),
+    [
+        ("objects", ("<think>", "</think>"), ("<tool_call>", "</tool_call>"), ("<|im_end|>", "<|endoftext|>"), [], {}),
+        (
+            "messages",  # prompts end with the whole of what opens the reasoning
+            ("<|channel|>analysis<|message|>", "<|end|>"),
+            ("<|channel|>", "<|call|>"),
+            (),
+            [("<|channel|>", "<|end|>")],
+            {"<|channel|>analysis<|message|>": "<|channel|>"},
+        ),
+        (
+            "blocks",
+            ("<|thinking|>", "<|over|>"),
+            ("<|invoke|>", "<|over|>"),
+            (),
+            [("<|text|>", "<|over|>")],
+            {},
+        ),
+        (
+            "bare keys",
+            ("<|channel>thought\n", "<channel|>"),
+            ("<|tool_call>", "<tool_call|>"),
+            ("<turn|>", "<|tool_response>"),
+            [],
+            {"<|channel>thought\n": "<|channel>"},
+        ),
+        ("tags", ("<think>", "</think>"), ("<tool_call>", "</tool_call>"), ("<|im_end|>",), [], {}),
+        ("code", None, ("<|python|>", "<|eom|>"), ("<|end|>",), [], {}),
+    ],
+)  # fmt: skip
+def test_the_markers_of_a_declared_format(name, reasoning, calls, ends, answers, cores):
+    made = DIALECTS[name]
+    spans = [span and (span.open, span.close) for span in (made.reasoning, made.calls, *made.answers)]
+    assert (spans, made.ends, made.cores) == ([reasoning, calls, *answers], ends, cores)
 
 
 def test_a_configuration_without_a_declaration_has_no_dialect():
@@ -495,6 +628,24 @@ def test_white_space_around_what_closes_a_field_belongs_to_it():
         stream = StreamParser(dialect(template(tool_calls=fields)))
         events = stream.feed('<c>{"name": "f", "arguments": {}}\n</c>') + stream.close()
         assert outcome(events) == {"content": "", "reasoning": "", "calls": [["f", {}]], "malformed": []}
+
+
+def test_white_space_in_front_of_what_opens_a_field_belongs_to_it():
+    """Also where the white space of the content counts, however much of the output has come."""
+    calls = {
+        "open_pattern": r"\s*<c>",
+        "close": "</c>",
+        "repeats": True,
+        "content": "json",
+        "transform": WHOLE,
+    }
+    made = dialect(template(content={"content_args": {"strip": False}}, tool_calls=calls))
+    raw = ' So \n <c>{"name": "f", "arguments": {}}</c>\n<c>{"name": "g", "arguments": {}}</c> done \n'
+    for pieces in (whole(raw), characters(raw)):
+        stream = StreamParser(made)
+        events = [event for piece, _ in pieces for event in stream.feed(piece)] + stream.close()
+        assert "".join(event.text for event in events if isinstance(event, Text)) == " So done \n"
+        assert calls_of(events) == [("f", {}), ("g", {})]
 
 
 def test_the_older_form_is_named():

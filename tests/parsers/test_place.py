@@ -64,7 +64,7 @@ def test_reasoning_that_the_prompt_opened(name: str) -> None:
     """From the beginning: nothing needs to come first."""
     dialect = DIALECTS[name]
     parser = StreamParser(dialect, inside="reasoning")
-    assert parser.place == "reasoning"
+    assert (parser.place, parser.since) == ("reasoning", 0)
     found = places(parser, "a thought")
     assert set(found) == {"reasoning"}
     assert places(parser, dialect.reasoning.close + "x")[-1] == "text" or name in HEADED
@@ -78,6 +78,7 @@ def test_a_draft_in_reasoning_is_reasoning() -> None:
 
 def test_after_a_block_comes_text_again() -> None:
     parser = StreamParser(DIALECTS["lfm2"])
+    assert (parser.place, parser.since) == ("text", 0)
     parser.feed("<|tool_call_start|>[f(a=1)]<|tool_call_end|>")
     parser.feed(" So")
     assert (parser.place, parser.since) == ("text", 44)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +47,29 @@ def test_calls_are_written_as_the_model_writes_them():
         '"a b": [true, 1.5]}}]<|tool_call_end|>'
     )
     assert LFM2.render([]) == LFM2.render([], "json") == ""
+
+
+EVERY_TYPE = [
+    ("get_weather", {"city": "Zürich", "days": 3, "exact": True, "places": ["a", "b\n"], "at": {"x": 1.5, "y": None}}),
+    ("ping", {}),
+]  # fmt: skip
+WRITTEN = [*map(json.loads, Path(__file__).with_name("written.jsonl").read_text("utf-8").splitlines())]
+"""These calls, as the chat template of each format writes them, or its models."""
+
+
+@pytest.mark.parametrize("row", WRITTEN, ids=lambda row: f"{row['dialect']}: {row['notation']}")
+def test_each_format_is_written_in_its_own_notations(row):
+    assert DIALECTS[row["dialect"]].render(EVERY_TYPE, row["notation"]) == row["text"]
+
+
+def test_the_first_notation_is_what_is_written_unasked():
+    assert [(row["dialect"], row["notation"]) for row in WRITTEN] == [
+        (name, notation) for name, dialect in DIALECTS.items() for notation in dialect.renderers
+    ]
+    first = {row["dialect"]: row["text"] for row in reversed(WRITTEN)}
+    assert {
+        name: dialect.render(EVERY_TYPE) for name, dialect in DIALECTS.items() if dialect.renderers
+    } == first
 
 
 @pytest.mark.parametrize("marker", LFM2.markers)
@@ -157,3 +182,14 @@ def test_a_dialect_without_calls_writes_none():
     assert DIALECTS["plain"].render([]) == ""
     with pytest.raises(ValueError, match="no tool calls"):
         DIALECTS["plain"].render([("f", {})])
+
+
+@pytest.mark.parametrize("dialect", ["minimax-m2", "minicpm5", "deepseek-v32", "glm45", "longcat"])
+def test_an_operator_at_the_end_of_raw_text_is_written_and_a_doubled_bracket_of_a_tag_is_not(dialect):
+    """Behind a word, `<` and the closing tag are read as that tag with a character too many."""
+    for value in ("<", "a <", "a <<", "a\n<"):
+        calls = [("f", {"a": value})]
+        written = DIALECTS[dialect].render(calls)
+        assert canonical(calls_of(read(dialect, whole(written), tools=declaring(calls)))) == canonical(calls)
+    with pytest.raises(ValueError, match="in it cannot be written as raw text"):
+        DIALECTS[dialect].render([("f", {"a": "x<"})])

@@ -40,11 +40,9 @@ class CallRole:
         """Read the message, or leave the position where it was: the token may be spelled in ordinary ones."""
         source = context.source
         start = source.offset
-        source.keep_from(start)
-        yield from source.either(_BEGINNINGS)
+        yield from source.either(_BEGINNINGS)  # all of it is there, up to the token: nothing need be kept
         if (yield from source.marker((ROLE_END,))):
             context.emit.markup(source.offset)
             yield from JsonBlock(context).read()
         else:
             source.rewind(start)
-        source.keep_from(None)

@@ -142,12 +142,13 @@ class TagOpening:
             rf"{re.escape(shape.call)}([\"']?)(?:{names})\1>{_BLANKS.pattern}(?:\{{|{re.escape(shape.parameter)})"
         )
         self._tags = [f"{shape.call}{mark}{name}{mark}>" for name in tools for mark in ("", "'", '"')]
+        self._longest = max(map(len, self._tags))
 
     def at(self, text: str, index: int) -> bool | None:
         """Whether such a call begins at `index`; None while more text may make it so."""
         if self._call.match(text, index):
             return True
-        rest = text[index : index + 512]
+        rest = text[index : index + self._longest]
         for tag in self._tags:
             if tag.startswith(rest):
                 return None
