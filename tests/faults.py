@@ -40,8 +40,8 @@ def dropped(node: cst.Expr | cst.Raise) -> Iterator[cst.CSTNode]:
 
 
 def returned(node: cst.Return) -> Iterator[cst.CSTNode]:
-    """`return a` becomes `return None`."""
-    if node.value:
+    """`return a` becomes `return None`. For False that changes nothing: `return True` is made elsewhere."""
+    if node.value and not m.matches(node.value, m.Name("False")):
         yield node.with_changes(value=cst.Name("None"))
 
 

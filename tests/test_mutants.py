@@ -80,17 +80,22 @@ def f(kind):
             found = True
         case _:
             pass
+    if pairs:
+        return False
     return found
 """
     found = {each.diff for each in made(code)}
     assert found >= {
         "-    found = False\n+    found = True",
+        "-        return False\n+        return True",
+        "-    return found\n+    return None",
         "-        case int():\n-            found = True",
     }
     assert not [
         diff for diff in found if "kind, kind)" in diff or "strict=False" in diff or "True or" in diff
     ]
-    assert not [diff for diff in found if "found = False\n+    found = None" in diff or "case _" in diff]
+    assert not [diff for diff in found if "False\n+    found = None" in diff or "case _" in diff]
+    assert "-        return False\n+        return None" not in found
     ending = code.replace("            pass", "            return 1")
     assert "-        case _:\n-            return 1" in {each.diff for each in made(ending)}
 
