@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests import faults, mutants
+from tests.conftest import LONG
 from tests.faults import Mutant, sample, sources
 from tests.mutants import JUDGED, ROOT
 
+MUCH = 8_000
+"""Bytes of a source file of which not all faults are made, unless there is much time."""
 CODE = '''
 """Words."""
 from typing import TYPE_CHECKING, Literal, cast
@@ -171,6 +174,8 @@ def test_judgements_are_of_faults_that_can_be_made():
         assert len(why) > 10, f"{key}: {reason}"
         judged.setdefault(path, set()).add(key)
     for path, keys in judged.items():
+        if not LONG and (ROOT / path).stat().st_size > MUCH:
+            continue
         for each in faults.mutants(path, (ROOT / path).read_text(), random.Random()):
             keys.discard(each.key)
             if not keys:  # the others are not made: a large file has thousands

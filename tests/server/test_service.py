@@ -16,7 +16,7 @@ from localagent.server.bounds import Bounds
 from localagent.server.models import ModelPool
 from localagent.server.service import Service, log_to_standard_error
 
-LOGGERS = ("", "localagent", "localagent.prompts", "uvicorn.error")
+LOGGERS = ("localagent", "localagent.prompts", "uvicorn.error")
 
 
 def service() -> Service:
@@ -104,15 +104,17 @@ def test_a_server_with_nothing_to_do_ends_at_once() -> None:
 
 @pytest.fixture
 def loggers() -> Iterator[None]:
-    """The loggers are as they were afterwards."""
-    before = [
-        (logger, [*logger.handlers], logger.propagate, logger.level, logger.disabled)
-        for logger in map(logging.getLogger, LOGGERS)
-    ]
+    """The loggers are as in a new process, and are so afterwards."""
+
+    def forget() -> None:
+        for logger in map(logging.getLogger, LOGGERS):
+            logger.handlers.clear()
+            logger.propagate, logger.disabled = True, False
+            logger.setLevel(logging.NOTSET)
+
+    forget()
     yield
-    for logger, handlers, propagate, level, disabled in before:
-        logger.handlers[:], logger.propagate, logger.disabled = handlers, propagate, disabled
-        logger.setLevel(level)
+    forget()
 
 
 @pytest.mark.parametrize("prompts", [False, True])

@@ -96,6 +96,7 @@ def test_a_server_that_needs_a_key_does_not_start_without_one(monkeypatch, tmp_p
     from localagent.server.fleet.deployment import Server
 
     monkeypatch.delenv("LOCALAGENT_API_KEYS", raising=False)
+    monkeypatch.setattr("localagent.server.fleet.deployment.log_to_standard_error", lambda *_: None)
     plan = Plan(models={"a": "a"}, needs_key=True)
     with pytest.raises(UsageError, match="LOCALAGENT_API_KEYS is not set where the server runs"):
         Server(plan, None).__serve_build_asgi_app__()
