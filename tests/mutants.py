@@ -52,7 +52,7 @@ ELSEWHERE = {
     "localagent/hosts/llamacpp/compiling.py": ("tests/engines/test_compiling.py",),
     "localagent/hosts/mlx/library.py": ("tests/engines/test_check.py",),
     "localagent/hosts/remote/": ("tests/remote",),
-    "localagent/model.py": ("tests/test_turn.py",),
+    "localagent/model.py": ("tests/test_turn.py", "tests/test_astream.py"),
     "localagent/prompt/probe.py": ("tests/test_detection.py",),
     "localagent/settings.py": ("tests/files",),
     "localagent/prompt/": ("tests/messages", "tests/test_turn.py", "tests/wire/test_chat_template.py"),
