@@ -260,7 +260,7 @@ def _cores(made: Dialect, base: Dialect) -> dict[str, str]:
 def _readings(made: Dialect, written: str) -> Iterator[list[Part]]:
     """What is read of a text: whole, per character, and with its tokens flagged as a host does."""
     tokens = {made.cores.get(marker, marker) for marker in made.markers} - {""}
-    pattern = "|".join(map(re.escape, sorted(tokens)))
+    pattern = "|".join(map(re.escape, sorted(tokens)))  # none begins another: such files are refused before
     flagged = [(piece, piece in tokens) for piece in re.split(f"({pattern})" if tokens else "$", written)]
     ways: tuple[tuple[set[str] | None, list[tuple[str, bool | None]]], ...] = (
         (None, [(written, None)]),

@@ -112,7 +112,7 @@ def test_a_chart_is_drawn_as_ever(name: str) -> None:
     assert picture(*CASES[name]).splitlines() == (KEPT / f"{name}.txt").read_text().splitlines()
 
 
-# Values, and what stands at the marks of the axis: round numbers around them.
+# Values, and the labels of the axis: round numbers around them.
 TICKS = [
     ((3, 8), False, "0 2 4 6 8"),
     ((1, 1000), False, "0 250 500 750 1,000"),

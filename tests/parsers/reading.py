@@ -91,7 +91,7 @@ def no_constant(name: str) -> Any:
 
 
 def check_tiling(raw: str, events: list[Event]) -> None:
-    """Law 5: the spans of events and of segments tile `raw`, and what is kept is what stands there.
+    """Law 5: the spans of events and of segments tile `raw`, and what is kept is found there in `raw`.
 
     What is kept of a call begins where that began, or before it, and takes nothing from the call before.
     """
