@@ -256,7 +256,9 @@ def test_cancelled_within_a_token(hosts: dict[str, EngineHost], engine: str) -> 
     for generation in (left, cancelled):
         assert generation.finish is not None
         assert generation.finish.stop_reason == "cancelled"
-        assert generation.finish.generated <= 1 + AHEAD + 1, "the lane does not wait for this thread before that"
+        assert generation.finish.generated <= 1 + AHEAD + 1, (
+            "the lane does not wait for this thread before that"
+        )
 
 
 def test_a_stop_string_ends_the_text_before_it(hosts: dict[str, EngineHost], engine: str) -> None:
