@@ -124,6 +124,6 @@ def test_what_takes_weights_takes_no_address(command: Command) -> None:
     for words in (("serve", "--ray", "-m"), ("bench", "model")):
         says = "vllm://127.0.0.1:1/m"
         command.refuse(*words, "vllm://127.0.0.1:1/m", code=2, says=says)
-    command.refuse(
-        "serve", "-m", "vllm://127.0.0.1:1/m", code=1, says="no server answers at http://127.0.0.1:1"
-    )
+    # Not the default port, which another server may have.
+    serve = ("serve", "--port", "0", "-m")
+    command.refuse(*serve, "vllm://127.0.0.1:1/m", code=1, says="no server answers at http://127.0.0.1:1")

@@ -150,7 +150,9 @@ CASES = {
     ],
     "cache list": [case(), case("--json")],
     "serve": [
-        error("--model", NAME), error("--alias", f"{NAME}={NAME}"), error("--api-key-file", NAME), error("--origin", NAME),
+        *(error("--port", "0", option, value) for option, value in (
+            ("--model", NAME), ("--alias", f"{NAME}={NAME}"), ("--api-key-file", NAME), ("--origin", NAME),
+        )),
     ],
     "connect": [
         case("openwebui", "--print", "--api-key-env", NAME), error(NAME), error("openwebui", "--url", NAME),

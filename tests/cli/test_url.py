@@ -118,7 +118,7 @@ def test_ctrl_c_while_a_server_counts_the_tokens_of_a_file(command: Command, tmp
         eventually(lambda: any("count_tokens" in each.line for each in server.asked))
         child.sendintr()
         child.expect_exact("(stopped: nothing was sent)")
-        assert server.left.wait(5)
+        assert server.left.wait(60)
         child.expect("What is in @")  # it waits to be sent again
         child.sendintr()
         child.sendline("/exit")
@@ -182,4 +182,4 @@ def test_ctrl_c_leaves_the_server(command: Command) -> None:
         child.expect(pexpect.EOF)
         child.close()
         assert child.exitstatus == 130
-        assert server.left.wait(5)
+        assert server.left.wait(60)

@@ -125,7 +125,7 @@ def test_partial_arguments_come_as_soon_as_they_are_there() -> None:
         ended = next(each for each in events if isinstance(each, ArgumentEnd))
         assert (ended.key, ended.value) == ("a", "x")
         events.close()
-        assert server.left.wait(5)
+        assert server.left.wait(60)
 
 
 def test_a_call_that_the_limit_cuts_off_is_malformed() -> None:
@@ -550,8 +550,8 @@ def test_cancelling_closes_the_connection(pieces: list[bytes]) -> None:
         message = model.respond("Go.", cancel=cancel)
         assert message.stop_reason == "cancelled"
         assert message.text == ("Some" if len(pieces) > 1 else "")
-        assert time.monotonic() - began < 2
-        assert server.left.wait(5)
+        assert time.monotonic() - began < 10
+        assert server.left.wait(60)
 
 
 def test_a_call_that_is_open_when_it_is_cancelled_is_no_call() -> None:
@@ -568,7 +568,7 @@ def test_leaving_the_iterator_closes_the_connection() -> None:
         events = RemoteModel.open(server.url).stream("Go.")
         next(events)
         events.close()
-        assert server.left.wait(5)
+        assert server.left.wait(60)
 
 
 def test_ctrl_c_keeps_what_was_written() -> None:
@@ -581,7 +581,7 @@ def test_ctrl_c_keeps_what_was_written() -> None:
         assert (broken.message.text, broken.message.stop_reason) == ("Some", "cancelled")
         with pytest.raises(KeyboardInterrupt):
             next(events)
-        assert server.left.wait(5)
+        assert server.left.wait(60)
 
 
 def test_the_end_of_a_task_closes_the_connection() -> None:
@@ -593,7 +593,7 @@ def test_the_end_of_a_task_closes_the_connection() -> None:
     with scripted([*stream(chunk({"content": "Some"})), HANG]) as server:
         with pytest.raises(TimeoutError):
             asyncio.run(ask(RemoteModel.open(server.url)))
-        assert server.left.wait(5)
+        assert server.left.wait(60)
 
 
 def test_an_event_of_asyncio_cancels() -> None:

@@ -71,7 +71,11 @@ def test_a_server_that_parses_itself_is_not_served_again(pool: tuple[str, Any]) 
     address = pool[0].replace("http://", "openai+http://") + "/lfm2-nano"
     assert isinstance(load(address), RemoteModel)
     done = subprocess.run(
-        [COMMAND, "serve", "-m", address], check=False, capture_output=True, text=True, timeout=120
+        [COMMAND, "serve", "--port", "0", "-m", address],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 2
     assert "parses calls itself: give that address to the clients, not to serve" in done.stderr

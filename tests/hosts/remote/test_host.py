@@ -181,8 +181,8 @@ def test_who_leaves_closes_the_connection_and_gives_the_request_up(files, how):
             generation.close()
         del generation
         gc.collect()
-        assert server.left.wait(5)
-        assert monotonic() - began < 3
+        assert server.left.wait(60)
+        assert monotonic() - began < 10
         eventually(lambda: len(server.asked) == 2)
         assert "abort_requests" in server.asked[1].line
         assert server.asked[1].body["request_ids"][1] == server.asked[0].body["request_id"]
