@@ -91,7 +91,11 @@ def schema_grammar(schema: Any = None, strict: bool = True, name: str = "respons
     if not options:  # `false` allows what {"not": {}} does
         reader.relax("", "$ref" if read else "not", "no value of finite length fits it")
         options = fallback(schema)
-    start = values.any_of(options)
+    try:
+        start = values.any_of(options)
+    except RecursionError:
+        reader.relax("", "$ref", "its schemas nest too deeply")
+        start = values.any_of(fallback(schema))
     return Grammar(rules.text(start), tuple(reader.relaxed.values()))
 
 
