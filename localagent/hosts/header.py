@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -65,6 +66,11 @@ class Header:
         """The context in tokens that the model was trained with."""
         value = self.own("context_length")
         return value if isinstance(value, int) else None
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the tensors hold; of a model in several files, those of this one."""
+        return sum(math.prod(tensor.shape) for tensor in self.tensors)
 
     @property
     def quantized(self) -> bool:

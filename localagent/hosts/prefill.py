@@ -12,7 +12,6 @@ cores.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,10 +75,9 @@ def choose_prefill(
 
 def _chunk(header: Header) -> int:
     """A power of two, so that chunks fill the distance between two checkpoints."""
-    parameters = sum(math.prod(tensor.shape) for tensor in header.tensors)
-    if not parameters:
+    if not header.parameters:
         return MOST
-    fitting = max(1, WORK // parameters)
+    fitting = max(1, WORK // header.parameters)
     return min(MOST, max(LEAST, 1 << (fitting.bit_length() - 1)))
 
 

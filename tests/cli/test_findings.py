@@ -242,8 +242,18 @@ def test_the_program_is_told(monkeypatch):
 @pytest.mark.parametrize(
     ("cores", "threads", "most", "told"),
     [
-        (4, 8, 3, "4 cores, 8 threads; models run on 3 unless --threads says more"),
-        (None, None, 9, "unknown cores, 1 threads; models run on 4 unless --threads says more"),
+        (
+            4,
+            8,
+            3,
+            "4 cores, 8 threads; models run on 3, very small ones on 1, unless --threads says otherwise",
+        ),
+        (
+            None,
+            None,
+            9,
+            "unknown cores, 1 threads; models run on 4, very small ones on 1, unless --threads says otherwise",
+        ),
     ],
 )
 def test_memory_and_processors_are_told(monkeypatch, cores, threads, most, told):

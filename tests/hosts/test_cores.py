@@ -15,7 +15,13 @@ from localagent.errors import UsageError
 from localagent.hosts.llamacpp import engine as module
 from localagent.hosts.llamacpp.cores import Cores, Team, available_cores
 from localagent.hosts.llamacpp.engine import LlamaCppEngine, Options
-from localagent.hosts.llamacpp.host import _choose_threads, most_threads, physical_cores
+from localagent.hosts.llamacpp.host import (
+    ONE_THREAD,
+    LlamaCppHost,
+    _choose_threads,
+    most_threads,
+    physical_cores,
+)
 from localagent.nano import GGUF
 
 
@@ -101,16 +107,16 @@ def test_cores_with_two_threads_count_once(
     assert available_cores() == len(allowed)
     siblings(monkeypatch, told)
     assert physical_cores() == cores
-    assert _choose_threads(None) == cores
-    assert _choose_threads(1) == 1
-    assert _choose_threads(256) == most_threads() == 256
+    assert [_choose_threads(None, parameters) for parameters in (ONE_THREAD, ONE_THREAD + 1)] == [1, cores]
+    assert _choose_threads(1, 10**9) == 1
+    assert _choose_threads(256, 1) == most_threads() == 256
 
 
 @pytest.mark.parametrize("threads", [0, 257, True, 2.0])
 def test_threads_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch, threads: Any) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     with pytest.raises(UsageError) as caught:
-        _choose_threads(threads)
+        _choose_threads(threads, 1)
     assert str(caught.value) == (
         f"threads is {threads!r}: it must be a whole number from 1 to 256 on this machine"
     )
@@ -141,6 +147,21 @@ def test_on_apple_silicon_the_fast_cores_count(
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(os, "cpu_count", lambda: counted)
     assert physical_cores() == cores
+
+
+@pytest.mark.engine
+def test_a_model_as_small_as_nano_has_one_thread_and_others_have_one_per_core(
+    gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localagent.hosts.llamacpp.host.physical_cores", lambda: 3)
+    chosen: list[int] = []
+    monkeypatch.setattr(
+        "localagent.hosts.llamacpp.host.LlamaCppEngine",
+        lambda path, options: chosen.append(options.threads) or LlamaCppEngine(path, options),
+    )
+    for path, asked in ((GGUF, None), (GGUF, 2), (gguf, None)):
+        LlamaCppHost.load(path, context=64, lanes=1, threads=asked).close()
+    assert chosen == [1, 2, 3]
 
 
 @pytest.mark.engine

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
+import re
+import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -130,3 +133,38 @@ def test_layers_for_a_graphics_card() -> None:
     if not module.library().llama_supports_gpu_offload():
         with pytest.raises(UsageError, match=r"^gpu_layers is set, but this build of llama\.cpp has no GPU"):
             LlamaCppHost.load(GGUF, context=64, threads=1, gpu_layers=1)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("variables", "spins"),
+    [
+        ({}, "1000"),
+        ({"OMP_NUM_THREADS": "2"}, "1000"),  # says nothing about waiting
+        ({"GOMP_SPINCOUNT": "77"}, "77"),
+        ({"OMP_WAIT_POLICY": "passive"}, "0"),
+        ({"KMP_BLOCKTIME": "0"}, "300000"),
+    ],
+)
+def test_threads_wait_in_a_short_loop_unless_the_environment_says_how(
+    variables: dict[str, str], spins: str
+) -> None:
+    """What libgomp has read it prints itself; what is started later finds the environment as it was."""
+    if "OPENMP" not in module.describe()["uses"]:
+        pytest.skip("this build of llama.cpp has threads of its own")
+    code = """if True:
+        import os
+        from localagent.hosts.llamacpp.library import library
+        before = dict(os.environ)
+        library()
+        assert dict(os.environ) == before
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in module.WAITING}
+    environment |= {"OMP_DISPLAY_ENV": "verbose", **variables}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    found = re.search(r"GOMP_SPINCOUNT = '(\w+)'", done.stderr)
+    if found is None:
+        pytest.skip("another OpenMP than GNU's")
+    assert found[1] == spins

@@ -58,7 +58,8 @@ def _processors() -> Finding:
     cores, threads = psutil.cpu_count(logical=False), os.cpu_count() or 1
     default = min(physical_cores(), most_threads())
     text = (
-        f"{cores or 'unknown'} cores, {threads} threads; models run on {default} unless --threads says more"
+        f"{cores or 'unknown'} cores, {threads} threads; "
+        f"models run on {default}, very small ones on 1, unless --threads says otherwise"
     )
     return Finding(
         "machine", "CPU", "ok", text, data={"cores": cores, "threads": threads, "default_threads": default}

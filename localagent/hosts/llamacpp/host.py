@@ -10,7 +10,7 @@ import ctypes
 import os
 import sys
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from localagent.errors import UsageError
 from localagent.hosts.fingerprint import fingerprint
@@ -22,6 +22,13 @@ from localagent.hosts.llamacpp.library import cuts_measured, library, version
 from localagent.hosts.memory import admit, available_memory, check_lanes, estimate_gguf
 from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefill import Prefill, choose_prefill
+
+ONE_THREAD: Final = 4_000_000
+"""Up to so many parameters, one thread computes a token in about a millisecond. Several would share it in
+pieces of a few microseconds and wait for each other after each, so that another program on one of the cores,
+which keeps it for some milliseconds, stops them all for several tokens' time: they gain a third of the speed
+of a quiet machine, and lose nine tenths on a busy one.
+"""
 
 
 class LlamaCppHost(EngineHost):
@@ -43,10 +50,10 @@ class LlamaCppHost(EngineHost):
         """Load the GGUF file at `path`. `called`: the model's name in errors, by default that of the file.
 
         `context` in tokens, by default what the model was trained with, at most 32,768. `threads` by default
-        the physical cores this process may use, at most `most_threads()`. `gpu_layers` by default all, where
-        the build can use a GPU. `chunk`: tokens of the prompt computed at once, by default as the model's
-        size suggests. `lanes`: how many generations run at once, each with a whole context; by default up to
-        8, see `memory.default_lanes`.
+        the physical cores this process may use, at most `most_threads()`, and one up to `ONE_THREAD`
+        parameters. `gpu_layers` by default all, where the build can use a GPU. `chunk`: tokens of the prompt
+        computed at once, by default as the model's size suggests. `lanes`: how many generations run at once,
+        each with a whole context; by default up to 8, see `memory.default_lanes`.
 
         Raises InvalidWeights, EngineMissing, NotEnoughMemory, UsageError, EngineFailed.
         """
@@ -70,7 +77,7 @@ class LlamaCppHost(EngineHost):
         )
         options = Options(
             context,
-            _choose_threads(threads),
+            _choose_threads(threads, header.parameters),
             gpu_layers,
             prefill.chunk,
             flash_attention=prefill.flash,
@@ -108,10 +115,10 @@ def _offloads(gpu_layers: int | None) -> bool:
     return gpu_layers != 0 and bool(library().llama_supports_gpu_offload())
 
 
-def _choose_threads(asked: int | None) -> int:
+def _choose_threads(asked: int | None, parameters: int) -> int:
     most = most_threads()
     if asked is None:
-        return min(physical_cores(), most)
+        return 1 if parameters <= ONE_THREAD else min(physical_cores(), most)
     if type(asked) is not int or not 1 <= asked <= most:
         raise UsageError(f"threads is {asked!r}: it must be a whole number from 1 to {most} on this machine")
     return asked

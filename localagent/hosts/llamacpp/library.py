@@ -13,12 +13,18 @@ import platform
 import re
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from localagent.errors import EngineFailed, EngineMissing
 from localagent.hosts.llamacpp.compiling import first_install_command
 
+WAITING: Final = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
+"""What tells an OpenMP library how its threads wait for each other."""
+
+_SPINS = "1000"
 _ERROR = 4  # ggml_log_level; llama_cpp._logger has it wrong
 _CONTINUED = 5
 
@@ -34,7 +40,8 @@ def library() -> Any:
     with _lock:
         if _loaded is None:
             try:
-                import llama_cpp.llama_cpp as native
+                with _short_waits():
+                    import llama_cpp.llama_cpp as native
             except ImportError as error:
                 raise EngineMissing(
                     f"llama.cpp is not installed: {first_install_command()} (builds from source: "
@@ -103,6 +110,26 @@ def reason(fallback: str) -> str:
     """What llama.cpp logged as errors since `forget`, or `fallback`."""
     lines = [line.split(": ", 1)[-1] for line in (" ".join(line.split()) for line in _lines) if line]
     return (lines[0] if lines else fallback)[:300]
+
+
+@contextmanager
+def _short_waits() -> Iterator[None]:
+    """Threads wait for each other in a short loop, then asleep, unless the environment says how they wait.
+
+    A token has hundreds of barriers. By itself libgomp loops 300,000 times at each, some milliseconds, in
+    which a thread that waits keeps the one that it waits for off the core, if other programs compute as well.
+    Threads that sleep at once lose more than half of the speed of a quiet machine.
+
+    libgomp reads the environment once, when it is loaded, so processes started later find it unchanged.
+    """
+    unsaid = not any(name in os.environ for name in WAITING)
+    if unsaid:
+        os.environ["GOMP_SPINCOUNT"] = _SPINS
+    try:
+        yield
+    finally:
+        if unsaid:
+            os.environ.pop("GOMP_SPINCOUNT", None)
 
 
 def _devices() -> list[str]:
