@@ -260,8 +260,8 @@ class Scheduler:
     def _advance(self, jobs: Sequence[Job], forcing: bool = True) -> None:
         """Draw a token for each. `forcing`: see `_bound`."""
         late = perf_counter() + _LATE
-        # After a mask that takes long, everybody else has a token before there is another. But a lane draws its
-        # first token at once, while the engine has its logits.
+        # After a mask that took long, everybody else has a token before the next one is made. A lane's first
+        # token is drawn at once all the same, while the engine has its logits.
         jobs = [
             job
             for job in jobs

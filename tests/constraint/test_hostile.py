@@ -15,11 +15,15 @@ from typing import Any
 
 import pytest
 
-from localagent.constraint import processes, worker
+from localagent.constraint import matching, processes, worker
 from localagent.constraint.grammar import block_grammar, schema_grammar
 from localagent.constraint.leaves import least_size
 from localagent.constraint.matching import Factory, Matcher, matcher_factory, trial
+from localagent.constraint.request import guided
+from localagent.control import Control
 from localagent.errors import ConstraintFailed, GrammarTooLarge, SchemaRefused
+from localagent.model import load
+from localagent.prompt.segments import Prompt
 from parsers import DIALECTS
 from tests.constraint.drawing import special_of, tool_of
 from tests.constraint.hostile import HOSTILE
@@ -184,3 +188,25 @@ def test_its_file_is_run_by_its_path_and_needs_nothing_else() -> None:
     program = f"import sys; sys.path[:] = {sys.path!r}; import runpy; runpy.run_path({worker.__file__!r})"
     program += "; assert not any(name.startswith('localagent') for name in sys.modules)"
     subprocess.run([sys.executable, "-I", "-c", program], check=True)
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_a_tool_that_cannot_be_compiled_spoils_no_other(
+    choice: str, nano: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = {"type": "object", "properties": {"x": {"enum": [f"word {n}" for n in range(2000)]}}}
+    tools = [tool_of("large", words), tool_of("small", {"properties": {"a": {"enum": ["b"]}}})]
+    with load(nano["llamacpp"]) as model:
+        alone = block_grammar(model.dialect, tools[:1], special=special_of(model.host.vocabulary))
+        monkeypatch.setattr(matching, "LONGEST", len(alone.text) - 1)
+
+        def guide(tools: Any, **wishes: Any) -> Any:
+            wish = Control(tool_choice=choice, **wishes)
+            return guided(model.host, model.dialect, tools, wish, Prompt((0,), "")).guide
+
+        (relaxed,) = guide(tools).relaxed
+        assert (relaxed.tool, relaxed.keyword) == ("large", "size")
+        assert "characters" in relaxed.reason
+        assert guide(tools[1:]).relaxed == ()
+        with pytest.raises(GrammarTooLarge):
+            guide(tools, strict=True)
