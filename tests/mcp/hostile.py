@@ -37,8 +37,24 @@ def listed(params: dict) -> dict:
             return {"tools": 5}
         case "tool_without_schema":
             return {"tools": [{"name": "bare"}]}
-        case "tool_twice":
-            return {"tools": [tool("same"), tool("same")]}
+        case "unfit":
+            twins = {"type": "object", "properties": {"x-y": {}, "x_y": {}}}
+            return {
+                "tools": [
+                    tool("n" * 100_000),
+                    tool("same", description="one", annotations={"readOnlyHint": True}),
+                    tool("same", description="other"),
+                    tool("SAME"),
+                    tool("twins", twins),
+                    tool("wordy", description="d" * 50_001),
+                    tool("list", {"type": "object", "enum": [*range(100_000)]}),
+                    tool("t"),
+                ]
+            }
+        case "many":
+            at = int(cursor or 0)
+            tools = [tool(f"t{number}", description="d" * 500) for number in range(at, at + 1_000)]
+            return {"tools": tools, "nextCursor": str(at + 1_000)}
         case "endless_list":
             return {"tools": [], "nextCursor": "again"}
         case "pages":
