@@ -7,8 +7,8 @@ thread: it starts a task in the loop, which sends the request, and waits for pro
 caller stops waiting, that task is cancelled, and with it the request.
 
 `close` leaves nothing running: programs get the end of their input, after two seconds SIGTERM, and after two
-more SIGKILL, together with their children. A process that exits without `close` closes too, and the thread
-never delays its exit.
+more SIGKILL, together with their children. Those end as well when a program ends by itself. A process that
+exits without `close` closes too, and the thread never delays its exit.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -115,7 +116,7 @@ def called(number: object, params: dict) -> None:
         case "cut":
             write(f'{{"jsonrpc": "2.0", "id": {number}, "result": {{"content": ["'.encode())
             return
-        case "dies_in_call":
+        case "dies_in_call" | "leaves_child":
             os._exit(1)
         case "silent_in_call":
             return
@@ -179,6 +180,14 @@ def main() -> None:
             write(b"\x00\xff\xfe" * 10)
             sys.stdin.buffer.read()
             return
+        case "leaves_child":  # with the server's pipes, which stay open, or without
+            pipes = (
+                {}
+                if sys.argv[3] == "inherits"
+                else dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+            )
+            child = subprocess.Popen(["sleep", "600"], **pipes)
+            Path(sys.argv[2]).write_text(str(child.pid))
         case "stubborn":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         case "noisy":

@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from localagent.agent import Agent
@@ -215,6 +216,30 @@ def test_a_server_that_dies_once_it_has_listed_is_said_to_have_died():
             ):
                 call(servers, "h_t")
     assert not [problem for problem in problems if "closed" in problem]
+
+
+@pytest.mark.parametrize("pipes", ["inherits", "apart"])
+@pytest.mark.parametrize("dies", [True, False])
+def test_what_a_server_has_started_ends_with_it(tmp_path, pipes, dies):
+    """Also where the server ends by itself, in a call or when its input ends."""
+    note = tmp_path / "child"
+    with McpServers({"h": hostile("leaves_child", str(note), pipes)}) as servers:
+        child = psutil.Process(int(note.read_text()))
+        assert child.status() == psutil.STATUS_SLEEPING
+        if dies:
+            with pytest.raises(ToolError, match="ended during the call"):
+                call(servers, "h_t")
+            eventually(lambda: is_over(child), "the child's end")
+            assert servers.status()[0].state == "failed"
+    assert is_over(child)
+
+
+def is_over(process: psutil.Process) -> bool:
+    """Whether it has ended; the system may not have been told that yet."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_text_may_look_as_it_likes():
