@@ -10,7 +10,7 @@
     │   ├── UnpairedResult          a tool result that answers no call
     │   ├── Unsupported             a part or a message that a provider's format cannot express
     │   ├── UnknownSession          no session, or no entry of a session, has that id
-    │   ├── InvalidTool             a tool that cannot be built, or two tools with the same name
+    │   ├── InvalidTool             a tool that cannot be built or is too large, or two with the same name
     │   ├── SchemaRefused           a schema has what cannot be enforced, and was to be, strictly
     │   ├── GrammarTooLarge         the schemas of all tools together are more than can be enforced
     │   ├── CannotBatch             more than one lane asked for, of a model that can have only one
@@ -103,7 +103,14 @@ class UnknownSession(UsageError):
 
 
 class InvalidTool(UsageError):
-    """A tool that cannot be built (the text names the parameter at fault), or two with the same name."""
+    """A tool that cannot be built (the text names the parameter at fault), or two with the same name.
+
+    `part`: its "name", "description" or "schema", if that is too large.
+    """
+
+    def __init__(self, message: str, part: str = "") -> None:
+        super().__init__(message)
+        self.part = part
 
 
 class SchemaRefused(UsageError):

@@ -29,6 +29,7 @@ from localagent.errors import (
 from localagent.hosts.sampling import SamplingOptions
 from localagent.messages import Message
 from localagent.prompt.rendering import ToolSchema
+from localagent.tools.bounds import TOOL_BOUNDS, ToolBounds
 from localagent.turn import TurnEvent
 from localagent.wire.payload import Fields
 from parsers import ArgumentEnd, ArgumentsDelta, CallEnd, CallStart, Malformed
@@ -63,9 +64,7 @@ class Limits:
     """How large a request may be. The HTTP layer has bounded its bytes and the depth of its JSON before."""
 
     messages: int = 10_000
-    tools: int = 1_000
-    schema: int = 100_000
-    """Values in the JSON Schema of one tool or response format."""
+    tools: ToolBounds = TOOL_BOUNDS
     depth: int = 64
     images: bool = False
     """Whether the model can see."""
@@ -265,16 +264,6 @@ def _check_items(items: Iterable[tuple[str, Any]], depth: int) -> None:
 
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
-
-
-def count_values(value: Any) -> int:
-    """How many values a JSON value consists of, itself included."""
-    match value:
-        case dict():
-            return 1 + sum(map(count_values, value.values()))
-        case list():
-            return 1 + sum(map(count_values, value))
-    return 1
 
 
 # -- options ----------------------------------------------------------------------------------------------

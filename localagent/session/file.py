@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from localagent.errors import InvalidMessage, SaveFailed, UnknownSession, UsageError
 from localagent.files.jsonl import Line, LineProblem, LineReader, append_line, open_lines
 from localagent.files.lock import PATIENCE, take
-from localagent.files.paths import cannot_save, sync
+from localagent.files.paths import cannot_save, replace_file, sync
 from localagent.messages import explain
 from localagent.session.entries import OPENING, Damaged, Entry, Header, dump_line, load_line
 from localagent.wording import one_line
@@ -198,9 +198,7 @@ def rename_file(path: Path, title: str | None) -> None:
             if title is None:
                 kept.unlink(missing_ok=True)
                 return
-            fresh = kept.with_name(f"{kept.name}.new")
-            fresh.write_text(title + "\n", "utf-8")
-            fresh.replace(kept)
+            replace_file(kept, f"{title}\n".encode(), 0o600)
         except (OSError, ValueError) as error:  # lone surrogates
             raise cannot_save(kept, error) from error
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from localagent.errors import InvalidTool
 from localagent.messages import Message, ResultPart, ToolCallPart
+from localagent.tools.bounds import TOOL_BOUNDS
 from localagent.wording import writable
 
 Bound = Callable[["ToolContext"], Any | Awaitable[Any]]
@@ -108,7 +109,8 @@ class Tool:
     """What does the work: a function, or a server's tool as it was listed. None: `bind`."""
 
     def __post_init__(self) -> None:
-        """Raises InvalidTool for a kind that is no word."""
+        """Raises InvalidTool for a kind that is no word, and for a tool that is too large."""
+        TOOL_BOUNDS.check(self.name, self.description, self.parameters)
         if self.kind is not None and not (isinstance(self.kind, str) and self.kind.isprintable()):
             raise InvalidTool(f"tool {self.name}: kind={self.kind!r:.40} is no word, such as 'read'")
         if self.origin is None:  # a copy with another `bind` still does the same work, so it keeps the origin

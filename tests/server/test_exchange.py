@@ -27,7 +27,6 @@ from localagent.server.exchange import (
     HeldCalls,
     Limits,
     Refused,
-    count_values,
     dump,
     header_word,
     message_of,
@@ -36,6 +35,7 @@ from localagent.server.exchange import (
     sort_options,
     status_of,
 )
+from localagent.tools.bounds import TOOL_BOUNDS
 from parsers import ArgumentEnd, ArgumentsDelta, CallEnd, CallStart, Malformed, Reason, Text
 from tests.server.wires.turns import turn_of
 
@@ -97,12 +97,7 @@ def test_what_a_client_may_take_where_nobody_says_otherwise():
         body=8 * 1024 * 1024, depth=64, header_bytes=32 * 1024, headers=100, header_time=15, body_time=60,
         drain_time=5, write_time=60, keep_alive=5, deadline=60 * 60, queue=64, connections=512,
     )  # fmt: skip
-    assert Limits() == Limits(messages=10_000, tools=1_000, schema=100_000, depth=64, images=False)
-
-
-def test_the_values_of_a_schema_are_counted():
-    assert count_values({"a": [1, 2], "b": {"c": None}}) == 6
-    assert count_values([]) == count_values("abc") == count_values(None) == 1
+    assert Limits() == Limits(messages=10_000, tools=TOOL_BOUNDS, depth=64, images=False)
 
 
 def test_options_are_read_ignored_or_refused():

@@ -21,10 +21,11 @@ from localagent.server.exchange import (
     opened,
 )
 from localagent.server.wires.message_writer import MessagesWriter, error_body
-from localagent.server.wires.offer import read_schema
+from localagent.server.wires.offer import read_list, read_schema, take_tool
 from localagent.server.wires.openai import EFFORTS, SAMPLING, read_sampling, read_stops
+from localagent.tools.bounds import ToolRoom
 from localagent.wire import anthropic
-from localagent.wire.payload import Fields, objects
+from localagent.wire.payload import Fields
 
 # fmt: off
 OPTIONS: Mapping[str, Option] = {
@@ -202,10 +203,8 @@ class _Request:
         """The tools that the model can be offered, and whether any of them wants exact arguments."""
         tools: dict[str, ToolSchema] = {}
         strict = False
-        given = self._body.take("tools")
-        if isinstance(given, list) and len(given) > (most := self._limits.tools):
-            raise self._body.wrong(f"{len(given):,} of them, and the server takes {most:,}", "tools")
-        for tool in objects([] if given is None else given, "tools"):
+        room = ToolRoom(self._limits.tools)
+        for tool in read_list(self._body.take("tools"), "tools", self._limits):
             kind, name = tool.maybe_text("type"), tool.maybe_text("name")
             if kind not in (None, "custom"):  # Anthropic's servers run it, or it has a schema only they know
                 self._ignored[header_word(name or kind)] = None
@@ -213,12 +212,11 @@ class _Request:
                 continue
             if not name or name in tools:
                 raise tool.wrong("a tool needs a name, which no other tool has", "name")
-            function = {"name": name, "description": tool.maybe_text("description") or ""}
             schema = read_schema(tool, "input_schema", self._limits)
             if schema is None:
                 raise tool.wrong("missing", "input_schema")
             strict |= tool.flag("strict")
-            tools[name] = {"type": "function", "function": {**function, "parameters": schema}}
+            tools[name] = take_tool(tool, room, name, tool.maybe_text("description") or "", schema)
         return list(tools.values()), strict
 
     def _tool_choice(self, names: Sequence[str]) -> tuple[str | Mapping[str, Any], bool]:

@@ -40,6 +40,7 @@ from localagent.messages import (
 from localagent.server.exchange import BadRequest, Frame, Limits
 from localagent.server.wires.message_writer import SIGNATURE
 from localagent.server.wires.messages import OPTIONS, CountTokensWire, MessagesWire, counted
+from localagent.tools.bounds import ToolBounds
 from localagent.turn import BrokenOff, Done
 from parsers import DIALECTS, CallStart, Reasoning, Text
 from tests.agent.replaying import block
@@ -778,7 +779,7 @@ def user(*content: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused_with_its_field(more, param):
-    limits = Limits(messages=3, tools=5, schema=20)
+    limits = Limits(messages=3, tools=ToolBounds(count=5, schema=80))
     with pytest.raises(BadRequest) as caught:
         MESSAGES.read(body(**more), limits)
     assert caught.value.param == param

@@ -14,6 +14,7 @@ from localagent.errors import ContextOverflow, EngineFailed
 from localagent.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from localagent.server.exchange import BadRequest, Limits
 from localagent.server.wires.responses import OPTIONS, Responses
+from localagent.tools.bounds import ToolBounds
 from localagent.turn import Done
 from parsers import CallStart, Malformed, Reason
 from tests.parsers import outputs
@@ -209,8 +210,8 @@ def test_rule_10_hosted_tools_are_left_out_and_namespaces_are_flattened():
     chosen = WIRE.read(body | {"tool_choice": {"type": "function", "namespace": "git", "name": "f"}})
     assert chosen.tool_choice == {"type": "function", "function": {"name": "git__f"}}
     assert chosen.details["echo"]["tool_choice"] == {"type": "function", "name": "git__f"}
-    with pytest.raises(BadRequest, match="3 tools, and the server takes 2"):
-        WIRE.read({"input": "Go.", "tools": tools[1:3]}, Limits(tools=2))
+    with pytest.raises(BadRequest, match="one more than the 2 that are taken"):
+        WIRE.read({"input": "Go.", "tools": tools[1:3]}, Limits(tools=ToolBounds(count=2)))
 
 
 def test_rule_11_the_output_of_a_function_may_be_a_list_of_parts():
