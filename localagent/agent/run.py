@@ -39,7 +39,7 @@ from localagent.agent.recovery import (
     also_ran,
     what_was_wrong,
 )
-from localagent.agent.slot import Slot, ends_run, open_slots, with_kind
+from localagent.agent.slot import Slot, ends_run, open_slots, settled
 from localagent.chat_model import ChatModel
 from localagent.control import after_calls
 from localagent.errors import LocalAgentError
@@ -289,10 +289,9 @@ class Run:
     def _completed(self, message: AssistantMessage) -> AssistantMessage:
         """The message with an id and a time, and its calls with the kind of their tool."""
         tools = self._tools  # not asked for here: a source that fails must not lose what the model wrote
-        if tools is not None and any(tool.kind for tool in tools):
-            parts = tuple(with_kind(part, tools) for part in message.content)
-            message = message.model_copy(update={"content": parts})
-        return stamped(message)
+        kinds = tools if tools is not None and any(tool.kind for tool in tools) else None
+        parts = tuple(settled(part, kinds) for part in message.content)
+        return stamped(message.model_copy(update={"content": parts}))
 
     # -- execute --------------------------------------------------------------------------------------
 

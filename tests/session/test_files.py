@@ -297,7 +297,7 @@ def test_one_lock_whichever_link_leads_to_it(session, tmp_path, monkeypatch):
 
 def test_what_was_changed_after_validation_is_refused(session):
     message = AssistantMessage(content=(ToolCallPart(id="c", name="f", arguments={"a": 1}),))
-    message.tool_calls[0].arguments["a"] = object()
+    message.tool_calls[0].provider_metadata["a"] = object()
     before = session.file.read_bytes()
     with pytest.raises(InvalidMessage, match="entry: ") as raised:
         session.append(message)
