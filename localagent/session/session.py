@@ -243,7 +243,7 @@ class Session:
         messages = mended(self.context())
         if messages is None:
             return None
-        # At once and behind a flush, so that a program that is killed leaves all or nothing of it.
+        # In one write: a part of it would stand for the whole if the program were killed in between.
         note = CustomMessage(custom_type=MENDED, payload={"mixed_up": self._head})
         self._append(*map(_entry_of, [FlushMessage(), note, *messages]))
         return f"{self.id} had been mixed up by several runs at once: its messages were put in order again"
@@ -261,9 +261,8 @@ class Session:
                     entry_id = secrets.token_hex(4)
                 with _invalid_is_one_line("entry"):
                     line = dump_line(make(entry_id, head, datetime.now(UTC)))
-                if isinstance(
-                    found := load_line(line), Damaged
-                ):  # a message that was made without validation
+                # A message may have been made without validation.
+                if isinstance(found := load_line(line), Damaged):
                     raise InvalidMessage(found.reason)
                 lines[entry_id] = line
                 head = entry_id
