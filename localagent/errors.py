@@ -29,6 +29,7 @@
     ├── NotEnoughMemory             the model does not fit into this machine's memory
     ├── TemplateFailed              the model's chat template refused the messages
     ├── SaveFailed                  a log or a session could not be written; earlier lines are untouched
+    ├── ConversationBusy            another run is adding to the conversation
     ├── EngineFailed                the engine reported a failure while computing
     ├── ConstraintFailed            what bounds the tokens of a generation failed, or allows none
     ├── ServerFailed                a model's server cannot be used
@@ -196,6 +197,10 @@ class TemplateFailed(LocalAgentError):
 
 class SaveFailed(LocalAgentError):
     """A line could not be appended to a log or a session. Earlier lines are untouched."""
+
+
+class ConversationBusy(LocalAgentError):
+    """Another run is adding to the conversation, in this program or another; only one may at a time."""
 
 
 class EngineFailed(LocalAgentError):

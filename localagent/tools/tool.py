@@ -10,6 +10,7 @@ import json
 import math
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,7 +132,8 @@ class Tool:
 
     def normal(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments in normal form: what the tool gets, as JSON. Raises InvalidArguments."""
-        return dict(arguments) if self.normalise is None else self.normalise(arguments)
+        own = dict(deepcopy(arguments))  # a validator may take its input apart
+        return own if self.normalise is None else self.normalise(own)
 
     @property
     def schema(self) -> dict[str, Any]:
