@@ -67,6 +67,9 @@ def serve(options: ServeOptions) -> None:
         )
         log_to_standard_error(options.log_prompts)
         server = listener(create_app(service, all_wires()), bounds, service.stop)
+        # uvicorn puts the same handler there when it runs, and raises the signal again when it has ended.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, server.handle_exit)
         first, *others = pool.served.values()
         lanes = first.model.lanes if first.model is not None else 0
         welcome(
@@ -75,9 +78,6 @@ def serve(options: ServeOptions) -> None:
             access,
             options,
         )
-        # uvicorn raises the signal again when it has ended, to whoever handled it before.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: None)
         server.run(sockets=[listening])
     if failure is not None and not pool.hangs:
         raise EngineFailed(failure)

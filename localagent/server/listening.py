@@ -91,6 +91,8 @@ class Listener(uvicorn.Server):
             server.close()
         await self._end_answers()
         await super().shutdown(sockets)
+        if self.force_exit:  # a second Ctrl-C: uvicorn waits for nobody then, and leaves this out
+            await self.lifespan.shutdown()
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -25,7 +25,8 @@ QUESTION = "What colour is the sky over a small town in the morning, when it has
 class Process:
     """A server in a child process, and what it has written."""
 
-    def __init__(self, arguments: Sequence[str], home: Path, **settings: str) -> None:
+    def __init__(self, arguments: Sequence[str], home: Path, waits: bool = True, **settings: str) -> None:
+        """`waits`: until it listens."""
         self.child = subprocess.Popen(
             [sys.executable, "-m", "localagent", "serve", "--port", "0", *arguments],
             stdout=subprocess.PIPE,
@@ -34,12 +35,18 @@ class Process:
             env={**os.environ, "LOCALAGENT_HOME": str(home), **settings},
         )
         self.said = ""
-        port = 0
-        while not port and (line := self._line()):
+        self.client = Running(0, None)  # type: ignore[arg-type]
+        if waits:
+            self.read_until("listens on")
+
+    def read_until(self, words: str) -> None:
+        """Read what it says up to a line with these words, or to the end."""
+        while line := self._line():
             self.said += line
             if found := re.search(r"listens on http://127\.0\.0\.1:(\d+)", line):
-                port = int(found[1])
-        self.client = Running(port, None)  # type: ignore[arg-type]
+                self.client.port = int(found[1])
+            if words in line:
+                break
 
     def _line(self) -> str:
         assert self.child.stderr is not None
@@ -59,8 +66,8 @@ class Process:
         return int(self.ask()["usage"]["prompt_tokens_details"]["cached_tokens"])
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Signal it, and wait for it."""
-        if self.child.poll() is None:
+        """Signal it, unless the number is 0, and wait for it."""
+        if number and self.child.poll() is None:
             self.child.send_signal(number)
         try:
             out, rest = self.child.communicate(timeout=20)
