@@ -2,9 +2,9 @@
 
     python benchmarks/floods.py [FLOOD ...] [--seconds 10] [--parser h11|auto] [--json]
 
-`localagent serve` runs on lfm2-nano with a key. Beside each flood somebody reads a stream, somebody else asks for
-short answers, and `/health` is asked five times a second: first for a while alone, then during the flood, then
-after it. Chunks of one byte come at less than 1 MB/s.
+`localagent serve` runs on lfm2-nano with a key. Beside each flood somebody reads a stream, somebody else asks
+for short answers, and `/health` is asked five times a second: first for a while alone, then during the flood,
+then after it. Chunks of one byte come at less than 1 MB/s. Medians and maxima are in ms, memory in MB.
 """
 
 from __future__ import annotations
@@ -46,14 +46,20 @@ class Flood:
         given = {"host": "127.0.0.1", "content-type": "application/json", **headers}
         if key is not None:
             given["authorization"] = f"Bearer {key}"
-        lines = [f"POST {path} HTTP/1.1", *(f"{name.replace('_', '-')}: {value}" for name, value in given.items())]
+        lines = [
+            f"POST {path} HTTP/1.1",
+            *(f"{name.replace('_', '-')}: {value}" for name, value in given.items()),
+        ]
         return "\r\n".join([*lines, "", ""]).encode()
 
     def chunks(self, key: str | None) -> None:
         """Chunks of one byte, on one connection after the other."""
         burst = b"1\r\n \r\n" * 10_000
         while not self.over.is_set():
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            with (
+                suppress(OSError),
+                socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection,
+            ):
                 connection.sendall(self.head(key, transfer_encoding="chunked"))
                 while not self.over.is_set():
                     connection.sendall(burst)
@@ -63,7 +69,10 @@ class Flood:
     def slow_head(self) -> None:
         """A head that comes in lines, a few a second."""
         while not self.over.is_set():
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            with (
+                suppress(OSError),
+                socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection,
+            ):
                 connection.sendall(b"POST / HTTP/1.1\r\n")
                 while not self.over.wait(0.2):
                     connection.sendall(b"x-more: and more\r\n")
@@ -71,7 +80,10 @@ class Flood:
     def idle(self) -> None:
         """A connection on which nothing comes."""
         while not self.over.is_set():
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            with (
+                suppress(OSError),
+                socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection,
+            ):
                 connection.settimeout(0.2)
                 while not self.over.is_set():
                     with suppress(TimeoutError):
@@ -81,7 +93,10 @@ class Flood:
     def body(self, body: bytes) -> None:
         """One large body after the other."""
         while not self.over.is_set():
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
+            with (
+                suppress(OSError),
+                socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection,
+            ):
                 connection.sendall(self.head(content_length=str(len(body)), connection="close") + body)
                 while not self.over.is_set() and connection.recv(1 << 16):
                     pass
@@ -90,12 +105,14 @@ class Flood:
 def _bodies() -> dict[str, bytes]:
     size = 8 << 20
     values = (size - 200) // 3
-    messages = (size - 200) // 34
+    messages = (size - 200) // 35
     text = {"messages": [{"role": "user", "content": "word " * ((size - 200) // 5)}]}
     return {
         "text": json.dumps(text).encode(),
         "messages": b'{"messages": [' + b",".join([b'{"role": "user", "content": "a b"}'] * messages) + b"]}",
-        "values": b'{"messages": [{"role": "user", "content": "a"}], "metadata": [' + b",".join([b"[]"] * values) + b"]}",
+        "values": b'{"messages": [{"role": "user", "content": "a"}], "metadata": ['
+        + b",".join([b"[]"] * values)
+        + b"]}",
     }
 
 
@@ -148,7 +165,11 @@ class Watch:
                 yield data
 
     def _chat(self, tokens: int) -> bytes:
-        body = {"messages": [{"role": "user", "content": "Name a colour."}], "max_tokens": tokens, "stream": True}
+        body = {
+            "messages": [{"role": "user", "content": "Name a colour."}],
+            "max_tokens": tokens,
+            "stream": True,
+        }
         data = json.dumps({**body, "temperature": 0}).encode()
         return Flood(self.port).head(content_length=str(len(data)), connection="close") + data
 
@@ -191,7 +212,18 @@ def server(parser: str, weights: Path, log: Path) -> Iterator[tuple[int, psutil.
     """`localagent serve` in a process of its own."""
     without = "" if parser == "auto" else "import sys; sys.modules['httptools'] = None; "
     program = f"{without}from localagent.cli import main; main()"
-    options = ["serve", "--model", str(weights), "--port", "0", "--no-snapshots", "--lanes", "4", "--threads", "1"]
+    options = [
+        "serve",
+        "--model",
+        str(weights),
+        "--port",
+        "0",
+        "--no-snapshots",
+        "--lanes",
+        "4",
+        "--threads",
+        "1",
+    ]
     with log.open("w") as output:
         process = subprocess.Popen(
             [sys.executable, "-c", program, *options],
@@ -260,7 +292,10 @@ def main() -> None:
             if options.json:
                 print(json.dumps(row), flush=True)
                 continue
-            cells = [" / ".join(map(str, cell)) if isinstance(cell := row[each], list) else str(cell) for each in columns]
+            cells = [
+                " / ".join(map(str, cell)) if isinstance(cell := row[each], list) else str(cell)
+                for each in columns
+            ]
             print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
