@@ -189,6 +189,18 @@ def test_evaluated_prompts_survive_the_end_and_a_kill(weights: str, tmp_path: Pa
         assert server.cached() == 0
 
 
+def test_a_new_key_finds_no_prompts_of_the_old_one(weights: str, tmp_path: Path) -> None:
+    """How fast they are read would tell the new owner what the old one has asked."""
+    body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 1}
+    cached = []
+    for key, more in (("old", ()), ("old", ()), ("new", ()), ("new", ("--share-prefixes",)), ("old", ())):
+        with served("--model", weights, *more, home=tmp_path, LOCALAGENT_API_KEYS=key) as server:
+            answer = server.client.ask(body, path=CHAT, x_api_key=key)
+            cached.append(answer.json["usage"]["prompt_tokens_details"]["cached_tokens"] > 30)
+            assert server.end() == 0
+    assert cached == [False, True, False, False, True]
+
+
 def test_what_is_said_is_logged_only_if_asked_for(weights: str, tmp_path: Path) -> None:
     with served("--model", weights, "--log-prompts", home=tmp_path) as server:
         server.ask("A secret question.")
