@@ -178,8 +178,11 @@ class Access:
         size = sum(len(name) + len(value) for name, value in head.headers)
         if len(names) > bounds.headers or size > bounds.header_bytes:
             raise BadRequest("the headers are too large", status=431)
-        if b"transfer-encoding" in names and b"content-length" in names:
+        coding = head.one(b"transfer-encoding")
+        if coding is not None and b"content-length" in names:
             raise BadRequest("Content-Length and Transfer-Encoding exclude each other")
+        if coding is not None and coding.lower() != "chunked":
+            raise BadRequest(f"Transfer-Encoding is {coding!r:.80}: only chunked is read", status=501)
 
     def _identify(self, head: Head) -> Client:
         # A browser asks without the key whether it may send one.
