@@ -184,7 +184,7 @@ def load(
     offline: bool | None = None,
     progress: Progress | None = None,
     prefix_cache: int | None = None,
-    snapshots: bool | Path = False,
+    snapshots: bool | Path | SnapshotFolder = False,
     lanes: int | None = None,
     tokenizer: str | Path | None = None,
 ) -> Model | RemoteModel:
@@ -311,9 +311,11 @@ def _open(
     return LlamaCppHost.load(path, context=context, threads=threads, lanes=lanes, reuse=reuse, called=called)
 
 
-def _folder(snapshots: bool | Path | None) -> SnapshotFolder | None:
+def _folder(snapshots: bool | Path | SnapshotFolder | None) -> SnapshotFolder | None:
     from localagent.hosts.prefix import SnapshotFolder
 
+    if isinstance(snapshots, SnapshotFolder):
+        return snapshots
     if isinstance(snapshots, bool) or snapshots is None:
         return SnapshotFolder() if snapshots else None
     try:

@@ -108,6 +108,12 @@ class Access:
         """Whether only this machine can reach the server."""
         return _is_loopback(self.host)
 
+    @property
+    def owner(self) -> str:
+        """Whose evaluated prompts are kept on disk: those of the only key; "" where all are shared."""
+        alone = len(self.keys) == 1 and not self.share
+        return _scope(hashlib.sha256(self.keys[0].encode()).digest()) if alone else ""
+
     def admit(self, head: Head, bounds: Bounds = DEFAULT_BOUNDS) -> Client:
         """Who asks. Raises BadRequest."""
         self._check_framing(head, bounds)
@@ -172,8 +178,11 @@ class Access:
         size = sum(len(name) + len(value) for name, value in head.headers)
         if len(names) > bounds.headers or size > bounds.header_bytes:
             raise BadRequest("the headers are too large", status=431)
-        if b"transfer-encoding" in names and b"content-length" in names:
+        coding = head.one(b"transfer-encoding")
+        if coding is not None and b"content-length" in names:
             raise BadRequest("Content-Length and Transfer-Encoding exclude each other")
+        if coding is not None and coding.lower() != "chunked":
+            raise BadRequest(f"Transfer-Encoding is {coding!r:.80}: only chunked is read", status=501)
 
     def _identify(self, head: Head) -> Client:
         # A browser asks without the key whether it may send one.
@@ -195,7 +204,7 @@ class Access:
             if any(same):
                 # Of one key only, everybody is the same client.
                 alone = self.share or len(keys) == 1
-                return Client(f"key {same.index(True) + 1}", "" if alone else f"key-{digest.hex()[:16]}")
+                return Client(f"key {same.index(True) + 1}", "" if alone else _scope(digest))
         wrong = (
             "the API key is wrong" if any(given) else "an API key is needed: send Authorization: Bearer KEY"
         )
@@ -237,6 +246,10 @@ def read_keys(text: str) -> tuple[str, ...]:
     """The keys in a file, one a line; empty lines and lines that begin with # are left out."""
     lines = (line.strip() for line in text.splitlines())
     return tuple(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
+
+
+def _scope(digest: bytes) -> str:
+    return f"key-{digest.hex()[:16]}"
 
 
 def _without_port(host: str) -> str:

@@ -64,6 +64,14 @@ def test_everybody_who_has_the_one_key_reuses_the_same_prompts():
     assert Access(keys=("one",)).admit(head(x_api_key="one")) == Client("key 1", "")
 
 
+def test_prompts_on_disk_are_those_of_the_only_key():
+    owners = [Access(keys=("one",)).owner, Access(keys=("two",)).owner]
+    assert len({"", *owners}) == 3
+    assert [Access().owner, Access(keys=("one", "two")).owner, Access(keys=("one",), share=True).owner] == [
+        ""
+    ] * 3
+
+
 def test_a_key_that_is_missing_and_a_wrong_one_are_told_apart():
     access = Access(keys=("one",))
     missing = "an API key is needed: send Authorization: Bearer KEY"

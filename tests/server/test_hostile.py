@@ -18,20 +18,23 @@ from localagent.server.access import Access, read_keys
 from localagent.server.bounds import Bounds
 from localagent.server.exchange import BadRequest
 from tests.agent.replaying import scripted
-from tests.server.serving import PATH, Running, read, serving
+from tests.server.serving import PATH, Running, each_parser, read, serving
 
 SMALL = Bounds(body=10_000, header_time=1, body_time=1, drain_time=1, header_bytes=4096)
 GOOD = {"prompt": "Hello."}
 
 
+pytestmark = pytest.mark.usefixtures(each_parser.__name__)
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
+def server(each_parser: None) -> Iterator[Running]:
     with serving(scripted("Good day."), bounds=SMALL) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def locked() -> Iterator[Running]:
+def locked(each_parser: None) -> Iterator[Running]:
     access = Access(keys=("first-key", "second-key"))
     with serving(scripted("Good day."), bounds=SMALL, access=access) as running:
         yield running
@@ -266,11 +269,11 @@ def test_all_keys_are_compared_to_the_end(monkeypatch):
 def test_path_tricks_lead_nowhere(server, path):
     for method, body in (("GET", None), ("POST", GOOD)):
         answer = server.ask(body, path=path, method=method)
-        assert answer.status in (404, 405)
+        assert answer.status in (400, 404, 405)
         assert "location:" not in answer.head
         assert "set-cookie" not in answer.head
         assert b"root:" not in answer.data
-        assert "plain" in answer.json
+        assert answer.status == 400 or "plain" in answer.json
 
 
 @pytest.mark.parametrize(
@@ -302,6 +305,8 @@ def test_a_target_may_name_our_host_and_no_other(server, target, status):
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "TRACE", "BREW"])
 def test_other_methods_are_refused(server, method):
     answer = server.ask(GOOD if method != "GET" else None, method=method)
+    if method == "BREW" and answer.status == 400:
+        return  # to httptools it is no method
     assert answer.status == 405
     assert code(answer) == "method_not_allowed"
     assert "\r\nallow: post\r\n" in f"{answer.head}\r\n"
@@ -374,7 +379,7 @@ def test_broken_chunks_end_the_connection(server, rest):
 )
 def test_what_is_not_http_ends_the_connection(server, data):
     answer = server.send(data, wait=5)
-    assert answer.status in (0, 400, 408)
+    assert answer.status in (0, 400, 408, 431)
     assert answer.closed
 
 
