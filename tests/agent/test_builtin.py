@@ -396,8 +396,9 @@ def test_what_middleware_makes_of_a_result_is_cut_as_well():
         result = proceed(call)
         return result.model_copy(update={"content": result.text * 2_000_000})
 
-    agent = Agent(scripted(block("look()"), "x"), [looking("y")], middleware=[repeat])
-    assert len(got(agent).text) <= 1_000_000
+    text = got(Agent(scripted(block("look()"), "x"), [looking("y")], middleware=[repeat])).text
+    assert 999_000 < len(text) <= 1_000_000
+    assert f"\n[... {2_000_000 - text.count('y'):,} characters left out here ...]\n" in text
 
 
 def test_metadata_and_parts_are_bounded_too():

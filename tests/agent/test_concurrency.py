@@ -17,7 +17,7 @@ from localagent.messages import ToolCallPart
 from parsers import ArgumentEnd, ArgumentsDelta, CallEnd, CallStart, Markup, Reasoning, Text
 
 CALL = ToolCallPart(id="c", name="f")
-SOON = 20.0  # seconds that nothing here takes
+SOON = 60.0  # seconds that nothing here takes, on the busiest machine
 
 
 def eventually(condition) -> None:
@@ -249,7 +249,8 @@ def test_pieces_may_be_ahead_up_to_a_number():
         assert await stepper.next() == 0
         await asyncio.to_thread(eventually, lambda: len(made) >= AHEAD)
         await asyncio.sleep(0.1)
-        assert len(made) == 65, "one was taken, and 64 wait"
+        # 64 wait: without the one that was taken if this thread took it meanwhile, and with it otherwise.
+        assert len(made) in (64, 65)
         assert [await stepper.next() for _ in range(1, 10 * AHEAD + 1)] == [*range(1, 10 * AHEAD), None]
         await stepper.close()
 

@@ -102,10 +102,11 @@ def test_so_many_do_run_beside_each_other() -> None:
 
 @both
 def test_how_many_can_be_set(follow: Any) -> None:
-    work = Work()
+    together = threading.Barrier(3)
+    work = Work(lambda n: together.wait(30))
     _, done = follow(Agent(scripted(calls(30), "Done."), [work.tool()], max_parallel=3))
     assert (work.most, texts(done)) == (3, [f"did {n}" for n in range(30)])
-    assert work.ran[:3] == sorted(work.ran[:3])
+    assert set(work.ran[:3]) == {0, 1, 2}
 
 
 def test_calls_begin_in_their_order() -> None:
@@ -124,8 +125,8 @@ def test_tools_that_run_alone_still_do() -> None:
 
 @both
 def test_the_time_that_a_call_waits_for_its_turn_is_not_counted(follow: Any) -> None:
-    work = Work(lambda n: time.sleep(0.3))
-    _, done = follow(Agent(scripted(calls(4), "Done."), [work.tool(timeout=0.9)], max_parallel=1))
+    work = Work(lambda n: time.sleep(0.5))
+    _, done = follow(Agent(scripted(calls(4), "Done."), [work.tool(timeout=1.9)], max_parallel=1))
     assert texts(done) == [f"did {n}" for n in range(4)]
 
 
@@ -133,9 +134,9 @@ def test_the_time_that_a_call_waits_for_its_turn_is_not_counted(follow: Any) -> 
 def test_a_call_that_is_given_up_leaves_its_place_to_the_next(follow: Any) -> None:
     release = threading.Event()
     work = Work(lambda n: release.wait(30) if n < 2 else None)
-    _, done = follow(Agent(scripted(calls(5), "Done."), [work.tool(timeout=0.3)], max_parallel=2))
+    _, done = follow(Agent(scripted(calls(5), "Done."), [work.tool(timeout=1.5)], max_parallel=2))
     release.set()
-    assert ["0.3 seconds" in text for text in texts(done)] == [True, True, False, False, False]
+    assert ["1.5 seconds" in text for text in texts(done)] == [True, True, False, False, False]
     assert texts(done)[2:] == ["did 2", "did 3", "did 4"]
 
 
@@ -204,10 +205,9 @@ def test_left_by_its_reader_while_calls_wait(leave: type) -> None:
         if isinstance(event, leave) and event.call.arguments["n"] == (1 if leave is ToolStarted else 0):
             break
     events.close()
-    begun = len(work.ran)
     release.set()
     time.sleep(0.1)
-    assert len(work.ran) == begun <= 3
+    assert set(work.ran) <= {0, 1, 2}, "one was done, and two had a place when the reader left"
     results = [result.text for result in history[2].results]
     assert len(results) == 50
     assert results[3:] == [NOT_RUN] * 47

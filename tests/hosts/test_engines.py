@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localagent.errors import ContextOverflow, NotEnoughMemory, UsageError
+from localagent.hosts.channel import AHEAD
 from localagent.hosts.host import EngineHost, Reuse
 from localagent.hosts.prefix import SnapshotFolder
 from localagent.hosts.protocol import Prefilled, Prompt, Token
@@ -241,12 +242,23 @@ def test_cancelled_within_a_chunk_of_prefill(hosts: dict[str, EngineHost], engin
 
 def test_cancelled_within_a_token(hosts: dict[str, EngineHost], engine: str) -> None:
     host = hosts[engine]
-    generation = host.generate(host.render([QUESTION]), Sampling(max_tokens=100, temperature=5.0, seed=1))
-    next(generation)
-    generation.close()
-    assert generation.finish is not None
-    assert generation.finish.stop_reason == "cancelled"
-    assert generation.finish.generated < 10
+    prompt, sampling = host.render([QUESTION]), Sampling(max_tokens=100, temperature=5.0, seed=1)
+    left = host.generate(prompt, sampling)
+    next(left)
+    left.close()
+    cancelled = host.generate(prompt, sampling)
+    next(cancelled)
+    channel = cancelled._channel
+    channel.cancel()
+    put = channel._put
+    cancelled.close()
+    assert channel._put <= put + 1, "none but the one that was being computed"
+    for generation in (left, cancelled):
+        assert generation.finish is not None
+        assert generation.finish.stop_reason == "cancelled"
+        assert generation.finish.generated <= 1 + AHEAD + 1, (
+            "the lane does not wait for this thread before that"
+        )
 
 
 def test_a_stop_string_ends_the_text_before_it(hosts: dict[str, EngineHost], engine: str) -> None:

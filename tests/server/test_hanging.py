@@ -52,7 +52,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
     made.goes_on.set()
     for model in made.models:
         assert isinstance(model.host, EngineHost)
-        model.host._owner._thread.join(10)
+        model.host._owner._thread.join(60)
         assert not model.host.hangs
     assert all(engine.closed == 1 for engine in made.engines), "who comes back cleans up"
 
@@ -74,7 +74,7 @@ def test_health_tells_of_it_and_it_may_come_back(hanging: Hanging) -> None:
         until(lambda: health(server) == (503, "stalled", ""))
         time.sleep(0.5)
         hanging.goes_on.set()
-        assert read(waiting, 5, time.monotonic()).json["text"] == "Hello."
+        assert read(waiting, 20, time.monotonic()).json["text"] == "Hello."
         assert health(server) == (200, "ready", "")
     assert len(hanging.models) == 1
 
@@ -92,8 +92,8 @@ def test_it_is_given_up_everybody_is_answered_and_another_one_is_loaded(
         waiting = [server.connect() for _ in range(6)]
         for number, connection in enumerate(waiting):
             connection.sendall(server.request({"prompt": "Go.", "stream": number % 2 == 0}))
-        answers = [read(connection, 10, began) for connection in waiting]
-        assert all(0.8 < answer.seconds < 5 for answer in answers)
+        answers = [read(connection, 20, began) for connection in waiting]
+        assert all(0.8 < answer.seconds < 20 for answer in answers)
         for answer in answers:
             told = events(answer)[-1]["failed"] if answer.status == 200 else answer.json["plain"]["message"]
             assert told.startswith("the engine of one hung and was given up"), told
@@ -126,10 +126,10 @@ def test_a_stream_that_has_begun_ends_with_the_error(hanging: Hanging) -> None:
 
 
 def test_it_is_given_up_while_another_one_is_loaded_again(hanging: Hanging) -> None:
-    loads = iter([0, 3])
+    loads, answered = iter([True, False]), threading.Event()
 
     def dying() -> Model:
-        time.sleep(next(loads))
+        assert next(loads) or answered.wait(60)
         return Model(speaking_host(Speaking(HELLO, lanes=2)), DIALECTS["lfm2"])
 
     pool = ModelPool({"dying": dying, "one": hanging.load}, stall=0.6, restart=True)
@@ -143,7 +143,8 @@ def test_it_is_given_up_while_another_one_is_loaded_again(hanging: Hanging) -> N
         hanging.goes_on.clear()
         answer = server.ask({"prompt": "Go.", "model": "one"})
         assert answer.status == 500
-        assert answer.seconds < 2
+        assert pool.served["dying"].loading is not None, "nobody waited for that"
+        answered.set()
         until(lambda: pool.served["dying"].state == "ready")
 
 
@@ -155,7 +156,7 @@ def test_a_person_need_not_wait_for_the_limit(hanging: Hanging) -> None:
         waiting.sendall(server.request({"prompt": "Go."}))
         until(lambda: health(server)[1] == "stalled")
         assert server.ask({"model": "one"}, path="/v1/models/load").status == 200
-        assert read(waiting, 5, time.monotonic()).status == 500
+        assert read(waiting, 20, time.monotonic()).status == 500
         assert server.ask({"prompt": "Go."}).json["text"] == "Hello."
 
 
@@ -191,8 +192,8 @@ def test_a_server_ends_although_its_engine_hangs(hanging: Hanging) -> None:
         time.sleep(0.2)
         began = time.monotonic()
         server.stop()
-        server.stopped(20)
-        assert time.monotonic() - began < 8
+        server.stopped(60)
+        assert time.monotonic() - began < 30
 
 
 def test_who_writes_much_to_a_slow_disk_does_not_hang(hanging: Hanging, tmp_path: Path) -> None:
@@ -253,7 +254,7 @@ def test_the_process_ends_too(
         assert answer.status == 500
         assert "was given up" in answer.json["error"]["message"]
         if options:
-            server.child.wait(20)
+            server.child.wait(60)
         assert server.end() == code
     assert ("restart the server" in server.said) == bool(options)
     assert "stopped" in server.said
