@@ -3,8 +3,8 @@
     python benchmarks/masks.py [smollm2|nano|FILE.gguf] [--tools 20] [--calls 200]
         [--dialects lfm2,hermes] [--json]
 
-token      what a token that is not forced costs (what is forced, the mask, and that the token came): median and
-           99th percentile, over tokens drawn at random under the mask, so that strings are long and strange; a
+token      the time for a token that is not forced: whether any is, the mask, and accepting what was drawn.
+           Median and 99th percentile over tokens drawn at random, so that strings are long and strange; a
            model's are not
 cold       from the tools to the first mask, with nothing kept: the grammar is built and compiled
 cached     from the tools to the first mask of the next request with the same tools
