@@ -213,10 +213,11 @@ def test_a_run_that_is_left_lets_go(kind, how, tmp_path):
     if how == "failed":
         model.host.generate = lambda *_: (_ for _ in ()).throw(SaveFailed("no"))
     events = Agent(model).run("First.", history=one, cancel=cancel)
-    if how == "in a thread":  # begun in one thread, left in another
-        begin = threading.Thread(target=lambda: next(events))
+    begun, go = threading.Event(), threading.Event()
+    if how == "in a thread":  # begun in one thread, which lives on, and left in another
+        begin = threading.Thread(target=lambda: (next(events), begun.set(), go.wait(LONG)))
         begin.start()
-        begin.join(LONG)
+        assert begun.wait(LONG)
     else:
         next(events)
     match how:
@@ -234,7 +235,9 @@ def test_a_run_that_is_left_lets_go(kind, how, tmp_path):
         case "cancelled":
             cancel.set()
             list(events)
-    assert isinstance(list(Agent(scripted("Two.")).run("Second.", history=other))[-1], RunDone)
+    last = list(Agent(scripted("Two.")).run("Second.", history=other))[-1]
+    go.set()
+    assert isinstance(last, RunDone)
 
 
 def test_a_run_that_was_never_begun_holds_nothing():

@@ -110,6 +110,23 @@ def test_without_a_limit_a_lock_is_waited_for(tmp_path):
     thread.join(10)
 
 
+def test_a_lock_is_let_go_in_whatever_thread(tmp_path):
+    taken, go, held = threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        held.append(take(tmp_path / "a.lock", 0))
+        taken.set()
+        go.wait(10)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert taken.wait(10)
+    held[0].__exit__(None, None, None)
+    with take(tmp_path / "a.lock", 0):
+        go.set()
+    thread.join(10)
+
+
 def test_a_file_system_without_locks_is_an_error_of_the_system(tmp_path, monkeypatch):
     import filelock
 
