@@ -254,12 +254,12 @@ def load(
         chosen = named or detect_dialect(
             host.special_tokens, host.architecture, host.template_source, declared_in(path)
         )
+        if spec is None:
+            return Model(host, chosen)
+        return Model(host, chosen, spec.sampling.to_sampling(), spec.name, spec.prices)
     except BaseException:
         host.close()
         raise
-    if spec is None:
-        return Model(host, chosen)
-    return Model(host, chosen, spec.sampling.to_sampling(), spec.name, spec.prices)
 
 
 def _parsed_elsewhere(address: Address, here: Mapping[str, object], context: int | None) -> RemoteModel:
