@@ -9,7 +9,6 @@ the thread that the vocabulary belongs to. `Factory.compile` may run on any thre
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -202,16 +201,15 @@ class _Trials:
     def __init__(self) -> None:
         self._worker = Worker(lambda: ((), ()), lambda text: ())
         self._lock = threading.Lock()
-        self._children: dict[int, Child | Here] = {}  # that of a fork is its own
+        self._child: Child | Here | None = None
 
     def __call__(self, text: str) -> str:
         with self._lock:
-            child = self._children.get(os.getpid()) or self._worker.fork()
-            self._children = {os.getpid(): child}
+            if self._child is None or not self._child.usable:
+                self._child = self._worker.fork()
             try:
-                said: str = child.ask("trial", text)
+                said: str = self._child.ask("trial", text)
             except Ended:
-                self._children = {}
                 return f"it takes more than {SECONDS['trial']} s"
             return said
 

@@ -93,6 +93,16 @@ class Child:
         """Whether this is a fork of the process that it belongs to."""
         return os.getpid() != self._owner
 
+    @property
+    def usable(self) -> bool:
+        """Whether it can be asked: it may have died since it was last."""
+        try:
+            return not self.foreign and bool(self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except BlockingIOError:  # there is nothing to read, and no end either
+            return True
+        except OSError:
+            return False
+
     def pass_on(self, connection: socket.socket) -> bool:
         """Have it fork a child that serves `connection`. False where it is gone."""
         with suppress(OSError):
@@ -102,6 +112,8 @@ class Child:
     def ask(self, name: str, *arguments: object) -> Any:
         """What this method of `Matchers` returns. Raises Ended."""
         with self._lock:
+            if self.foreign:  # two that ask would get each other's answers
+                raise Ended
             forgotten, self.forgotten = self.forgotten, []
             try:
                 send(self._connection, (forgotten, name, arguments))
@@ -110,13 +122,17 @@ class Child:
                     if kind == "answer":
                         return value
                     send(self._connection, self._tokenize(value))
-            except (EOFError, OSError):
-                self.close()
-                raise Ended from None
+            except BaseException as error:
+                self.close()  # also at Ctrl-C: its answer would be taken for that to the next request
+                if isinstance(error, (EOFError, OSError)):
+                    raise Ended from None
+                raise
 
 
 class Here:
     """The same in this process, where there are no forks."""
+
+    usable = True
 
     def __init__(self, tokenizer: Any) -> None:
         self._matchers = Matchers(tokenizer)

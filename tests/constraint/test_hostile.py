@@ -159,15 +159,43 @@ def test_a_process_that_dies_is_started_again() -> None:
     factory.compile('start: "b"').accept(ord("b"))
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc tells which processes there are")
+def test_a_trial_that_ended_or_was_left_spoils_no_other() -> None:
+    class Left(BaseException):
+        """As at Ctrl-C."""
+
+    def leave(*_: object) -> None:
+        raise Left
+
+    assert trial('start: "a"') == ""
+    handler = signal.signal(signal.SIGALRM, leave)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(Left):
+            trial(EXPLODES)
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+    assert trial('start: "a"') == ""
+    for process in children_of(os.getpid()):
+        for child in children_of(process):
+            os.kill(child, signal.SIGKILL)
+    deadline = time.monotonic() + SECONDS
+    while any(children_of(process) for process in children_of(os.getpid())):
+        assert time.monotonic() < deadline
+    assert trial('start: "a"') == ""
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a fork of the process is meant")
 def test_a_fork_has_a_process_of_its_own() -> None:
     factory = Factory(BYTES)
-    matcher = factory.compile('start: "ab"')
+    matcher = factory.compile("start: /[ab]/")
     child = os.fork()
     if not child:
         status = 1
         try:
             factory.compile('start: "c"').accept(ord("c"))
+            with pytest.raises(ConstraintFailed):  # its answers are for the other process
+                matcher.accept(ord("a"))
             status = 0 if trial('start: "a"') == "" else 2
         finally:
             os._exit(status)
