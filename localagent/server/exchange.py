@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from localagent.errors import (
@@ -31,7 +31,6 @@ from localagent.messages import Message
 from localagent.prompt.rendering import ToolSchema
 from localagent.turn import TurnEvent
 from localagent.wire.payload import Fields
-from parsers import ArgumentEnd, ArgumentsDelta, CallEnd, CallStart, Malformed
 
 Framing = Literal["sse", "ndjson"]
 
@@ -93,6 +92,8 @@ class TurnRequest:
     thinking_field: str = ""
     """The field that asked for thinking. It is one of those that are ignored if the model has no switch."""
     stream: bool = False
+    stream_tool_calls: bool | None = None
+    """Whether a stream has the arguments of calls as the model writes them; None: as the server says."""
     ignored: tuple[str, ...] = ()
     """Fields that were ignored and tools that were left out, for the header x-localagent-ignored."""
     raw_prompt: str | None = None
@@ -121,7 +122,7 @@ class Answer:
     """Seconds since 1970."""
     key: str
     """Random text that all ids of the answer are made of; letters and digits."""
-    buffer_tool_calls: bool = False
+    buffer_tool_calls: bool = True
     """Hold each call back until it is complete, so that no client sees one that fails."""
     load_seconds: float = 0.0
     """The time that it took to load the model for this answer."""
@@ -377,30 +378,3 @@ def refusing() -> Iterator[None]:
 
 _PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+|\[\d+\])*: ")
 """How readers begin what they say: with the path of the field."""
-
-
-# -- calls ------------------------------------------------------------------------------------------------
-
-
-class HeldCalls:
-    """Holds the events of a call back until it is complete; one that fails was then never begun."""
-
-    def __init__(self) -> None:
-        self._held: list[TurnEvent] = []
-
-    def feed(self, event: TurnEvent) -> list[TurnEvent]:
-        """The events that may be written now, in order."""
-        match event:
-            case CallStart():
-                self._held = [event]
-                return []
-            case ArgumentsDelta() | ArgumentEnd() if self._held:
-                self._held.append(event)
-                return []
-            case CallEnd():
-                events, self._held = [*self._held, event], []
-                return events
-            case Malformed() if event.index is not None:
-                self._held = []
-                return [replace(event, index=None)]
-        return [event]

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from localagent.hosts.sampling import MOST_LOGPROBS, Numbers
+from localagent.server.calls import HeldCalls, StreamedCalls
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
     Answer,
     Frame,
     Framing,
-    HeldCalls,
     Limits,
     Option,
     Refused,
@@ -61,7 +61,7 @@ OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys(("max_completion_tokens", "max_tokens", "logprobs", "top_logprobs"), "taken"),
     **dict.fromkeys(("tools", "tool_choice", "parallel_tool_calls", "response_format"), "taken"),
     **dict.fromkeys(("reasoning_effort", "reasoning", "chat_template_kwargs"), "taken"),
-    "thinking_budget_tokens": "taken",
+    **dict.fromkeys(("thinking_budget_tokens", "stream_tool_calls"), "taken"),
     **dict.fromkeys(("user", "metadata", "store", "service_tier", "safety_identifier", "verbosity"), "hint"),
     **dict.fromkeys(("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"), "hint"),
     **dict.fromkeys(("prediction", "moderation", "web_search_options"), "hint"),
@@ -119,6 +119,7 @@ class ChatCompletions:
                 thinking_budget=budget,
                 thinking_field=asked,
                 stream=fields.flag("stream"),
+                stream_tool_calls=fields.maybe_flag("stream_tool_calls"),
                 ignored=(*ignored, *offer.ignored, *unread),
                 details={
                     "offer": offer,
@@ -220,7 +221,7 @@ class ChatWriter:
         self._offer: Offer = request.details["offer"]
         self._with_usage: bool = request.details["include_usage"]
         self._with_logprobs: bool = request.details["logprobs"]
-        self._held = HeldCalls() if answer.buffer_tool_calls else None
+        self._passing = HeldCalls() if answer.buffer_tool_calls else StreamedCalls()
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[int, _Call] = {}  # by the index of their events, in the order of their positions
@@ -236,8 +237,7 @@ class ChatWriter:
 
     def feed(self, event: TurnEvent) -> list[Frame]:
         """As `Writer.feed`."""
-        events = [event] if self._held is None else self._held.feed(event)
-        return [frame for each in events for frame in self._write(each)]
+        return [frame for each in self._passing.feed(event) for frame in self._write(each)]
 
     def keep_alive(self) -> list[Frame]:
         """As `Writer.keep_alive`."""
