@@ -38,7 +38,8 @@ Framing = Literal["sse", "ndjson"]
 class BadRequest(UsageError):
     """What the client did wrong. `param` is the path of the field, such as "tools[0].type"; None: no field.
 
-    `code` and `type` are words of the API, where it has its own for this; None leaves them to the wire.
+    `code`, `type` and `details` are words of the API, where it has its own for this; None leaves them to the
+    wire.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class BadRequest(UsageError):
         code: str | None = None,
         status: int = 400,
         type: str | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -55,6 +57,7 @@ class BadRequest(UsageError):
         self.code = code
         self.status = status
         self.type = type
+        self.details = details
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +291,11 @@ class Refused:
 
     why: str
     harmless: Sequence[Any] = ()
+    details: Mapping[str, Any] | None = None
+    """See `BadRequest`."""
 
 
+STATELESS = Refused("the server is stateless and keeps no conversations: send the whole conversation")
 Option = Literal["taken", "hint"] | Refused
 """What becomes of a field: the wire reads it, it is ignored, or the request is refused."""
 
@@ -310,7 +316,7 @@ def sort_options(given: Mapping[str, Any], table: Mapping[str, Option]) -> tuple
         elif not any(
             value == each and isinstance(value, bool) == isinstance(each, bool) for each in how.harmless
         ):
-            raise BadRequest(f"{name}: {how.why}", name, "unsupported_parameter")
+            raise BadRequest(f"{name}: {how.why}", name, "unsupported_parameter", details=how.details)
     return tuple(map(header_word, ignored))
 
 

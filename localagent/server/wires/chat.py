@@ -15,6 +15,7 @@ from localagent.hosts.sampling import MOST_LOGPROBS, Numbers
 from localagent.server.calls import HeldCalls, StreamedCalls
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
+    STATELESS,
     Answer,
     Frame,
     Framing,
@@ -75,6 +76,7 @@ OPTIONS: Mapping[str, Option] = {
     "functions": Refused("gone from the API: use tools", ([],)),
     "function_call": Refused("gone from the API: use tool_choice", ("none", "auto")),
     "continue_final_message": Refused("the server begins a new turn", (False,)),
+    **dict.fromkeys(("previous_response_id", "conversation"), STATELESS),  # of the responses API
     **OF_OTHER_SERVERS,
 }
 """Every field of the API, and those of other servers that change the answer. All else is a hint."""

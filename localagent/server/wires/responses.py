@@ -12,6 +12,7 @@ from localagent.errors import ContextOverflow
 from localagent.hosts.sampling import MOST_LOGPROBS
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
+    STATELESS,
     Answer,
     Framing,
     Limits,
@@ -27,7 +28,6 @@ from localagent.server.wires.response_writer import ResponseWriter
 from localagent.wire import openai
 from localagent.wire.payload import Fields
 
-STATELESS = Refused("the server is stateless and keeps no answers: send the whole conversation as input")
 OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys(SAMPLING, "taken"),
     **dict.fromkeys(("model", "input", "instructions", "stream", "max_output_tokens"), "taken"),
