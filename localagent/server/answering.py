@@ -143,7 +143,7 @@ class Endpoint:
         served = self._find(request, note, reply)
         if service.log_prompts:
             prompts.info("%s %s", wire.path, request)
-        answer = self._about(served.name)
+        answer = self._about(served.name, request)
         writer = note["writer"] = wire.writer(request, answer)
         reply.opening = writer.begin()
         streams = request.stream and not request.only_loads
@@ -206,12 +206,13 @@ class Endpoint:
     async def _unload(self, request: TurnRequest, note: dict[str, Any], reply: Reply) -> None:
         served = self._find(request, note, reply)
         await self._service.pool.unload(served)
-        writer = self.wire.writer(request, self._about(served.name))
+        writer = self.wire.writer(request, self._about(served.name, request))
         writer.begin()
         await reply.json(200, writer.whole())
 
-    def _about(self, model: str) -> Answer:
-        buffered = self._service.buffer_tool_calls
+    def _about(self, model: str, request: TurnRequest) -> Answer:
+        wanted = request.stream_tool_calls
+        buffered = not request.stream or (self._service.buffer_tool_calls if wanted is None else not wanted)
         key = secrets.token_hex(12)
         return Answer(model=model, created=time(), key=key, buffer_tool_calls=buffered)
 

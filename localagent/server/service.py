@@ -33,7 +33,7 @@ class Service:
         *,
         metrics: bool = False,
         log_prompts: bool = False,
-        buffer_tool_calls: bool = False,
+        buffer_tool_calls: bool = True,
     ) -> None:
         """`metrics`: offer /metrics. `log_prompts`: log what is said. `buffer_tool_calls`: see `Answer`."""
         self.pool = pool

@@ -1,4 +1,4 @@
-"""What wires and the HTTP layer share: frames, bodies, options, errors, and calls that are held back."""
+"""What wires and the HTTP layer share: frames, bodies, options and errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from localagent.server.bounds import DEFAULT_BOUNDS, Bounds
 from localagent.server.exchange import (
     BadRequest,
     Frame,
-    HeldCalls,
     Limits,
     Refused,
     dump,
@@ -36,7 +35,6 @@ from localagent.server.exchange import (
     status_of,
 )
 from localagent.tools.bounds import TOOL_BOUNDS
-from parsers import ArgumentEnd, ArgumentsDelta, CallEnd, CallStart, Malformed, Reason, Text
 from tests.server.wires.turns import turn_of
 
 
@@ -152,28 +150,6 @@ def test_what_readers_say_becomes_a_refusal_with_the_path(message, param):
     with pytest.raises(BadRequest) as caught, refusing():
         raise InvalidMessage(message)
     assert (caught.value.message, caught.value.param, caught.value.status) == (message, param, 400)
-
-
-def test_held_calls_are_written_when_they_are_complete():
-    start, delta = CallStart(0, "f", 0, 1), ArgumentsDelta(0, "{", 1, 2)
-    argument = ArgumentEnd(0, "a", 1, 1, 2)
-    end, text = CallEnd(0, "f", {}, False, 2, 3), Text("x", 3, 4)
-    held = HeldCalls()
-    assert [held.feed(event) for event in (start, delta, argument, end, text)] == [
-        *([], [], []),
-        [start, delta, argument, end],
-        [text],
-    ]
-    assert [held.feed(event) for event in (delta, argument, end)] == [[delta], [argument], [end]]
-    broken = Malformed("f(", Reason.TRUNCATED, "f", 1, {}, 4, 5)
-    stray = Malformed("x", Reason.SYNTAX, None, None, {}, 5, 6)
-    again = CallStart(1, "f", 4, 4)
-    assert [held.feed(event) for event in (again, delta, broken, stray)] == [
-        [],
-        [],
-        [Malformed("f(", Reason.TRUNCATED, "f", None, {}, 4, 5)],
-        [stray],
-    ]
 
 
 def test_compact_json_has_no_numbers_that_are_none():

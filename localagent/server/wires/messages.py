@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from localagent.hosts.sampling import Numbers
@@ -11,11 +12,13 @@ from localagent.messages import Message, SystemMessage, TextPart, ToolMessage, U
 from localagent.prompt.rendering import ToolSchema
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
+    STATELESS,
     Answer,
     BadRequest,
     Framing,
     Limits,
     Option,
+    Refused,
     TurnRequest,
     header_word,
     opened,
@@ -35,11 +38,18 @@ OPTIONS: Mapping[str, Option] = {
         "taken",
     ),
     **dict.fromkeys(
-        ("betas", "billing_policy", "cache_control", "compaction", "container", "context_management",
-         "diagnostics", "fallback_credit_token", "fallbacks", "inference_geo", "mcp_servers", "metadata",
-         "service_tier", "speed", "thread", "user_profile_id", "workspace_id"),
+        ("betas", "billing_policy", "cache_control", "context_management", "diagnostics", "inference_geo",
+         "mcp_servers", "metadata", "service_tier", "speed", "user_profile_id", "workspace_id"),
         "hint",
     ),
+    # The official clients try this first, and after exactly this error send the whole conversation.
+    "thread": replace(
+        STATELESS, details={"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+    ),
+    "container": Refused("the server runs no code and keeps no containers", ({},)),
+    "fallbacks": Refused("the server asks no other model than the one that is named", ("default", [])),
+    "fallback_credit_token": Refused("the server never gave one"),
+    "compaction": Refused("the server writes no compaction blocks: ask the model for a summary"),
 }
 # fmt: on
 """What becomes of the fields of a request. All others are hints, too: Claude Code sends several that change
@@ -86,7 +96,7 @@ class CountTokensWire(MessagesWire):
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """As `Wire.read`. The prompt may end with words of the assistant."""
-        with opened(body, limits, OPTIONS) as (fields, ignored):
+        with opened(body, limits, {**OPTIONS, "compaction": "hint"}) as (fields, ignored):
             return _Request(fields, limits, ignored).read(counted=True)
 
 

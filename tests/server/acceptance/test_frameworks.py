@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.agent.replaying import block
 from tests.server.acceptance import installed
 from tests.server.acceptance.scenes import (
     ANSWER,
@@ -250,6 +251,24 @@ def test_langchain(client: str, api: str, stream: bool, nano_server: Running) ->
             assert "Oslo is wet." in json.dumps(answered.content)
     model = langchain_model(nano_server, api).with_structured_output(Paint, method="json_schema")
     assert isinstance(model.invoke(QUESTION), Paint)
+
+
+@client("langchain-openai", "openai")
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_langchain_has_no_call_that_broke_off(client: str, api: str, stream: bool) -> None:
+    """It runs what it has of a call when a stream ends, whatever the finish reason."""
+    from langchain_core.tools import tool
+
+    @tool
+    def delete_file(path: str) -> str:
+        """Delete a file or folder."""
+        raise AssertionError(path)
+
+    cut = block('delete_file(path="/home/me/proj').removesuffix("]<|tool_call_end|>")
+    with playing(cut) as server:
+        said = invoked(langchain_model(server, api).bind_tools([delete_file]), QUESTION, stream)
+        assert (said.tool_calls, said.invalid_tool_calls) == ([], [])
 
 
 @client("langchain-openai", "openai")

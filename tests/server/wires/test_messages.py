@@ -227,6 +227,34 @@ def test_rule_9_hints_are_ignored_and_named():
     )
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("thread", {"type": "create"}),
+        ("thread", {"type": "continue", "previous_message_id": "msg_1"}),
+        ("container", "container_1"),
+        ("container", {"skills": [{"type": "anthropic", "skill_id": "pdf"}]}),
+        ("fallbacks", [{"model": "other"}]),
+        ("fallback_credit_token", "token"),
+        ("compaction", {"type": "summarize"}),
+    ],
+)
+def test_nothing_that_needs_a_memory_is_ignored(field, value):
+    with pytest.raises(BadRequest, match=f"^{field}: ") as caught:
+        read(**{field: value})
+    status, body = MESSAGES.error(caught.value)
+    assert (status, body["error"]["type"]) == (400, "invalid_request_error")
+    # The official clients look for this, and then send the whole conversation.
+    threads = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+    assert body["error"].get("details") == (threads if field == "thread" else None)
+
+
+def test_fields_for_a_memory_may_ask_for_nothing():
+    assert read(thread=None, container=None, fallbacks="default", compaction=None).ignored == ()
+    counted = COUNT_TOKENS.read({"messages": [HELLO], "compaction": {"type": "summarize"}})
+    assert counted.ignored == ("compaction",)
+
+
 def test_rule_10_tools_of_servers_are_left_out_and_named():
     request = read(
         tools=[

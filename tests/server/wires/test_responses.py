@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from localagent.errors import ContextOverflow, EngineFailed
 from localagent.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from localagent.server.exchange import BadRequest, Limits
+from localagent.server.wires.chat import ChatCompletions
 from localagent.server.wires.responses import OPTIONS, Responses
 from localagent.tools.bounds import ToolBounds
 from localagent.turn import Done
@@ -318,6 +319,12 @@ def test_logprobs_stand_in_the_part_of_the_text():
     assert [entry["token"] for entry in part["logprobs"]] == ["Good", " day"]
     (done,) = [event for event in data if event["type"] == "response.output_text.done"]
     assert done["logprobs"] == part["logprobs"]
+
+
+@pytest.mark.parametrize("field", ["previous_response_id", "conversation"])
+def test_chat_completions_are_stateless_too(field):
+    with pytest.raises(BadRequest, match=rf"^{field}: .*stateless"):
+        ChatCompletions().read({"messages": [{"role": "user", "content": "Go."}], field: "resp_1"})
 
 
 @pytest.mark.parametrize("field", ["previous_response_id", "conversation", "background"])
