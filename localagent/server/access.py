@@ -1,8 +1,8 @@
 """Who may ask: everything that is decided from the head of a request, before its body is read.
 
 The server listens on loopback, where every program and every page in a browser can reach it. So a page must
-not: its host name is checked against DNS rebinding, its origin against other sites, and a body must be
-declared as JSON, which a page cannot send elsewhere without asking first.
+not: its host name is checked against DNS rebinding, its origin against other sites, and a body must have a
+type that a page cannot send elsewhere without asking first.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ OPEN = frozenset({"/health"})
 _PREFLIGHT_AGE = "600"
 _ABSOLUTE = re.compile(rb"https?://([^/]*)(.*)", re.IGNORECASE)
 """A target that names its host. What comes after a question mark is no part of it any more."""
+_MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
+_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,32 @@ class Head:
         """Whether a browser asks for the page; other clients that look at `/` do not name HTML."""
         accepted = b",".join(value for name, value in self.headers if name == b"accept").lower()
         return self.path == "/" and self.method in ("GET", "HEAD") and b"text/html" in accepted
+
+    @property
+    def from_own_page(self) -> bool:
+        """Whether the origin is that of this server."""
+        _, mark, host = (self.one(b"origin") or "").partition("://")
+        return bool(mark) and host.lower() == (self.one(b"host") or "").lower()
+
+    @property
+    def media_type(self) -> str:
+        """The type of the body without its parameters; "" without one."""
+        return (self.one(b"content-type") or "").partition(";")[0].strip().lower()
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the body is read as JSON, by its type and by who can have sent that."""
+        kind = self.media_type
+        if kind and not kind.startswith("text/") and kind not in _FORMS:
+            # Before it sends such a type to another site, a browser asks whether it may (a preflight).
+            return _MEDIA_TYPE.fullmatch(kind) is not None
+        # Any page can send these at once. Ollama reads them as JSON, so its clients, and `curl -d` in its
+        # documentation, name no other type. What a browser says of itself tells its pages from those.
+        return (
+            self.path.lstrip("/").startswith("api/")
+            and self.one(b"sec-fetch-site") in (None, "none", "same-origin")
+            and (self.one(b"origin") is None or self.from_own_page)
+        )
 
     def one(self, name: bytes) -> str | None:
         """The value of a header; None without it. Raises BadRequest if there are several."""
@@ -129,10 +157,9 @@ class Access:
         if head.method == "POST":
             if (coding := head.one(b"content-encoding") or "identity").lower() != "identity":
                 raise BadRequest(f"Content-Encoding is {coding!r:.80}: send the body as it is", status=415)
-            kind = (head.one(b"content-type") or "").partition(";")[0].strip().lower()
-            if kind != "application/json":
+            if not head.is_json:
                 raise BadRequest(
-                    f"Content-Type is {kind!r:.80}: it must be application/json",
+                    f"Content-Type is {head.media_type!r:.80}: it must be application/json",
                     code="unsupported_media_type",
                     status=415,
                 )
@@ -143,9 +170,10 @@ class Access:
         origin = head.one(b"origin")
         if origin is None:
             return None
-        own = origin.partition("://")[2].lower() == (head.one(b"host") or "").lower() and "://" in origin
         # A sandboxed frame and a page from a file both say null, so allowing it would allow them all.
-        if origin.lower() == "null" or not (own or origin in self.origins or "*" in self.origins):
+        if origin.lower() == "null" or not (
+            head.from_own_page or origin in self.origins or "*" in self.origins
+        ):
             raise BadRequest(
                 f"a page of {origin!r:.80} may not use this server (see --origin)",
                 code="origin_not_allowed",

@@ -71,7 +71,7 @@ _ERRORS = {
     "405": "The endpoint does not take this method; Allow says which it takes",
     "408": "The body took too long",
     "413": "The body is too large",
-    "415": "The body must be application/json",
+    "415": "The body must be declared as application/json",
     "500": "The engine failed",
     "503": "Too many requests wait, or a model has no room now; Retry-After says when to come back",
     "504": "The answer took longer than the server allows",

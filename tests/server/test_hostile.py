@@ -15,6 +15,7 @@ import pytest
 
 from localagent.errors import UsageError
 from localagent.server.access import Access, read_keys
+from localagent.server.app import all_wires
 from localagent.server.bounds import Bounds
 from localagent.server.exchange import BadRequest
 from tests.agent.replaying import scripted
@@ -37,6 +38,12 @@ def server(each_parser: None) -> Iterator[Running]:
 def locked(each_parser: None) -> Iterator[Running]:
     access = Access(keys=("first-key", "second-key"))
     with serving(scripted("Good day."), bounds=SMALL, access=access) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def ollama(each_parser: None) -> Iterator[Running]:
+    with serving(scripted("Good day."), bounds=SMALL, wires=all_wires()) as running:
         yield running
 
 
@@ -153,6 +160,24 @@ def test_listed_origins_are_told_that_they_may_ask():
 def test_a_body_must_be_declared_as_json(server, kind, status):
     """The other types can be sent by any page without asking first."""
     assert server.ask(GOOD, content_type=kind).status == status
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"content_type": None}, 200),
+        ({"content_type": "text/plain"}, 200),
+        ({"content_type": "application/x-www-form-urlencoded"}, 200),
+        ({"content_type": "text/plain", "origin": "https://evil.example"}, 403),
+        ({"content_type": "text/plain", "origin": "null"}, 403),
+        ({"content_type": None, "sec_fetch_site": "cross-site"}, 415),
+        ({"content_type": "multipart/form-data; boundary=x", "sec_fetch_site": "same-site"}, 415),
+    ],
+)
+def test_a_page_elsewhere_reaches_ollamas_api_no_more_than_the_others(ollama, headers, status):
+    """Clients of that API do not say that they send JSON; what a browser adds tells a page from them."""
+    answer = ollama.ask({"model": "model-1"}, path="/api/show", **headers)
+    assert answer.status == status
 
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd", "identity, gzip"])

@@ -294,7 +294,7 @@ import litellm
 out, sys.stdout = sys.stdout, sys.stderr
 for line in sys.stdin:
     url, options = json.loads(line)
-    base = url if options["model"].startswith("anthropic/") else f"{url}/v1"
+    base = f"{url}/v1" if options["model"].startswith("openai/") else url
     try:
         answer = litellm.completion(api_base=base, api_key="any", timeout=60, max_retries=0, **options)
         if options["stream"]:
@@ -354,3 +354,13 @@ def test_litellm(client: str, api: str, stream: bool, litellm: Litellm, nano_ser
         assert (thought["content"], thought["reasoning_content"]) == ("Yes.", "Oslo is wet.")
     failed = litellm(nano_server, **turn, messages=[{"role": "user", "content": TOO_LONG}])
     assert failed["error"] == "ContextWindowExceededError", failed["said"]
+
+
+@installed.client("litellm")
+@pytest.mark.parametrize("api", ["ollama", "ollama_chat"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_litellm_on_ollamas_api(client: str, api: str, stream: bool, litellm: Litellm) -> None:
+    """These providers name no type of the body, or that of any bytes."""
+    with playing(ANSWER) as server:
+        said = litellm(server, model=f"{api}/model-1", stream=stream, messages=ASK)
+        assert said.get("content") == ANSWER, said
