@@ -10,6 +10,7 @@ from localagent.errors import UsageError
 from localagent.hosts.protocol import CancelFlag
 from localagent.hosts.sampling import SamplingOptions
 from localagent.prompt.thinking import Thinking, check_thinking
+from localagent.tools.bounds import ToolRoom
 
 
 class TurnOptions(SamplingOptions, total=False):
@@ -103,11 +104,16 @@ class Control:
         return None if given is None else given["schema"]
 
     def check_tools(self, tools: Sequence[Mapping[str, Any]] | None) -> None:
-        """Raise UsageError for what is no tool, and where `tool_choice` asks for tools that there are not."""
-        names = [_name_of(tool) for tool in tools or ()]
-        twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
-        if twice is not None:
-            raise UsageError(f"two tools are called {twice!r:.60}: a call would not say which is meant")
+        """Raise UsageError for what is no tool or too large, and for a `tool_choice` that is none of them."""
+        room = ToolRoom()
+        names: dict[str, None] = {}
+        for tool in tools or ():
+            function = _function_of(tool)
+            name = function["name"]
+            room.add(name, function.get("description"), function.get("parameters"))
+            if name in names:
+                raise UsageError(f"two tools are called {name!r:.60}: a call would not say which is meant")
+            names[name] = None
         if self.choice == "required" and not names:
             raise UsageError("tool_choice is 'required', and there are no tools: give some")
         if self.named is not None and self.named not in names:
@@ -134,15 +140,14 @@ class Control:
 CONTROLS = tuple(each.name for each in fields(Control))
 
 
-def _name_of(tool: Any) -> str:
+def _function_of(tool: Any) -> Mapping[str, Any]:
     function = tool.get("function", tool) if isinstance(tool, Mapping) else None
-    name = function.get("name") if isinstance(function, Mapping) else None
-    if not isinstance(name, str):
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise UsageError(
             f"{tool!r:.80} is no tool: it must be "
             '{"type": "function", "function": {"name": ..., "parameters": ...}}'
         )
-    return name
+    return function
 
 
 def control_of(options: Mapping[str, Any]) -> Control:

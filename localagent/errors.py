@@ -10,7 +10,7 @@
     │   ├── UnpairedResult          a tool result that answers no call
     │   ├── Unsupported             a part or a message that a provider's format cannot express
     │   ├── UnknownSession          no session, or no entry of a session, has that id
-    │   ├── InvalidTool             a tool that cannot be built, or two tools with the same name
+    │   ├── InvalidTool             a tool that cannot be built or is too large, or two with the same name
     │   ├── SchemaRefused           a schema has what cannot be enforced, and was to be, strictly
     │   ├── GrammarTooLarge         the schemas of all tools together are more than can be enforced
     │   ├── CannotBatch             more than one lane asked for, of a model that can have only one
@@ -29,6 +29,7 @@
     ├── NotEnoughMemory             the model does not fit into this machine's memory
     ├── TemplateFailed              the model's chat template refused the messages
     ├── SaveFailed                  a log or a session could not be written; earlier lines are untouched
+    ├── ConversationBusy            another run is adding to the conversation
     ├── EngineFailed                the engine reported a failure while computing
     ├── ConstraintFailed            what bounds the tokens of a generation failed, or allows none
     ├── ServerFailed                a model's server cannot be used
@@ -103,7 +104,14 @@ class UnknownSession(UsageError):
 
 
 class InvalidTool(UsageError):
-    """A tool that cannot be built (the text names the parameter at fault), or two with the same name."""
+    """A tool that cannot be built (the text names the parameter at fault), or two with the same name.
+
+    `part`: its "name", "description" or "schema", if that is too large.
+    """
+
+    def __init__(self, message: str, part: str = "") -> None:
+        super().__init__(message)
+        self.part = part
 
 
 class SchemaRefused(UsageError):
@@ -189,6 +197,10 @@ class TemplateFailed(LocalAgentError):
 
 class SaveFailed(LocalAgentError):
     """A line could not be appended to a log or a session. Earlier lines are untouched."""
+
+
+class ConversationBusy(LocalAgentError):
+    """Another run is adding to the conversation, in this program or another; only one may at a time."""
 
 
 class EngineFailed(LocalAgentError):

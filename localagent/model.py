@@ -184,7 +184,7 @@ def load(
     offline: bool | None = None,
     progress: Progress | None = None,
     prefix_cache: int | None = None,
-    snapshots: bool | Path = False,
+    snapshots: bool | Path | SnapshotFolder = False,
     lanes: int | None = None,
     tokenizer: str | Path | None = None,
 ) -> Model | RemoteModel:
@@ -254,12 +254,12 @@ def load(
         chosen = named or detect_dialect(
             host.special_tokens, host.architecture, host.template_source, declared_in(path)
         )
+        if spec is None:
+            return Model(host, chosen)
+        return Model(host, chosen, spec.sampling.to_sampling(), spec.name, spec.prices)
     except BaseException:
         host.close()
         raise
-    if spec is None:
-        return Model(host, chosen)
-    return Model(host, chosen, spec.sampling.to_sampling(), spec.name, spec.prices)
 
 
 def _parsed_elsewhere(address: Address, here: Mapping[str, object], context: int | None) -> RemoteModel:
@@ -311,9 +311,11 @@ def _open(
     return LlamaCppHost.load(path, context=context, threads=threads, lanes=lanes, reuse=reuse, called=called)
 
 
-def _folder(snapshots: bool | Path | None) -> SnapshotFolder | None:
+def _folder(snapshots: bool | Path | SnapshotFolder | None) -> SnapshotFolder | None:
     from localagent.hosts.prefix import SnapshotFolder
 
+    if isinstance(snapshots, SnapshotFolder):
+        return snapshots
     if isinstance(snapshots, bool) or snapshots is None:
         return SnapshotFolder() if snapshots else None
     try:

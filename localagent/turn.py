@@ -255,13 +255,11 @@ def as_part(part: Part, call_id: str = "") -> AssistantPart:
         case ParsedReasoning(text=text):
             return ReasoningPart(text=text)
         case CallPart():
-            return ToolCallPart(
-                id=call_id,
-                name=part.name,
-                arguments=part.arguments,
-                arguments_text=_arguments_text(part),
-                repaired=part.repaired,
-            )
+            # From the text: a reader of the events may have changed the arguments that they hold.
+            text = part.arguments_text
+            if part.repaired:  # it may have a key twice
+                text = json.dumps(json.loads(text), ensure_ascii=False)
+            return ToolCallPart(id=call_id, name=part.name, arguments_text=text, repaired=part.repaired)
         case MalformedPart():
             return MalformedToolCallPart(
                 id=call_id,
@@ -272,8 +270,3 @@ def as_part(part: Part, call_id: str = "") -> AssistantPart:
             )
         case _:
             assert_never(part)
-
-
-def _arguments_text(part: CallPart) -> str:
-    """The arguments as they were streamed; a repaired call may have written a key twice."""
-    return json.dumps(part.arguments, ensure_ascii=False) if part.repaired else part.arguments_text

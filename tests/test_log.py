@@ -237,9 +237,10 @@ def test_what_is_no_file_is_not_waited_for(tmp_path):
 
 
 def test_what_was_changed_after_validation_is_refused(tmp_path):
-    message = AssistantMessage(content=(ToolCallPart(id="c", name="f", arguments={"a": 1}),))
+    call = ToolCallPart(id="c", name="f", arguments={"a": 1})
     for bad in (object(), float("nan"), "\ud800"):
-        message.tool_calls[0].arguments["a"] = bad
+        odd = call.model_copy(update={"arguments": {"a": bad}})
+        message = AssistantMessage(content=(call,)).model_copy(update={"content": (odd,)})
         with MessageLog(tmp_path) as log, pytest.raises(InvalidMessage, match="record"):
             log.append(message)
     assert not list(tmp_path.iterdir())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -160,6 +163,53 @@ def test_the_size_of_the_prefix_cache_is_checked(size, gguf):
     with pytest.raises(UsageError) as refused:
         load(gguf, prefix_cache=size)
     assert str(refused.value) == f"prefix_cache is {size!r}: it must be bytes, 0 or more"
+
+
+def test_a_model_that_is_dropped_ends_its_thread(nano):
+    model = load(nano["llamacpp"])
+    thread = model.host._owner._thread
+    del model
+    gc.collect()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("backend", ["llamacpp", "mlx"])
+def test_forty_interrupted_loads_leave_no_thread(nano, backend):
+    """In a process of its own, which interrupts itself as Ctrl-C does, at forty moments of a load."""
+    if backend == "mlx":
+        pytest.importorskip("mlx_lm")
+    code = f"""
+import gc, signal, threading, time
+from localagent.model import load
+def once():
+    began = time.perf_counter()
+    load({str(nano[backend])!r}).close()
+    return time.perf_counter() - began
+once()
+seconds, interrupted = once(), 0
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+for number in range(40):
+    model = None
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds * (number + 1) / 40)
+            model = load({str(nano[backend])!r})
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        interrupted += 1
+    if model is not None:
+        model.close()
+gc.collect()
+mine = [thread for thread in threading.enumerate() if "lfm2" in thread.name]
+for thread in mine:
+    thread.join(30)
+print(interrupted > 0, [thread for thread in mine if thread.is_alive()])
+"""
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout == "True []\n", done.stderr
 
 
 def test_options_are_those_of_the_loaded_model(nano, tmp_path):

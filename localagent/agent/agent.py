@@ -149,9 +149,10 @@ class Agent:
         `prompt`: the user's words, or messages; None continues the history where it stands, such as that
         of a program that was killed. `history`: the conversation, which grows by what is said: a list of
         messages (or of dicts, which become messages), a session, or anything like `history.History`;
-        without it the run begins a conversation of its own. `cancel`, when set, ends the run at the next
-        token and gives up on running tools; closing the iterator does the same. Raises UsageError for
-        arguments that make no sense.
+        without it the run begins a conversation of its own. While the run goes on, another one on the same
+        conversation fails with ConversationBusy. `cancel`, when set, ends the run at the next token and
+        gives up on running tools; closing the iterator does the same. Raises UsageError for arguments that
+        make no sense.
         """
         return self._prepare(prompt, history, cancel, options, state)(Coroutines()).events()
 
@@ -195,7 +196,7 @@ class Agent:
         """Let the model summarise older turns now, as the `Compaction` of the middleware would, or a new one.
 
         `cancel`, when set, leaves the history as it is. The last event says what came of it, or what went
-        wrong. Raises UsageError, TemplateFailed, SaveFailed.
+        wrong. Raises UsageError, TemplateFailed, SaveFailed, ConversationBusy.
         """
         return Run(self, as_history(history), (), Coroutines(), Cancel(cancel), {}).compact()
 

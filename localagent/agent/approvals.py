@@ -151,13 +151,15 @@ def approve(
     requests = tuple(request for _, request in asking)
     yield ApprovalAsked(requests)
     decisions = _ask(requests, approvals, coroutines, cancel)
+    given: list[ApprovalGiven] = []  # not told before all is decided: an `Edit` could be changed meanwhile
     for (slot, request), decision in zip(asking, decisions, strict=True):
         approvals.remember(request.tool, decision)
         _apply(slot, decision)
-        yield ApprovalGiven(slot.asked, decision)
+        given.append(ApprovalGiven(slot.asked, decision))
         if slot.edited and slot.result is None and (ruled := approvals.denied(request.tool, slot.call)):
             _apply(slot, ruled)
-            yield ApprovalGiven(slot.call, ruled)
+            given.append(ApprovalGiven(slot.call, ruled))
+    yield from given
 
 
 def _ask(

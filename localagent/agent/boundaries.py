@@ -91,6 +91,13 @@ def last_request(messages: Sequence[Message]) -> int | None:
     return None
 
 
+def begins_turn(messages: Sequence[Message], place: int) -> bool:
+    """Whether a cut here parts no request from its answer, unless it is the last request."""
+    asked = last_request(messages)
+    within = asked is not None and place > asked
+    return within or place == len(messages) or isinstance(messages[place], UserMessage)
+
+
 def is_answered(messages: Sequence[Message]) -> bool:
     """Whether nothing is left to do: the last message is a whole answer of the model, without calls."""
     told = [m for m in messages[beginning(messages) :] if not isinstance(m, _TELLS_NOTHING)]

@@ -12,6 +12,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
@@ -60,7 +61,8 @@ def run_call(
         if call is slot.call:
             if (ready := next(once, None)) is None:
                 ready = _bind(own, call, context)
-        elif (tool := tools.find(call.name)) is None:
+        # What the rules see is what runs, even if the hook goes on to change what it made.
+        elif (tool := tools.find((call := call.fixed()).name)) is None:
             return call.result(tools.unknown(call.name), is_error=True)
         elif (ruled := approvals.denied(tool, call)) is not None:
             return call.result(denial(ruled), is_error=True)
@@ -74,7 +76,7 @@ def run_call(
 def _bind(tool: Tool, call: ToolCallPart, context: ToolContext) -> Bound | ToolResultPart:
     """The tool with the call's arguments, ready to run once, or an error result if they do not fit."""
     try:
-        bound = tool.bind(call.arguments)
+        bound = tool.bind(deepcopy(call.arguments))  # the tool's own, to change as it likes
     except BaseException as error:  # InvalidArguments, or anything from somebody else's tool
         return as_error(call, error)
     if context.cancel.is_set():  # it was given up meanwhile: nobody would hear of what it does

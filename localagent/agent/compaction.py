@@ -4,7 +4,8 @@
     agent.compact(history)                              now, however long the conversation is
 
 Calls keep their results, the newest turns stay as they were said, and a request that is being answered is
-never lost. Whatever goes wrong leaves the history as it was. A session keeps everything in its file.
+never lost. What goes wrong leaves the history as it was, as long as there is room; then the older turns are
+left out without a summary. A session keeps everything in its file.
 `boundaries` says where a conversation may be cut, `summarising` asks for the summary.
 """
 
@@ -13,14 +14,16 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
-from localagent.agent.boundaries import choose, is_answered, last_request, places
+from localagent.agent.boundaries import begins_turn, choose, is_answered, last_request, places
 from localagent.agent.builtin import clip_text
 from localagent.agent.events import CompactionEnded, CompactionStarted
 from localagent.agent.history import ListHistory
 from localagent.agent.summarising import CompactedRun, NoSummary, Outlook, Summariser
-from localagent.errors import LocalAgentError, UsageError
-from localagent.messages import CompactionSummaryMessage, Message, SystemMessage, Usage
+from localagent.errors import ContextOverflow, LocalAgentError, UsageError
+from localagent.messages import CompactionSummaryMessage, Message, SystemMessage
 
 INSTRUCTIONS = (
     "Summarise the conversation so far. Your summary will take the place of everything above, so keep what "
@@ -30,6 +33,10 @@ INSTRUCTIONS = (
 )
 REQUEST = "\n\nThe request that is being answered, word for word:\n"
 """In a summary, before the words of a request that is still being answered."""
+LEFT_OUT = "Earlier turns were left out here, since they could not be summarised."
+"""In place of a summary, where there is none."""
+FULL = 0.9
+"""The share of the context above which turns are left out rather than the next answer cut off."""
 MOST_TOKENS = 2048
 """Tokens of a summary by default, and at most an eighth of the context."""
 LEAST_TOKENS = 16
@@ -88,7 +95,7 @@ class Compaction:
             return  # the turn meets the same error, and the run fails with it
         if tokens <= self._limit(outlook):
             return
-        waits = tokens < self._waiting.get(_identity(messages), 0) and tokens <= outlook.context
+        waits = tokens < self._waiting.get(_identity(messages), 0) and tokens <= FULL * outlook.context
         if not waits:
             yield CompactionStarted(tokens, outlook.context)
             ended = self._compact(outlook, messages, tokens, outlook.context)
@@ -126,44 +133,86 @@ class Compaction:
 
     def _compact(self, outlook: Outlook, messages: list[Message], tokens: int, whole: int) -> CompactionEnded:
         """Choose, summarise, replace, and say what came of it. `keep` is a share of `whole` tokens."""
-        most = min(self.max_tokens or MOST_TOKENS, outlook.context // (4 if self.max_tokens else 8))
-        summariser: Summariser | None = None
+        summariser = Summariser(outlook, self.instructions)
+        cut: _Cut | None = None
+        problem: str | None = None
         try:
-            place, size = self._choose(outlook, messages, int(self.keep * whole), most)
-            if (most := min(most, (tokens - size) // 2)) < LEAST_TOKENS:
-                raise NoSummary("there is too little to summarise: nothing would be gained")
-            summariser = Summariser(outlook, self.instructions, most)
-            summary = summariser.summarise(messages[:place])
-            summary += _request_before(messages, place, outlook.context)
-            after = outlook.count(_compacted(messages, place, summary))
-            if after >= tokens:
-                raise NoSummary("the summary is longer than what it would replace")
-        except (NoSummary, LocalAgentError) as problem:
-            usage = summariser.usage if summariser else Usage()
-            return CompactionEnded(None, tokens, tokens, str(problem), usage)
-        outlook.run.keep_summary(summary, len(messages) - place, tokens)
-        return CompactionEnded(summary, tokens, after, usage=summariser.usage)
+            cut = self._summarised(outlook, messages, tokens, int(self.keep * whole), summariser)
+        except (NoSummary, LocalAgentError) as error:
+            problem = str(error)
+            unable = isinstance(error, NoSummary | ContextOverflow) and not outlook.run.cancel.is_set()
+            if unable and tokens > FULL * outlook.context:
+                with suppress(NoSummary, LocalAgentError):
+                    cut = self._window(outlook, messages, tokens)
+                    problem += "; older turns were left out"
+        if cut is None:
+            return CompactionEnded(None, tokens, tokens, problem, summariser.usage)
+        outlook.run.keep_summary(cut.summary, len(messages) - cut.place, tokens)
+        return CompactionEnded(cut.summary, tokens, cut.tokens, problem, summariser.usage)
+
+    def _summarised(
+        self, outlook: Outlook, messages: list[Message], tokens: int, budget: int, summariser: Summariser
+    ) -> _Cut:
+        """The older turns in a summary. Raises NoSummary, and what a turn raises."""
+        most = min(self.max_tokens or MOST_TOKENS, outlook.context // (4 if self.max_tokens else 8))
+        place, size = self._choose(outlook, messages, budget, room=most)
+        if (most := min(most, (tokens - size) // 2)) < LEAST_TOKENS:
+            raise NoSummary("there is too little to summarise: nothing would be gained")
+        return _cut(outlook, messages, place, summariser.summarise(messages[:place], most), tokens)
+
+    def _window(self, outlook: Outlook, messages: list[Message], tokens: int) -> _Cut:
+        """The newest turns alone, as many as leave room to go on, and what an earlier summary says.
+
+        Raises NoSummary.
+        """
+        summaries = [message.text for message in messages if isinstance(message, CompactionSummaryMessage)]
+        earlier = summaries[-1].partition(REQUEST)[0] if summaries else ""
+        text = earlier if LEFT_OUT in earlier else f"{earlier}\n\n{LEFT_OUT}".strip()
+        place, _ = self._choose(outlook, messages, outlook.context, text=text)
+        return _cut(outlook, messages, place, text, tokens)
 
     def _choose(
-        self, outlook: Outlook, messages: list[Message], budget: int, summary: int
+        self, outlook: Outlook, messages: list[Message], budget: int, room: int = 0, text: str = ""
     ) -> tuple[int, int]:
-        """Where to cut, and the tokens of the next request without the summary. Raises NoSummary."""
+        """Where to cut, and the tokens of the next request with `text` for a summary. Raises NoSummary.
+
+        `room`: tokens that are still to be added to it.
+        """
 
         def size(place: int) -> int:
             request = _request_before(messages, place, outlook.context)
-            return outlook.count(_compacted(messages, place, request))
+            return outlook.count(_compacted(messages, place, text + request))
 
         if not (found := places(messages)):
             raise NoSummary("there is nothing before the last request that could be summarised")
+        if text:  # where nothing tells what came before, an answer without its question helps nobody
+            found = [place for place in found if begins_turn(messages, place)] or found
         spare = outlook.context // 10  # so that the very next turn need not compact again
-        comfortable = self._limit(outlook) - summary - spare
+        comfortable = self._limit(outlook) - room - spare
         wanted = min(budget + outlook.count(_compacted(messages, len(messages), "")), comfortable)
         place = choose(found, messages, size, wanted, comfortable)
-        if place < len(messages) and size(place) + summary > outlook.context:
+        if place < len(messages) and size(place) + room > outlook.context:
             raise NoSummary(
                 "the last request does not fit into the context, whatever is summarised before it"
             )
         return place, size(place)
+
+
+class _Cut(NamedTuple):
+    """What becomes of a conversation: from which place on it stays, and the tokens of the next request."""
+
+    place: int
+    summary: str
+    tokens: int
+
+
+def _cut(outlook: Outlook, messages: list[Message], place: int, text: str, tokens: int) -> _Cut:
+    """The cut at a place, with this summary. Raises NoSummary where nothing is gained of `tokens`."""
+    summary = text + _request_before(messages, place, outlook.context)
+    after = outlook.count(_compacted(messages, place, summary))
+    if after >= tokens:
+        raise NoSummary("the summary is longer than what it would replace")
+    return _Cut(place, summary, after)
 
 
 def _compacted(messages: list[Message], place: int, summary: str) -> list[Message]:

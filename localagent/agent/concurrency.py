@@ -250,7 +250,8 @@ class Stepper(Generic[E]):
     def _rest(self) -> None:
         """Wait until everything was taken and more is wanted."""
         with self._changed:
-            self._changed.wait_for(lambda: self._wanted or self._leaving)
+            while not self._changed.wait_for(lambda: self._wanted or self._leaving, GRACE):
+                self._leaving = self._loop.is_closed()  # then nobody can say that they leave
 
 
 class _Ended(Exception):

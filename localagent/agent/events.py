@@ -111,7 +111,11 @@ class CompactionStarted:
 
 @dataclass(frozen=True, slots=True)
 class CompactionEnded:
-    """What the older turns were replaced with. Without a `summary` nothing changed; `problem` says why."""
+    """What the older turns were replaced with. Without a `summary` nothing changed; `problem` says why.
+
+    With both, older turns were left out, since there was no room for them and no summary of them; then the
+    `summary` says so, after what an earlier one says.
+    """
 
     summary: str | None
     tokens_before: int

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from localagent.agent.slot import NOT_RUN, Slot, abandon, refused
 from localagent.chat_model import as_conversation
 from localagent.errors import UsageError
+from localagent.files.lock import alone
 from localagent.messages import (
     BaseMessage,
     CompactionSummaryMessage,
@@ -29,7 +30,7 @@ from localagent.session import Session
 INTERRUPTED = (
     "No result: the program ended before this call's result was kept. It may have run, wholly or in part."
 )
-
+CONVERSATION = "this conversation"
 
 M = TypeVar("M", bound=BaseMessage)
 
@@ -59,6 +60,20 @@ class History(Protocol):
         """Put `summary` in place of all but the last `kept` messages; system messages stay in front."""
 
 
+@runtime_checkable
+class SharedHistory(History, Protocol):
+    """One of several of the same conversation, such as those that programs make of one file.
+
+    For any other history, only the object itself is held while a run adds to it.
+    """
+
+    def alone(self) -> AbstractContextManager[str | None]:
+        """Hold the conversation for one run, and give a sentence on what was wrong with it, if anything was.
+
+        Raises ConversationBusy while another run has it.
+        """
+
+
 class ListHistory:
     """A conversation in a list of the caller's, which grows with it."""
 
@@ -72,6 +87,10 @@ class ListHistory:
     def append(self, message: Message) -> None:
         """Add to the list."""
         self._messages.append(message)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Hold the list, however many histories are made of it."""
+        return alone(self._messages, CONVERSATION)
 
     def compact(self, summary: str, kept: int, tokens_before: int | None = None) -> None:
         """Replace the older messages in the list."""
@@ -96,6 +115,10 @@ class SessionHistory:
     def append(self, message: Message) -> None:
         """Write the message to the session."""
         self._session.append(message)
+
+    def alone(self) -> AbstractContextManager[str | None]:
+        """Hold the session, in all processes."""
+        return self._session.alone()
 
     def compact(self, summary: str, kept: int, tokens_before: int | None = None) -> None:
         """Write the summary to the session; the messages it replaces stay in the file."""
@@ -123,6 +146,11 @@ def as_history(history: History | Session | list[Any] | None) -> History:
         case History():
             return history
     raise UsageError(f"history must be a list of messages or a session, not {type(history).__name__}")
+
+
+def for_one_run(history: History) -> AbstractContextManager[str | None]:
+    """Hold the conversation for one run; see `SharedHistory.alone`."""
+    return history.alone() if isinstance(history, SharedHistory) else alone(history, CONVERSATION)
 
 
 class Transcript:

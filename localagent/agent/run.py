@@ -28,7 +28,7 @@ from localagent.agent.events import (
     TurnStarted,
 )
 from localagent.agent.handover import AgentLike, refuse_second, target_of
-from localagent.agent.history import INTERRUPTED, History, Transcript, stamped
+from localagent.agent.history import INTERRUPTED, History, Transcript, for_one_run, stamped
 from localagent.agent.middleware import Hooks, ModelRequest
 from localagent.agent.recovery import (
     DROPPED,
@@ -39,7 +39,7 @@ from localagent.agent.recovery import (
     also_ran,
     what_was_wrong,
 )
-from localagent.agent.slot import Slot, ends_run, open_slots, with_kind
+from localagent.agent.slot import Slot, ends_run, open_slots, settled
 from localagent.chat_model import ChatModel
 from localagent.control import after_calls
 from localagent.errors import LocalAgentError
@@ -52,6 +52,7 @@ from localagent.messages import (
     ToolResultPart,
     Usage,
 )
+from localagent.prompt import RequestWarning
 from localagent.prompt.pairing import has_results
 from localagent.tools import Report, ToolContext, ToolSet
 from localagent.turn import BrokenOff, Done
@@ -144,10 +145,22 @@ class Run:
     def compact(self) -> Iterator[CompactionEvent]:
         """Summarise older turns now, as the agent's own `Compaction` would, or a new one."""
         own = (item for item in self.agent.stack.items if isinstance(item, Compaction))
-        return next(own, Compaction()).compact(self)
+        with for_one_run(self.history):
+            yield from next(own, Compaction()).compact(self)
 
     def events(self) -> Generator[AgentEvent, None, None]:
         """Run to the end. The last event is RunDone or RunFailed."""
+        try:
+            with for_one_run(self.history) as mended:
+                if mended is not None:
+                    yield RequestWarning("history", mended)
+                last = yield from self._whole()
+        except LocalAgentError as error:  # another run has the conversation, and nothing may be added to it
+            last = RunFailed(error, (), self.usage, 0)
+        yield last  # only now, since its reader may ask for nothing more
+
+    def _whole(self) -> Generator[AgentEvent, None, RunDone | RunFailed]:
+        """All but the last event, which is returned."""
         try:
             stop = yield from self._loop()
         except Cancelled:
@@ -155,12 +168,12 @@ class Run:
             stop = "cancelled"
         except LocalAgentError as error:
             self._leave()
-            yield RunFailed(error, self._transcript.added, self.usage, self.turn + 1)
-            return
+            return RunFailed(error, self._transcript.added, self.usage, self.turn + 1)
         except BaseException:  # its reader left, or a hook has a bug
             self._leave()
             raise
-        yield RunDone(self._message, self._transcript.added, self.usage, self.turn + 1, stop, self.agent.name)
+        added = self._transcript.added
+        return RunDone(self._message, added, self.usage, self.turn + 1, stop, self.agent.name)
 
     def _leave(self) -> None:
         self.cancel.set()
@@ -289,10 +302,9 @@ class Run:
     def _completed(self, message: AssistantMessage) -> AssistantMessage:
         """The message with an id and a time, and its calls with the kind of their tool."""
         tools = self._tools  # not asked for here: a source that fails must not lose what the model wrote
-        if tools is not None and any(tool.kind for tool in tools):
-            parts = tuple(with_kind(part, tools) for part in message.content)
-            message = message.model_copy(update={"content": parts})
-        return stamped(message)
+        kinds = tools if tools is not None and any(tool.kind for tool in tools) else None
+        parts = tuple(settled(part, kinds) for part in message.content)
+        return stamped(message.model_copy(update={"content": parts}))
 
     # -- execute --------------------------------------------------------------------------------------
 

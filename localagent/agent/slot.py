@@ -71,12 +71,16 @@ def open_slots(calls: Sequence[ToolCallPart], tools: ToolSet, most: int) -> list
     return slots
 
 
-def with_kind(part: P, tools: ToolSet) -> P:
-    """A call with the kind of the tool that it names; any other part as it is."""
-    if not isinstance(part, ToolCallPart) or part.tool_kind is not None:
+def settled(part: P, tools: ToolSet | None) -> P:
+    """A call that nobody can change any more, with the kind of its tool; any other part as it is.
+
+    Raises InvalidMessage for arguments that are no JSON.
+    """
+    if not isinstance(part, ToolCallPart):
         return part
-    tool = tools.find(part.name)
-    return part if tool is None or tool.kind is None else part.model_copy(update={"tool_kind": tool.kind})
+    call = part.fixed()
+    tool = tools.find(call.name) if tools is not None and call.tool_kind is None else None
+    return call if tool is None or tool.kind is None else call.model_copy(update={"tool_kind": tool.kind})
 
 
 def ends_run(slots: Iterable[Slot], stop_after: Collection[str]) -> bool:

@@ -17,7 +17,7 @@ from localagent.agent.builtin import clip_result, clip_text
 from localagent.agent.history import History
 from localagent.chat_model import ChatModel
 from localagent.control import prompt_options, prose_options
-from localagent.errors import ContextOverflow
+from localagent.errors import ContextOverflow, Unsupported
 from localagent.messages import (
     AssistantMessage,
     CompactionSummaryMessage,
@@ -31,10 +31,12 @@ from localagent.messages import (
     Usage,
     UserMessage,
 )
+from localagent.prompt.rendering import ToolSchema
 from localagent.tools import ToolSet
 
 AGAIN = " Write the summary and nothing else, in plain words. What you wrote a moment ago was no summary."
 """Added to the instructions when the model is asked again."""
+CALLED = "the model called a tool instead of summarising"
 WORDS = "{words}"
 """Stands in the instructions where their reader is told how long the summary may be."""
 MOST_CONTEXTS = 64
@@ -102,21 +104,23 @@ class Outlook:
 
 
 class Summariser:
-    """Asks for summaries of up to `limit` tokens. `usage` is what they cost so far."""
+    """Asks for summaries. `usage` is what they cost so far."""
 
-    def __init__(self, outlook: Outlook, instructions: str, limit: int) -> None:
+    def __init__(self, outlook: Outlook, instructions: str) -> None:
         self.usage = Usage()
         self._outlook = outlook
-        self._limit = limit
-        words = max(10, limit * 3 // 5)  # some four tokens to three words, and room to spare
-        self._instructions = instructions.replace(WORDS, f"{words:,}")
+        self._limit = 0
+        self._instructions = instructions
 
-    def summarise(self, messages: Sequence[Message]) -> str:
-        """A summary of all messages, earlier summaries included.
+    def summarise(self, messages: Sequence[Message], limit: int) -> str:
+        """A summary of all messages, earlier summaries included, in up to `limit` tokens.
 
         What does not fit into one request is summarised piece by piece, from the oldest on, each together
         with the summary so far. Raises NoSummary, and what a turn raises.
         """
+        self._limit = limit
+        words = max(10, limit * 3 // 5)  # some four tokens to three words, and room to spare
+        self._instructions = self._instructions.replace(WORDS, f"{words:,}")
         told = messages[beginning(messages) :]
         front: list[Message] = [message for message in told if isinstance(message, SystemMessage)]
         systems = len(front)
@@ -163,30 +167,37 @@ class Summariser:
             return False
 
     def _ask_twice(self, messages: Sequence[Message]) -> str:
-        """The model's summary. After a bad one it is asked again, without tools. Raises NoSummary."""
-        outlook, run, wrong = self._outlook, self._outlook.run, ""
-        # The first time the tools are offered although none may be called: so the request begins as the turns
-        # before it did, and the prefix cache has most of it.
-        for text, tools in ((self._instructions, outlook.tools), (self._instructions + AGAIN, ())):
-            sampling = {
-                **prose_options(run.options),
-                "stop": None,
-                "logprobs": None,
-                "max_tokens": self._limit,
-            }
-            answer = run.model.respond(
-                [*outlook.request(messages), _asking(text)],
-                tools=tools or None,
-                cancel=run.cancel,
-                **sampling,
-            )
+        """The model's summary, asked for again after a bad one. Raises NoSummary.
+
+        The tools are offered although none may be called: so the request begins as the turns before it did,
+        and the prefix cache has most of it. A model that calls all the same is asked again without them.
+        """
+        run, tools, wrong = self._outlook.run, self._outlook.tools, ""
+        for text in (self._instructions, self._instructions + AGAIN):
+            answer = self._ask([*self._outlook.request(messages), _asking(text)], tools)
             run.usage += answer.usage
             self.usage += answer.usage
             if answer.stop_reason == "cancelled":
                 break
             if not (wrong := _what_is_wrong(answer)):
                 return answer.text.strip()
+            if wrong == CALLED:
+                tools = ()
         raise NoSummary(wrong or "it was stopped")
+
+    def _ask(self, request: Sequence[Message], tools: Sequence[ToolSchema]) -> AssistantMessage:
+        run = self._outlook.run
+        sampling = {**prose_options(run.options), "stop": None, "logprobs": None, "max_tokens": self._limit}
+
+        def ask(**bounds: Any) -> AssistantMessage:
+            return run.model.respond(request, tools=tools or None, cancel=run.cancel, **sampling, **bounds)
+
+        if not tools:
+            return ask()
+        try:
+            return ask(tool_choice="none")
+        except Unsupported:  # not every dialect, nor every server, can be kept from calls
+            return ask()
 
 
 def _asking(text: str) -> UserMessage:
@@ -196,7 +207,7 @@ def _asking(text: str) -> UserMessage:
 def _what_is_wrong(answer: AssistantMessage) -> str:
     """Why this is no summary; nothing if it is one."""
     if answer.tool_calls or any(part.lost_call for part in answer.malformed_tool_calls):
-        return "the model called a tool instead of summarising"
+        return CALLED
     return "" if answer.text.strip() else "the model wrote an empty summary"
 
 

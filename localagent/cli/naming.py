@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localagent.errors import UnknownModel, UsageError
-from localagent.files.paths import cannot_save, user_path
+from localagent.files.paths import cannot_save, replace_file, user_path
 from localagent.hosts.remote.address import is_address
 from localagent.wording import listed, quoted
 
@@ -139,13 +139,11 @@ class Preferences:
 
     def write(self) -> None:
         """Keep them. Raises SaveFailed."""
-        from localagent.store.disk import write_atomically
-
         path = self.file()
         body = {"default": self.default, "aliases": dict(sorted(self.aliases.items()))}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, (json.dumps(body, indent=1) + "\n").encode())
+            replace_file(path, (json.dumps(body, indent=1) + "\n").encode())
         except OSError as error:
             raise cannot_save(path, error) from error
 

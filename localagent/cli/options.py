@@ -367,8 +367,12 @@ class ServeOptions:
         ),
     ] = None
     buffer_tool_calls: Annotated[
-        bool, typer.Option("--buffer-tool-calls", help="Send each tool call only when it is complete.")
-    ] = False
+        bool,
+        typer.Option(
+            "--buffer-tool-calls/--stream-tool-calls",
+            help="Send each tool call only when it is complete, or its arguments as the model writes them.",
+        ),
+    ] = True
     metrics: Annotated[bool, typer.Option("--metrics", help="Offer /metrics in the form of Prometheus.")] = (
         False
     )

@@ -56,7 +56,7 @@ def serve(options: ServeOptions) -> None:
     access = access_for(options)
     bounds = Bounds(queue=options.max_queue, deadline=options.deadline)
     with bind(options.host, options.port) as listening:  # first: it fails at once, and loading takes long
-        pool = _pool(options, give_up)
+        pool = _pool(options, give_up, access.owner)
         service = Service(
             pool,
             access,
@@ -67,6 +67,9 @@ def serve(options: ServeOptions) -> None:
         )
         log_to_standard_error(options.log_prompts)
         server = listener(create_app(service, all_wires()), bounds, service.stop)
+        # uvicorn puts the same handler there when it runs, and raises the signal again when it has ended.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, server.handle_exit)
         first, *others = pool.served.values()
         lanes = first.model.lanes if first.model is not None else 0
         welcome(
@@ -75,9 +78,6 @@ def serve(options: ServeOptions) -> None:
             access,
             options,
         )
-        # uvicorn raises the signal again when it has ended, to whoever handled it before.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: None)
         server.run(sockets=[listening])
     if failure is not None and not pool.hangs:
         raise EngineFailed(failure)
@@ -106,17 +106,17 @@ def access_for(options: ServeOptions) -> Access:
     )
 
 
-def _pool(options: ServeOptions, end: Callable[[str], None]) -> ModelPool:
+def _pool(options: ServeOptions, end: Callable[[str], None], owner: str = "") -> ModelPool:
     """The models. The first one is loaded here, and the weights of the others fetched, if need be.
 
-    `end`: see `ModelPool`.
+    `end`: see `ModelPool`; `owner`: whose evaluated prompts are kept on disk, see `Access`.
     """
     from localagent.server.models import ModelPool
 
     loaders: dict[str, Callable[[], Model]] = {}
     headers: dict[str, Callable[[], Weights]] = {}
     for asked in wanted(options):
-        name, loader, header = _prepared(asked, options)
+        name, loader, header = _prepared(asked, options, owner)
         if name in loaders:
             raise UsageError(f"--model {name} is given twice")
         loaders[name] = loader
@@ -139,11 +139,12 @@ def _pool(options: ServeOptions, end: Callable[[str], None]) -> ModelPool:
 
 
 def _prepared(
-    asked: str, options: ServeOptions
+    asked: str, options: ServeOptions, owner: str = ""
 ) -> tuple[str, Callable[[], Model], Callable[[], Weights] | None]:
     """The name under which a model is served, what loads it from weights that are here, and what only reads
     their header. A model on another server is looked for here, and opened again when it is asked for.
     """
+    from localagent.hosts.prefix import SnapshotFolder
     from localagent.model import Model, load
     from localagent.server.weights import read_weights
 
@@ -166,7 +167,7 @@ def _prepared(
         context=options.context,
         threads=options.threads,
         lanes=options.lanes,
-        snapshots=not options.no_snapshots,
+        snapshots=not options.no_snapshots and SnapshotFolder(owner=owner),
         offline=True,  # a request does not wait for a download
     )
     return name, loader, partial(read_weights, path, dialect, options.context)

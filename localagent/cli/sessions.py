@@ -268,7 +268,7 @@ def _payload(messages: list[Message], wire: str) -> str:
 
 def _write(text: str, output: Path | None, force: bool) -> None:
     from localagent.errors import UsageError
-    from localagent.store.disk import write_atomically
+    from localagent.files.paths import replace_file
 
     if output is None:
         exactly(text, encoding="utf-8")  # whatever stdout's encoding is: the text is to be loaded again
@@ -279,7 +279,7 @@ def _write(text: str, output: Path | None, force: bool) -> None:
         if output.exists() and not output.is_file():
             output.write_bytes(text.encode())  # a device or a pipe: it cannot be replaced, only written to
         else:
-            write_atomically(output, text.encode())
+            replace_file(output, text.encode())
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot write {output}: {getattr(error, 'strerror', None) or error}") from error
 

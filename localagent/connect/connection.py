@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import stat
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ from typing import Any, TypedDict
 from localagent.connect.clients import NAME, Client, Entry
 from localagent.connect.document import CannotEdit, Document, Keys
 from localagent.errors import SaveFailed, UsageError
-from localagent.files.paths import cannot_save, sync, user_path
+from localagent.files.paths import cannot_save, replace_file, user_path
 from localagent.wording import quoted
 
 _LARGEST = 16 << 20
@@ -130,8 +128,8 @@ class Connection:
         earlier = [(each, _read(each)) for each in (self.backup, self._record_file)]
         try:  # kept first, so that what was written can always be undone
             self._record_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _replace(self.backup, change.original or b"", 0o600)
-            _replace(self._record_file, json.dumps(change.record, indent=1).encode(), 0o600)
+            replace_file(self.backup, change.original or b"", 0o600)
+            replace_file(self._record_file, json.dumps(change.record, indent=1).encode(), 0o600)
         except OSError as error:
             raise cannot_save(self._record_file, error) from error
         try:
@@ -264,7 +262,7 @@ def _put(path: Path, data: bytes | None) -> None:
             real.unlink(missing_ok=True)
             return
         real.parent.mkdir(parents=True, exist_ok=True)
-        _replace(real, data, stat.S_IMODE(real.stat().st_mode) if real.exists() else 0o600)
+        replace_file(real, data, stat.S_IMODE(real.stat().st_mode) if real.exists() else 0o600)
     except OSError as error:
         raise SaveFailed(f"cannot write {path} ({error.strerror or error}): nothing is changed") from error
 
@@ -273,22 +271,6 @@ def _require_writable(path: Path) -> None:
     """Refuse a file whose owner does not want it changed; a rename would not ask. Raises UsageError."""
     if path.exists() and not path.stat().st_mode & 0o222:
         raise UsageError(f"{path} is read-only: nothing is changed")
-
-
-def _replace(path: Path, data: bytes, mode: int) -> None:
-    """Write a file whole, or not at all."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(mode)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    sync(path.parent)
 
 
 def _missing(folder: Path) -> list[Path]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from localagent.constraint.layout import INDEX, PROBE_KEY, Kind, Layout
-from localagent.constraint.leaves import escaped, refusal, searched
+from localagent.constraint.leaves import escaped, searched
 from localagent.constraint.options import (
     ANYTHING,
     KINDS,
@@ -29,7 +29,7 @@ from localagent.constraint.options import (
     expanded,
     number_schema,
 )
-from localagent.constraint.rules import Literals, Rules, choice, definitions, near, quoted
+from localagent.constraint.rules import Literals, Rules, choice, near, quoted
 from localagent.constraint.schema import Reader, Relaxed, escaped_step
 from localagent.constraint.values import INTEGER, NUMBER, Values
 from localagent.errors import Unsupported
@@ -37,8 +37,6 @@ from parsers.engine.tools import WRAPPERS, declared, kind_of
 from parsers.literals.typed_text import STRING as _STRING
 from parsers.literals.typed_text import Kinds, typed_text
 
-_LONG: Final = 10_000
-"""Characters of a rule that is tried before it is used."""
 _NAME: Final = "/[A-Za-z_][A-Za-z0-9_]{0,63}/"
 """An argument's name that every dialect writes as it is."""
 _INDEX: Final = "/0|[1-9][0-9]{0,5}/"
@@ -84,6 +82,20 @@ class Texts:
 def call_rules(shape: Layout, tool: str, strict: bool, special: tuple[tuple[str, int], ...]) -> Call:
     """The rules for the calls of one tool, given as JSON."""
     function = json.loads(tool)
+    try:
+        return _written(shape, function, strict, special)
+    except RecursionError:
+        reader = Reader(function["name"], None, strict)
+        reader.relax("", "$ref", "its schemas nest too deeply")
+        return replace(
+            _written(shape, {"name": function["name"]}, strict, special),
+            relaxed=tuple(reader.relaxed.values()),
+        )
+
+
+def _written(
+    shape: Layout, function: dict[str, Any], strict: bool, special: tuple[tuple[str, int], ...]
+) -> Call:
     rules, literals = Rules(), Literals(dict(special))
     inlines = shape.values.strings.style == "quoted" and shape.strings.style == "quoted"
     schema = function.get("parameters") or {}
@@ -105,7 +117,7 @@ def call_rules(shape: Layout, tool: str, strict: bool, special: tuple[tuple[str,
     lead = texts.write(name + "".join(gap + name for gap in shape.gaps))
     bodies = [_arguments(shape, record, reader, values, texts) for record in _records(reader, values)]
     start = rules.rule(f"{lead} {choice(bodies)}")
-    return Call(rules.bodies, start, tuple(reader.relaxed.values()))
+    return Call(rules.reachable([start]), start, tuple(reader.relaxed.values()))
 
 
 def _unwritable(shape: Layout, rules: Rules) -> str:
@@ -149,7 +161,7 @@ def _arguments(shape: Layout, record: Record, reader: Reader, values: Values, te
         try:
             texts.refuse_tokens(key)
             written = _by_kind(shape, key, kept, values, reader, kinds.get(key), texts)
-            said = _refusal(values.rules, written)
+            said = values.rules.refusal(expression for _, expression in written)
             if said:
                 reader.relax(path, "size", f"it is too much to be enforced: {said}")
                 kept = tuple(each for option in kept for each in KINDS[_kind(option)]) or ANYTHING
@@ -192,14 +204,6 @@ def _undeclared(shape: Layout, record: Record, values: Values) -> list[tuple[str
         name += "".join(f" & ~/{searched(pattern)}/" for pattern in patterns if pattern != matching)
         found.append((values.rules.terminal(name), values.rules.rule(values.any_of(kept))))
     return found
-
-
-def _refusal(rules: Rules, written: list[tuple[Kind, str]]) -> str:
-    """Why an argument's values cannot be compiled, "" if they can. Most need not be tried."""
-    needed = rules.reachable(expression for _, expression in written)
-    if not any("%json" in body or " & " in body or len(body) > _LONG for body in needed.values()):
-        return ""
-    return refusal(choice(expression for _, expression in written) + "\n" + definitions(needed))
 
 
 def _by_kind(

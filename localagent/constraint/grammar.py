@@ -91,7 +91,14 @@ def schema_grammar(schema: Any = None, strict: bool = True, name: str = "respons
     if not options:  # `false` allows what {"not": {}} does
         reader.relax("", "$ref" if read else "not", "no value of finite length fits it")
         options = fallback(schema)
-    start = values.any_of(options)
+    try:
+        start = values.any_of(options)
+    except RecursionError:
+        reader.relax("", "$ref", "its schemas nest too deeply")
+        start = values.any_of(fallback(schema))
+    if said := rules.refusal([start]):
+        reader.relax("", "size", f"it is too much to be enforced: {said}")
+        start = values.any_of(fallback(schema))
     return Grammar(rules.text(start), tuple(reader.relaxed.values()))
 
 

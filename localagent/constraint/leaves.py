@@ -12,13 +12,20 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from localagent.constraint.matching import limits, llguidance
+from localagent.constraint.matching import llguidance, trial
 
 ANY_TEXT: Final = "(?s:.*)"
 LONGEST_PATTERN: Final = 10_000
+LARGEST_PATTERN: Final = 10_000
+"""Characters that the patterns of a schema force: they are written out before the first mask."""
+_LONG: Final = 10_000
+"""Characters of a rule whose trial is not kept."""
 _LOOK_AROUND: Final = re.compile(r"(?<!\\)(?:\\\\)*\(\?(?:[=!]|<[=!])")
 _ENDS: Final = re.compile(r"(?<!\\)(?:\\\\)*\$\Z")
 _PLACE: Final = re.compile(r"^at \d+\(\d+\): (failed to compile JSON schema: )?")
+_TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"|/(?:\\.|[^/\\])*/|<\[\d+\]>')
+"""A token of the model's vocabulary in a rule, or what is passed over: texts and regular expressions."""
+_REPEATED: Final = re.compile(r"\\[pP]\{\w*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{(\d+)(?:,\d*)?\}|.", re.DOTALL)
 _CLASS_OR_ESCAPE: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 
 
@@ -33,30 +40,23 @@ def inline(schema: Mapping[str, Any]) -> str:
     return f"%json {json.dumps({**schema, 'x-guidance': options})}"
 
 
-@lru_cache(maxsize=4096)
 def refusal(body: str) -> str:
-    """Why llguidance refuses a rule or a terminal with this body, "" if it does not."""
-    said = llguidance().LLMatcher.validate_grammar(
-        llguidance().LLMatcher.grammar_from_lark(f"start: value\nvalue: {body}\n"), None, limits=limits()
-    )
-    if said.startswith("WARNING"):
-        return ""
+    """Why a rule or a terminal with this body cannot be used, "" if it can.
+
+    That may come out only when a value is written: with the bounds 0.25 and 0.35 and multiples of 0.1, 0.3
+    fits, but llguidance cannot write it.
+    """
+    return _refusal(body) if len(body) < _LONG else _refusal.__wrapped__(body)
+
+
+@lru_cache(maxsize=4096)
+def _refusal(body: str) -> str:
+    # It is tried on bytes, of which none is a token of the model's vocabulary.
+    plain = _TOKEN.sub(lambda hit: '"\\u0001"' if hit[0][0] == "<" else hit[0], body)
+    said = trial(f"start: value\nvalue: {plain}\n")
     # It repeats the grammar behind the reason, and a regular expression before.
     reason = _PLACE.sub("", " ".join(said.split()).partition(" 1 | start:")[0])
     return reason.rpartition("error: ")[2][:200]
-
-
-@lru_cache(maxsize=4096)
-def beginless(body: str) -> str:
-    """Why no text can begin a rule with this body, "" if one can. That may come out only when it is tried.
-
-    So with the bounds 0.25 and 0.35 and multiples of 0.1: 0.3 fits, but llguidance cannot write it.
-    """
-    package = llguidance()
-    grammar = package.LLMatcher.grammar_from_lark(f"start: value\nvalue: {body}\n")
-    matcher = package.LLMatcher(package.LLTokenizer("byte"), grammar, log_level=0, limits=limits())
-    matcher.compute_bitmask()
-    return "no value that fits it can be written" if matcher.is_error() else ""
 
 
 @lru_cache(maxsize=4096)
@@ -76,6 +76,29 @@ def unusable(pattern: Any, inlined: bool) -> str:
         except ValueError as error:
             return str(error)
     return said and "it cannot be enforced: " + said
+
+
+def least_size(pattern: str) -> int:
+    """About how many characters the shortest text has that a pattern matches, in one pass over the pattern.
+
+    Of alternatives all are counted: each of them is compiled.
+    """
+    groups, last = [0], 0  # the sizes of the open groups so far, and that of what comes last in the innermost
+    for hit in _REPEATED.finditer(pattern):
+        if hit[1] is not None:
+            groups[-1] += last * (int(hit[1][:9]) - 1)
+            last *= int(hit[1][:9])
+        elif hit[0] in ("*", "?"):
+            groups[-1], last = groups[-1] - last, 0
+        elif hit[0] == "(":
+            groups.append(0)
+        elif hit[0] == ")" and len(groups) > 1:
+            last = groups.pop()
+            groups[-1] += last
+        elif hit[0] not in ("^", "$", "|", "+"):
+            last = 1
+            groups[-1] += 1
+    return sum(groups)
 
 
 def searched(pattern: str) -> str:

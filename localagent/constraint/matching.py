@@ -1,7 +1,7 @@
 """Grammars compiled for one vocabulary, and the matchers that say which token may come next.
 
-llguidance does the matching: an Earley parser over a lexer of regular expressions, 5 to 50 us a mask. It is
-an optional package, imported here when the first grammar is compiled.
+llguidance does the matching: an Earley parser over a lexer of regular expressions, 5 to 50 us a mask, in a
+process of its own (see `worker`), which adds 10 us. It is an optional package.
 
 Threads: `matcher_factory` reads the whole vocabulary, and a `Matcher` may tokenize with it, so both belong on
 the thread that the vocabulary belongs to. `Factory.compile` may run on any thread.
@@ -12,34 +12,22 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary, ref
 
+from localagent.constraint.processes import Child, Ended, Here, Worker
+from localagent.constraint.processes import Vocabulary as Pieces
+from localagent.constraint.worker import PATIENCE, SECONDS
 from localagent.errors import ConstraintFailed, GrammarMissing, GrammarTooLarge
 
 if TYPE_CHECKING:
     from localagent.hosts.engine import Vocabulary
 
-KEPT: Final = 32
-"""Compiled grammars kept for each vocabulary, those used last."""
+KEPT: Final = 16
+"""Compiled grammars kept for each vocabulary, those used last; each has a process of some 5 MB."""
 LONGEST: Final = 4_000_000
 """Characters of a grammar: reading a longer one takes seconds."""
-_LIMITS: Final = {
-    "initial_lexer_fuel": 10_000_000,  # about 0.2 s; a large enumeration takes a tenth of it
-    "step_lexer_fuel": 1_000_000,
-    "step_max_items": 100_000,
-    "max_items_in_row": 10_000,  # 200 tools with their optional arguments
-    "max_grammar_size": 2_000_000,
-    "verbose_errors": False,  # they would repeat the grammar
-}
-_SLICES: Final = (
-    # Tokens that are text in any string, whatever markers it must not spell: decided all at once.
-    r'[^"\'\\<>/\[\]\x00-\x1F\x7F]{1,10}',
-    r'[^"\'\\<>/\[\]\x00-\x1F\x7F]{1,30}',
-    r'[^"\'\\<>/\[\]\x00-\x1F\x7F]+',
-    r'[^"\\\x00-\x1F\x7F]{1,30}',
-    r'[^"\\\x00-\x1F\x7F]+',
-)
 
 _lock = threading.Lock()
 _factories: WeakKeyDictionary[Any, Factory] = WeakKeyDictionary()
@@ -67,14 +55,53 @@ class Written(Protocol):
         """It, in llguidance's Lark."""
 
 
+class State(NamedTuple):
+    """Where a matcher is. An `error` says why it cannot go on; it is "" where it can."""
+
+    error: str
+    accepting: bool
+    """Whether what came so far is whole."""
+    stopped: bool
+    """Whether nothing more may come."""
+    forced: Sequence[int]
+    """The tokens that come next, where there is no choice."""
+    mask: bytes
+    """A bit for each token that may come next, unless several are forced."""
+
+
 class Matcher:
-    """What may come next in one generation. Not to be shared."""
+    """What may come next in one generation. Not to be shared.
 
-    __slots__ = ("_matcher", "_words")
+    A token costs one request to its process, and of those that are forced only the last one.
+    """
 
-    def __init__(self, matcher: Any, size: int) -> None:
-        self._matcher = matcher
-        self._words = (size + 31) // 32
+    __slots__ = ("_came", "_number", "_process", "_state")
+
+    def __init__(self, process: Child | Here, of: int, state: State, came: Sequence[int] = ()) -> None:
+        """A copy of the matcher `of` in `process`. Raises ConstraintFailed."""
+        self._process = process
+        self._state = state
+        self._came = list(came)
+        """Tokens that have come, of which the process does not know."""
+        self._number = -1  # of none, should the process be gone
+        self._number = self._ask("copy", of)
+
+    def __del__(self) -> None:
+        self._process.forgotten.append(self._number)
+
+    @property
+    def accepting(self) -> bool:
+        """Whether what came so far is whole."""
+        return self._state.accepting and not self._came
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing more may come."""
+        return self._state.stopped and not self._came
+
+    def forced(self) -> Sequence[int]:
+        """The tokens that come next whatever the model thinks of them; none where there is a choice."""
+        return self._state.forced[len(self._came) :]
 
     def mask(self) -> Any:
         """numpy uint32 [ceil(vocabulary size / 32)]: bit `id % 32` of word `id // 32` is set for each token
@@ -84,78 +111,119 @@ class Matcher:
         """
         import numpy as np
 
-        mask = np.zeros(self._words, dtype=np.uint32)
-        self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
-        self._check("a limit was hit")
-        if not mask.any():  # the vocabulary has no token for what must come
+        state = self._state
+        if state.error:
+            raise ConstraintFailed(f"the grammar cannot go on: {state.error}")
+        if len(state.forced) > 1:
+            mask = np.zeros(len(state.mask) // 4, np.uint32)
+            token = state.forced[len(self._came)]
+            mask[token // 32] = 1 << token % 32
+            return mask
+        if not any(state.mask):  # the vocabulary has no token for what must come
             raise ConstraintFailed("the grammar cannot go on: no token of the vocabulary may come next")
-        return mask
+        return np.frombuffer(state.mask, np.uint32)
 
     def accept(self, token: int) -> None:
         """`token` came. Raises ConstraintFailed for one that may not."""
-        self._matcher.consume_token(token)
-        self._check(f"token {token} may not come here")
-
-    def forced(self) -> Sequence[int]:
-        """The tokens that come next whatever the model thinks of them; none where there is a choice."""
-        found: list[int] = self._matcher.compute_ff_tokens()
-        return found
-
-    @property
-    def accepting(self) -> bool:
-        """Whether what came so far is whole."""
-        return bool(self._matcher.is_accepting())
-
-    @property
-    def stopped(self) -> bool:
-        """Whether nothing more may come."""
-        return bool(self._matcher.is_stopped())
+        due = self.forced()
+        self._came.append(token)
+        if len(due) > 1 and token == due[0]:
+            return
+        came, self._came = self._came, []
+        self._state = State(*self._ask("accept", self._number, came))
+        if self._state.error:
+            raise ConstraintFailed(f"the grammar cannot go on: {self._state.error}")
 
     def copy(self) -> Matcher:
         """Another matcher in the same state."""
-        copy = Matcher.__new__(Matcher)
-        copy._matcher, copy._words = self._matcher.deep_copy(), self._words
-        return copy
+        return Matcher(self._process, self._number, self._state, self._came)
 
-    def _check(self, otherwise: str) -> None:
-        if self._matcher.is_error():
-            raise ConstraintFailed(f"the grammar cannot go on: {_first_line(self._matcher) or otherwise}")
+    def _ask(self, name: str, *arguments: object) -> Any:
+        try:
+            return self._process.ask(name, *arguments)
+        except Ended:
+            raise ConstraintFailed(
+                f"the grammar cannot go on: what may come next is not known after {PATIENCE} s"
+            ) from None
 
 
 class Factory:
     """Compiles grammars for one vocabulary, and keeps those used last."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._package = llguidance()
-        self._size = vocabulary.size
-        self._tokenizer = _tokenizer(self._package, vocabulary)
+        llguidance()  # there is no use for a process without it
+        pieces = _pieces(vocabulary)
+        known = ref(vocabulary)  # a factory must not keep its own key alive
+
+        def tokenize(text: str) -> Sequence[int]:
+            alive = known()
+            return _written(alive, text) if alive else []
+
+        self._worker = Worker(lambda: pieces, tokenize)
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, Any] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[Child | Here, State]] = OrderedDict()
 
     def compile(self, grammar: Written | str) -> Matcher:
         """A matcher at the start of `grammar`, for one generation. Raises GrammarTooLarge."""
         text = grammar if isinstance(grammar, str) else grammar.text
         with self._lock:
-            matcher = self._kept.get(text)
-            if matcher is not None:
+            kept = self._kept.get(text)
+            if kept is not None:
                 self._kept.move_to_end(text)
-        if matcher is None:
-            matcher = self._compiled(text)
-            with self._lock:
-                self._kept[text] = matcher
-                while len(self._kept) > KEPT:
-                    self._kept.popitem(last=False)
-        return Matcher(matcher.deep_copy(), self._size)
+        if kept is not None:
+            with suppress(ConstraintFailed):  # it has been ended since
+                return Matcher(kept[0], 0, kept[1])
+        kept = self._compiled(text)
+        with self._lock:
+            self._kept[text] = kept
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return Matcher(kept[0], 0, kept[1])
 
-    def _compiled(self, text: str) -> Any:
+    def _compiled(self, text: str) -> tuple[Child | Here, State]:
         if len(text) > LONGEST:
             raise GrammarTooLarge(f"the grammar has {len(text):,} characters, and {LONGEST:,} are allowed")
-        matcher = self._package.LLMatcher(
-            self._tokenizer, self._package.LLMatcher.grammar_from_lark(text), log_level=0, limits=limits()
-        )
-        if matcher.is_error():
-            raise GrammarTooLarge(f"the grammar cannot be compiled: {_first_line(matcher)}")
-        return matcher
+        process = self._worker.fork()
+        try:
+            state = State(*process.ask("compile", text))
+        except Ended:
+            raise GrammarTooLarge(
+                f"the grammar cannot be compiled: it takes more than {SECONDS['compile']} s"
+            ) from None
+        if state.error:
+            raise GrammarTooLarge(f"the grammar cannot be compiled: {state.error}")
+        return process, state
+
+
+class _Trials:
+    """Tries grammars in one process after the other, a new one wherever a grammar had to be ended."""
+
+    def __init__(self) -> None:
+        self._worker = Worker(lambda: ((), ()), lambda text: ())
+        self._lock = threading.Lock()
+        self._child: Child | Here | None = None
+
+    def __call__(self, text: str) -> str:
+        with self._lock:
+            if self._child is None or not self._child.usable:
+                self._child = self._worker.fork()
+            try:
+                said: str = self._child.ask("trial", text)
+            except Ended:
+                return f"it takes more than {SECONDS['trial']} s"
+            return said
+
+
+_trials: Final = _Trials()
+
+
+def trial(text: str) -> str:
+    """Why a grammar cannot be used, "" if it can: the first bytes of a text are written in it.
+
+    Raises GrammarMissing.
+    """
+    llguidance()
+    return _trials(text)
 
 
 def matcher_factory(vocabulary: Vocabulary) -> Factory:
@@ -170,31 +238,10 @@ def matcher_factory(vocabulary: Vocabulary) -> Factory:
         return factory
 
 
-def limits() -> Any:
-    """What compiling and matching may cost."""
-    return llguidance().LLParserLimits(**_LIMITS)
-
-
-def _tokenizer(package: Any, vocabulary: Vocabulary) -> Any:
+def _pieces(vocabulary: Vocabulary) -> Pieces:
     pieces = [vocabulary.piece(token) for token in range(vocabulary.size)]
-    known = ref(vocabulary)  # a factory must not keep its own key alive
-
-    class Source:
-        eos_token_id = next((token for token, piece in enumerate(pieces) if piece.end), 0)
-        bos_token_id = None
-        # llguidance takes a token for a special one, which no text matches, by the byte that UTF-8 never has.
-        tokens = [(b"\xff" if piece.special else b"") + piece.data for piece in pieces]  # noqa: RUF012
-        special_token_ids: Sequence[int] = ()
-
-        def __call__(self, text: str | bytes) -> list[int]:
-            alive = known()
-            written = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-            return _written(alive, written) if alive else []
-
     ends = [token for token, piece in enumerate(pieces) if piece.end]
-    return package.LLTokenizer(
-        package.TokenizerWrapper(Source()), eos_token=ends or None, slices=list(_SLICES)
-    )
+    return [(b"\xff" if piece.special else b"") + piece.data for piece in pieces], ends
 
 
 def _written(vocabulary: Vocabulary, text: str) -> list[int]:
@@ -209,7 +256,3 @@ def _written(vocabulary: Vocabulary, text: str) -> list[int]:
         data = data[len(piece) :]
         found.append(token)
     return found
-
-
-def _first_line(matcher: Any) -> str:
-    return next(iter(matcher.get_error().splitlines()), "")

@@ -19,6 +19,7 @@ from localagent.constraint.options import (
     Record,
     Reference,
     Text,
+    Unreadable,
     fits,
     highest,
     item,
@@ -34,10 +35,8 @@ LARGEST: Final = 20_000
 """How many options one tool may have, after merging."""
 WIDEST: Final = 256
 """How many alternatives may come of merging."""
-
-
-class Unreadable(Exception):
-    """A schema that becomes "any value of its type". Its arguments: keyword and reason."""
+PAIRS: Final = 10_000
+"""How many pairs of alternatives are looked at."""
 
 
 class Merging:
@@ -63,12 +62,14 @@ class Merging:
             raise Unreadable(keyword, "it refers to itself")
         if all(isinstance(option, Constant) for option in right):
             # An enumeration may be long: it is filtered, not multiplied.
-            kept = [
+            given = {_serial(option.value) for option in left if isinstance(option, Constant)}
+            others = tuple(option for option in left if not isinstance(option, Constant))
+            return tuple(
                 option
                 for option in right
-                if isinstance(option, Constant) and self._admits(left, option.value, depth)
-            ]
-            return tuple(kept)
+                if isinstance(option, Constant)
+                and (_serial(option.value) in given or self._admits(others, option.value, depth))
+            )
         if all(isinstance(option, Constant) for option in left):
             return self.both(right, left, keyword, depth)
         self.spend(len(left) * len(right))
@@ -181,7 +182,7 @@ class Merging:
             case Any_():
                 return True
             case Constant(own):
-                return _same(own, value)
+                return _serial(own) == _serial(value)
             case Reference(pointer):
                 return self._admits(self._resolve(pointer), value, depth + 1)
             case Number():
@@ -212,12 +213,23 @@ class Merging:
 
     def are_apart(self, choices: Sequence[Options]) -> bool:
         """Whether no value can fit two of the choices, as far as that is easily told."""
+        constants = [
+            {_serial(option.value) for option in choice if isinstance(option, Constant)} for choice in choices
+        ]
+        if len(set().union(*constants)) < sum(map(len, constants)):
+            return False
+        others = [[option for option in choice if not isinstance(option, Constant)] for choice in choices]
+        if sum(map(len, others)) * sum(map(len, choices)) > 2 * PAIRS:
+            return False
         return all(
             self._apart(one, other)
-            for number, left in enumerate(choices)
-            for right in choices[number + 1 :]
+            for number, left in enumerate(others)
+            if left
+            for position, right in enumerate(choices)
             for one in left
             for other in right
+            # Two that are no constants are compared once.
+            if position > number or (position < number and isinstance(other, Constant))
         )
 
     def _apart(self, one: Option, other: Option) -> bool:
@@ -242,5 +254,5 @@ class Merging:
         return type(one) is not type(other)
 
 
-def _same(left: Any, right: Any) -> bool:
-    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+def _serial(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)

@@ -7,7 +7,6 @@ A value is valid if one of several options holds it, each of one JSON type. `mer
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -85,6 +84,7 @@ Option = Constant | Number | Text | List | Record | Reference | Any_
 Options = tuple[Option, ...]
 """A value is valid if one of these holds it; none: no value is."""
 
+_MATCHING: Final = 0.05  # seconds
 ANYTHING: Final[Options] = (Any_(),)
 KINDS: Final[Mapping[str, Options]] = {
     "string": (Text(),),
@@ -138,11 +138,22 @@ def item(option: List, number: int) -> Options:
     return ANYTHING if option.items is None else option.items
 
 
+class Unreadable(Exception):
+    """A schema that becomes "any value of its type". Its arguments: keyword and reason."""
+
+
 def matches(pattern: str, text: str) -> bool:
-    """Whether a pattern matches somewhere; one that Python cannot read is taken to."""
+    """Whether a pattern matches somewhere; one that cannot be read is taken to.
+
+    Raises Unreadable for one that takes too long, which may grow exponentially with the text.
+    """
+    import regex
+
     try:
-        return re.search(pattern, text) is not None
-    except (re.error, RecursionError):
+        return regex.search(pattern, text, timeout=_MATCHING, concurrent=True) is not None
+    except TimeoutError:
+        raise Unreadable("pattern", "it takes too long to find out what it matches") from None
+    except (regex.error, RecursionError):
         return True
 
 

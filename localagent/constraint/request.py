@@ -14,7 +14,7 @@ from localagent.constraint.gbnf import gbnf
 from localagent.constraint.grammar import Grammar, block_grammar, schema_grammar
 from localagent.constraint.guide import Fixed, Guide, Way
 from localagent.constraint.layout import layout
-from localagent.constraint.matching import Factory, matcher_factory
+from localagent.constraint.matching import Factory, Matcher, matcher_factory
 from localagent.constraint.passing import Passed, PassedSchema, Thought, Turns, core
 from localagent.constraint.schema import Relaxed
 from localagent.control import Control
@@ -136,11 +136,14 @@ class _Request:
             return self._without(missing, required)
         if not required and not control.answers:
             return Guided(self._offered(factory))
-        grammars = [self._block_grammar()] if called else []
+        ways, relaxed = [], list[Relaxed]()
+        if called:
+            block, relaxed = self._block(factory)
+            ways.append(Way(block, "over"))
         if control.answers:
-            grammars.append(self._answer_grammar())
-        ways = [Way(factory.compile(grammar), "over") for grammar in grammars]
-        relaxed = [each for grammar in grammars for each in grammar.relaxed]
+            answer = self._answer_grammar()
+            ways.append(Way(factory.compile(answer), "over"))
+            relaxed += answer.relaxed
         return Guided(self._guide(ways=[*ways, *self._reasoning()], relaxed=relaxed))
 
     def passed_on(self, wish: str, takes: Collection[Form]) -> Passed | PassedSchema:
@@ -215,8 +218,7 @@ class _Request:
         """The guide of a turn in which the model may call tools."""
         control = self._control
         try:
-            grammar = self._block_grammar()
-            block = factory.compile(grammar)
+            block, relaxed = self._block(factory)
             if not layout(self._dialect).opener:
                 raise Unsupported(
                     f"calls of the dialect {self._dialect.name} begin without a marker, and are not bounded"
@@ -226,7 +228,31 @@ class _Request:
                 raise
             return self._guide(relaxed=self._every_tool(str(error)))
         spare = None if control.parallel_tool_calls else self._bars()
-        return self._guide(block=block, parallel=spare, relaxed=grammar.relaxed)
+        return self._guide(block=block, parallel=spare, relaxed=relaxed)
+
+    def _block(self, factory: Factory) -> tuple[Matcher, list[Relaxed]]:
+        """A matcher for the block of calls, and what it does not hold.
+
+        A tool that cannot be compiled alone may have any arguments, so that it spoils no other.
+        """
+        grammar = self._block_grammar()
+        try:
+            return factory.compile(grammar), list(grammar.relaxed)
+        except GrammarTooLarge:
+            if self._control.strict or self._control.named:
+                raise
+        relaxed, kept = list[Relaxed](), []
+        for tool in self._tools:
+            function = tool.get("function", tool)
+            alone = self._block_grammar([tool])
+            try:
+                factory.compile(alone)
+                kept.append(tool)
+                relaxed += alone.relaxed
+            except GrammarTooLarge as error:
+                kept.append({"function": {"name": function["name"]}})
+                relaxed.append(Relaxed(function["name"], "", "size", str(error)))
+        return factory.compile(self._block_grammar(kept)), relaxed
 
     def _without(self, missing: GrammarMissing, required: bool) -> Guided:
         """What can be done without the package."""
@@ -265,11 +291,11 @@ class _Request:
             **how,
         )
 
-    def _block_grammar(self) -> Grammar:
-        control = self._control
+    def _block_grammar(self, tools: Sequence[Mapping[str, Any]] | None = None) -> Grammar:
+        control, tools = self._control, self._tools if tools is None else tools
         one = [control.named] if control.named else None
         parallel = control.parallel_tool_calls and not one
-        return block_grammar(self._dialect, self._tools, one, parallel, control.strict, self._special)
+        return block_grammar(self._dialect, tools, one, parallel, control.strict, self._special)
 
     def _answer_grammar(self) -> Grammar:
         if self._dialect.frames_content:

@@ -14,8 +14,10 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Final
 
-from localagent.constraint.leaves import escaped
+from localagent.constraint.leaves import escaped, refusal
 
+_LONG: Final = 10_000
+"""Characters of rules that are tried before they are used."""
 _NAME: Final = re.compile("[rs][0-9a-f]{16}|T[0-9A-F]{16}")
 
 
@@ -57,6 +59,16 @@ class Rules:
                     found[name] = self.bodies[name]
                     waiting.append(found[name])
         return found
+
+    def refusal(self, expressions: Iterable[str]) -> str:
+        """Why these, of which one is written, cannot be compiled, "" if they can. Most need not be tried."""
+        expressions = list(expressions)
+        needed = self.reachable(expressions)
+        if sum(map(len, needed.values())) < _LONG and not any(
+            "%json" in body or " & " in body for body in needed.values()
+        ):
+            return ""
+        return refusal(choice(expressions) + "\n" + definitions(needed))
 
     def text(self, start: str) -> str:
         """The grammar."""

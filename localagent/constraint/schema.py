@@ -10,12 +10,20 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, Final
 
 from localagent.constraint.keywords import FORMATS, KEYWORDS
-from localagent.constraint.leaves import beginless, inline, refusal, unusable
-from localagent.constraint.merging import DEEPEST, Merging, Unreadable
+from localagent.constraint.leaves import (
+    LARGEST_PATTERN,
+    LONGEST_PATTERN,
+    inline,
+    least_size,
+    refusal,
+    unusable,
+)
+from localagent.constraint.merging import DEEPEST, Merging
 from localagent.constraint.options import (
     ANYTHING,
     KINDS,
@@ -27,6 +35,7 @@ from localagent.constraint.options import (
     Record,
     Reference,
     Text,
+    Unreadable,
     fallback,
     matches,
     number_schema,
@@ -36,7 +45,21 @@ from localagent.constraint.options import (
 from localagent.errors import SchemaRefused
 
 MOST_ITEMS: Final = 1_000
+MOST_LEADING: Final = 200
+"""Items with a schema each, of which llguidance has every one within the one before."""
+MOST_PROPERTIES: Final = 1_000
+MOST_REFERENCES: Final = 256
+MOST_ALTERNATIVES: Final = 1_000
+MOST_PATTERNS: Final = 32
+"""Patterns for names of properties: each has to exclude all others."""
+MOST_TRIALS: Final = 64
+"""Patterns and bounds in one tool: each is compiled, which takes some milliseconds."""
+LARGEST_MULTIPLE: Final = 10_000
+"""Remainders that have to be told apart."""
 LONGEST_ENUM: Final = 20_000
+LONGEST_CONSTANT: Final = 10_000
+"""Characters of one constant, which are all forced at once."""
+LONGEST_CONSTANTS: Final = 500_000
 LONGEST_MINIMUM: Final = 10_000
 LONGEST_TEXT: Final = 100_000
 _CONTROL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\(?:[bf]|u00[01])")
@@ -76,6 +99,7 @@ class Reader:
         self.relaxed: dict[tuple[str, str], Relaxed] = {}
         self._references: dict[str, Options] = {}
         self._choices = Merging(self.resolve)
+        self._tried: dict[str, int] = {}
 
     @cached_property
     def identity(self) -> str:
@@ -105,6 +129,9 @@ class Reader:
         """The options of what a `$ref` names."""
         found = self._references.get(pointer)
         if found is None:
+            if len(self._references) == MOST_REFERENCES:
+                self.relax(pointer.removeprefix("#"), "$ref", f"there are more than {MOST_REFERENCES}")
+                return ANYTHING
             self._references[pointer] = ANYTHING  # of one that refers to itself and nothing else
             found = self._references[pointer] = self.read(self._at(pointer), pointer.removeprefix("#"), 1)
         return found
@@ -142,9 +169,14 @@ class Reader:
     def _check_constants(self, schema: Mapping[str, Any]) -> None:
         """Raise Unreadable for constants that cannot be written."""
         for keyword in ("const", "enum"):
-            if not _is_text(schema.get(keyword)):
+            given = schema.get(keyword)
+            if not _is_text(given):
                 raise Unreadable(keyword, "it holds half of a surrogate pair, which no text has")
-            said = json.dumps(schema.get(keyword))
+            said = json.dumps(given)
+            values = given if keyword == "enum" and isinstance(given, list) else [given]
+            longest = len(said) if len(values) == 1 else max(map(len, map(json.dumps, values)), default=0)
+            if longest > LONGEST_CONSTANT or len(said) > LONGEST_CONSTANTS:
+                raise Unreadable(keyword, f"it is too long to be enforced: it has {len(said):,} characters")
             # JSON's strings escape them; elsewhere a grammar would force a byte that no token may have.
             if not self._inlines and _CONTROL.search(said):
                 raise Unreadable(keyword, "it holds a control character, which many vocabularies lack")
@@ -157,9 +189,10 @@ class Reader:
             others = self._read(part, f"{path}/allOf/{number}", depth + 1)
             options = self._choices.both(options, others, "allOf")
         for keyword in ("anyOf", "oneOf"):
+            if len(parts := _listed(schema, keyword)) > MOST_ALTERNATIVES and not _are_constants(parts):
+                raise Unreadable(keyword, f"it has more than {MOST_ALTERNATIVES:,} schemas")
             choices = [
-                self._read(part, f"{path}/{keyword}/{number}", depth + 1)
-                for number, part in enumerate(_listed(schema, keyword))
+                self._read(part, f"{path}/{keyword}/{number}", depth + 1) for number, part in enumerate(parts)
             ]
             if keyword == "oneOf" and not self._choices.are_apart(choices):
                 self.relax(path, "oneOf", "a value may fit more than one of its schemas")
@@ -196,7 +229,7 @@ class Reader:
         least, most = self._bounds(schema, path, "minLength", LONGEST_MINIMUM, "maxLength", LONGEST_TEXT)
         patterns = []
         if "pattern" in schema:
-            reason = unusable(schema["pattern"], self._inlines)
+            reason = self._unusable(schema["pattern"], self._inlines)
             if reason:
                 self.relax(path, "pattern", reason)
             else:
@@ -216,14 +249,35 @@ class Reader:
         if multiple is not None and multiple <= 0:
             self.relax(path, "multipleOf", f"{multiple} is not positive")
             multiple = None
+        elif multiple is not None and (digits := _digits(multiple)) > LARGEST_MULTIPLE:
+            self.relax(path, "multipleOf", f"{digits:,} remainders are too many to be enforced")
+            multiple = None
         number = Number(integer, low, high, above, below, multiple)
         found = sound(number)
         bounds = number_schema(number)
         body = inline(bounds)
-        if found and len(bounds) > 1 and (said := refusal(body) or beginless(body)):
+        if found and len(bounds) > 1 and (said := self._beyond(body, 0) or refusal(body)):
             self.relax(path, next(name for name in bounds if name != "type"), said)
             return (Number(integer),)
         return found
+
+    def _unusable(self, pattern: Any, inlined: bool) -> str:
+        """As `leaves.unusable`, within what one schema may have."""
+        said = str(pattern)
+        beyond = self._beyond(said, least_size(said)) if len(said) <= LONGEST_PATTERN else ""
+        return beyond or unusable(pattern, inlined)
+
+    def _beyond(self, tried: str, size: int) -> str:
+        """Why a pattern or a bounded number is more than one schema may have, "" if it is not. `size`: the
+        characters that it forces.
+        """
+        others = {known: size for known, size in self._tried.items() if known != tried}
+        if len(others) == MOST_TRIALS:
+            return f"the schema has more than {MOST_TRIALS} patterns and bounded numbers"
+        if sum(others.values()) + size > LARGEST_PATTERN:
+            return f"it forces {size:,} characters or more, and a schema may have {LARGEST_PATTERN:,}"
+        self._tried[tried] = size
+        return ""
 
     def _limit(self, schema: Mapping[str, Any], path: str, name: str) -> float | None:
         found = schema.get(name)
@@ -262,6 +316,8 @@ class Reader:
         )
         if isinstance(items, list):  # draft 7
             lead, rest, name = items, schema.get("additionalItems"), "items"
+        if isinstance(lead, list) and len(lead) > MOST_LEADING:
+            raise Unreadable(name, f"it has more than {MOST_LEADING} items")
         first = tuple(
             self.read(part, f"{path}/{name}/{n}", depth + 1)
             for n, part in enumerate(lead if isinstance(lead, list) else ())
@@ -274,6 +330,10 @@ class Reader:
     def _record(self, schema: Mapping[str, Any], path: str, depth: int) -> Options:
         declared = schema.get("properties")
         declared = declared if isinstance(declared, Mapping) else {}
+        if len(declared) > MOST_PROPERTIES:
+            raise Unreadable("properties", f"it has more than {MOST_PROPERTIES:,}")
+        if declared and len(max(declared, key=len)) > LONGEST_CONSTANT:
+            raise Unreadable("properties", f"a name has more than {LONGEST_CONSTANT:,} characters")
         required = frozenset(name for name in _listed(schema, "required") if isinstance(name, str))
         extra = schema.get("additionalProperties")
         if extra is None and schema.get("unevaluatedProperties") is False:
@@ -281,8 +341,11 @@ class Reader:
         others = None if extra is None else self.read(extra, f"{path}/additionalProperties", depth + 1)
         patterns = []
         said = schema.get("patternProperties")
-        for pattern, part in said.items() if isinstance(said, Mapping) else ():
-            if reason := unusable(pattern, False):
+        said = said if isinstance(said, Mapping) else {}
+        if len(said) > MOST_PATTERNS:
+            raise Unreadable("patternProperties", f"it has more than {MOST_PATTERNS}")
+        for pattern, part in said.items():
+            if reason := self._unusable(pattern, False):
                 self.relax(path, "patternProperties", reason)
                 continue
             patterns.append(
@@ -370,6 +433,15 @@ class Reader:
 def _listed(schema: Mapping[str, Any], keyword: str) -> list[Any]:
     found = schema.get(keyword)
     return found if isinstance(found, list) else []
+
+
+def _digits(number: float) -> int:
+    """A number without its decimal point and the zeros at its end."""
+    return int("".join(map(str, Decimal(str(number)).normalize().as_tuple().digits)))
+
+
+def _are_constants(parts: list[Any]) -> bool:
+    return all(isinstance(part, Mapping) and "const" in part for part in parts)
 
 
 def _is_text(value: Any) -> bool:

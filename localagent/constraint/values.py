@@ -88,7 +88,7 @@ class Values:
         grown = True
         while grown:
             grown = False
-            for pointer in pointers:
+            for pointer in reversed(pointers):  # most refer to what comes later
                 if pointer not in self._finite and any(map(self._ends, self._reader.resolve(pointer))):
                     self._finite.add(pointer)
                     grown = True

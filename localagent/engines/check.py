@@ -25,7 +25,7 @@ from localagent.distribution import install_command
 from localagent.engines.children import describe_end
 from localagent.engines.processor import read_processor
 from localagent.errors import EngineBroken
-from localagent.files.paths import user_path
+from localagent.files.paths import replace_file, user_path
 from localagent.hosts.llamacpp.compiling import build_command
 from localagent.settings import ENGINE_CHECK, MEMORY_CHECK, switched_off
 
@@ -139,11 +139,7 @@ def remember(report: Report) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             processor = read_processor()
             facts = {"processor": [processor.name, *processor.features], **report.facts}
-            try:
-                path.write_text(json.dumps(facts, indent=2))
-            except OSError:  # the disk is full, and an empty file would be left
-                path.unlink()
-                raise
+            replace_file(path, json.dumps(facts, indent=2).encode())
 
 
 def passed(backend: Backend) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -48,3 +51,35 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Write a file whole, or not at all: a reader sees the old content or the new. Raises OSError.
+
+    `mode`: its permissions; None for those of any new file. A process that is killed leaves a file
+    `.NAME.PID-XXXX.new`, which the next one removes that writes this file.
+    """
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*-*.new"):
+        import psutil  # type: ignore[import-untyped]
+
+        process = left.name.removeprefix(f".{path.name}.").partition("-")[0]
+        if process.isdecimal() and not psutil.pid_exists(int(process)):
+            left.unlink(missing_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.new")
+    created = 0o666 if mode is None else 0o600
+    try:
+        descriptor = os.open(
+            fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), created
+        )
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if mode is not None:
+            fresh.chmod(mode)
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+    with suppress(OSError):  # not every file system lets folders be synced
+        sync(path.parent)

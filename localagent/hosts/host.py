@@ -96,7 +96,7 @@ class EngineHost:
 
         at_end, stopping, wake, goes_on = owner.at_end, owner.stopping, owner.wake, owner.goes_on
         try:
-            key = _key(identity) if reuse.snapshots and reuse.budget else None
+            key = _key(identity, reuse.snapshots.owner) if reuse.snapshots and reuse.budget else None
             self._engine, self._prefix, transcripts, self._scheduler = owner.run(build)
         except BaseException:
             owner.close()
@@ -294,7 +294,7 @@ class EngineHost:
         self.close()
 
 
-def _key(identity: Identity) -> SnapshotKey:
+def _key(identity: Identity, owner: str) -> SnapshotKey:
     template = hashlib.blake2b((identity.chat_template or "").encode("utf-8", "replace"), digest_size=16)
     return SnapshotKey(
         name=identity.name,
@@ -303,6 +303,7 @@ def _key(identity: Identity) -> SnapshotKey:
         engine=identity.engine,
         platform=f"{platform.system()} {platform.machine()}",
         settings=identity.settings,
+        owner=owner,
     )
 
 

@@ -310,7 +310,7 @@ class _Worker:
                         break
                     self.goes_on()
                     self._answer(call)
-                    self._answering = None
+                    call = self._answering = None  # what it refers to may be dropped while the thread waits
             self.goes_on()
             more = False
             if self.work is not None and not self._stopped:

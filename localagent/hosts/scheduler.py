@@ -41,6 +41,8 @@ one prompt may come later for the others. Sixteen short questions are then read 
 _LEAST_EACH = 8
 """Tokens of each of several prompts that are read in one call: with fewer, attention costs more than the
 larger matrices save."""
+_LATE = 0.1
+"""Seconds that the masks of one step may take."""
 _PATIENCE = 0.02
 """Seconds after which cancel flags are looked at again where no token is drawn meanwhile."""
 
@@ -257,7 +259,18 @@ class Scheduler:
 
     def _advance(self, jobs: Sequence[Job], forcing: bool = True) -> None:
         """Draw a token for each. `forcing`: see `_bound`."""
-        jobs = [job for job in jobs if job.bounds is None or self._bound(job, job.bounds, forcing)]
+        late = perf_counter() + _LATE
+        # After a mask that took long, everybody else has a token before the next one is made. A lane's first
+        # token is drawn at once all the same, while the engine has its logits.
+        jobs = [
+            job
+            for job in jobs
+            if job.bounds is None
+            or (
+                (not job.generation.generated or perf_counter() < late)
+                and self._bound(job, job.bounds, forcing)
+            )
+        ]
         if not jobs:
             return
         started = perf_counter()

@@ -162,6 +162,7 @@ class Server:
         if problem is None:
             self.listing = link.tools
             if self.first is None:
-                self.first = {tool.name: tool for tool in link.tools}
+                # Of two with one name, the first is offered.
+                self.first = {tool.name: tool for tool in reversed(link.tools)}
         else:
             self._report(self.config.name, problem)

@@ -7,29 +7,36 @@ thread: it starts a task in the loop, which sends the request, and waits for pro
 caller stops waiting, that task is cancelled, and with it the request.
 
 `close` leaves nothing running: programs get the end of their input, after two seconds SIGTERM, and after two
-more SIGKILL, together with their children. A process that exits without `close` closes too, and the thread
-never delays its exit.
+more SIGKILL, together with their children. Those end as well when a program ends by itself. A process that
+exits without `close` closes too, and the thread never delays its exit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 from localagent.errors import InvalidTool, McpFailed, ToolError, UsageError
 from localagent.mcp.config import ServerConfig, load_config
+from localagent.mcp.failures import failure
 from localagent.mcp.server import Server, ServerStatus
 from localagent.mcp.tools import as_output, offered_tool
 from localagent.mcp.transport import require
+from localagent.tools.bounds import TOOL_BOUNDS, ToolRoom
+from localagent.tools.names import normal_name
 from localagent.tools.tool import Tool, ToolContext, ToolOutput
+from localagent.tools.toolset import shown_to_models
+from localagent.wording import quoted
 
 if TYPE_CHECKING:
     import anyio
@@ -37,9 +44,13 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
     from mcp_types import Tool as ListedTool
 
+log = logging.getLogger(__name__)
+
 Problem = Callable[[str, McpFailed], None]
 GLANCE = 0.05
 """Seconds between checks whether a call was cancelled, or Ctrl-C was pressed during the start."""
+BOUNDS = replace(TOOL_BOUNDS, count=900, together=1_800_000)
+"""What is left belongs to an agent's own tools."""
 CLOSED = "the MCP servers are closed"
 
 
@@ -51,7 +62,8 @@ class McpServers:
 
     Tools are named `{server}_{tool}`, or with `prefix=False` as the server names them. `on_problem` is called
     with the failure of a server at its start, for which `open` raises without it, and later, from another
-    thread. `start_timeout`: the seconds for a server to start and list its tools.
+    thread; and with tools that are left out, which are only logged without it. `start_timeout`: the seconds
+    for a server to start and list its tools.
     """
 
     def __init__(
@@ -75,7 +87,8 @@ class McpServers:
         self._stack: ExitStack | None = None
         self._portal: BlockingPortal | None = None
         self._servers: dict[str, Server] = {}
-        self._made: dict[str, tuple[tuple[ListedTool, ...], tuple[Tool, ...]]] = {}
+        self._made: dict[str, tuple[tuple[ListedTool, ...], Sequence[Tool | InvalidTool], int]] = {}
+        self._warned: set[tuple[str, str]] = set()
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **options: Any) -> McpServers:
@@ -129,22 +142,35 @@ class McpServers:
         await asyncio.to_thread(self.close)
 
     def tools(self) -> list[Tool]:
-        """The tools that the servers offer now. Raises InvalidTool if two have the same name."""
+        """The tools that the servers offer now.
+
+        Left out are those that are too large or too many, and those that models cannot tell from one before,
+        of which `on_problem` hears once.
+        """
         if self._portal is None:
             raise UsageError(f"{CLOSED}: open them with `with`")
+        room = ToolRoom(BOUNDS)
+        found: dict[str, Tool] = {}
         owners: dict[str, str] = {}
-        found: list[Tool] = []
-        for server in self._servers.values():
-            for tool in self._offered(server):
-                if tool.name in owners:
-                    both = f"{owners[tool.name]!r:.80} and {server.config.name!r:.80}"
-                    raise InvalidTool(
-                        f"the MCP servers {both} both offer {tool.name!r:.80}: disable one of them "
-                        "under disabledTools, or give the servers other names"
-                    )
-                owners[tool.name] = server.config.name
-                found.append(tool)
-        return found
+        for name, server in self._servers.items():
+            made, more = self._offered(server)
+            left_out: list[InvalidTool] = []
+            for tool in made:
+                try:
+                    if isinstance(tool, InvalidTool):
+                        raise tool
+                    form = normal_name(tool.name)
+                    if form in found:
+                        other = f"{quoted(found[form].name)} of the server {quoted(owners[form])}"
+                        raise InvalidTool(f"tool {quoted(tool.name)}: models cannot tell it from {other}")
+                    room.add(tool.name, tool.description, tool.parameters)
+                    found[form], owners[form] = tool, name
+                except InvalidTool as error:
+                    left_out.append(error)
+            if left_out:
+                others = len(left_out) - 1 + more
+                self._warn(name, f"left out: {left_out[0]}" + (f" (and {others:,} more)" if others else ""))
+        return list(found.values())
 
     def status(self) -> list[ServerStatus]:
         """The state of the servers, in the order of the configuration."""
@@ -161,18 +187,35 @@ class McpServers:
             raise UsageError(CLOSED)
         portal.call(server.restart)
 
-    def _offered(self, server: Server) -> tuple[Tool, ...]:
-        """The tools of a server, built once for each of its lists."""
-        listing, first = server.listing, server.first or {}
-        made = self._made.get(server.config.name)
-        if made is None or made[0] is not listing:
-            tools = tuple(
-                offered_tool(server.config, listed, first.get(listed.name), self._prefix, self._call)
-                for listed in listing
-                if server.config.offers(listed.name)
-            )
-            made = self._made[server.config.name] = (listing, tools)
-        return made[1]
+    def _offered(self, server: Server) -> tuple[Sequence[Tool | InvalidTool], int]:
+        """The tools of a server, built once for each of its lists, and how many more it has."""
+        listing, config, first = server.listing, server.config, server.first or {}
+        known = self._made.get(config.name)
+        if known is not None and known[0] is listing:
+            return known[1], known[2]
+        made: list[Tool | InvalidTool] = []
+        offered = [listed for listed in listing if config.offers(listed.name)]
+        for listed in offered[: BOUNDS.count + 1]:
+            try:
+                tool = offered_tool(config, listed, first.get(listed.name), self._prefix, self._call)
+                shown_to_models(tool)  # two of its parameters may become the same
+                made.append(tool)
+            except InvalidTool as error:
+                made.append(error)
+        more = len(offered) - len(made)
+        self._made[config.name] = listing, made, more
+        return made, more
+
+    def _warn(self, name: str, said: str) -> None:
+        """Report what is wrong with a server that goes on, once."""
+        if (name, said) in self._warned:
+            return
+        self._warned.add((name, said))
+        problem = failure(name, said)
+        if self._on_problem is None:
+            log.warning("%s", problem)
+        else:
+            self._on_problem(name, problem)
 
     def _call(
         self, name: str, tool: ListedTool, arguments: Mapping[str, Any], context: ToolContext
@@ -249,6 +292,7 @@ class McpServers:
         finally:
             self._servers = {}
             self._made = {}
+            self._warned = set()
 
     def _interrupt(self) -> None:
         """Make an `open` that is running in another thread fail soon."""

@@ -19,12 +19,15 @@ from localagent.mcp.config import HttpServer, ServerConfig, StdioServer
 
 if TYPE_CHECKING:
     import httpx2
+    from anyio.abc import Process
     from mcp.client._transport import TransportStreams
 
 KEPT = 4096
 """Bytes of a server's standard error that are kept."""
 SHOWN = 300
 """Characters of them that an error shows."""
+LOOK = 0.25
+"""Seconds between checks whether a program has ended."""
 LAST_READS = 16
 """The most reads of standard error after a program ended, since its children may write for ever."""
 LONGEST_EVENT = 64 * 2**20
@@ -93,7 +96,9 @@ async def connect(config: ServerConfig, traces: Traces) -> AsyncIterator[Transpo
 
 @asynccontextmanager
 async def _program(config: StdioServer, traces: Traces) -> AsyncIterator[TransportStreams]:
+    import anyio
     from mcp.client.stdio import StdioServerParameters, stdio_client
+    from mcp.os.posix.utilities import terminate_posix_process_tree
 
     parameters = StdioServerParameters(
         command=config.command,
@@ -103,11 +108,32 @@ async def _program(config: StdioServer, traces: Traces) -> AsyncIterator[Transpo
         # One bad byte must not end the connection: the line with it is no valid message and is skipped.
         encoding_error_handler="replace",
     )
-    async with _kept_stderr(traces) as end, AsyncExitStack() as program:
-        with os.fdopen(end, "w") as stderr:
-            streams = await program.enter_async_context(stdio_client(parameters, errlog=stderr))
-        # The program has its copy of the pipe's writing end; without ours the pipe ends when it does.
-        yield streams
+    process: Process | None = None
+    try:
+        async with _kept_stderr(traces) as end, AsyncExitStack() as program:
+            with os.fdopen(end, "w") as stderr:
+                client = stdio_client(parameters, errlog=stderr)
+                streams = await program.enter_async_context(client)
+            # The program has its copy of the pipe's writing end; without ours the pipe ends when it does.
+            process = client.gen.ag_frame.f_locals["process"]  # type: ignore[attr-defined]  # kept to itself
+            watching = await program.enter_async_context(anyio.create_task_group())
+            watching.start_soon(_end_children, process)
+            yield streams
+            watching.cancel_scope.cancel()
+    finally:
+        if process is not None:
+            with anyio.CancelScope(shield=True):
+                await terminate_posix_process_tree(process)
+
+
+async def _end_children(process: Process) -> None:
+    """Once a program has ended, end what it has started: what has inherited its pipes would hide its end."""
+    import anyio
+    from mcp.os.posix.utilities import terminate_posix_process_tree
+
+    while process.returncode is None:
+        await anyio.sleep(LOOK)
+    await terminate_posix_process_tree(process)
 
 
 @asynccontextmanager

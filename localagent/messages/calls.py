@@ -20,7 +20,15 @@ from localagent.messages.parts import (
     is_empty,
     tag_of,
 )
-from localagent.messages.values import JsonObject, Text, parse_object, refuse, same_json
+from localagent.messages.values import (
+    FrozenJsonObject,
+    FrozenObject,
+    JsonObject,
+    Text,
+    parse_object,
+    refuse,
+    same_json,
+)
 
 ResultPart = Annotated[
     Annotated[TextPart, Tag("text")]
@@ -37,7 +45,8 @@ class ToolCallPart(Part):
     kind: Literal["tool_call"] = "tool_call"
     id: Text
     name: Text
-    arguments: JsonObject = Field(default_factory=dict)
+    arguments: FrozenJsonObject = Field(default_factory=FrozenObject)
+    """Read-only to the last list in it, so that what somebody approves is what runs. A deep copy is not."""
     arguments_text: Text = ""
     """Filled from `arguments` when empty; otherwise both must be the same object."""
     tool_kind: Text | None = Field(None, exclude_if=is_absent)
@@ -81,6 +90,15 @@ class ToolCallPart(Part):
         They are complete, and characters that a terminal would not show are escaped.
         """
         return describe_arguments(self.arguments)
+
+    def fixed(self) -> Self:
+        """The call with arguments that nobody can change: itself, unless it was made without validation.
+
+        Raises InvalidMessage for arguments that are no JSON.
+        """
+        if isinstance(self.arguments, FrozenObject):
+            return self
+        return self.changed(arguments=self.arguments)
 
     def result(
         self, content: str | Sequence[ResultPart] | JsonValue, *, is_error: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
+from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Annotated, Any, NoReturn, cast
 
@@ -70,15 +71,61 @@ def _check_object(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+def _refuse_change(*_: object, **__: object) -> NoReturn:
+    raise TypeError(
+        "the arguments of a call are read-only: make another call with changed(arguments=...), or change a "
+        "copy.deepcopy of them"
+    )
+
+
+class FrozenObject(dict[str, Any]):
+    """A JSON object that stays as it is, with all that is in it. Its deep copy is a plain dict."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return {key: deepcopy(item, memo) for key, item in self.items()}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (dict(self),)  # by default the items would be set one by one
+
+
+class FrozenList(list[Any]):
+    """The same for a list."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
+        return [deepcopy(item, memo) for item in self]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (list(self),)
+
+
+for _kind, _changes in (
+    (FrozenObject, "__setitem__ __delitem__ __ior__ clear pop popitem setdefault update"),
+    (
+        FrozenList,
+        "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert pop remove reverse sort",
+    ),
+):
+    for _change in _changes.split():
+        setattr(_kind, _change, _refuse_change)
+
+
+def frozen(value: Any) -> Any:
+    """A copy of a JSON value that nobody can change, whoever holds it."""
+    match value:
+        case dict():
+            return FrozenObject({key: frozen(item) for key, item in value.items()})
+        case list():
+            return FrozenList(map(frozen, value))
+    return value
+
+
 def same_json(one: Any, other: Any) -> bool:
     """Whether two values are the same JSON. Unlike `==`, tells 1 from true and from 1.0."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
+    if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same_json(item, other[key]) for key, item in one.items())
-    if isinstance(one, list):
+    if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same_json, one, other))
-    return bool(one == other)
+    return type(one) is type(other) and bool(one == other)
 
 
 def parse_object(text: str) -> dict[str, Any]:
@@ -141,3 +188,5 @@ Json = Annotated[JsonValue, AfterValidator(check_json)]
 """Any strict JSON value."""
 JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_check_object)]
 """A strict JSON object."""
+FrozenJsonObject = Annotated[JsonObject, AfterValidator(frozen)]
+"""A strict JSON object that nobody can change."""

@@ -99,7 +99,7 @@ class LeftOut:
 class RequestWarning:
     """Something about a request that a person should hear of."""
 
-    kind: Literal["images_removed", "thinking", "tool_choice"]
+    kind: Literal["images_removed", "thinking", "tool_choice", "history"]
     text: str
 
 

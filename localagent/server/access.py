@@ -1,8 +1,8 @@
 """Who may ask: everything that is decided from the head of a request, before its body is read.
 
 The server listens on loopback, where every program and every page in a browser can reach it. So a page must
-not: its host name is checked against DNS rebinding, its origin against other sites, and a body must be
-declared as JSON, which a page cannot send elsewhere without asking first.
+not: its host name is checked against DNS rebinding, its origin against other sites, and a body must have a
+type that a page cannot send elsewhere without asking first.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ OPEN = frozenset({"/health"})
 _PREFLIGHT_AGE = "600"
 _ABSOLUTE = re.compile(rb"https?://([^/]*)(.*)", re.IGNORECASE)
 """A target that names its host. What comes after a question mark is no part of it any more."""
+_MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
+_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,32 @@ class Head:
         accepted = b",".join(value for name, value in self.headers if name == b"accept").lower()
         return self.path == "/" and self.method in ("GET", "HEAD") and b"text/html" in accepted
 
+    @property
+    def from_own_page(self) -> bool:
+        """Whether the origin is that of this server."""
+        _, mark, host = (self.one(b"origin") or "").partition("://")
+        return bool(mark) and host.lower() == (self.one(b"host") or "").lower()
+
+    @property
+    def media_type(self) -> str:
+        """The type of the body without its parameters; "" without one."""
+        return (self.one(b"content-type") or "").partition(";")[0].strip().lower()
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the body is read as JSON, by its type and by who can have sent that."""
+        kind = self.media_type
+        if kind and not kind.startswith("text/") and kind not in _FORMS:
+            # Before it sends such a type to another site, a browser asks whether it may (a preflight).
+            return _MEDIA_TYPE.fullmatch(kind) is not None
+        # Any page can send these at once. Ollama reads them as JSON, so its clients, and `curl -d` in its
+        # documentation, name no other type. What a browser says of itself tells its pages from those.
+        return (
+            self.path.lstrip("/").startswith("api/")
+            and self.one(b"sec-fetch-site") in (None, "none", "same-origin")
+            and (self.one(b"origin") is None or self.from_own_page)
+        )
+
     def one(self, name: bytes) -> str | None:
         """The value of a header; None without it. Raises BadRequest if there are several."""
         found = [value for key, value in self.headers if key == name]
@@ -108,6 +136,12 @@ class Access:
         """Whether only this machine can reach the server."""
         return _is_loopback(self.host)
 
+    @property
+    def owner(self) -> str:
+        """Whose evaluated prompts are kept on disk: those of the only key; "" where all are shared."""
+        alone = len(self.keys) == 1 and not self.share
+        return _scope(hashlib.sha256(self.keys[0].encode()).digest()) if alone else ""
+
     def admit(self, head: Head, bounds: Bounds = DEFAULT_BOUNDS) -> Client:
         """Who asks. Raises BadRequest."""
         self._check_framing(head, bounds)
@@ -123,10 +157,9 @@ class Access:
         if head.method == "POST":
             if (coding := head.one(b"content-encoding") or "identity").lower() != "identity":
                 raise BadRequest(f"Content-Encoding is {coding!r:.80}: send the body as it is", status=415)
-            kind = (head.one(b"content-type") or "").partition(";")[0].strip().lower()
-            if kind != "application/json":
+            if not head.is_json:
                 raise BadRequest(
-                    f"Content-Type is {kind!r:.80}: it must be application/json",
+                    f"Content-Type is {head.media_type!r:.80}: it must be application/json",
                     code="unsupported_media_type",
                     status=415,
                 )
@@ -137,9 +170,10 @@ class Access:
         origin = head.one(b"origin")
         if origin is None:
             return None
-        own = origin.partition("://")[2].lower() == (head.one(b"host") or "").lower() and "://" in origin
         # A sandboxed frame and a page from a file both say null, so allowing it would allow them all.
-        if origin.lower() == "null" or not (own or origin in self.origins or "*" in self.origins):
+        if origin.lower() == "null" or not (
+            head.from_own_page or origin in self.origins or "*" in self.origins
+        ):
             raise BadRequest(
                 f"a page of {origin!r:.80} may not use this server (see --origin)",
                 code="origin_not_allowed",
@@ -172,8 +206,11 @@ class Access:
         size = sum(len(name) + len(value) for name, value in head.headers)
         if len(names) > bounds.headers or size > bounds.header_bytes:
             raise BadRequest("the headers are too large", status=431)
-        if b"transfer-encoding" in names and b"content-length" in names:
+        coding = head.one(b"transfer-encoding")
+        if coding is not None and b"content-length" in names:
             raise BadRequest("Content-Length and Transfer-Encoding exclude each other")
+        if coding is not None and coding.lower() != "chunked":
+            raise BadRequest(f"Transfer-Encoding is {coding!r:.80}: only chunked is read", status=501)
 
     def _identify(self, head: Head) -> Client:
         # A browser asks without the key whether it may send one.
@@ -195,7 +232,7 @@ class Access:
             if any(same):
                 # Of one key only, everybody is the same client.
                 alone = self.share or len(keys) == 1
-                return Client(f"key {same.index(True) + 1}", "" if alone else f"key-{digest.hex()[:16]}")
+                return Client(f"key {same.index(True) + 1}", "" if alone else _scope(digest))
         wrong = (
             "the API key is wrong" if any(given) else "an API key is needed: send Authorization: Bearer KEY"
         )
@@ -237,6 +274,10 @@ def read_keys(text: str) -> tuple[str, ...]:
     """The keys in a file, one a line; empty lines and lines that begin with # are left out."""
     lines = (line.strip() for line in text.splitlines())
     return tuple(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
+
+
+def _scope(digest: bytes) -> str:
+    return f"key-{digest.hex()[:16]}"
 
 
 def _without_port(host: str) -> str:

@@ -12,8 +12,8 @@ import asyncio
 import logging
 import secrets
 import traceback
-from collections.abc import AsyncIterator, MutableMapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from time import monotonic, time
 from typing import Any
 
@@ -22,7 +22,7 @@ from localagent.errors import EngineFailed, LocalAgentError
 from localagent.messages import UserMessage
 from localagent.prompt import RequestWarning
 from localagent.server.access import Head
-from localagent.server.bounds import Gone, Receive, parse_json, read_body
+from localagent.server.bounds import SMALL, Gone, Receive, parse_json, read_body
 from localagent.server.exchange import (
     Answer,
     BadRequest,
@@ -43,7 +43,6 @@ from localagent.turn import Done
 _STOPPING = "the server is stopping: ask again when it is back"
 _PROMPTING = ("system", "tools", "thinking", "thinking_budget")
 """The options of a turn that its prompt depends on."""
-_WORTH_A_THREAD = 1 << 16
 
 log = logging.getLogger("localagent.server")
 prompts = logging.getLogger("localagent.prompts")
@@ -58,18 +57,34 @@ class Endpoint:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
+        async with AsyncExitStack() as held:
+            await self._serve(scope, receive, send, held)
+
+    async def _serve(
+        self, scope: MutableMapping[str, Any], receive: Receive, send: Send, held: AsyncExitStack
+    ) -> None:
+        """`held`: what is given back when the answer has ended, as are the messages."""
         bounds, head = self._service.bounds, Head.of(scope)
+        keep: Callable[[int], None] | None = None
+
+        async def make_room(size: int) -> None:
+            nonlocal keep
+            place = self._service.bodies.place(scope["state"]["client"].name, min(size, bounds.bodies))
+            keep = await held.enter_async_context(place)
+
         unread = True
         try:
-            body = await read_body(receive, bounds, head.one(b"content-length"))
+            body = await read_body(receive, bounds, head.one(b"content-length"), make_room)
             unread = False
+            if keep is not None:
+                keep(len(body))
             request = await self._read(body)
             del body  # the messages are made of it, and the answer may take long
             if self._service.stopping:
                 raise Overloaded(_STOPPING)
         except BadRequest as refusal:
             scope["state"]["outcome"] = "refused"
-            await refuse(self.wire, refusal, head if unread else None, bounds, receive, send)
+            await refuse(self.wire, refusal, head if unread else None, bounds, send)
             return
         except Gone:
             return
@@ -87,12 +102,15 @@ class Endpoint:
                     await turn
 
     async def _read(self, body: bytes) -> TurnRequest:
-        """The request. A long one is read in a thread, since others are being served."""
+        """The request. A large one is read in a thread, since others are being served, and one at a time."""
 
         def read() -> TurnRequest:
-            return self.wire.read(parse_json(body, self._service.bounds.depth))
+            return self.wire.read(parse_json(body, self._service.bounds))
 
-        return await asyncio.to_thread(read) if len(body) > _WORTH_A_THREAD else read()
+        if len(body) <= SMALL:
+            return read()
+        async with self._service.parsing:
+            return await asyncio.to_thread(read)
 
     async def _answer(self, request: TurnRequest, note: dict[str, Any], reply: Reply) -> None:
         """Run the turn to whatever end it comes to, and count it."""
@@ -125,7 +143,7 @@ class Endpoint:
         served = self._find(request, note, reply)
         if service.log_prompts:
             prompts.info("%s %s", wire.path, request)
-        answer = self._about(served.name)
+        answer = self._about(served.name, request)
         writer = note["writer"] = wire.writer(request, answer)
         reply.opening = writer.begin()
         streams = request.stream and not request.only_loads
@@ -188,12 +206,13 @@ class Endpoint:
     async def _unload(self, request: TurnRequest, note: dict[str, Any], reply: Reply) -> None:
         served = self._find(request, note, reply)
         await self._service.pool.unload(served)
-        writer = self.wire.writer(request, self._about(served.name))
+        writer = self.wire.writer(request, self._about(served.name, request))
         writer.begin()
         await reply.json(200, writer.whole())
 
-    def _about(self, model: str) -> Answer:
-        buffered = self._service.buffer_tool_calls
+    def _about(self, model: str, request: TurnRequest) -> Answer:
+        wanted = request.stream_tool_calls
+        buffered = not request.stream or (self._service.buffer_tool_calls if wanted is None else not wanted)
         key = secrets.token_hex(12)
         return Answer(model=model, created=time(), key=key, buffer_tool_calls=buffered)
 

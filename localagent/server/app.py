@@ -81,7 +81,7 @@ class Guard:
                     access.check_origin(head)
                     more += access.cors(head)
                 wire = self._shape(head.path)
-                await refuse(wire, refusal, head, self._service.bounds, receive, answer)
+                await refuse(wire, refusal, head, self._service.bounds, answer)
                 return
             if head.method == "OPTIONS" and head.one(b"origin") is not None:
                 await Response(status_code=204)(scope, receive, answer)

@@ -20,8 +20,13 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 CROWDED = "crowded"
 """Set in the state of a request that came on one connection too many."""
 
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+SMALL = 1 << 16
+"""Bytes of a body that is read and parsed like nothing."""
+_WINDOW = 1 << 16
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_WHOLE_STRINGS = re.compile(rb'(?:[^"]++|%s)*+' % _STRING.pattern, re.DOTALL)
+_REST_OF_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
+_NOT_MARKS = bytes(set(range(256)) - set(b"[]{},"))
 _LONE = re.compile("[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -36,15 +41,21 @@ class Bounds:
 
     body: int = 8 << 20
     """Bytes, counted while they arrive: a chunked body announces no length."""
+    bodies: int = 64 << 20
+    """Bytes of all bodies above 64 kB that are held at once, from their arrival to the end of the answer."""
     depth: int = 64
     """Arrays and objects within each other."""
+    values: int = 1 << 18
+    """Texts, numbers, arrays and so on in one body. Python takes 80 bytes for an array of two."""
+    parsing: float = 0.25
+    """The share of the event loop's time in which the requests of all connections are parsed, in turns."""
     header_bytes: int = 32 << 10
     headers: int = 100
     header_time: float = 15
     """From the connection, or from the first byte of a further request on it, to the end of its headers."""
     body_time: float = 60
     drain_time: float = 5
-    """What is left of a refused body is read for so long, so that the client comes to read the answer."""
+    """What is left of a refused body is taken for so long, so that the client comes to read the answer."""
     write_time: float = 60
     """A client that reads nothing for so long is taken to be gone: it holds a lane."""
     keep_alive: float = 5
@@ -60,16 +71,23 @@ class Bounds:
 DEFAULT_BOUNDS = Bounds()
 
 
-async def read_body(receive: Receive, bounds: Bounds, announced: str | None = None) -> bytes:
-    """The body of a request. `announced`: its Content-Length.
+async def read_body(
+    receive: Receive,
+    bounds: Bounds,
+    announced: str | None = None,
+    make_room: Callable[[int], Awaitable[object]] | None = None,
+) -> bytes:
+    """The body of a request. `announced`: its Content-Length. `make_room`: waited for where it has more bytes
+    than `SMALL`, with the most that it may have.
 
     Raises BadRequest (413 and 408), and Gone where the client leaves before the end.
     """
-    if announced is not None and announced.isdecimal() and int(announced) > bounds.body:
+    most = int(announced) if announced is not None and announced.isdecimal() else bounds.body
+    if most > bounds.body:
         _too_large(bounds)
     body = bytearray()
     try:
-        async with asyncio.timeout(bounds.body_time):
+        async with asyncio.timeout(bounds.body_time) as limit:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -79,38 +97,62 @@ async def read_body(receive: Receive, bounds: Bounds, announced: str | None = No
                     _too_large(bounds)
                 if not message.get("more_body", False):
                     return bytes(body)
+                if make_room is not None and len(body) > SMALL:
+                    limit.reschedule(None)  # its own time begins when there is room
+                    await make_room(most)
+                    limit.reschedule(asyncio.get_running_loop().time() + bounds.body_time)
+                    make_room = None
     except TimeoutError:
         said = f"the body did not arrive within {bounds.body_time:g} seconds"
         raise BadRequest(said, status=408) from None
 
 
-def parse_json(body: bytes, most: int) -> Any:
-    """The value, at most `most` levels deep. Raises BadRequest.
+def parse_json(body: bytes, bounds: Bounds) -> Any:
+    """The value. Raises BadRequest.
 
     Half a surrogate pair, which JavaScript writes when it cuts a text inside an emoji, becomes U+FFFD.
     """
-    if depth(body, most) > most:
-        raise BadRequest(f"the JSON is more than {most} levels deep")
+    _check_size(body, bounds)
     try:
-        value = json.loads(body.decode(), parse_constant=_not_json)
+        # Where Python's own functions are called, other threads have their turn: the parser is C and gives
+        # the interpreter to nobody until it is done.
+        value = json.loads(body.decode(), parse_constant=_not_json, parse_int=_integer, object_hook=_object)
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     return _mended(value) if _ESCAPED_SURROGATE.search(body) else value
 
 
-def depth(body: bytes, most: int) -> int:
-    """How deep the brackets outside strings go; looking stops above `most`. Parsing would recurse first."""
-    deepest = now = 0
-    for bracket in _STRING.sub(b"", body).translate(None, _NOT_BRACKETS):
-        if bracket in b"[{":
-            now += 1
-            if now > deepest:
-                deepest = now
-                if deepest > most:
-                    break
-        else:
-            now -= 1
-    return deepest
+def _check_size(body: bytes, bounds: Bounds) -> None:
+    """Raise BadRequest for JSON of too many values, or so deep that parsing would recurse.
+
+    It is looked at in windows, since other threads wait while a pattern is matched.
+    """
+    level = values = at = 0
+    while at < len(body):
+        whole = _WHOLE_STRINGS.match(body, at, at + _WINDOW)
+        assert whole is not None  # if nothing else, it matches nothing
+        if whole.end() == at:
+            at = _end_of_string(body, at)
+            continue
+        marks = _STRING.sub(b"", whole[0]).translate(None, _NOT_MARKS)
+        at = whole.end()
+        values += sum(map(marks.count, (b"[", b"{", b",")))
+        if values > bounds.values:
+            raise BadRequest(f"the JSON has more than {bounds.values:,} values", status=413)
+        for bracket in marks.translate(None, b","):
+            level += 1 if bracket in b"[{" else -1
+            if level > bounds.depth:
+                raise BadRequest(f"the JSON is more than {bounds.depth} levels deep")
+
+
+def _end_of_string(body: bytes, at: int) -> int:
+    """The index after the string that begins at `at`, or the end."""
+    at += 1
+    while (rest := _REST_OF_STRING.match(body, at, at + _WINDOW)) and rest.end() > at:
+        at = rest.end()
+        if rest[1]:
+            return at
+    return len(body)
 
 
 def _mended(value: Any) -> Any:
@@ -126,6 +168,14 @@ def _mended(value: Any) -> Any:
 
 def _too_large(bounds: Bounds) -> NoReturn:
     raise BadRequest(f"the body is larger than {bounds.body:,} bytes", status=413)
+
+
+def _integer(digits: str) -> int:
+    return int(digits)
+
+
+def _object(value: dict[str, Any]) -> dict[str, Any]:
+    return value
 
 
 def _not_json(name: str) -> NoReturn:

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from localagent.errors import (
@@ -29,9 +29,9 @@ from localagent.errors import (
 from localagent.hosts.sampling import SamplingOptions
 from localagent.messages import Message
 from localagent.prompt.rendering import ToolSchema
+from localagent.tools.bounds import TOOL_BOUNDS, ToolBounds
 from localagent.turn import TurnEvent
 from localagent.wire.payload import Fields
-from parsers import ArgumentEnd, ArgumentsDelta, CallEnd, CallStart, Malformed
 
 Framing = Literal["sse", "ndjson"]
 
@@ -39,7 +39,8 @@ Framing = Literal["sse", "ndjson"]
 class BadRequest(UsageError):
     """What the client did wrong. `param` is the path of the field, such as "tools[0].type"; None: no field.
 
-    `code` and `type` are words of the API, where it has its own for this; None leaves them to the wire.
+    `code`, `type` and `details` are words of the API, where it has its own for this; None leaves them to the
+    wire.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class BadRequest(UsageError):
         code: str | None = None,
         status: int = 400,
         type: str | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -56,6 +58,7 @@ class BadRequest(UsageError):
         self.code = code
         self.status = status
         self.type = type
+        self.details = details
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +66,7 @@ class Limits:
     """How large a request may be. The HTTP layer has bounded its bytes and the depth of its JSON before."""
 
     messages: int = 10_000
-    tools: int = 1_000
-    schema: int = 100_000
-    """Values in the JSON Schema of one tool or response format."""
+    tools: ToolBounds = TOOL_BOUNDS
     depth: int = 64
     images: bool = False
     """Whether the model can see."""
@@ -93,6 +94,8 @@ class TurnRequest:
     thinking_field: str = ""
     """The field that asked for thinking. It is one of those that are ignored if the model has no switch."""
     stream: bool = False
+    stream_tool_calls: bool | None = None
+    """Whether a stream has the arguments of calls as the model writes them; None: as the server says."""
     ignored: tuple[str, ...] = ()
     """Fields that were ignored and tools that were left out, for the header x-localagent-ignored."""
     raw_prompt: str | None = None
@@ -121,7 +124,7 @@ class Answer:
     """Seconds since 1970."""
     key: str
     """Random text that all ids of the answer are made of; letters and digits."""
-    buffer_tool_calls: bool = False
+    buffer_tool_calls: bool = True
     """Hold each call back until it is complete, so that no client sees one that fails."""
     load_seconds: float = 0.0
     """The time that it took to load the model for this answer."""
@@ -267,16 +270,6 @@ def _check_items(items: Iterable[tuple[str, Any]], depth: int) -> None:
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def count_values(value: Any) -> int:
-    """How many values a JSON value consists of, itself included."""
-    match value:
-        case dict():
-            return 1 + sum(map(count_values, value.values()))
-        case list():
-            return 1 + sum(map(count_values, value))
-    return 1
-
-
 # -- options ----------------------------------------------------------------------------------------------
 
 
@@ -287,8 +280,11 @@ class Refused:
 
     why: str
     harmless: Sequence[Any] = ()
+    details: Mapping[str, Any] | None = None
+    """See `BadRequest`."""
 
 
+STATELESS = Refused("the server is stateless and keeps no conversations: send the whole conversation")
 Option = Literal["taken", "hint"] | Refused
 """What becomes of a field: the wire reads it, it is ignored, or the request is refused."""
 
@@ -309,7 +305,7 @@ def sort_options(given: Mapping[str, Any], table: Mapping[str, Option]) -> tuple
         elif not any(
             value == each and isinstance(value, bool) == isinstance(each, bool) for each in how.harmless
         ):
-            raise BadRequest(f"{name}: {how.why}", name, "unsupported_parameter")
+            raise BadRequest(f"{name}: {how.why}", name, "unsupported_parameter", details=how.details)
     return tuple(map(header_word, ignored))
 
 
@@ -377,30 +373,3 @@ def refusing() -> Iterator[None]:
 
 _PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+|\[\d+\])*: ")
 """How readers begin what they say: with the path of the field."""
-
-
-# -- calls ------------------------------------------------------------------------------------------------
-
-
-class HeldCalls:
-    """Holds the events of a call back until it is complete; one that fails was then never begun."""
-
-    def __init__(self) -> None:
-        self._held: list[TurnEvent] = []
-
-    def feed(self, event: TurnEvent) -> list[TurnEvent]:
-        """The events that may be written now, in order."""
-        match event:
-            case CallStart():
-                self._held = [event]
-                return []
-            case ArgumentsDelta() | ArgumentEnd() if self._held:
-                self._held.append(event)
-                return []
-            case CallEnd():
-                events, self._held = [*self._held, event], []
-                return events
-            case Malformed() if event.index is not None:
-                self._held = []
-                return [replace(event, index=None)]
-        return [event]

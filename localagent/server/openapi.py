@@ -32,7 +32,7 @@ _MESSAGE = {
 _TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("model", "instructions", "system", "keep_alive"), _TEXT),
     **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens", "top_k"), _COUNT),
-    **dict.fromkeys(("stream", "parallel_tool_calls", "raw"), _FLAG),
+    **dict.fromkeys(("stream", "stream_tool_calls", "parallel_tool_calls", "raw"), _FLAG),
     **dict.fromkeys(("stream_options", "response_format", "options"), _OBJECT),
     "input": {"anyOf": [_TEXT, _LIST]},
     "messages": {"type": "array", "items": _MESSAGE, "minItems": 1},
@@ -71,7 +71,7 @@ _ERRORS = {
     "405": "The endpoint does not take this method; Allow says which it takes",
     "408": "The body took too long",
     "413": "The body is too large",
-    "415": "The body must be application/json",
+    "415": "The body must be declared as application/json",
     "500": "The engine failed",
     "503": "Too many requests wait, or a model has no room now; Retry-After says when to come back",
     "504": "The answer took longer than the server allows",

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any
 
 from localagent.server.access import Head
-from localagent.server.bounds import Bounds, Gone, Receive
+from localagent.server.bounds import Bounds, Gone
 from localagent.server.exchange import Frame, Framing, Wire, dump, header_word
 from localagent.server.queue import Overloaded
 
@@ -19,8 +19,6 @@ Headers = Iterable[tuple[bytes, bytes]]
 _MEDIA = {"sse": b"text/event-stream; charset=utf-8", "ndjson": b"application/x-ndjson"}
 _MOST_NAMES = 30
 """Ignored fields that are named in the header."""
-_DRAINED = 4
-"""How many times the largest body is read and thrown away after a refusal."""
 _RETRY_AFTER = 5
 """Seconds, where nothing is known of how long it takes."""
 
@@ -41,17 +39,13 @@ class Reply:
         self.touched = monotonic()
         """When something was last sent."""
 
-    async def json(self, status: int, value: Any, more: Headers = (), last: bool = True) -> None:
-        """A whole answer; without `last`, `end` has to follow."""
+    async def json(self, status: int, value: Any, more: Headers = ()) -> None:
+        """A whole answer."""
         body = dump(value).encode("utf-8", "replace")
         head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
         self.started = True
         await self._give({"type": "http.response.start", "status": status, "headers": [*head, *self._more()]})
-        await self._give({"type": "http.response.body", "body": body, "more_body": not last})
-
-    async def end(self) -> None:
-        """Nothing more comes."""
-        await self._give({"type": "http.response.body", "body": b""})
+        await self._give({"type": "http.response.body", "body": body, "more_body": False})
 
     async def write(self, frames: Iterable[Frame], last: bool = False) -> None:
         """A part of a stream; the first one brings what the writer begins with."""
@@ -85,43 +79,15 @@ class Reply:
 
 
 async def refuse(
-    wire: Wire,
-    refusal: Exception,
-    head: Head | None,
-    bounds: Bounds,
-    receive: Receive,
-    send: Send,
-    headers: Headers = (),
+    wire: Wire, refusal: Exception, head: Head | None, bounds: Bounds, send: Send, headers: Headers = ()
 ) -> None:
-    """Answer in the API's own shape. `head`: of a request whose body was not read. `headers`: more of them.
-
-    The connection of such a request is closed. Most clients send all of the body before they read anything,
-    and would be cut off before they see the answer; so some more of it is taken.
+    """Answer in the API's own shape. `head`: of a request whose body was not read, and will not be: its
+    connection is closed. `headers`: more of them.
     """
-    reply = Reply(send, bounds)
     status, said = wire.error(refusal)
-    more = [*retry_after(refusal, status), *headers]
+    close = [(b"connection", b"close")] if head is not None and head.has_body else []
     with suppress(Gone):
-        if head is None or not head.has_body:
-            await reply.json(status, said, more)
-            return
-        expecting = head.one(b"expect") is not None  # it sends no body before it is told to
-        await reply.json(status, said, [*more, (b"connection", b"close")], last=expecting)
-        if not expecting:
-            with suppress(TimeoutError):
-                await _drain(receive, bounds)
-            await reply.end()
-
-
-async def _drain(receive: Receive, bounds: Bounds) -> None:
-    """Read what the client still sends, within bounds."""
-    left = _DRAINED * bounds.body
-    async with asyncio.timeout(bounds.drain_time):
-        while left > 0:
-            message = await receive()
-            left -= len(message.get("body", b""))
-            if message["type"] == "http.disconnect" or not message.get("more_body", False):
-                return
+        await Reply(send, bounds).json(status, said, [*retry_after(refusal, status), *headers, *close])
 
 
 def retry_after(error: Exception, status: int) -> Headers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from localagent.errors import LocalAgentError, UnknownModel, UsageError
 from localagent.server.access import Head
-from localagent.server.bounds import Gone, Receive, parse_json, read_body
+from localagent.server.bounds import SMALL, Gone, Receive, parse_json, read_body
 from localagent.server.exchange import BadRequest, Wire, dump, message_of
 from localagent.server.models import Served
 from localagent.server.openapi import openapi
@@ -57,7 +58,7 @@ class Refused(Response):
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer."""
         head = Head.of(scope) if self._unread else None
-        await refuse(self._wire, self._error, head, self._service.bounds, receive, send, self._more)
+        await refuse(self._wire, self._error, head, self._service.bounds, send, self._more)
 
 
 class OwnRoutes:
@@ -171,9 +172,9 @@ class OwnRoutes:
         return Refused(self._shape(request.url.path), error, self._service, unread)
 
     async def _body(self, request: Request) -> Any:
-        bounds = self._service.bounds
+        bounds = replace(self._service.bounds, body=min(SMALL, self._service.bounds.body))
         announced = request.headers.get("content-length")
-        return parse_json(await read_body(request.receive, bounds, announced), bounds.depth)
+        return parse_json(await read_body(request.receive, bounds, announced), bounds)
 
     async def _named(self, request: Request) -> Served:
         """The model that the body names. Raises BadRequest, UnknownModel."""

@@ -13,6 +13,7 @@ from localagent.server.access import Access
 from localagent.server.bounds import Bounds
 from localagent.server.metrics import Metrics
 from localagent.server.models import ModelPool, ServedModel
+from localagent.server.queue import FairQueue
 from localagent.wording import quoted
 
 log = logging.getLogger("localagent.server")
@@ -32,7 +33,7 @@ class Service:
         *,
         metrics: bool = False,
         log_prompts: bool = False,
-        buffer_tool_calls: bool = False,
+        buffer_tool_calls: bool = True,
     ) -> None:
         """`metrics`: offer /metrics. `log_prompts`: log what is said. `buffer_tool_calls`: see `Answer`."""
         self.pool = pool
@@ -42,6 +43,10 @@ class Service:
         self.offers_metrics = metrics
         self.log_prompts = log_prompts
         self.buffer_tool_calls = buffer_tool_calls
+        self.bodies = FairQueue(self.bounds.bodies, self.bounds.queue)
+        """The room for large bodies, a slot a byte."""
+        self.parsing = asyncio.Lock()
+        """Held while a large body is parsed, which takes much memory."""
         self.stopping = False
         self._running: set[asyncio.Task[None]] = set()
         self._mentioned: set[str] = set()

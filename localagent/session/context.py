@@ -101,7 +101,7 @@ def _spoken(entries: Sequence[Entry], *, whole: bool = True) -> _Spoken:
         match entry:
             case MessageEntry():
                 answerable = answerable or isinstance(entry.message, AssistantMessage)
-                message = entry.message if answerable else _without_results(entry.message)
+                message = entry.message if answerable else without_results(entry.message)
                 if message is not None:
                     found.append((entry, message))
             case BranchSummaryEntry():
@@ -116,7 +116,8 @@ def _spoken(entries: Sequence[Entry], *, whole: bool = True) -> _Spoken:
     return found
 
 
-def _without_results(message: Message) -> Message | None:
+def without_results(message: Message) -> Message | None:
+    """The message without its tool results; None if nothing else is in it."""
     if not count_results(message):
         return message
     rest = tuple(part for part in message.content if not isinstance(part, ToolResultPart))

@@ -1,7 +1,8 @@
 """The file of a session, to which one process at a time appends.
 
-`FILE.lock` beside it is held while a line is appended. Each append first checks that the file is still the
-one that was opened, since another process may have removed or replaced it.
+`FILE.lock` beside it is held while a line is appended, and `FILE.run` while a run adds to the conversation.
+Each append first checks that the file is still the one that was opened, since another process may have
+removed or replaced it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from pydantic import ValidationError
 
 from localagent.errors import InvalidMessage, SaveFailed, UnknownSession, UsageError
 from localagent.files.jsonl import Line, LineProblem, LineReader, append_line, open_lines
-from localagent.files.lock import PATIENCE, take
-from localagent.files.paths import cannot_save, sync
+from localagent.files.lock import PATIENCE, alone, take
+from localagent.files.paths import cannot_save, replace_file, sync
 from localagent.messages import explain
 from localagent.session.entries import OPENING, Damaged, Entry, Header, dump_line, load_line
 from localagent.wording import one_line
@@ -92,7 +93,10 @@ class SessionFile:
 
     @contextmanager
     def alone(self) -> Iterator[Callable[[bytes], None]]:
-        """Hold the lock and yield a function that appends a line. Raises UnknownSession, SaveFailed."""
+        """Hold the lock and yield a function that appends a line, or several at once, all or none.
+
+        Raises UnknownSession, SaveFailed.
+        """
         with exclusive(self.path, self._gone):
             try:
                 descriptor = open_lines(self.path, create=False)
@@ -104,6 +108,18 @@ class SessionFile:
                 yield lambda line: append_line(descriptor, line, self.path, sync=True)
             finally:
                 os.close(descriptor)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the session for a run. Raises ConversationBusy, UnknownSession, SaveFailed."""
+        if not self.path.exists():
+            raise self._gone()  # so that no lock file is made for a session that is gone
+        with ExitStack() as lock:
+            try:
+                lock.enter_context(alone(_beside(self.path, "run"), self.id))
+            except OSError as error:
+                raise cannot_save(self.path, error) from error
+            yield
 
     def _gone(self) -> UnknownSession:
         return UnknownSession(f"no session {self.id} in {self.path.parent}")
@@ -132,8 +148,12 @@ class Memory:
 
     @contextmanager
     def alone(self) -> Iterator[Callable[[bytes], None]]:
-        """Yield a function that appends a line."""
-        yield self._lines.append
+        """Yield a function that appends a line, or several at once."""
+        yield lambda lines: self._lines.extend(lines.split(b"\n"))
+
+    def held(self) -> AbstractContextManager[None]:
+        """Hold the session for a run. Raises ConversationBusy."""
+        return alone(self, "this conversation")
 
 
 def create_file(folder: Path, title: str | None) -> Path:
@@ -174,7 +194,8 @@ def remove_file(path: Path) -> None:
         try:
             path.unlink(missing_ok=True)
             _title_path(path).unlink(missing_ok=True)
-            _lock_path(path).unlink(missing_ok=True)
+            for lock in ("lock", "run"):
+                _beside(path, lock).unlink(missing_ok=True)
         except OSError as error:
             raise cannot_save(path, error) from error
 
@@ -198,9 +219,7 @@ def rename_file(path: Path, title: str | None) -> None:
             if title is None:
                 kept.unlink(missing_ok=True)
                 return
-            fresh = kept.with_name(f"{kept.name}.new")
-            fresh.write_text(title + "\n", "utf-8")
-            fresh.replace(kept)
+            replace_file(kept, f"{title}\n".encode(), 0o600)
         except (OSError, ValueError) as error:  # lone surrogates
             raise cannot_save(kept, error) from error
 
@@ -211,7 +230,7 @@ def exclusive(path: Path, gone: Callable[[], UnknownSession]) -> Iterator[None]:
     try:
         if not path.exists():
             raise gone()  # so that no lock file is made for a session that is gone
-        lock = take(_lock_path(path), PATIENCE)
+        lock = take(_beside(path, "lock"), PATIENCE)
     except TimeoutError as error:
         raise SaveFailed(
             f"cannot write to {path}: another process has held it for {PATIENCE:g} seconds; end that process"
@@ -226,6 +245,6 @@ def _title_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.title")
 
 
-def _lock_path(path: Path) -> Path:
+def _beside(path: Path, suffix: str) -> Path:
     file = path.resolve()  # one lock, whatever link the file was opened by
-    return file.with_name(f"{file.name}.lock")
+    return file.with_name(f"{file.name}.{suffix}")

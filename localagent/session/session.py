@@ -2,7 +2,8 @@
 
 An entry is on the disk when the call that made it returns. Several processes may have a session open: each
 has its own head, so their entries form branches, and each reads the others' entries before it appends. Only
-one thread at a time may use a Session.
+one thread at a time may use a Session. Whoever adds a whole exchange, as a run does, holds the session
+meanwhile with `alone`, and then goes on where the others ended.
 """
 
 from __future__ import annotations
@@ -34,11 +35,14 @@ from localagent.session.entries import (
     load_line,
 )
 from localagent.session.file import Item, Memory, SessionFile, create_file, given_title
+from localagent.session.mending import mended
 from localagent.session.tree import Tree
 from localagent.wording import one_line
 
 TITLE = 80
 """Characters of a title taken from the user's first message."""
+MENDED = "mended"
+"""The type of the custom message in front of a conversation that was put in order; see `Session.alone`."""
 
 
 class Session:
@@ -150,9 +154,7 @@ class Session:
 
         Raises SaveFailed, and UnknownSession if the session was removed; so do the methods below.
         """
-        return self._append(
-            lambda entry_id, now: MessageEntry(id=entry_id, parent=self._head, timestamp=now, message=message)
-        )
+        return self._append(_entry_of(message))
 
     def append_custom(self, custom_type: str, payload: JsonValue = None, **fields: Any) -> str:
         """Add data of the application's own, which is never sent to a model."""
@@ -184,7 +186,7 @@ class Session:
         if left is None:
             raise UsageError("there is no branch to summarise: nothing was said yet")
         return self._append(
-            lambda new_id, now: BranchSummaryEntry(
+            lambda new_id, _, now: BranchSummaryEntry(
                 id=new_id, parent=target, timestamp=now, summary=summary, branch=left
             )
         )
@@ -198,8 +200,8 @@ class Session:
             self._known(first_kept)
         check_first_kept(self.path(), first_kept)
         return self._append(
-            lambda entry_id, now: CompactionEntry(
-                id=entry_id, parent=self._head, timestamp=now, summary=summary,
+            lambda entry_id, head, now: CompactionEntry(
+                id=entry_id, parent=head, timestamp=now, summary=summary,
                 first_kept=first_kept, tokens_before=tokens_before,
             )
         )  # fmt: skip
@@ -217,21 +219,56 @@ class Session:
             self._load()
         self._head = other.head
 
+    @contextmanager
+    def alone(self) -> Iterator[str | None]:
+        """Hold the session for a run, so that no other one adds to it meanwhile, in any thread or process.
+
+        A head at the end of the session moves to its present end. Where several runs at once have mixed the
+        conversation up, it is appended anew and in order, and this yields a sentence that says so. Raises
+        ConversationBusy, UnknownSession, SaveFailed.
+        """
+        with self._file.held():
+            self._follow()
+            yield self._mend()
+
+    def _follow(self) -> None:
+        """Go where the others have gone on from the head."""
+        end = next(reversed(self._tree.entries), None)
+        if self._head == end and (added := self.refresh()):
+            last = added[-1].id
+            if end is None or any(entry.id == end for entry in self.path(last)):
+                self._head = last
+
+    def _mend(self) -> str | None:
+        messages = mended(self.context())
+        if messages is None:
+            return None
+        # In one write: a part of it would stand for the whole if the program were killed in between.
+        note = CustomMessage(custom_type=MENDED, payload={"mixed_up": self._head})
+        self._append(*map(_entry_of, [FlushMessage(), note, *messages]))
+        return f"{self.id} had been mixed up by several runs at once: its messages were put in order again"
+
     # -- the file -------------------------------------------------------------------------------------
 
-    def _append(self, make: Callable[[str, datetime], KnownEntry]) -> str:
+    def _append(self, *makes: Callable[[str, str | None, datetime], KnownEntry]) -> str:
+        """Append entries, made from an id, the entry before and the time. The last one becomes the head."""
         with self._file.alone() as write:
             self._load()  # so that ids are unique and every process sees the entries in one order
-            entry_id = secrets.token_hex(4)
-            while entry_id in self._tree.entries:
+            head, lines = self._head, dict[str, bytes]()
+            for make in makes:
                 entry_id = secrets.token_hex(4)
-            with _invalid_is_one_line("entry"):
-                line = dump_line(make(entry_id, datetime.now(UTC)))
-            if isinstance(found := load_line(line), Damaged):  # a message that was made without validation
-                raise InvalidMessage(found.reason)
-            write(line)
+                while entry_id in self._tree.entries or entry_id in lines:
+                    entry_id = secrets.token_hex(4)
+                with _invalid_is_one_line("entry"):
+                    line = dump_line(make(entry_id, head, datetime.now(UTC)))
+                # A message may have been made without validation.
+                if isinstance(found := load_line(line), Damaged):
+                    raise InvalidMessage(found.reason)
+                lines[entry_id] = line
+                head = entry_id
+            write(b"\n".join(lines.values()))
             self._load()
-        self._head = entry_id
+        self._head = head
         return entry_id
 
     def _load(self) -> None:
@@ -279,6 +316,10 @@ class Session:
         if not isinstance(entry_id, str) or entry_id not in self._tree.entries:
             raise UnknownSession(f"session {self.id} has no entry {entry_id!r:.80}")
         return entry_id
+
+
+def _entry_of(message: Message) -> Callable[[str, str | None, datetime], MessageEntry]:
+    return lambda entry_id, head, now: MessageEntry(id=entry_id, parent=head, timestamp=now, message=message)
 
 
 def first_words(item: object) -> str | None:

@@ -2,6 +2,7 @@
 
     ROOT/ID.jsonl        one session
     ROOT/ID.jsonl.lock   locked while a process appends to it
+    ROOT/ID.jsonl.run    locked while a run adds to the conversation
     ROOT/ID.jsonl.title  another title that it was given
 
 A file that is broken, or is not a session, does not keep the others from being listed. Nothing is cached:

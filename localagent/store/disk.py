@@ -93,17 +93,6 @@ def no_space_is_disk_full(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a small file. A reader sees the old or the new content, never a mixture."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
-    with fresh.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-    sync(path.parent)
-
-
 def move_into_place(stage: Path, final: Path, retired: Path) -> None:
     """Rename the complete folder `stage` to `final`; an older `final` is renamed to `retired` and deleted.
 

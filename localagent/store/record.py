@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from localagent.catalog import HubSource, PathSource, WheelSource
-from localagent.store.disk import sha256, write_atomically
+from localagent.files.paths import replace_file
+from localagent.store.disk import sha256
 
 NAME = ".localagent.json"
 VERSION = 1
@@ -66,7 +67,7 @@ def prove(folder: Path, hashes: Iterable[tuple[str, str]]) -> tuple[FileProof, .
 def write(folder: Path, record: Record) -> None:
     """Put the record into `folder`, atomically."""
     body = {"version": VERSION, **asdict(record)}
-    write_atomically(folder / NAME, json.dumps(body, indent=1).encode())
+    replace_file(folder / NAME, json.dumps(body, indent=1).encode())
 
 
 def read(folder: Path) -> Record | None:

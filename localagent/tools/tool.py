@@ -10,11 +10,13 @@ import json
 import math
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
 from localagent.errors import InvalidTool
 from localagent.messages import Message, ResultPart, ToolCallPart
+from localagent.tools.bounds import TOOL_BOUNDS
 from localagent.wording import writable
 
 Bound = Callable[["ToolContext"], Any | Awaitable[Any]]
@@ -108,7 +110,8 @@ class Tool:
     """What does the work: a function, or a server's tool as it was listed. None: `bind`."""
 
     def __post_init__(self) -> None:
-        """Raises InvalidTool for a kind that is no word."""
+        """Raises InvalidTool for a kind that is no word, and for a tool that is too large."""
+        TOOL_BOUNDS.check(self.name, self.description, self.parameters)
         if self.kind is not None and not (isinstance(self.kind, str) and self.kind.isprintable()):
             raise InvalidTool(f"tool {self.name}: kind={self.kind!r:.40} is no word, such as 'read'")
         if self.origin is None:  # a copy with another `bind` still does the same work, so it keeps the origin
@@ -129,7 +132,8 @@ class Tool:
 
     def normal(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments in normal form: what the tool gets, as JSON. Raises InvalidArguments."""
-        return dict(arguments) if self.normalise is None else self.normalise(arguments)
+        own = dict(deepcopy(arguments))  # a validator may take its input apart
+        return own if self.normalise is None else self.normalise(own)
 
     @property
     def schema(self) -> dict[str, Any]:

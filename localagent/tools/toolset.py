@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from localagent.errors import InvalidTool
+from localagent.tools.bounds import ToolRoom
 from localagent.tools.function import FunctionTool, as_tool
 from localagent.tools.names import matched, normal_name, shown_name, shown_parameter
 from localagent.tools.tool import Bound, Tool
@@ -20,19 +21,19 @@ __all__ = ["ToolSet", "normal_name", "shown_name", "shown_to_models"]
 
 
 class ToolSet:
-    """Tools by name, in the order given. Raises InvalidTool for two with one name, or a tool without one."""
+    """Tools by name, in the order given. Raises InvalidTool for two with one name, or more than is taken."""
 
     def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
         if not isinstance(tools, Iterable) or isinstance(tools, str | Mapping):
             raise InvalidTool(f"tools must be a list of tools, not a {type(tools).__name__}")
         self._tools: dict[str, Tool] = {}
         self._by_form: dict[str, Tool] = {}
+        self._room = ToolRoom()
         for each in tools:
             self._add(shown_to_models(as_tool(each)))
 
     def _add(self, tool: Tool) -> None:
-        if not tool.name:
-            raise InvalidTool("a tool without a name: models call tools by name")
+        self._room.add(tool.name, tool.description, tool.parameters)
         form = normal_name(tool.name)
         if (other := self._by_form.get(form)) is not None:
             both = f"{quoted(other.name)} and {quoted(tool.name)}"

@@ -76,10 +76,15 @@ class Fields:
 
     def flag(self, name: str, default: bool = False) -> bool:
         """True or false."""
+        value = self.maybe_flag(name)
+        return default if value is None else value
+
+    def maybe_flag(self, name: str) -> bool | None:
+        """True or false, or None when there is neither."""
         value = self.take(name)
         if value is not None and not isinstance(value, bool):
             raise self.wrong(f"{_noun(value)} where true or false belongs", name)
-        return default if value is None else value
+        return value
 
     def word(self, name: str, words: Sequence[str]) -> str | None:
         """One of a few words, or None when there is none."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,9 @@ from parsers.engine.words import literal
 
 WRAPPERS = frozenset({"properties", "parameters", "arguments", "args", "kwargs"})
 """Names under which models repeat the schema's own nesting: `f(properties={...})`."""
+
+MAX_BARE_NAME = 256
+"""Characters of a name that is looked for while it is still being written, once for each piece."""
 
 MAX_SCHEMA_DEPTH = 8
 """How deep alternatives of alternatives are followed."""
@@ -82,6 +86,12 @@ def declared(tools: Iterable[Mapping[str, Any]] | None) -> dict[str, Tool]:
             dict(types),
         )
     return found
+
+
+def begins_one(text: str, names: Sequence[str]) -> bool:
+    """Whether one of the sorted `names` begins with `text`."""
+    place = bisect_left(names, text)
+    return place < len(names) and names[place].startswith(text)
 
 
 def _one_type(schema: Any) -> str | None:

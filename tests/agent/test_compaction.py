@@ -5,6 +5,7 @@ The rules are tested on a host that counts words, tokens on lfm2-nano.
 
 from __future__ import annotations
 
+import random
 import threading
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,8 +28,15 @@ from localagent.agent import (
     middleware,
 )
 from localagent.agent.boundaries import places
-from localagent.agent.compaction import REQUEST
-from localagent.errors import ContextOverflow, SaveFailed, UsageError
+from localagent.agent.compaction import LEFT_OUT, REQUEST
+from localagent.errors import (
+    ContextOverflow,
+    EngineFailed,
+    SaveFailed,
+    ServerUnreachable,
+    Unsupported,
+    UsageError,
+)
 from localagent.hosts.protocol import Token
 from localagent.hosts.sampling import Sampling
 from localagent.messages import (
@@ -46,12 +54,14 @@ from localagent.messages import (
     UserMessage,
 )
 from localagent.model import Model, load
+from localagent.nano.tasks import make_tasks
 from localagent.prompt.request import build_request
 from localagent.session import CompactionEntry, MessageEntry, Session
 from localagent.tools import Tool
 from localagent.wire.chat_template import TARGET
 from parsers import DIALECTS
 from tests.agent.replaying import block
+from tests.agent.solving import Bench
 from tests.agent.words import WordHost, words, wordy
 
 SUMMARY = "You talked about colours."
@@ -166,7 +176,9 @@ def test_a_summary_must_be_usable(outputs, problem, turns):
     assert ended.usage.output == sum(len(spoken) for spoken in host(agent)._recordings[:turns])
     first, *again = host(agent).asked
     assert first.startswith("tools: look")
-    assert not any(asked.startswith("tools:") for asked in again)
+    # The second request begins as the first did, unless the model could not be kept from calling.
+    called = "look(" in outputs[0]
+    assert [asked.startswith("tools:") for asked in again] == [not called] * (turns - 1)
 
 
 def test_after_a_failure_the_run_goes_on_and_does_not_try_in_every_turn():
@@ -182,15 +194,113 @@ def test_after_a_failure_the_run_goes_on_and_does_not_try_in_every_turn():
     assert tried == [[None], [], [SUMMARY], []]
 
 
-def test_what_does_not_fit_at_all_is_tried_again_and_fails():
-    agent = Agent(wordy("", "", "", "", "unused"), middleware=[short()])
-    history = talk(10)
+# -- a model that cannot summarise --------------------------------------------------------------------
+
+CALLED = "the model called a tool instead of summarising"
+
+
+def test_a_summary_is_asked_for_with_the_tools_and_none_may_be_called():
+    agent = Agent(wordy("", SUMMARY, "Red."), [tool("x")], middleware=[short()], tool_choice="required")
+    respond, asked = agent.model.respond, []
+
+    def noting(messages, **options):
+        asked.append((bool(options["tools"]), options.get("tool_choice")))
+        return respond(messages, **options)
+
+    agent.model.respond = noting
+    list(agent.compact(talk(8)))
+    assert asked == [(True, "none")] * 2
+
+
+def test_where_calls_cannot_be_barred_it_is_asked_for_all_the_same():
+    agent = Agent(wordy(SUMMARY), [tool("x")], middleware=[short()])
+    stream = agent.model.stream
+
+    def cannot(messages, **options):
+        if "tool_choice" in options:
+            raise Unsupported("calls in this dialect begin like other text: they cannot be barred")
+        return stream(messages, **options)
+
+    agent.model.stream = cannot
+    _, ended = agent.compact(talk(8))
+    assert ended.summary == SUMMARY
+
+
+def test_where_there_is_no_summary_and_no_room_older_turns_are_left_out():
+    agent = Agent(wordy(LOOK, LOOK, "Red."), [tool("x")], instructions="Paint.", middleware=[short()])
+    history: list[Message] = [SystemMessage(content="You are a painter."), *talk(10)]
+    before = list(history)
+    events = list(agent.run("Which colour?", history=history))
+    _, ended = compactions(events)
+    assert (ended.summary, ended.problem) == (LEFT_OUT, f"{CALLED}; older turns were left out")
+    assert ended.tokens_after == len(host(agent).asked[-1].split()) <= 0.7 * 200
+    assert isinstance(events[-1], RunDone)
+    kept = history[2:-2]
+    assert kept == before[-len(kept) :]
+    assert told(history)[:3] == ["system You", "compaction_summary Earlier", "user u5.0"]
+    assert told(history)[-2:] == ["user Which", "assistant Red."]
+
+
+def test_what_an_earlier_summary_says_stays_when_turns_are_left_out():
+    agent = Agent(wordy("", "", "Red."), middleware=[short()])
+    history: list[Message] = [CompactionSummaryMessage(content=f"Colours.{REQUEST}Paint."), *talk(10)]
     for _ in range(2):
-        *events, last = agent.run("Well?", history=history)
-        assert [event.problem for event in compactions(events)[1:]] == ["the model wrote an empty summary"]
-        assert isinstance(last, RunFailed)
-        assert isinstance(last.error, ContextOverflow)
-        assert last.usage.input > 0
+        done = agent.respond("Which colour?", history=history)
+        assert history[0].text == f"Colours.\n\n{LEFT_OUT}"
+        history += talk(4)
+        agent.model = wordy("", "", "Red.")
+    assert done.text == "Red."
+
+
+def test_a_conversation_that_is_never_summarised_goes_on_for_ever(tmp_path):
+    """It neither overflows nor loses the last request, and the file keeps everything."""
+    session = Session.create(tmp_path)
+    look = Tool(
+        name="look", description="", parameters={"type": "object", "properties": {}}, repeatable=True,
+        bind=lambda arguments: lambda context: words(12, "seen"),
+    )  # fmt: skip
+    asked: list[str] = []
+    for number in range(25):
+        # It calls before each answer, and in place of each summary.
+        model = wordy(*[LOOK] * 4) if number % 2 else wordy(LOOK)
+        agent = Agent(model, [look], middleware=[short()], max_turns=2)
+        asked.append(words(8, f"q{number}."))
+        *_, last = agent.run(asked[-1], history=session)
+        assert isinstance(last, RunDone), last
+        assert max(len(each.split()) for each in host(agent).asked) <= 200
+        assert asked[-1].split()[0] in host(agent).asked[-1]
+        build_request(session.context(), TARGET)
+    entries = [entry for entry in session.entries if isinstance(entry, MessageEntry)]
+    assert [e.message.text for e in entries if isinstance(e.message, UserMessage)] == asked
+
+
+def test_by_hand_turns_are_left_out_only_where_there_is_no_room():
+    for turns, dropped in ((8, False), (9, True)):
+        history = talk(turns)
+        _, ended = Agent(wordy("")).compact(history)
+        assert bool(ended.summary) is dropped
+        assert (len(history) < 2 * turns) is dropped
+
+
+@pytest.mark.parametrize("error", [EngineFailed("gone"), ServerUnreachable("nobody is there")])
+def test_where_nobody_answers_nothing_is_left_out(error):
+    agent = Agent(wordy("unused"), middleware=[short()])
+    agent.model.respond = lambda *_, **__: (_ for _ in ()).throw(error)  # type: ignore[method-assign]
+    history = talk(10)
+    _, ended = agent.compact(history)
+    assert (ended.summary, ended.problem) == (None, str(error))
+    assert len(history) == 20
+
+
+def test_stopped_while_it_is_summarised_nothing_is_left_out():
+    cancel = threading.Event()
+    agent = Agent(wordy(SUMMARY), middleware=[short()])
+    history = talk(10)
+    events = agent.compact(history, cancel=cancel)
+    next(events)
+    cancel.set()
+    (ended,) = events
+    assert (ended.summary, ended.problem, len(history)) == (None, "it was stopped", 20)
 
 
 def test_without_compaction_a_conversation_that_is_too_long_fails():
@@ -654,10 +764,11 @@ conversations = st.lists(flushed, max_size=14).map(
 )
 
 
-@given(conversations, st.integers(60, 400), st.floats(0, 0.7), st.booleans())
-def test_whatever_was_said_can_go_on_after_a_compaction(messages, context, keep, by_hand):
+@given(conversations, st.integers(60, 400), st.floats(0, 0.7), st.booleans(), st.booleans())
+def test_whatever_was_said_can_go_on_after_a_compaction(messages, context, keep, by_hand, able):
     compaction = short(keep=keep, share=0.75)
-    agent = Agent(wordy(words(9, "sum"), context=context), [tool("x")], middleware=[compaction])
+    outputs = words(9, "sum") if able else ""
+    agent = Agent(wordy(outputs, context=context), [tool("x")], middleware=[compaction])
     with TemporaryDirectory() as folder:
         session = Session.create(folder)
         for message in messages:
@@ -669,7 +780,8 @@ def test_whatever_was_said_can_go_on_after_a_compaction(messages, context, keep,
         assert again.problems == ()
         assert again.entries[: len(before)] == before  # the file still has everything
         assert [e for e in again.entries if isinstance(e, MessageEntry)][: len(messages)] == list(before)
-        if not any(event.summary for event in ended):
+        ended = [event for event in ended if event.summary]
+        if not ended:
             assert not any(isinstance(entry, CompactionEntry) for entry in again.entries)
             return
         assert [event.summary for event in ended] == [
@@ -681,11 +793,7 @@ def test_whatever_was_said_can_go_on_after_a_compaction(messages, context, keep,
 
         plain = list(context_before)
         if by_hand:  # a list becomes the same conversation
-            list(
-                Agent(wordy(words(9, "sum"), context=context), [tool("x")], middleware=[compaction]).compact(
-                    plain
-                )
-            )
+            list(Agent(wordy(outputs, context=context), [tool("x")], middleware=[compaction]).compact(plain))
             assert build_request(plain, TARGET).messages == build_request(after, TARGET).messages
 
 
@@ -794,3 +902,24 @@ def test_nano_takes_up_a_session_in_a_smaller_context(tmp_path: Path, nano):
         assert ended.tokens_after <= 0.8 * 320
         assert ended.usage.input > 1000  # in pieces
     assert len(session.entries) == before + 3
+
+
+def test_nano_that_would_rather_call_is_compacted_all_the_same(nano):
+    """Its conversations are full of calls, and so it calls where a summary is asked for, if it can."""
+    tasks = [task for kind in ("one", "two", "chain") for task in make_tasks(kind, 4, seed=7)]
+    random.Random(3).shuffle(tasks)
+    history: list[Message] = []
+    ended: list[CompactionEnded] = []
+    with load(nano["llamacpp"], threads=1, context=768) as model:
+        for task in tasks:
+            tools = Bench(task).tools
+            agent = Agent(model, tools, middleware=[Compaction()], max_turns=4, temperature=0, max_tokens=100)
+            *events, last = agent.run(task.prompt, history=history)
+            assert isinstance(last, RunDone), last
+            ended += [event for event in events if isinstance(event, CompactionEnded)]
+            assert history[-1] is last.message
+            build_request(history, TARGET)
+    assert not any(CALLED in (event.problem or "") for event in ended)
+    assert any(event.summary and event.problem is None for event in ended), "the model summarised"
+    assert any(event.summary and event.problem for event in ended), "older turns were left out"
+    assert sum(event.usage.cache_read for event in ended) > 0

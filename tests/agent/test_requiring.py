@@ -120,9 +120,10 @@ def test_a_summary_is_text_whatever_the_turns_must_be() -> None:
     respond, asked = agent.model.respond, []
 
     def listening(*arguments: Any, **options: Any) -> Any:
-        asked.append(set(options) & {"tool_choice", "response_format", "strict", "parallel_tool_calls"})
+        asked.append(options.keys() & {"tool_choice", "response_format", "strict", "parallel_tool_calls"})
+        assert options["tool_choice"] == "none"
         return respond(*arguments, **options)
 
     agent.model.respond = listening  # type: ignore[method-assign]
     list(agent.compact(talk(4)))
-    assert asked == [set()]
+    assert asked == [{"tool_choice"}]

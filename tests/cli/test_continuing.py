@@ -67,6 +67,22 @@ def test_n8_run_c_goes_on_with_the_last_run(command: Command) -> None:
     assert models == ["lfm2-nano"] * 2  # not the default, which -c did not name
 
 
+def test_only_one_terminal_at_a_time_is_answered_in_a_conversation(command: Command) -> None:
+    on_a_terminal(command, "Hello there.", *NANO)
+    before = kept()
+    with SessionStore().open("last").alone():  # as another program does that is being answered
+        refused = command("run", "-c", "Thank you!")
+        chat = command("chat", "--resume", "last", stdin=b"Thank you!\n")
+    says = f"localagent: another run is adding to {SessionStore().list()[0].id}: ask again when it has ended"
+    assert (refused.returncode, refused.stdout) == (1, b"")
+    assert says in refused.stderr.decode()
+    assert says in chat.stderr.decode()
+    assert kept() == before
+    chat = command("chat", "--resume", "last", stdin=b"Thank you!\n")
+    assert "another run" not in chat.stderr.decode()
+    assert [each.partition(":")[0] for each in kept()[0]] == ["user", "assistant"] * 2
+
+
 def test_n8_run_c_has_the_options_and_tools_that_there_were(command: Command) -> None:
     on_a_terminal(command, "What is 17 * 23?", *NANO, "--tools", "calculator", "--tool-choice", "calculate")
     done = command("run", "-c", "What is 3 * 4?", "--events", "--tool-choice", "calculate")

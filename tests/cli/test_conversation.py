@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localagent.cli.talk.conversation import Conversation
-from localagent.errors import UnknownSession, UsageError
+from localagent.errors import ConversationBusy, UnknownSession, UsageError
 from localagent.messages import (
     AssistantMessage,
     CustomMessage,
@@ -298,3 +298,26 @@ def test_what_cannot_be_resumed(store, said):
     with pytest.raises(UsageError, match="leave out --system"):
         talk(said, resume="last", system="x")
     assert said == []
+
+
+def test_a_conversation_that_is_first_saved_while_it_is_answered_is_held_as_well(store, said, monkeypatch):
+    monkeypatch.setattr("localagent.files.lock.MOMENT", 0.05)
+    conversation = talk(said)
+    with conversation.alone():
+        talk_once(conversation, UserMessage.text("hi"), AssistantMessage.text("HI"))
+        with pytest.raises(ConversationBusy), store.open("last").alone():
+            pass
+        with pytest.raises(ConversationBusy), talk(said, resume="last").alone():
+            pass
+    with store.open("last").alone():
+        pass
+    assert not any("no longer saved" in line for line in said)
+
+
+def test_what_is_removed_before_it_is_answered_goes_on_unsaved(store, said):
+    conversation = talk(said, "hi")
+    store.remove("last")
+    with conversation.alone():
+        talk_once(conversation, UserMessage.text("and"), AssistantMessage.text("AND"))
+    assert texts(conversation.messages()) == ["u:hi", "a:HI", "u:and", "a:AND"]
+    assert said[-1].endswith("this conversation goes on and is no longer saved")

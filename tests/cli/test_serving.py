@@ -22,10 +22,11 @@ serve = importlib.import_module("localagent.cli.serve")
 def server(monkeypatch):
     """Everything that `serve` starts; what is done while it serves may be put into `meanwhile`."""
     seen = SimpleNamespace(meanwhile=lambda: None, handlers={}, exits=[], logs=[], should_exit=False)
+    seen.handle_exit = lambda *_: None
     seen.lanes, seen.hangs, seen.names = 3, False, ("one", "two")
 
-    def pool(options, end):
-        seen.end = end
+    def pool(options, end, owner):
+        seen.end, seen.owner = end, owner
         served = {name: SimpleNamespace(name=name, model=None) for name in seen.names}
         served[seen.names[0]].model = SimpleNamespace(lanes=seen.lanes) if seen.lanes else None
         return SimpleNamespace(served=served, hangs=seen.hangs)
@@ -77,19 +78,17 @@ def test_it_listens_says_how_to_connect_and_ends(server, capsys):
     pool, access, given, named = server.service
     assert [*pool.served] == ["one", "two"]
     assert (access, given) == (Access(page=True), bounds)
-    assert named == {"metrics": False, "log_prompts": False, "buffer_tool_calls": False}
+    assert named == {"metrics": False, "log_prompts": False, "buffer_tool_calls": True}
     assert (server.app, server.bounds, server.stop) == (("stop", "wires"), bounds, "stop")
     assert (server.logs, server.exits) == ([False], [])
-    assert {*server.handlers} == {signal.SIGINT, signal.SIGTERM}
-    for handler in server.handlers.values():
-        assert handler(15, None) is None, "uvicorn has ended by then"
+    assert server.handlers == dict.fromkeys((signal.SIGINT, signal.SIGTERM), server.handle_exit)
 
 
 def test_options_reach_the_server(server, capsys):
     server.lanes, server.names = 0, ("one",)
     serve.serve(
         ServeOptions(
-            port=0, host="localhost", max_queue=5, deadline=6, metrics=True, log_prompts=True, buffer_tool_calls=True,
+            port=0, host="localhost", max_queue=5, deadline=6, metrics=True, log_prompts=True, buffer_tool_calls=False,
             no_page=True, share_prefixes=True, origins=["http://a"],
         )
     )  # fmt: skip
@@ -101,7 +100,7 @@ def test_options_reach_the_server(server, capsys):
     _, access, bounds, named = server.service
     assert access == Access("localhost", origins=("http://a",), share=True)
     assert bounds == Bounds(queue=5, deadline=6)
-    assert named == {"metrics": True, "log_prompts": True, "buffer_tool_calls": True}
+    assert named == {"metrics": True, "log_prompts": True, "buffer_tool_calls": False}
     assert server.logs == [True]
 
 
@@ -222,11 +221,11 @@ def test_a_model_is_loaded_from_weights_that_were_fetched(loaded):
 
 def test_a_file_is_served_under_its_name(loaded):
     path = Path("/x/some.gguf")
-    name, loader, header = serve._prepared(str(path), ServeOptions())
+    name, loader, header = serve._prepared(str(path), ServeOptions(), "somebody")
     loader()
     assert (name, loaded.pulls) == ("some", [])
     [(what, given)] = loaded.loads
-    assert (what, given["snapshots"], given["dialect"]) == (path, True, None)
+    assert (what, given["snapshots"].owner, given["dialect"]) == (path, "somebody", None)
     assert header() == ("header", path, None, None)
 
 
@@ -272,7 +271,7 @@ def test_models_share_a_pool(monkeypatch, options, idle, stall):
     monkeypatch.setattr("localagent.server.models.ModelPool", Pool)
     monkeypatch.setattr(serve, "resolve", lambda name: name)
     headers = {"a": "header of a"}
-    monkeypatch.setattr(serve, "_prepared", lambda asked, _: (asked, f"loads {asked}", headers.get(asked)))
+    monkeypatch.setattr(serve, "_prepared", lambda asked, *_: (asked, f"loads {asked}", headers.get(asked)))
     given = ServeOptions(**options, aliases=["x*=a"], restart=True, max_queue=5)
     assert isinstance(serve._pool(given, end), Pool)
     names = options["models"]

@@ -303,7 +303,8 @@ def test_steps_of_a_run(piped):
     _, err = piped(
         malformed("[f("), RequestWarning("images_removed", "the system text was moved"),
         CompactionStarted(7000, 8192), CompactionEnded("all of it", 7000, 1200),
-        CompactionEnded(None, 7000, 7000, "the model wrote nothing"), HandedOver("a", "b"),
+        CompactionEnded(None, 7000, 7000, "the model wrote nothing"),
+        CompactionEnded("...", 8000, 5000, "it wrote nothing; older turns were left out"), HandedOver("a", "b"),
     )  # fmt: skip
     assert err.splitlines() == [
         "malformed call (truncated): [f(",
@@ -311,6 +312,7 @@ def test_steps_of_a_run(piped):
         "(7,000 of 8,192 tokens: summarising the conversation)",
         "(summarised: 7,000 tokens are now 1,200)",
         "(not summarised: the model wrote nothing)",
+        "(not summarised: it wrote nothing; older turns were left out: 8,000 tokens are now 5,000)",
         "(b takes over)",
     ]
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from localagent.constraint.calls import _refusal
 from localagent.constraint.grammar import block_grammar, schema_grammar
 from localagent.constraint.keywords import FORMATS, KEYWORDS
 from localagent.constraint.matching import matcher_factory
@@ -379,8 +378,8 @@ def test_arguments_have_names_whatever_their_schema_says_of_its_type(kind: str |
 def test_values_that_cannot_be_compiled_are_refused_with_the_reason() -> None:
     rules = Rules()
     fine, wrong = rules.terminal("/[a-z]+/ & ~/b/"), rules.terminal("/[a-z]+/ & ~/(?=b)/")
-    assert _refusal(rules, [("string", fine)]) == ""
-    assert "look-around" in _refusal(rules, [("string", wrong)])
+    assert rules.refusal([fine]) == ""
+    assert "look-around" in rules.refusal([wrong])
 
 
 def test_what_merging_costs_is_what_it_compares():

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -11,8 +14,9 @@ import pytest
 
 from localagent.errors import UsageError
 from localagent.files.lock import take
-from localagent.files.paths import sync, user_path
+from localagent.files.paths import replace_file, sync, user_path
 from localagent.settings import switched_off, switched_on, why_offline
+from tests.durable import Durable
 
 
 def test_everything_is_below_the_home_that_is_set(monkeypatch, tmp_path):
@@ -36,6 +40,52 @@ def test_a_home_of_nobody_is_refused(monkeypatch):
         user_path("data", "x")
 
 
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    durable = Durable(monkeypatch, tmp_path)
+    for data, mode in ((b"old", None), (b"new", 0o664), (b"newer", 0o600)):
+        replace_file(tmp_path / "a", data, mode)
+        assert [path.name for path in tmp_path.iterdir()] == ["a"]
+        assert (tmp_path / "a").read_bytes() == data
+        assert (tmp_path / "a").stat().st_mode & 0o777 == (0o644 if mode is None else mode)
+    (kind, name), *rest = durable.done[:3]
+    assert (kind, rest) == ("sync", [("rename", "a"), ("sync", ".")])
+    assert re.fullmatch(rf"\.a\.{os.getpid()}-\w{{8}}\.new", name)
+
+
+def test_a_file_that_cannot_be_replaced_stays_alone(tmp_path):
+    (tmp_path / "a").mkdir()
+    with pytest.raises(IsADirectoryError):
+        replace_file(tmp_path / "a", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_what_a_killed_process_has_left_is_removed_by_the_next(tmp_path):
+    """A real one, killed while it writes; what another that runs is writing stays."""
+    path = tmp_path / "settings[1].json"
+    path.write_text("old")
+    code = (
+        "import os, sys, time\nfrom pathlib import Path\nfrom localagent.files.paths import replace_file\n"
+        "os.fsync = lambda _: (print(flush=True), time.sleep(600))\n"
+        f"replace_file(Path({str(path)!r}), b'killed')"
+    )
+    writing = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        for process in writing:
+            process.stdout.readline()
+        writing[0].kill()
+        writing[0].wait()
+        left = {each.name.split(".")[-2].split("-")[0] for each in tmp_path.glob(".*")}
+        assert left == {str(process.pid) for process in writing}
+        replace_file(path, b"new")
+        [other] = tmp_path.glob(".*")
+        assert other.name.startswith(f".{path.name}.{writing[1].pid}-")
+    finally:
+        for process in writing:
+            process.kill()
+            process.communicate()
+    assert path.read_text() == "new"
+
+
 def test_a_lock_is_held_once_and_free_after_the_with(tmp_path):
     file = tmp_path / "a.lock"
     with take(file, 0), pytest.raises(TimeoutError):
@@ -57,6 +107,23 @@ def test_without_a_limit_a_lock_is_waited_for(tmp_path):
         thread.start()
         assert not taken.wait(0.3)
     assert taken.wait(10)
+    thread.join(10)
+
+
+def test_a_lock_is_let_go_in_whatever_thread(tmp_path):
+    taken, go, held = threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        held.append(take(tmp_path / "a.lock", 0))
+        taken.set()
+        go.wait(10)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert taken.wait(10)
+    held[0].__exit__(None, None, None)
+    with take(tmp_path / "a.lock", 0):
+        go.set()
     thread.join(10)
 
 

@@ -254,6 +254,7 @@ def test_a_dropped_owner_ends() -> None:
     thread = owner.run(threading.current_thread)
     owner.employ(Counting())
     wake = owner.wake
+    owner.run(lambda held=owner: held.alive)  # the last call refers to it, as one does that loads a model
     del owner
     gc.collect()
     thread.join(SOON)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -37,8 +38,24 @@ def listed(params: dict) -> dict:
             return {"tools": 5}
         case "tool_without_schema":
             return {"tools": [{"name": "bare"}]}
-        case "tool_twice":
-            return {"tools": [tool("same"), tool("same")]}
+        case "unfit":
+            twins = {"type": "object", "properties": {"x-y": {}, "x_y": {}}}
+            return {
+                "tools": [
+                    tool("n" * 100_000),
+                    tool("same", description="one", annotations={"readOnlyHint": True}),
+                    tool("same", description="other"),
+                    tool("SAME"),
+                    tool("twins", twins),
+                    tool("wordy", description="d" * 50_001),
+                    tool("list", {"type": "object", "enum": [*range(100_000)]}),
+                    tool("t"),
+                ]
+            }
+        case "many":
+            at = int(cursor or 0)
+            tools = [tool(f"t{number}", description="d" * 500) for number in range(at, at + 1_000)]
+            return {"tools": tools, "nextCursor": str(at + 1_000)}
         case "endless_list":
             return {"tools": [], "nextCursor": "again"}
         case "pages":
@@ -99,7 +116,7 @@ def called(number: object, params: dict) -> None:
         case "cut":
             write(f'{{"jsonrpc": "2.0", "id": {number}, "result": {{"content": ["'.encode())
             return
-        case "dies_in_call":
+        case "dies_in_call" | "leaves_child":
             os._exit(1)
         case "silent_in_call":
             return
@@ -163,6 +180,14 @@ def main() -> None:
             write(b"\x00\xff\xfe" * 10)
             sys.stdin.buffer.read()
             return
+        case "leaves_child":  # with the server's pipes, which stay open, or without
+            pipes = (
+                {}
+                if sys.argv[3] == "inherits"
+                else dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+            )
+            child = subprocess.Popen(["sleep", "600"], **pipes)
+            Path(sys.argv[2]).write_text(str(child.pid))
         case "stubborn":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         case "noisy":

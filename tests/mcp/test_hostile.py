@@ -10,11 +10,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
+from localagent.agent import Agent
 from localagent.errors import InvalidArguments, McpFailed, ToolError
 from localagent.mcp import McpServers
 from localagent.mcp.incoming import salvage
+from tests.agent.replaying import scripted
 from tests.mcp.conftest import call, context, eventually, hostile, tool_of
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +44,6 @@ STARTS = [
         "its answer is not valid MCP: ListToolsResult.tools",
     ),
     ("tool_without_schema", hostile("tool_without_schema"), "tools[0].inputSchema: Field required"),
-    ("tool_twice", hostile("tool_twice"), "it lists the tool 'same' twice"),
     ("endless_list", hostile("endless_list"), "its list of tools has no end"),
 ]
 
@@ -95,6 +97,45 @@ def test_nothing_of_a_server_reaches_the_terminal():
 def test_tools_are_listed_from_every_page():
     with McpServers({"h": hostile("pages")}) as servers:
         assert [tool.name for tool in servers.tools()] == [f"h_t{number}" for number in range(5)]
+
+
+def test_what_models_cannot_be_offered_is_left_out_and_the_rest_stays():
+    problems = []
+    config = {"bad": hostile("unfit"), "good": hostile("fine")}
+    with McpServers(config, on_problem=lambda *it: problems.append(it)) as servers:
+        for _ in range(2):
+            names = [tool.name for tool in servers.tools()]
+        assert names == ["bad_same", "bad_t", "good_t"]
+        assert tool_of(servers, "bad_same").description == "one"
+        assert not tool_of(servers, "bad_same").side_effects  # it is as it was first listed
+        assert call(servers, "bad_same").content == "fine"
+        Agent(scripted("Hello."), [servers])
+    said = f"tool 'bad_{'n' * 55}: its name has 100,004 characters, and at most 256 are taken (and 5 more)"
+    assert [(name, str(problem)) for name, problem in problems] == [
+        ("bad", f"MCP server 'bad': left out: {said}")
+    ]
+
+
+def test_of_tools_without_an_end_the_first_are_offered():
+    problems = []
+    with McpServers(
+        {"endless": hostile("many"), "last": hostile("fine")}, on_problem=lambda *it: problems.append(it)
+    ) as servers:
+        names = [tool.name for tool in servers.tools()]
+        assert names == [f"endless_t{number}" for number in range(900)]
+        assert len(servers.status()[0].tools) == 11_000
+        Agent(scripted("Hello."), [servers])
+    said = "it is one more than the 900 that are taken"
+    assert [str(problem) for _, problem in problems] == [
+        f"MCP server 'endless': left out: tool endless_t900: {said} (and 10,099 more)",
+        f"MCP server 'last': left out: tool last_t: {said}",
+    ]
+
+
+def test_what_is_left_out_is_logged_where_nobody_asks_for_problems(caplog):
+    with McpServers({"h": hostile("unfit")}) as servers:
+        assert [tool.name for tool in servers.tools()] == ["h_same", "h_t"]
+    assert [record.getMessage()[:30] for record in caplog.records] == ["MCP server 'h': left out: tool"]
 
 
 def test_a_server_without_tools():
@@ -176,6 +217,30 @@ def test_a_server_that_dies_once_it_has_listed_is_said_to_have_died():
             ):
                 call(servers, "h_t")
     assert not [problem for problem in problems if "closed" in problem]
+
+
+@pytest.mark.parametrize("pipes", ["inherits", "apart"])
+@pytest.mark.parametrize("dies", [True, False])
+def test_what_a_server_has_started_ends_with_it(tmp_path, pipes, dies):
+    """Also where the server ends by itself, in a call or when its input ends."""
+    note = tmp_path / "child"
+    with McpServers({"h": hostile("leaves_child", str(note), pipes)}) as servers:
+        child = psutil.Process(int(note.read_text()))
+        assert child.status() == psutil.STATUS_SLEEPING
+        if dies:
+            with pytest.raises(ToolError, match="ended during the call"):
+                call(servers, "h_t")
+            eventually(lambda: is_over(child), "the child's end")
+            assert servers.status()[0].state == "failed"
+    assert is_over(child)
+
+
+def is_over(process: psutil.Process) -> bool:
+    """Whether it has ended; the system may not have been told that yet."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_text_may_look_as_it_likes():

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from localagent.errors import InvalidArguments, InvalidTool, McpFailed, ToolError, UsageError
+from localagent.errors import InvalidArguments, McpFailed, ToolError, UsageError
 from localagent.mcp import McpServers
 from localagent.messages import ImagePart, ToolCallPart
 from tests.mcp.conftest import call, context, eventually, hostile, real, tool_of
@@ -177,11 +177,11 @@ def test_names_with_and_without_prefix():
         assert [tool.name for tool in servers.tools()] == ["my_server_2_t"]
     with McpServers({"a": hostile("fine")}, prefix=False) as servers:
         assert [tool.name for tool in servers.tools()] == ["t"]
-    with (
-        McpServers({"a": hostile("fine"), "b": hostile("fine")}, prefix=False) as servers,
-        pytest.raises(InvalidTool, match="'a' and 'b' both offer 't'"),
-    ):
-        servers.tools()
+    problems = []
+    config = {"a": hostile("fine"), "b": hostile("fine")}
+    with McpServers(config, prefix=False, on_problem=lambda *it: problems.append(str(it[1]))) as servers:
+        assert [tool.origin[0] for tool in servers.tools()] == ["a"]
+    assert problems == ["MCP server 'b': left out: tool t: models cannot tell it from t of the server a"]
 
 
 def test_a_crash_during_a_call_is_told_and_the_next_call_starts_the_server_anew():

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsers import DIALECTS, CallEnd, Malformed, StreamParser
+from parsers.engine.tools import MAX_BARE_NAME
 from parsers.literals.values import MAX_DEPTH
 from tests.parsers.growing import costs_grow_linearly, families, families_of_calls, pumped_calls
 from tests.parsers.outputs import CALLING, END, LONG, START, TOOLS, declaring, samples, thoughts
-from tests.parsers.reading import check_run, outcome, read, whole
+from tests.parsers.reading import characters, check_run, outcome, read, whole
 
 SIZE = 100_000 if LONG else 10_000
 DEEP = 5000 if LONG else 1500
@@ -209,3 +210,27 @@ def test_limits_are_faults_of_the_call_in_every_dialect(dialect):
         events = read(dialect, whole(raw), tools=declaring([("f", {"a": [1]})]))
         assert sum(isinstance(event, CallEnd) for event in events) == calls
         assert any(isinstance(event, Malformed) for event in events) == (not calls)
+
+
+@pytest.mark.parametrize("dialect", CALLING)
+def test_long_names_of_tools_are_kept_once(dialect):
+    """Every prefix of a name of 10,000 characters takes 50 MB."""
+    tools = declaring({"f" * 10_000: {}})
+    StreamParser(DIALECTS[dialect], tools=tools)  # what is compiled the first time does not count
+    tracemalloc.start()
+    try:
+        StreamParser(DIALECTS[dialect], tools=tools).feed("[f")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 1_000_000
+
+
+def test_a_bare_list_calls_tools_whose_names_are_not_too_long():
+    for length, called in ((MAX_BARE_NAME, True), (MAX_BARE_NAME + 1, False)):
+        name = "f" * length
+        tools = declaring({name: {}, "g": {}, "fh": {}})
+        raw = f"[{name}(a=1)] [fh()] [gh()] [h()]"
+        events = read("lfm2", whole(raw), tools=tools)
+        assert [event.name for event in events if isinstance(event, CallEnd)] == [name] * called + ["fh"]
+        assert outcome(read("lfm2", characters(raw), tools=tools)) == outcome(events)

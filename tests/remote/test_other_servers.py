@@ -511,6 +511,16 @@ def test_a_stream_that_breaks_off(pieces: list[bytes], says: str) -> None:
     refused(StreamBroken, *pieces, says=says)
 
 
+@pytest.mark.parametrize("kind", ["text/event-stream", "application/json"])
+@pytest.mark.parametrize(
+    "size", [b"f" * 15, b"7" + b"f" * 15, b"8" + b"0" * 15, b"f" * 200, b"-1", b"-5", b"", b"1_0", b"0x5"]
+)
+def test_a_chunk_of_an_absurd_size(kind: str, size: bytes) -> None:
+    """Python's number of one is any integer, and its sockets take none that does not fit into a word."""
+    opening = b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ntransfer-encoding: chunked\r\n\r\n" % kind.encode()
+    refused(StreamBroken, opening, size + b"\r\n" + b"data: {}\n\n" * 3, says="")
+
+
 def test_what_came_before_the_break_is_kept() -> None:
     with scripted(stream(chunk({"content": "Half an ans"}))) as server:
         events = RemoteModel.open(server.url).stream("Go.")

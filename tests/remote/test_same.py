@@ -80,7 +80,7 @@ def nanos(
     """lfm2-nano on this machine, and in `localagent serve`."""
     home = tmp_path_factory.mktemp("home")
     with (
-        served("--model", "lfm2-nano", "--lanes", "1", home=home) as server,
+        served("--model", "lfm2-nano", "--lanes", "1", "--stream-tool-calls", home=home) as server,
         RemoteModel.open(server.client.url) as remote,
         load("lfm2-nano", lanes=1) as local,
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import socket
 import threading
@@ -10,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
+
+import pytest
 
 from localagent.messages import UserMessage
 from localagent.model import Model
@@ -34,6 +37,16 @@ from localagent.turn import Done, TurnEvent
 from parsers import Text
 
 PATH = "/v1/echo"
+
+
+@pytest.fixture(params=["h11_impl:H11Protocol", "httptools_impl:HttpToolsProtocol"], scope="module")
+def each_parser(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Both of uvicorn's parsers of HTTP: which of them a server has depends on what is installed beside it."""
+    module, _, name = request.param.partition(":")
+    with pytest.MonkeyPatch.context() as patch:
+        parser = getattr(importlib.import_module(f"uvicorn.protocols.http.{module}"), name)
+        patch.setattr("localagent.server.connection.AutoHTTPProtocol", parser)
+        yield
 
 
 class PlainWire:

@@ -64,6 +64,14 @@ def test_everybody_who_has_the_one_key_reuses_the_same_prompts():
     assert Access(keys=("one",)).admit(head(x_api_key="one")) == Client("key 1", "")
 
 
+def test_prompts_on_disk_are_those_of_the_only_key():
+    owners = [Access(keys=("one",)).owner, Access(keys=("two",)).owner]
+    assert len({"", *owners}) == 3
+    assert [Access().owner, Access(keys=("one", "two")).owner, Access(keys=("one",), share=True).owner] == [
+        ""
+    ] * 3
+
+
 def test_a_key_that_is_missing_and_a_wrong_one_are_told_apart():
     access = Access(keys=("one",))
     missing = "an API key is needed: send Authorization: Bearer KEY"
@@ -159,6 +167,48 @@ def test_only_plain_json_is_read_and_only_where_there_is_a_body_to_read(headers,
     Access().admit(head("POST", **json))
     assert refused(Access(), head("POST", **{**json, **headers})) == (415, code, said)
     Access().admit(head("GET", **headers))
+
+
+CURL = {"content_type": "application/x-www-form-urlencoded"}
+TEXT = {"content_type": "text/plain;charset=UTF-8"}
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "taken"),
+    [
+        # A browser sends these elsewhere only after a preflight, whatever the wire.
+        ("/v1/chat/completions", {"content_type": "application/octet-stream"}, True),
+        ("/v1/messages", {"content_type": "application/vnd.api+json; charset=utf-8"}, True),
+        ("/api/chat", {"content_type": "application/x-ndjson"}, True),
+        ("/v1/chat/completions", {"content_type": "application"}, False),
+        ("/v1/chat/completions", {"content_type": "application/json, text/plain"}, False),
+        ("/v1/chat/completions", {"content_type": "application/octet-stream /json"}, False),
+        # These it sends at once: they are JSON where Ollama's own clients send them, and no page does.
+        ("/api/chat", {}, True),
+        ("/api/generate", CURL, True),
+        ("/api/show", TEXT, True),
+        ("/api/chat", {"content_type": "multipart/form-data; boundary=x"}, True),
+        ("//api/chat", CURL, True),
+        ("/api/chat", {**CURL, "origin": "http://localhost"}, True),
+        ("/api/chat", {**CURL, "sec_fetch_site": "none"}, True),
+        ("/api/chat", {**CURL, "sec_fetch_site": "same-origin"}, True),
+        ("/api/chat", {**CURL, "sec_fetch_site": "same-site"}, False),
+        ("/api/chat", {**CURL, "sec_fetch_site": "cross-site"}, False),
+        ("/api/chat", {**TEXT, "sec_fetch_site": ""}, False),
+        ("/api/chat", {"sec_fetch_site": "cross-site"}, False),
+        ("/api/chat", {**CURL, "origin": "http://a.example"}, False),
+        ("/api/chat", {"content_type": "nonsense"}, False),
+        ("/v1/chat/completions", CURL, False),
+        ("/v1/api/chat", CURL, False),
+        ("/apis", CURL, False),
+    ],
+)
+def test_which_types_are_taken_for_json(path, headers, taken):
+    access, asked = Access(origins=("http://a.example",)), head("POST", path, **headers)
+    if taken:
+        access.admit(asked)
+    else:
+        assert refused(access, asked)[:2] == (415, "unsupported_media_type")
 
 
 # -- hosts and pages ---------------------------------------------------------------------------------------

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from localagent.server.bounds import Bounds, Gone, depth, parse_json, read_body
+from localagent.server.bounds import Bounds, Gone, parse_json, read_body
 from localagent.server.exchange import BadRequest
 
 Message = dict[str, Any]
@@ -77,30 +80,44 @@ def test_who_leaves_and_who_takes_too_long() -> None:
     assert (caught.value.status, str(caught.value)) == (408, "the body did not arrive within 0.01 seconds")
 
 
+def too_much(body: bytes, **bounds: int) -> str:
+    """What of it is too much; "" where nothing is, whether it is JSON or not."""
+    try:
+        parse_json(body, Bounds(**bounds))  # type: ignore[arg-type]
+    except BadRequest as refusal:
+        assert refusal.status == (413 if "values" in str(refusal) else 400)
+        return "" if "not JSON" in str(refusal) else str(refusal)
+    return ""
+
+
+@pytest.mark.parametrize("window", [2, 3, 5, 8, 1 << 16])
 @pytest.mark.parametrize(
-    ("body", "levels"),
+    ("body", "levels", "values"),
     [
-        (b"", 0),
-        (b"7", 0),
-        (b"[]", 1),
-        (b'{"a": [{}, []], "b": {}}', 3),
-        (b"[[], [], [[]]]", 3),
-        (b'"[[["', 0),
-        (b'["\\"[", "\\\\", [{"[": 1}]]', 3),
-        (b'["[', 1),
-        (b"]]][[", 0),
-        (b"[[[[[[[[", 5),  # above the most, nobody looks any further
+        (b"", 0, 0),
+        (b"7", 0, 0),
+        (b"[]", 1, 1),
+        (b'{"a": [{}, []], "b": {}}', 3, 7),
+        (b"[[], [], [[]]]", 3, 7),
+        (b'"[[["', 0, 0),
+        (b'["\\"[", "\\\\", [{"[": 1}]]', 3, 5),
+        (b'["[', 1, 1),
+        (b'["[\\', 1, 1),
+        (b'["a\\\\\\"[[[", "[,,,"]', 1, 2),
+        (b"]]][[[", 0, 3),
+        (b"[[[[[[[[", 8, 8),
     ],
 )
-def test_how_deep_brackets_go(body: bytes, levels: int) -> None:
-    assert depth(body, 4) == levels
-
-
-def test_json_as_deep_as_it_may_be() -> None:
-    assert parse_json(b'{"a": [1]}', 2) == {"a": [1]}
-    with pytest.raises(BadRequest) as caught:
-        parse_json(b'{"a": [1]}', 1)
-    assert (caught.value.status, str(caught.value)) == (400, "the JSON is more than 1 levels deep")
+def test_how_deep_brackets_go_and_how_many_values_there_are(
+    body: bytes, levels: int, values: int, window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever strings a window ends in; it has room for an escape."""
+    monkeypatch.setattr("localagent.server.bounds._WINDOW", window)
+    assert too_much(body, depth=levels, values=values) == ""
+    if levels:
+        assert too_much(body, depth=levels - 1) == f"the JSON is more than {levels - 1} levels deep"
+    if values:
+        assert too_much(body, values=values - 1) == f"the JSON has more than {values - 1} values"
 
 
 @pytest.mark.parametrize(
@@ -114,8 +131,37 @@ def test_json_as_deep_as_it_may_be() -> None:
 )
 def test_what_is_no_json(body: bytes, said: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        parse_json(body, 9)
+        parse_json(body, Bounds())
     assert str(caught.value).startswith(said)
+
+
+def test_other_threads_have_their_turn_while_a_large_body_is_parsed() -> None:
+    """Python's parser is C, which gives the interpreter to nobody until it is done: 3 s for 8 MB of `[]`."""
+    size = 8 << 20
+    bodies = [
+        b"[%s]" % b",".join([b"[]"] * (size // 3)),
+        b"[%s]" % b",".join([b"[]"] * (Bounds().values // 2 - 1)),
+        b"[%s]" % b",".join([b"1" * 4000] * (size // 4001)),
+        b"[%s]" % b",".join([b'{"role": "user"}'] * (size // 100)),
+        b'["%s"]' % (b"a\\n" * (size // 3)),
+    ]
+    gaps, over = [0.0], threading.Event()
+
+    def beat() -> None:
+        last = time.monotonic()
+        while not over.wait(0.001):
+            now = time.monotonic()
+            gaps[0], last = max(gaps[0], now - last), now
+
+    for body in bodies:
+        beating = threading.Thread(target=beat)
+        beating.start()
+        with suppress(BadRequest):
+            parse_json(body, Bounds())
+        over.set()
+        beating.join()
+        over.clear()
+        assert gaps[0] < 1, body[:20]
 
 
 @pytest.mark.parametrize(
@@ -127,4 +173,4 @@ def test_what_is_no_json(body: bytes, said: str) -> None:
     ],
 )  # fmt: skip
 def test_half_a_character_is_mended_wherever_it_stands(body: bytes, value: Any) -> None:
-    assert parse_json(body, 9) == value
+    assert parse_json(body, Bounds()) == value

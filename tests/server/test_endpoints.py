@@ -44,6 +44,20 @@ TURNS: dict[str, dict[str, Any]] = {
 """A request to each endpoint that calls tools."""
 
 
+def large(path: str, name: str, description: str, schema: Any, count: int) -> dict[str, Any]:
+    """Such a request with so many of such tools."""
+    tools: list[dict[str, Any]] = []
+    for number in range(count):
+        named = {"name": f"{name}{number}", "description": description}
+        if path == "/v1/messages":
+            tools.append({**named, "input_schema": schema})
+        elif path == "/v1/responses":
+            tools.append({"type": "function", **named, "parameters": schema})
+        else:
+            tools.append({"type": "function", "function": {**named, "parameters": schema}})
+    return {**TURNS[path], "tools": tools}
+
+
 def words(path: str, whole: Any) -> tuple[str, str, Any]:
     """The text of an answer, and the name and the arguments of its call."""
     if path == "/v1/chat/completions":
@@ -463,3 +477,33 @@ def test_the_ollama_package(server: Running) -> None:
     with pytest.raises(ollama.ResponseError):
         client.show("other")
     client._client.close()
+
+
+LARGE = {
+    "name": (("n" * 100_000, "", {}, 1), "its name has 100,001 characters, and at most 256 are taken"),
+    "description": (
+        ("f", "d" * 50_001, {}, 1),
+        "its description has 50,001 characters, and at most 50,000 are",
+    ),
+    "schema": (
+        ("f", "", {"enum": [*range(99_999)]}, 1),
+        "a schema of 688,893 characters, and the server takes",
+    ),
+    "together": (("f", "d" * 49_999, {}, 41), "with it all tools together have 2,0"),
+    "count": (("f", "", {}, 1_001), "1,001 of them, and the server takes 1,000"),
+}
+
+
+@pytest.mark.parametrize("path", TURNS)
+@pytest.mark.parametrize(("tools", "says"), LARGE.values(), ids=LARGE)
+def test_tools_that_are_too_large_are_refused_on_every_wire(server, path, tools, says):
+    answered = server.ask(large(path, *tools), path=path)
+    assert answered.status == 400
+    error = answered.json["error"]
+    if path == "/api/chat":
+        assert error.startswith("tools") and says in error
+        return
+    assert error["type"] == "invalid_request_error"
+    assert error["message"].startswith("tools") and says in error["message"]
+    if path != "/v1/messages":
+        assert error["message"].startswith(f"{error['param']}: ")

@@ -1,4 +1,4 @@
-"""What wires and the HTTP layer share: frames, bodies, options, errors, and calls that are held back."""
+"""What wires and the HTTP layer share: frames, bodies, options and errors."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ from localagent.server.bounds import DEFAULT_BOUNDS, Bounds
 from localagent.server.exchange import (
     BadRequest,
     Frame,
-    HeldCalls,
     Limits,
     Refused,
-    count_values,
     dump,
     header_word,
     message_of,
@@ -36,7 +34,7 @@ from localagent.server.exchange import (
     sort_options,
     status_of,
 )
-from parsers import ArgumentEnd, ArgumentsDelta, CallEnd, CallStart, Malformed, Reason, Text
+from localagent.tools.bounds import TOOL_BOUNDS
 from tests.server.wires.turns import turn_of
 
 
@@ -97,12 +95,7 @@ def test_what_a_client_may_take_where_nobody_says_otherwise():
         body=8 * 1024 * 1024, depth=64, header_bytes=32 * 1024, headers=100, header_time=15, body_time=60,
         drain_time=5, write_time=60, keep_alive=5, deadline=60 * 60, queue=64, connections=512,
     )  # fmt: skip
-    assert Limits() == Limits(messages=10_000, tools=1_000, schema=100_000, depth=64, images=False)
-
-
-def test_the_values_of_a_schema_are_counted():
-    assert count_values({"a": [1, 2], "b": {"c": None}}) == 6
-    assert count_values([]) == count_values("abc") == count_values(None) == 1
+    assert Limits() == Limits(messages=10_000, tools=TOOL_BOUNDS, depth=64, images=False)
 
 
 def test_options_are_read_ignored_or_refused():
@@ -157,28 +150,6 @@ def test_what_readers_say_becomes_a_refusal_with_the_path(message, param):
     with pytest.raises(BadRequest) as caught, refusing():
         raise InvalidMessage(message)
     assert (caught.value.message, caught.value.param, caught.value.status) == (message, param, 400)
-
-
-def test_held_calls_are_written_when_they_are_complete():
-    start, delta = CallStart(0, "f", 0, 1), ArgumentsDelta(0, "{", 1, 2)
-    argument = ArgumentEnd(0, "a", 1, 1, 2)
-    end, text = CallEnd(0, "f", {}, False, 2, 3), Text("x", 3, 4)
-    held = HeldCalls()
-    assert [held.feed(event) for event in (start, delta, argument, end, text)] == [
-        *([], [], []),
-        [start, delta, argument, end],
-        [text],
-    ]
-    assert [held.feed(event) for event in (delta, argument, end)] == [[delta], [argument], [end]]
-    broken = Malformed("f(", Reason.TRUNCATED, "f", 1, {}, 4, 5)
-    stray = Malformed("x", Reason.SYNTAX, None, None, {}, 5, 6)
-    again = CallStart(1, "f", 4, 4)
-    assert [held.feed(event) for event in (again, delta, broken, stray)] == [
-        [],
-        [],
-        [Malformed("f(", Reason.TRUNCATED, "f", None, {}, 4, 5)],
-        [stray],
-    ]
 
 
 def test_compact_json_has_no_numbers_that_are_none():

@@ -15,25 +15,35 @@ import pytest
 
 from localagent.errors import UsageError
 from localagent.server.access import Access, read_keys
+from localagent.server.app import all_wires
 from localagent.server.bounds import Bounds
 from localagent.server.exchange import BadRequest
 from tests.agent.replaying import scripted
-from tests.server.serving import PATH, Running, read, serving
+from tests.server.serving import PATH, Running, each_parser, read, serving
 
 SMALL = Bounds(body=10_000, header_time=1, body_time=1, drain_time=1, header_bytes=4096)
 GOOD = {"prompt": "Hello."}
 
 
+pytestmark = pytest.mark.usefixtures(each_parser.__name__)
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
+def server(each_parser: None) -> Iterator[Running]:
     with serving(scripted("Good day."), bounds=SMALL) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def locked() -> Iterator[Running]:
+def locked(each_parser: None) -> Iterator[Running]:
     access = Access(keys=("first-key", "second-key"))
     with serving(scripted("Good day."), bounds=SMALL, access=access) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def ollama(each_parser: None) -> Iterator[Running]:
+    with serving(scripted("Good day."), bounds=SMALL, wires=all_wires()) as running:
         yield running
 
 
@@ -152,6 +162,24 @@ def test_a_body_must_be_declared_as_json(server, kind, status):
     assert server.ask(GOOD, content_type=kind).status == status
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"content_type": None}, 200),
+        ({"content_type": "text/plain"}, 200),
+        ({"content_type": "application/x-www-form-urlencoded"}, 200),
+        ({"content_type": "text/plain", "origin": "https://evil.example"}, 403),
+        ({"content_type": "text/plain", "origin": "null"}, 403),
+        ({"content_type": None, "sec_fetch_site": "cross-site"}, 415),
+        ({"content_type": "multipart/form-data; boundary=x", "sec_fetch_site": "same-site"}, 415),
+    ],
+)
+def test_a_page_elsewhere_reaches_ollamas_api_no_more_than_the_others(ollama, headers, status):
+    """Clients of that API do not say that they send JSON; what a browser adds tells a page from them."""
+    answer = ollama.ask({"model": "model-1"}, path="/api/show", **headers)
+    assert answer.status == status
+
+
 @pytest.mark.parametrize("coding", ["gzip", "zstd", "identity, gzip"])
 def test_a_body_is_not_unpacked(server, coding):
     """A kilobyte could unpack to a gigabyte."""
@@ -266,11 +294,11 @@ def test_all_keys_are_compared_to_the_end(monkeypatch):
 def test_path_tricks_lead_nowhere(server, path):
     for method, body in (("GET", None), ("POST", GOOD)):
         answer = server.ask(body, path=path, method=method)
-        assert answer.status in (404, 405)
+        assert answer.status in (400, 404, 405)
         assert "location:" not in answer.head
         assert "set-cookie" not in answer.head
         assert b"root:" not in answer.data
-        assert "plain" in answer.json
+        assert answer.status == 400 or "plain" in answer.json
 
 
 @pytest.mark.parametrize(
@@ -302,6 +330,8 @@ def test_a_target_may_name_our_host_and_no_other(server, target, status):
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "TRACE", "BREW"])
 def test_other_methods_are_refused(server, method):
     answer = server.ask(GOOD if method != "GET" else None, method=method)
+    if method == "BREW" and answer.status == 400:
+        return  # to httptools it is no method
     assert answer.status == 405
     assert code(answer) == "method_not_allowed"
     assert "\r\nallow: post\r\n" in f"{answer.head}\r\n"
@@ -374,7 +404,7 @@ def test_broken_chunks_end_the_connection(server, rest):
 )
 def test_what_is_not_http_ends_the_connection(server, data):
     answer = server.send(data, wait=5)
-    assert answer.status in (0, 400, 408)
+    assert answer.status in (0, 400, 408, 431)
     assert answer.closed
 
 

@@ -16,11 +16,13 @@ from localagent.errors import UsageError
 from localagent.server.bounds import Bounds
 from localagent.server.listening import bind, listener
 from tests.agent.replaying import scripted
-from tests.server.serving import Running, read, serving
+from tests.server.serving import Running, each_parser, read, serving
+
+pytestmark = pytest.mark.usefixtures(each_parser.__name__)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
+def server(each_parser: None) -> Iterator[Running]:
     with serving(scripted("Yes."), bounds=Bounds(header_time=1, header_bytes=2000)) as running:
         yield running
 
@@ -91,7 +93,8 @@ def test_an_answer_has_no_headers_but_its_own(server: Running) -> None:
     asked = {"upgrade": "websocket", "x_forwarded_for": "10.9.8.7", "connection": "keep-alive, upgrade"}
     answer = server.ask(path="/", method="GET", wait=0.2, **asked)
     names = [line.partition(":")[0] for line in answer.head.split("\r\n")]
-    assert names == ["http/1.1 200 ok", "vary", "content-length", "content-type", "x-content-type-options"]
+    wanted = ["http/1.1 200 ok", "vary", "content-length", "content-type", "x-content-type-options"]
+    assert names in (wanted, [*wanted, "connection"]), "httptools reads nothing after an upgrade"
     assert "x-content-type-options: nosniff" in answer.head
 
 
@@ -109,7 +112,7 @@ def test_what_came_of_a_head_is_answered_when_its_time_is_over(server: Running) 
 
 def test_a_head_that_is_too_large_is_not_waited_for(server: Running) -> None:
     answer = server.send(b"GET / HTTP/1.1\r\nx: " + b"a" * 3000, wait=5)
-    assert (answer.status, answer.closed) == (400, True)
+    assert (answer.status in (400, 431), answer.closed) == (True, True)
 
 
 def test_the_head_of_a_fourth_request_is_waited_for_no_longer_than_that_of_a_first(server: Running) -> None:

@@ -30,24 +30,13 @@ def soon(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 class Client:
-    """Takes what is sent, and sends pieces of two bytes for as long as anybody reads, or so many of them."""
+    """Takes what is sent."""
 
-    def __init__(self, pieces: int | None = None, end: Message | None = None) -> None:
+    def __init__(self) -> None:
         self.got: list[Any] = []
-        self.read = 0
-        self._pieces = pieces
-        self._end = end
 
     async def send(self, message: Any) -> None:
         self.got.append(message)
-
-    async def receive(self) -> Message:
-        self.read += 1
-        if self.read == self._pieces:
-            if self._end is None:
-                await asyncio.Event().wait()
-            return self._end
-        return {"type": "http.request", "body": b"ab", "more_body": True}
 
 
 def start(status: int, *headers: tuple[bytes, bytes]) -> Message:
@@ -73,14 +62,6 @@ def test_a_whole_answer_is_a_head_and_a_body() -> None:
         body('{"a":"é?"}'.encode(), False),
     ]
     assert reply.started
-
-
-def test_an_answer_that_ends_later_says_that_more_comes() -> None:
-    client = Client()
-    reply = Reply(client.send, Bounds())
-    soon(reply.json(404, [], last=False))
-    soon(reply.end())
-    assert client.got[1:] == [body(b"[]", True), {"type": "http.response.body", "body": b""}]
 
 
 @pytest.mark.parametrize(
@@ -162,56 +143,22 @@ def head(**headers: str) -> Head:
 @pytest.mark.parametrize("asked", [None, head(), head(content_length="0")])
 def test_a_refusal_of_what_was_read_leaves_the_connection_open(asked) -> None:
     client = Client()
-    soon(refuse(PlainWire(), NO, asked, Bounds(), client.receive, client.send, [(b"allow", b"POST")]))
+    soon(refuse(PlainWire(), NO, asked, Bounds(), client.send, [(b"allow", b"POST")]))
     assert client.got == [start(413, JSON, LENGTH, (b"allow", b"POST")), body(SAID, False)]
-    assert client.read == 0
 
 
-def test_a_refusal_of_what_was_not_read_closes_it_and_reads_some_more() -> None:
+@pytest.mark.parametrize("asked", [head(content_length="99"), head(transfer_encoding="chunked")])
+def test_a_refusal_of_what_was_not_read_closes_it(asked) -> None:
     client = Client()
-    asked = head(content_length="99")
-    soon(refuse(PlainWire(), NO, asked, Bounds(body=3), client.receive, client.send, [(b"x", b"y")]))
-    assert client.got == [
-        start(413, JSON, LENGTH, (b"x", b"y"), CLOSE),
-        body(SAID, True),
-        {"type": "http.response.body", "body": b""},
-    ]
-    assert client.read == 6, "four times the largest body, by two bytes"
-
-
-@pytest.mark.parametrize(
-    "end",
-    [
-        {"type": "http.disconnect", "more_body": True},
-        {"type": "http.request", "body": b"ab", "more_body": False},
-        {"type": "http.request"},
-        None,
-    ],
-)
-def test_no_more_is_read_when_it_ends_or_takes_too_long(end) -> None:
-    client = Client(3, end)
-    bounds = Bounds(drain_time=0.01)
-    soon(refuse(PlainWire(), NO, head(transfer_encoding="chunked"), bounds, client.receive, client.send))
-    assert client.read == 3
-    assert client.got[-1] == {"type": "http.response.body", "body": b""}
-
-
-def test_who_waits_for_permission_to_send_gets_none() -> None:
-    client = Client()
-    asked = head(content_length="99", expect="100-continue")
-    soon(refuse(PlainWire(), NO, asked, Bounds(), client.receive, client.send))
-    assert client.got == [start(413, JSON, LENGTH, CLOSE), body(SAID, False)]
-    assert client.read == 0
+    soon(refuse(PlainWire(), NO, asked, Bounds(), client.send, [(b"x", b"y")]))
+    assert client.got == [start(413, JSON, LENGTH, (b"x", b"y"), CLOSE), body(SAID, False)]
 
 
 def test_who_has_gone_is_not_refused() -> None:
     async def never(_: Any) -> None:
         await asyncio.Event().wait()
 
-    client = Client()
-    for asked in (None, head(content_length="9")):
-        soon(refuse(PlainWire(), NO, asked, Bounds(write_time=0.01), client.receive, never))
-    assert client.read == 0
+    soon(refuse(PlainWire(), NO, None, Bounds(write_time=0.01), never))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ QUESTION = "What colour is the sky over a small town in the morning, when it has
 class Process:
     """A server in a child process, and what it has written."""
 
-    def __init__(self, arguments: Sequence[str], home: Path, **settings: str) -> None:
+    def __init__(self, arguments: Sequence[str], home: Path, waits: bool = True, **settings: str) -> None:
+        """`waits`: until it listens."""
         self.child = subprocess.Popen(
             [sys.executable, "-m", "localagent", "serve", "--port", "0", *arguments],
             stdout=subprocess.PIPE,
@@ -34,12 +35,18 @@ class Process:
             env={**os.environ, "LOCALAGENT_HOME": str(home), **settings},
         )
         self.said = ""
-        port = 0
-        while not port and (line := self._line()):
+        self.client = Running(0, None)  # type: ignore[arg-type]
+        if waits:
+            self.read_until("listens on")
+
+    def read_until(self, words: str) -> None:
+        """Read what it says up to a line with these words, or to the end."""
+        while line := self._line():
             self.said += line
             if found := re.search(r"listens on http://127\.0\.0\.1:(\d+)", line):
-                port = int(found[1])
-        self.client = Running(port, None)  # type: ignore[arg-type]
+                self.client.port = int(found[1])
+            if words in line:
+                break
 
     def _line(self) -> str:
         assert self.child.stderr is not None
@@ -59,8 +66,8 @@ class Process:
         return int(self.ask()["usage"]["prompt_tokens_details"]["cached_tokens"])
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Signal it, and wait for it."""
-        if self.child.poll() is None:
+        """Signal it, unless the number is 0, and wait for it."""
+        if number and self.child.poll() is None:
             self.child.send_signal(number)
         try:
             out, rest = self.child.communicate(timeout=20)
@@ -180,6 +187,18 @@ def test_evaluated_prompts_survive_the_end_and_a_kill(weights: str, tmp_path: Pa
             assert file.stat().st_mode & 0o077 == 0, file
     with served("--model", weights, "--no-snapshots", home=tmp_path) as server:
         assert server.cached() == 0
+
+
+def test_a_new_key_finds_no_prompts_of_the_old_one(weights: str, tmp_path: Path) -> None:
+    """How fast they are read would tell the new owner what the old one has asked."""
+    body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 1}
+    cached = []
+    for key, more in (("old", ()), ("old", ()), ("new", ()), ("new", ("--share-prefixes",)), ("old", ())):
+        with served("--model", weights, *more, home=tmp_path, LOCALAGENT_API_KEYS=key) as server:
+            answer = server.client.ask(body, path=CHAT, x_api_key=key)
+            cached.append(answer.json["usage"]["prompt_tokens_details"]["cached_tokens"] > 30)
+            assert server.end() == 0
+    assert cached == [False, True, False, False, True]
 
 
 def test_what_is_said_is_logged_only_if_asked_for(weights: str, tmp_path: Path) -> None:

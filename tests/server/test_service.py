@@ -26,7 +26,7 @@ def service() -> Service:
 def test_what_a_service_is_without_a_word() -> None:
     made = service()
     assert (made.access, made.bounds) == (Access(), Bounds())
-    assert not (made.offers_metrics or made.log_prompts or made.buffer_tool_calls or made.stopping)
+    assert not (made.offers_metrics or made.log_prompts or made.stopping) and made.buffer_tool_calls
 
 
 def test_each_field_that_is_ignored_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -296,8 +296,9 @@ def test_one_lock_whichever_link_leads_to_it(session, tmp_path, monkeypatch):
 
 
 def test_what_was_changed_after_validation_is_refused(session):
-    message = AssistantMessage(content=(ToolCallPart(id="c", name="f", arguments={"a": 1}),))
-    message.tool_calls[0].arguments["a"] = object()
+    call = ToolCallPart(id="c", name="f", arguments={"a": 1})
+    odd = call.model_copy(update={"arguments": {"a": object()}})
+    message = AssistantMessage(content=(call,)).model_copy(update={"content": (odd,)})
     before = session.file.read_bytes()
     with pytest.raises(InvalidMessage, match="entry: ") as raised:
         session.append(message)

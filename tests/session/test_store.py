@@ -196,6 +196,7 @@ def test_a_title_given_later_goes_before_the_first_and_can_be_taken_back(store):
     before = session.file.read_bytes()
     title = session.file.with_name(f"{session.file.name}.title")
     assert store.rename(session.id[:-1], "  Trip\nto\tRome ") == session.file
+    assert {each.stat().st_mode & 0o777 for each in store.root.iterdir()} == {0o600}
     assert session.title == store.open(session.id).title == store.list()[0].title == "Trip to Rome"
     assert title.read_text() == "Trip to Rome\n"
     assert store.rename(session.file, "y" * 1000) == session.file

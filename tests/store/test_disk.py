@@ -17,16 +17,6 @@ from tests.durable import Durable
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc says which file it is")
 
 
-def test_a_small_file_is_on_the_disk_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    durable = Durable(monkeypatch, tmp_path)
-    disk.write_atomically(tmp_path / "a", b"new")
-    assert durable.done == [("sync", f"a.{os.getpid()}.new"), ("rename", "a"), ("sync", ".")]
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-    assert (tmp_path / "a").read_bytes() == b"new"
-
-
 @pytest.mark.parametrize("older", [False, True])
 def test_a_folder_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: bool

@@ -118,7 +118,6 @@ def test_functions_become_tools():
     [
         ([add, add], "two tools that models cannot tell apart: add and add; rename one"),
         ([plain("a.b"), plain("A-b")], "two tools that models cannot tell apart: a.b and A-b; rename one"),
-        ([plain("")], "a tool without a name: models call tools by name"),
         ([3], "3 is not a function but a int"),
         (add, "tools must be a list of tools, not a FunctionTool"),
         ("abc", "tools must be a list of tools, not a str"),

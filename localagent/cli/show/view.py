@@ -129,8 +129,11 @@ class StreamView:
                 self._note(f"({tokens:,} of {context:,} tokens: summarising the conversation)", "dim")
             case CompactionEnded(summary=None, problem=problem):
                 self._note(f"(not summarised: {problem})", "red")
-            case CompactionEnded(tokens_before=before, tokens_after=after):
-                self._note(f"(summarised: {before:,} tokens are now {after:,})", "dim")
+            case CompactionEnded(problem=problem, tokens_before=before, tokens_after=after):
+                came = "summarised" if problem is None else f"not summarised: {problem}"
+                self._note(
+                    f"({came}: {before:,} tokens are now {after:,})", "dim" if problem is None else "red"
+                )
             case HandedOver(target=target):
                 self._note(f"({target} takes over)", "dim")
             case _:

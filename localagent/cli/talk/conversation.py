@@ -7,14 +7,15 @@ is added only when its answer begins, so that a refused turn leaves no trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from localagent.agent import SessionHistory
 from localagent.cli.attaching import typed_of
-from localagent.errors import LocalAgentError, UsageError
+from localagent.errors import ConversationBusy, LocalAgentError, UsageError
 from localagent.messages import (
     AssistantMessage,
     CustomMessage,
@@ -28,6 +29,8 @@ from localagent.messages import (
 from localagent.session import Entry, MessageEntry, Session, SessionStore
 from localagent.session.entries import SETTINGS
 from localagent.wording import one_line
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class Conversation:
         self._store = store
         self._saved = store is not None and session is not None
         self._asked: list[Message] = []
+        self._held: ExitStack | None = None
+        """What the run holds that goes on."""
         self._session = Session.in_memory()
         if session is not None and self._saved:
             self._session = session
@@ -112,6 +117,17 @@ class Conversation:
         self._asked.append(message)
         if not isinstance(message, UserMessage):
             self._answered()
+
+    @contextmanager
+    def alone(self) -> Iterator[str | None]:
+        """Hold the session for a run, also one in which the conversation is first saved meanwhile."""
+        with ExitStack() as held:
+            mended = self._write(lambda session: held.enter_context(session.alone()))
+            self._held = held
+            try:
+                yield mended
+            finally:
+                self._held = None
 
     def forget_unanswered(self) -> None:
         """Remove the user's message if no answer came."""
@@ -223,6 +239,8 @@ class Conversation:
             self._store = self._store or SessionStore()
             kept = self._store.create()
             kept.copy_from(self._session)
+            if self._held is not None:
+                self._held.enter_context(kept.alone())
             self._session, self._saved = kept, True
             self.say(f"(saved in {kept.file}; continue with: localagent chat --resume {kept.id})")
 
@@ -246,15 +264,15 @@ class Conversation:
         self._recorded = self.settings
         self._write(lambda session: session.append_custom(SETTINGS, self.settings))
 
-    def _write(self, change: Callable[[Session], object]) -> None:
+    def _write(self, change: Callable[[Session], T]) -> T:
         """Change the session. If its file cannot be written, go on in memory."""
         try:
-            change(self._session)
+            return change(self._session)
         except LocalAgentError as error:
-            if not self._saved:
+            if not self._saved or isinstance(error, ConversationBusy):
                 raise
             self._give_up(error)
-            change(self._session)
+            return change(self._session)
 
     def _give_up(self, error: LocalAgentError) -> None:
         if self._saved:

@@ -7,6 +7,7 @@ made them.
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from localagent.distribution import install_command
-from localagent.errors import EngineMissing
+from localagent.errors import EngineMissing, UsageError
 
 _lock = threading.Lock()
 _loaded: Library | None = None
+_process: int | None = None
+"""Who imported it, or is about to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,17 @@ class Library:
 
 
 def library() -> Library:
-    """The packages, imported once. Raises EngineMissing."""
-    global _loaded  # noqa: PLW0603  (one engine per process)
+    """The packages, imported once. Raises EngineMissing, and UsageError in a fork of a process that did it.
+
+    MLX would wait there for ever for threads that did not survive the fork.
+    """
+    global _loaded, _process  # noqa: PLW0603  (one engine per process)
+    _process = _process or os.getpid()
+    if _process != os.getpid():  # before the lock, which another thread may have held at the fork
+        raise UsageError(
+            f"MLX was loaded in another process ({_process}) before a fork, and works there alone: load "
+            "models in processes that are started anew, as by multiprocessing's spawn"
+        )
     with _lock:
         if _loaded is None:
             try:

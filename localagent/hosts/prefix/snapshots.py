@@ -52,6 +52,8 @@ class SnapshotKey:
     """Processor and operating system: states are exact where they were computed."""
     settings: str = ""
     """Anything else that affects the arithmetic, such as the size of chunks."""
+    owner: str = ""
+    """Whose prompts they are, where not everybody's: how fast one is read tells that it was asked before."""
 
     @property
     def folder(self) -> str:
@@ -77,9 +79,12 @@ def default_root() -> Path:
 class SnapshotFolder:
     """All snapshots of all models, under `root`."""
 
-    def __init__(self, root: Path | None = None, per_model: int = PER_MODEL, total: int = TOTAL) -> None:
-        """`root`: by default `default_root()`. Limits in bytes."""
+    def __init__(
+        self, root: Path | None = None, per_model: int = PER_MODEL, total: int = TOTAL, owner: str = ""
+    ) -> None:
+        """`root`: by default `default_root()`. Limits in bytes. `owner`: see `SnapshotKey`."""
         self.root = default_root() if root is None else root
+        self.owner = owner
         self.per_model = per_model
         self.total = total
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
@@ -43,7 +44,7 @@ class Server:
     """Where a server listens. `silence`: seconds without any sign of life after which it is given up."""
 
     url: str
-    key: str | None = None
+    key: str | None = field(default=None, repr=False)
     silence: float = 600.0
 
     @classmethod
@@ -97,6 +98,7 @@ class Server:
         Pieces are sent as a chunked body. Raises ServerUnreachable, StreamBroken; Cancelled.
         """
         connection = self.connection()
+        connection.response_class = _Response
         headers = {**self.headers(data is not None), "Connection": "close"}
         try:
             _connect(connection, cancel)
@@ -248,6 +250,16 @@ class Answer:
         return StreamBroken(
             f"{self._server.url} answers with more than {_LONGEST >> 20} MB at once: it is no such server"
         )
+
+
+class _Response(http.client.HTTPResponse):
+    """Refuses chunks of fewer bytes than none, and of more than there are: a read takes no such number."""
+
+    def _read_next_chunk_size(self) -> int:
+        size: int = super()._read_next_chunk_size()  # type: ignore[misc]
+        if not 0 <= size <= sys.maxsize:
+            raise http.client.IncompleteRead(b"")
+        return size
 
 
 def _connect(connection: http.client.HTTPConnection, cancel: CancelFlag | None) -> None:

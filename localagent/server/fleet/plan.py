@@ -74,7 +74,7 @@ class Plan(BaseModel):
     """For each of the `servers`, as is what `metrics` tells."""
     deadline: Seconds = 3600
     metrics: bool = False
-    buffer_tool_calls: bool = False
+    buffer_tool_calls: bool = True
     log_prompts: bool = False
 
     @model_validator(mode="after")

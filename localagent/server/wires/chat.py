@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from localagent.hosts.sampling import MOST_LOGPROBS, Numbers
+from localagent.server.calls import HeldCalls, StreamedCalls
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
+    STATELESS,
     Answer,
     Frame,
     Framing,
-    HeldCalls,
     Limits,
     Option,
     Refused,
@@ -61,7 +62,7 @@ OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys(("max_completion_tokens", "max_tokens", "logprobs", "top_logprobs"), "taken"),
     **dict.fromkeys(("tools", "tool_choice", "parallel_tool_calls", "response_format"), "taken"),
     **dict.fromkeys(("reasoning_effort", "reasoning", "chat_template_kwargs"), "taken"),
-    "thinking_budget_tokens": "taken",
+    **dict.fromkeys(("thinking_budget_tokens", "stream_tool_calls"), "taken"),
     **dict.fromkeys(("user", "metadata", "store", "service_tier", "safety_identifier", "verbosity"), "hint"),
     **dict.fromkeys(("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"), "hint"),
     **dict.fromkeys(("prediction", "moderation", "web_search_options"), "hint"),
@@ -75,6 +76,7 @@ OPTIONS: Mapping[str, Option] = {
     "functions": Refused("gone from the API: use tools", ([],)),
     "function_call": Refused("gone from the API: use tool_choice", ("none", "auto")),
     "continue_final_message": Refused("the server begins a new turn", (False,)),
+    **dict.fromkeys(("previous_response_id", "conversation"), STATELESS),  # of the responses API
     **OF_OTHER_SERVERS,
 }
 """Every field of the API, and those of other servers that change the answer. All else is a hint."""
@@ -119,6 +121,7 @@ class ChatCompletions:
                 thinking_budget=budget,
                 thinking_field=asked,
                 stream=fields.flag("stream"),
+                stream_tool_calls=fields.maybe_flag("stream_tool_calls"),
                 ignored=(*ignored, *offer.ignored, *unread),
                 details={
                     "offer": offer,
@@ -220,7 +223,7 @@ class ChatWriter:
         self._offer: Offer = request.details["offer"]
         self._with_usage: bool = request.details["include_usage"]
         self._with_logprobs: bool = request.details["logprobs"]
-        self._held = HeldCalls() if answer.buffer_tool_calls else None
+        self._passing = HeldCalls() if answer.buffer_tool_calls else StreamedCalls()
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[int, _Call] = {}  # by the index of their events, in the order of their positions
@@ -236,8 +239,7 @@ class ChatWriter:
 
     def feed(self, event: TurnEvent) -> list[Frame]:
         """As `Writer.feed`."""
-        events = [event] if self._held is None else self._held.feed(event)
-        return [frame for each in events for frame in self._write(each)]
+        return [frame for each in self._passing.feed(event) for frame in self._write(each)]
 
     def keep_alive(self) -> list[Frame]:
         """As `Writer.keep_alive`."""

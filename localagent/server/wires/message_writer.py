@@ -50,7 +50,10 @@ def error_body(problem: Exception) -> tuple[int, dict[str, Any]]:
     if isinstance(problem, ContextOverflow):
         # In the words of Claude's own API, which clients look for: then they compact the conversation.
         message = f"prompt is too long: {problem.prompt_tokens} tokens > {problem.context} maximum"
-    return status, {"type": "error", "error": {"type": kind, "message": message}}
+    error: dict[str, Any] = {"type": kind, "message": message}
+    if isinstance(problem, BadRequest) and problem.details is not None:
+        error["details"] = problem.details
+    return status, {"type": "error", "error": error}
 
 
 class MessagesWriter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from localagent.hosts.sampling import Numbers
@@ -11,20 +12,23 @@ from localagent.messages import Message, SystemMessage, TextPart, ToolMessage, U
 from localagent.prompt.rendering import ToolSchema
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
+    STATELESS,
     Answer,
     BadRequest,
     Framing,
     Limits,
     Option,
+    Refused,
     TurnRequest,
     header_word,
     opened,
 )
 from localagent.server.wires.message_writer import MessagesWriter, error_body
-from localagent.server.wires.offer import read_schema
+from localagent.server.wires.offer import read_list, read_schema, take_tool
 from localagent.server.wires.openai import EFFORTS, SAMPLING, read_sampling, read_stops
+from localagent.tools.bounds import ToolRoom
 from localagent.wire import anthropic
-from localagent.wire.payload import Fields, objects
+from localagent.wire.payload import Fields
 
 # fmt: off
 OPTIONS: Mapping[str, Option] = {
@@ -34,11 +38,18 @@ OPTIONS: Mapping[str, Option] = {
         "taken",
     ),
     **dict.fromkeys(
-        ("betas", "billing_policy", "cache_control", "compaction", "container", "context_management",
-         "diagnostics", "fallback_credit_token", "fallbacks", "inference_geo", "mcp_servers", "metadata",
-         "service_tier", "speed", "thread", "user_profile_id", "workspace_id"),
+        ("betas", "billing_policy", "cache_control", "context_management", "diagnostics", "inference_geo",
+         "mcp_servers", "metadata", "service_tier", "speed", "user_profile_id", "workspace_id"),
         "hint",
     ),
+    # The official clients try this first, and after exactly this error send the whole conversation.
+    "thread": replace(
+        STATELESS, details={"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+    ),
+    "container": Refused("the server runs no code and keeps no containers", ({},)),
+    "fallbacks": Refused("the server asks no other model than the one that is named", ("default", [])),
+    "fallback_credit_token": Refused("the server never gave one"),
+    "compaction": Refused("the server writes no compaction blocks: ask the model for a summary"),
 }
 # fmt: on
 """What becomes of the fields of a request. All others are hints, too: Claude Code sends several that change
@@ -85,7 +96,7 @@ class CountTokensWire(MessagesWire):
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """As `Wire.read`. The prompt may end with words of the assistant."""
-        with opened(body, limits, OPTIONS) as (fields, ignored):
+        with opened(body, limits, {**OPTIONS, "compaction": "hint"}) as (fields, ignored):
             return _Request(fields, limits, ignored).read(counted=True)
 
 
@@ -202,10 +213,8 @@ class _Request:
         """The tools that the model can be offered, and whether any of them wants exact arguments."""
         tools: dict[str, ToolSchema] = {}
         strict = False
-        given = self._body.take("tools")
-        if isinstance(given, list) and len(given) > (most := self._limits.tools):
-            raise self._body.wrong(f"{len(given):,} of them, and the server takes {most:,}", "tools")
-        for tool in objects([] if given is None else given, "tools"):
+        room = ToolRoom(self._limits.tools)
+        for tool in read_list(self._body.take("tools"), "tools", self._limits):
             kind, name = tool.maybe_text("type"), tool.maybe_text("name")
             if kind not in (None, "custom"):  # Anthropic's servers run it, or it has a schema only they know
                 self._ignored[header_word(name or kind)] = None
@@ -213,12 +222,11 @@ class _Request:
                 continue
             if not name or name in tools:
                 raise tool.wrong("a tool needs a name, which no other tool has", "name")
-            function = {"name": name, "description": tool.maybe_text("description") or ""}
             schema = read_schema(tool, "input_schema", self._limits)
             if schema is None:
                 raise tool.wrong("missing", "input_schema")
             strict |= tool.flag("strict")
-            tools[name] = {"type": "function", "function": {**function, "parameters": schema}}
+            tools[name] = take_tool(tool, room, name, tool.maybe_text("description") or "", schema)
         return list(tools.values()), strict
 
     def _tool_choice(self, names: Sequence[str]) -> tuple[str | Mapping[str, Any], bool]:

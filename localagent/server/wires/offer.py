@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from localagent.errors import InvalidTool
 from localagent.messages import Message, UserMessage
 from localagent.prompt.rendering import ToolSchema
-from localagent.server.exchange import BadRequest, Limits, count_values, dump, header_word
+from localagent.server.exchange import BadRequest, Limits, dump, header_word
+from localagent.tools.bounds import ToolRoom, json_size
 from localagent.wire.openai.items import CUSTOM_INPUT, full_name
 from localagent.wire.payload import Fields
 from parsers import CallEnd
@@ -46,12 +48,10 @@ def read_tools(body: Fields, limits: Limits) -> Offer:
     The fields of a tool may stand in an object named like its type, or beside the type: chat completions have
     the one form, responses the other.
     """
-    offer = Offer()
+    offer, room = Offer(), ToolRoom(limits.tools)
     given = body.take("tools")
-    for tool in _listed(given, "tools", limits.tools):
-        _add_tool(offer, tool, limits)
-    if len(offer.tools) > limits.tools:  # with those of namespaces
-        raise BadRequest(f"tools: {len(offer.tools):,} tools, and the server takes {limits.tools:,}", "tools")
+    for tool in read_list(given, "tools", limits):
+        _add_tool(offer, tool, limits, room)
     if len(set(offer.names)) < len(offer.tools):
         twice = next(name for name in offer.names if offer.names.count(name) > 1)
         raise BadRequest(f"tools: two tools are named {twice!r:.60}", "tools")
@@ -59,21 +59,22 @@ def read_tools(body: Fields, limits: Limits) -> Offer:
     return offer
 
 
-def _listed(value: Any, where: str, most: int) -> Iterator[Fields]:
+def read_list(value: Any, where: str, limits: Limits) -> Iterator[Fields]:
+    """The objects of a list of tools; none when there is no list."""
     items = [] if value is None else value
     if not isinstance(items, list):
         raise BadRequest(f"{where}: it must be a list", where)
-    if len(items) > most:
+    if len(items) > (most := limits.tools.count):
         raise BadRequest(f"{where}: {len(items):,} of them, and the server takes {most:,}", where)
     return (Fields(item, f"{where}[{at}]") for at, item in enumerate(items))
 
 
-def _add_tool(offer: Offer, tool: Fields, limits: Limits, space: str | None = None) -> None:
+def _add_tool(offer: Offer, tool: Fields, limits: Limits, room: ToolRoom, space: str | None = None) -> None:
     kind = tool.text("type")
     if kind == "namespace" and space is None:
         name = tool.text("name")
-        for inner in _listed(tool.take("tools"), tool.path("tools"), limits.tools):
-            _add_tool(offer, inner, limits, name)
+        for inner in read_list(tool.take("tools"), tool.path("tools"), limits):
+            _add_tool(offer, inner, limits, room, name)
         return
     if kind not in ("function", "custom"):
         offer.ignored.append(header_word(kind))
@@ -81,20 +82,31 @@ def _add_tool(offer: Offer, tool: Fields, limits: Limits, space: str | None = No
     inner = tool.maybe_object(kind) or tool
     short = inner.text("name")
     name = full_name(space, short)
-    if not name.strip() or len(name) > 256:
-        raise inner.wrong("it must have 1 to 256 characters", "name")
-    function: dict[str, Any] = {"name": name, "description": inner.maybe_text("description") or ""}
+    description = inner.maybe_text("description") or ""
+    schema: Mapping[str, Any]
     if kind == "custom":
-        function["parameters"] = _CUSTOM_SCHEMA
+        schema = _CUSTOM_SCHEMA
         offer.custom.add(name)
         if (form := inner.maybe_object("format")) and form.maybe_text("type") == "grammar":
             offer.ignored.append(inner.path("format"))
     else:
-        function["parameters"] = read_schema(inner, "parameters", limits) or _NO_PARAMETERS
+        schema = read_schema(inner, "parameters", limits) or _NO_PARAMETERS
         offer.strict |= inner.flag("strict")
     if space:
         offer.spaces[name] = (space, short)
-    offer.tools.append({"type": "function", "function": function})
+    offer.tools.append(take_tool(inner, room, name, description, schema))
+
+
+def take_tool(
+    fields: Fields, room: ToolRoom, name: str, description: str, schema: Mapping[str, Any]
+) -> ToolSchema:
+    """A tool as `Model.stream` takes it. Raises InvalidMessage for what `room` does not take."""
+    try:
+        room.add(name.strip() and name, description, schema)
+    except InvalidTool as error:
+        raise fields.wrong(str(error), error.part or None) from None
+    function = {"name": name, "description": description, "parameters": schema}
+    return {"type": "function", "function": function}
 
 
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -110,8 +122,8 @@ def read_schema(fields: Fields, name: str, limits: Limits) -> dict[str, Any] | N
     value = fields.take(name)
     if value is not None and not isinstance(value, dict):
         raise fields.wrong("it must be a JSON Schema, which is an object", name)
-    if value is not None and (size := count_values(value)) > limits.schema:
-        raise fields.wrong(f"a schema of {size:,} values, and the server takes {limits.schema:,}", name)
+    if value is not None and (size := json_size(value)) > (most := limits.tools.schema):
+        raise fields.wrong(f"a schema of {size:,} characters, and the server takes {most:,}", name)
     return value
 
 
@@ -131,7 +143,7 @@ def _choose(offer: Offer, body: Fields, limits: Limits, dropped: bool) -> None:
         if kind == "allowed_tools":
             inner = choice.maybe_object(kind) or choice
             mode = inner.word("mode", ("auto", "required")) or "auto"
-            entries = _listed(inner.take("tools"), inner.path("tools"), limits.tools)
+            entries = read_list(inner.take("tools"), inner.path("tools"), limits)
             kinds = {_named(entry, kind): kind for entry in entries if (kind := entry.text("type"))}
             allowed = kinds.keys()
             for name, kind in kinds.items():  # those of other kinds are left out, as the tools are

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localagent.errors import ContextOverflow
-from localagent.server.exchange import Answer, BadRequest, Frame, HeldCalls, TurnRequest
+from localagent.server.calls import HeldCalls, StreamedCalls
+from localagent.server.exchange import Answer, BadRequest, Frame, TurnRequest
 from localagent.server.wires.offer import Offer, custom_input
 from localagent.server.wires.openai import (
     Spans,
@@ -61,7 +62,7 @@ class ResponseWriter:
         self._with_logprobs: bool = request.details["logprobs"]
         self._sealed: bool = request.details["sealed"]
         self._echo: dict[str, Any] = request.details["echo"]
-        self._held = HeldCalls() if answer.buffer_tool_calls else None
+        self._passing = HeldCalls() if answer.buffer_tool_calls else StreamedCalls()
         self._sequence = 0
         self._items: list[_Item] = []
         self._open: _Item | None = None
@@ -77,8 +78,7 @@ class ResponseWriter:
 
     def feed(self, event: TurnEvent) -> list[Frame]:
         """As `Writer.feed`."""
-        events = [event] if self._held is None else self._held.feed(event)
-        return [frame for each in events for frame in self._write(each)]
+        return [frame for each in self._passing.feed(event) for frame in self._write(each)]
 
     def keep_alive(self) -> list[Frame]:
         """As `Writer.keep_alive`: an event, since Codex counts events and not bytes."""

@@ -12,6 +12,7 @@ from localagent.errors import ContextOverflow
 from localagent.hosts.sampling import MOST_LOGPROBS
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
+    STATELESS,
     Answer,
     Framing,
     Limits,
@@ -27,12 +28,11 @@ from localagent.server.wires.response_writer import ResponseWriter
 from localagent.wire import openai
 from localagent.wire.payload import Fields
 
-STATELESS = Refused("the server is stateless and keeps no answers: send the whole conversation as input")
 OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys(SAMPLING, "taken"),
     **dict.fromkeys(("model", "input", "instructions", "stream", "max_output_tokens"), "taken"),
     **dict.fromkeys(("tools", "tool_choice", "parallel_tool_calls", "text", "reasoning"), "taken"),
-    **dict.fromkeys(("include", "top_logprobs"), "taken"),
+    **dict.fromkeys(("include", "top_logprobs", "stream_tool_calls"), "taken"),
     **dict.fromkeys(("user", "metadata", "store", "service_tier", "safety_identifier"), "hint"),
     **dict.fromkeys(("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"), "hint"),
     **dict.fromkeys(("context_management", "background_options", "stream_options", "moderation"), "hint"),
@@ -93,6 +93,7 @@ class Responses:
                 thinking=thinking,
                 thinking_field="reasoning.effort",
                 stream=fields.flag("stream"),
+                stream_tool_calls=fields.maybe_flag("stream_tool_calls"),
                 ignored=tuple(ignored),
                 details={
                     "offer": offer,

@@ -16,7 +16,7 @@ from parsers.engine.driver import Call
 from parsers.engine.emitter import Emitter
 from parsers.engine.faults import Fault
 from parsers.engine.source import Reading
-from parsers.engine.tools import Tool
+from parsers.engine.tools import MAX_BARE_NAME, Tool, begins_one
 from parsers.events import Reason
 from parsers.formats.lists.block import ListBlock
 
@@ -96,13 +96,13 @@ class Trial(Emitter):
 
 
 class BareOpening:
-    """Where a bare list of the declared tools may begin: `[`, a name, `(`."""
+    """Where a bare list of the declared tools may begin: `[`, a name up to MAX_BARE_NAME long, `(`."""
 
     first = "["
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
-        self._names = frozenset(tools)
-        self._prefixes = frozenset(name[:length] for name in tools for length in range(len(name) + 1))
+        self._short = {name for name in tools if len(name) <= MAX_BARE_NAME}
+        self._sorted = sorted(self._short)
         self._reread = 0  # characters of lists that turned out to be content
 
     def at(self, text: str, index: int) -> bool | None:
@@ -111,8 +111,8 @@ class BareOpening:
         assert found is not None  # it matches the empty string
         name, opened = found.groups()
         if opened:
-            return name in self._names
-        return None if found.end() == len(text) and name in self._prefixes else False
+            return name in self._short
+        return None if found.end() == len(text) and begins_one(name, self._sorted) else False
 
     def read(self, context: Context) -> Reading:
         """Read the list as calls, or leave the position where it was."""

@@ -17,6 +17,7 @@ from parsers.engine.emitter import Emitter
 from parsers.engine.faults import Fault
 from parsers.engine.source import Reading
 from parsers.engine.spans import NOWHERE
+from parsers.engine.tools import MAX_BARE_NAME, begins_one
 from parsers.engine.writer import NAME
 from parsers.events import Reason
 from parsers.formats.objects.calls import ABOUT_A_CALL
@@ -26,8 +27,6 @@ from parsers.literals.skipping import QUOTES
 _INFO_WORD = re.compile(r"[\w\-]*")
 _CALLING_TOOL = "[Calling tool:"
 _NAME_BEGUN = re.compile(r"""[\s\[`\w\-]*\{\s*"name"\s*:\s*"([^"\\]*)""")
-_NAME_WITHIN = 256
-"""So far the first name is looked for before it is complete, once for each piece."""
 
 
 class BareCall(UnmarkedCall):
@@ -150,6 +149,7 @@ class BareCalls:
         self._source = context.source
         dialect = context.dialect
         self._close = (dialect.calls or NOWHERE).close
+        self._names = sorted(context.tools)
         self._end: int | None = None  # behind the last object or fence
 
     def read(self) -> Reading:
@@ -205,10 +205,10 @@ class BareCalls:
 
     def _names_no_tool(self, start: int) -> bool:
         """Whether what has come of the first name, from `start` on, is the beginning of no tool's."""
-        if self._source.offset - start > _NAME_WITHIN:
+        if self._source.offset - start > MAX_BARE_NAME:
             return False
         begun = _NAME_BEGUN.fullmatch(self._source.since(start))
-        return begun is not None and not any(name.startswith(begun[1]) for name in self._context.tools)
+        return begun is not None and not begins_one(begun[1], self._names)
 
     def _at_end(self) -> Generator[None, None, bool]:
         """Whether the turn is over."""

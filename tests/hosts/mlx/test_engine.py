@@ -193,6 +193,39 @@ def test_a_missing_engine_says_what_to_install(monkeypatch):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("used", [True, False])
+def test_a_fork_of_a_process_with_mlx_is_told_so_and_does_not_hang(nano, used):
+    code = f"""
+import os
+from localagent.errors import UsageError
+from localagent.hosts.mlx.library import library
+from localagent.model import load
+if {used}:
+    with load({str(nano["mlx"])!r}) as model:
+        model.respond("Hi.", max_tokens=1)
+else:
+    library()
+if os.fork() == 0:
+    try: load({str(nano["mlx"])!r})
+    except UsageError as error: print(error, flush=True)
+    os._exit(0)
+os.wait()
+print(os.getpid())
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    said, parent = done.stdout.splitlines()
+    assert said == (
+        f"MLX was loaded in another process ({parent}) before a fork, and works there alone: load models in "
+        "processes that are started anew, as by multiprocessing's spawn"
+    )
+
+
 def test_an_owner_thread_ends_cleanly(folder):
     """Load, generate and close on another thread, many times the way to an abort at exit."""
     code = f"""

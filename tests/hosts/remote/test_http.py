@@ -30,6 +30,12 @@ def test_a_model_that_the_server_does_not_have_is_an_unknown_model():
     assert str(error.value) == f"{server.url}: no model x"
 
 
+def test_the_key_is_not_shown():
+    server = Server.at("http://127.0.0.1:1", "secret")
+    assert "secret" not in f"{server} {server!r}"
+    assert server != Server.at("http://127.0.0.1:1")
+
+
 @pytest.mark.parametrize("scheme", ["http://", ""])
 def test_a_proxy_is_asked_for_the_whole_address(monkeypatch, scheme):
     with scripted() as proxy:

@@ -19,8 +19,8 @@ from typing import Any
 from localagent.files.paths import user_path
 from tests.server.acceptance.scenes import named
 
-COMMANDS = ("@openai/codex@0.169.0", "opencode-ai@1.18.33")
-"""The command lines, as packages of npm."""
+COMMANDS = ("@openai/codex@0.169.0", "opencode-ai@1.18.33", "@anthropic-ai/sdk@1.12.0")
+"""Packages of npm: the command lines, and Anthropic's own for Node."""
 # Without mcp, which it does not require, litellm fails at the first request with tools.
 LITELLM = ("litellm==1.106.2", "mcp")
 
@@ -31,13 +31,23 @@ def folder() -> Path:
 
 def client(name: str) -> Any:
     """Marks a test that runs one of these, so that its name says the version; it takes `client`."""
-    package = {"codex": "@openai/codex", "opencode": "opencode-ai"}.get(name, name)
+    package = _PACKAGES.get(name, name)
     described = folder() / "node_modules" / package / "package.json"
     if described.exists():
         return named(f"{name}-{json.loads(described.read_bytes())['version']}", None)
     for found in folder().glob(f"{name}/lib/python*/site-packages/{name}-*.dist-info"):
         return named(found.stem, None)
     return named(name, missing(name))
+
+
+_PACKAGES = {"codex": "@openai/codex", "opencode": "opencode-ai", "anthropic-sdk": "@anthropic-ai/sdk"}
+
+
+def node() -> str:
+    """The Node that npm came with."""
+    found = shutil.which("node") or str(folder() / "litellm" / "bin" / "node")
+    assert Path(found).exists(), missing("node")
+    return found
 
 
 def command(name: str) -> Path:

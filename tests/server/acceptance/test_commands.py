@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.agent.replaying import block
 from tests.server.acceptance import installed
@@ -137,3 +140,23 @@ def test_opencode_runs_a_command_and_answers(client: str, tmp_path: Path) -> Non
     assert ran["state"]["output"] == "hello-from-shell\n"
     assert [part["text"] for part in parts if part["type"] == "text"] == ["Let me look.", SAID]
     assert parts[-1]["reason"] == "stop"
+
+
+FETCH = (
+    "fetch(process.argv[1], {method: 'POST', body: process.argv[2]}).then(r => r.text()).then(console.log)"
+)
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [("curl", ["--silent", "URL", "-d", "BODY"]), ("node", ["-e", FETCH, "URL", "BODY"])],
+)
+def test_what_names_no_json_reaches_ollamas_api(program: str, arguments: list[str], tmp_path: Path) -> None:
+    """As in the examples of Ollama's documentation: curl says that it sends a form, and Node text."""
+    if (found := shutil.which(program)) is None:
+        pytest.skip(f"{program} is not installed")
+    body = json.dumps({"model": "model-1", "prompt": ORDER, "stream": False})
+    with playing(SAID) as server:
+        given = {"URL": f"{server.url}/api/generate", "BODY": body}
+        (said,) = run(Path(found), [given.get(each, each) for each in arguments], tmp_path)
+    assert said.get("response") == SAID, said

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.agent.replaying import block
 from tests.server.acceptance import installed
 from tests.server.acceptance.scenes import (
     ANSWER,
@@ -255,6 +256,24 @@ def test_langchain(client: str, api: str, stream: bool, nano_server: Running) ->
 @client("langchain-openai", "openai")
 @pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [False, True])
+def test_langchain_has_no_call_that_broke_off(client: str, api: str, stream: bool) -> None:
+    """It runs what it has of a call when a stream ends, whatever the finish reason."""
+    from langchain_core.tools import tool
+
+    @tool
+    def delete_file(path: str) -> str:
+        """Delete a file or folder."""
+        raise AssertionError(path)
+
+    cut = block('delete_file(path="/home/me/proj').removesuffix("]<|tool_call_end|>")
+    with playing(cut) as server:
+        said = invoked(langchain_model(server, api).bind_tools([delete_file]), QUESTION, stream)
+        assert (said.tool_calls, said.invalid_tool_calls) == ([], [])
+
+
+@client("langchain-openai", "openai")
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("stream", [False, True])
 def test_errors_reach_langchain(
     client: str, api: str, stream: bool, two_models: Running, nano_server: Running
 ) -> None:
@@ -275,7 +294,7 @@ import litellm
 out, sys.stdout = sys.stdout, sys.stderr
 for line in sys.stdin:
     url, options = json.loads(line)
-    base = url if options["model"].startswith("anthropic/") else f"{url}/v1"
+    base = f"{url}/v1" if options["model"].startswith("openai/") else url
     try:
         answer = litellm.completion(api_base=base, api_key="any", timeout=60, max_retries=0, **options)
         if options["stream"]:
@@ -335,3 +354,13 @@ def test_litellm(client: str, api: str, stream: bool, litellm: Litellm, nano_ser
         assert (thought["content"], thought["reasoning_content"]) == ("Yes.", "Oslo is wet.")
     failed = litellm(nano_server, **turn, messages=[{"role": "user", "content": TOO_LONG}])
     assert failed["error"] == "ContextWindowExceededError", failed["said"]
+
+
+@installed.client("litellm")
+@pytest.mark.parametrize("api", ["ollama", "ollama_chat"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_litellm_on_ollamas_api(client: str, api: str, stream: bool, litellm: Litellm) -> None:
+    """These providers name no type of the body, or that of any bytes."""
+    with playing(ANSWER) as server:
+        said = litellm(server, model=f"{api}/model-1", stream=stream, messages=ASK)
+        assert said.get("content") == ANSWER, said

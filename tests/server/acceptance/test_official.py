@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
+from tests.server.acceptance import installed
 from tests.server.acceptance.scenes import (
     ANSWER,
     ASK,
@@ -168,6 +171,59 @@ def test_a_loop_of_messages(client: str, stream: bool) -> None:
     with playing(THOUGHT) as server:
         thought, text = ask(server, "messages", stream).content
         assert (thought.thinking, text.text) == ("Oslo is wet.", "Yes.")
+
+
+@client("anthropic")
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_tool_runner(client: str, stream: bool) -> None:
+    """It first asks the server to keep the conversation, and goes on without that where it is refused."""
+    import anthropic
+
+    @anthropic.beta_tool
+    def get_weather(place: str) -> str:
+        """The weather in a place."""
+        return RAIN if place == "Oslo" else "unknown"
+
+    with playing(CALL, ANSWER) as server, anthropic_client(server) as talks:
+        runner = talks.beta.messages.tool_runner(
+            model="any", max_tokens=MOST, messages=ASK, tools=[get_weather], stream=stream
+        )
+        assert runner.until_done().content[0].text == ANSWER
+        assert [spoken(each) for each in heard(server)] == [LOOP[:1], LOOP]
+
+
+NODE = """
+import Anthropic from '@anthropic-ai/sdk';
+const [baseURL, stream] = process.argv.slice(2);
+const schema = { type: 'object', properties: { place: { type: 'string' } }, required: ['place'] };
+const tool = {
+  type: 'custom', name: 'get_weather', description: 'The weather in a place.', input_schema: schema,
+  parse: (given) => given, run: ({ place }) => (place === 'Oslo' ? process.env.RAIN : 'unknown'),
+};
+const runner = new Anthropic({ baseURL, apiKey: 'any', maxRetries: 0 }).beta.messages.toolRunner({
+  model: 'any', max_tokens: 99, tools: [tool], stream: stream === 'true',
+  messages: [{ role: 'user', content: process.env.QUESTION }],
+});
+console.log(JSON.stringify((await runner.runUntilDone()).content));
+"""
+
+
+@installed.client("anthropic-sdk")
+@pytest.mark.parametrize("stream", ["false", "true"])
+def test_the_tool_runner_of_node(client: str, stream: str) -> None:
+    with playing(CALL, ANSWER) as server:
+        ended = subprocess.run(
+            [installed.node(), "--input-type=module", "--eval", NODE, "-", server.url, stream],
+            cwd=installed.folder(),  # where it finds the package
+            env={**os.environ, "RAIN": RAIN, "QUESTION": QUESTION},
+            capture_output=True,
+            text=True,
+            timeout=LONGEST,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert json.loads(ended.stdout)[0]["text"] == ANSWER
+        assert [spoken(each) for each in heard(server)] == [LOOP[:1], LOOP]
 
 
 @client("openai", "anthropic")

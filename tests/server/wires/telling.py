@@ -20,7 +20,7 @@ from tests.parsers.outputs import flagged
 from tests.parsers.reading import Piece
 from tests.server.wires.turns import answered
 
-ANSWER = Answer(model="replay", created=1_700_000_000.25, key="K")
+ANSWER = Answer(model="replay", created=1_700_000_000.25, key="K", buffer_tool_calls=False)
 
 
 @dataclass(frozen=True)

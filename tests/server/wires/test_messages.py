@@ -40,6 +40,7 @@ from localagent.messages import (
 from localagent.server.exchange import BadRequest, Frame, Limits
 from localagent.server.wires.message_writer import SIGNATURE
 from localagent.server.wires.messages import OPTIONS, CountTokensWire, MessagesWire, counted
+from localagent.tools.bounds import ToolBounds
 from localagent.turn import BrokenOff, Done
 from parsers import DIALECTS, CallStart, Reasoning, Text
 from tests.agent.replaying import block
@@ -224,6 +225,34 @@ def test_rule_9_hints_are_ignored_and_named():
         *("metadata", "service_tier", "context_management", "betas", "of_tomorrow", "cache_control"),
         *("output_config.effort", "output_config.task_budget"),
     )
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("thread", {"type": "create"}),
+        ("thread", {"type": "continue", "previous_message_id": "msg_1"}),
+        ("container", "container_1"),
+        ("container", {"skills": [{"type": "anthropic", "skill_id": "pdf"}]}),
+        ("fallbacks", [{"model": "other"}]),
+        ("fallback_credit_token", "token"),
+        ("compaction", {"type": "summarize"}),
+    ],
+)
+def test_nothing_that_needs_a_memory_is_ignored(field, value):
+    with pytest.raises(BadRequest, match=f"^{field}: ") as caught:
+        read(**{field: value})
+    status, body = MESSAGES.error(caught.value)
+    assert (status, body["error"]["type"]) == (400, "invalid_request_error")
+    # The official clients look for this, and then send the whole conversation.
+    threads = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+    assert body["error"].get("details") == (threads if field == "thread" else None)
+
+
+def test_fields_for_a_memory_may_ask_for_nothing():
+    assert read(thread=None, container=None, fallbacks="default", compaction=None).ignored == ()
+    counted = COUNT_TOKENS.read({"messages": [HELLO], "compaction": {"type": "summarize"}})
+    assert counted.ignored == ("compaction",)
 
 
 def test_rule_10_tools_of_servers_are_left_out_and_named():
@@ -778,7 +807,7 @@ def user(*content: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused_with_its_field(more, param):
-    limits = Limits(messages=3, tools=5, schema=20)
+    limits = Limits(messages=3, tools=ToolBounds(count=5, schema=80))
     with pytest.raises(BadRequest) as caught:
         MESSAGES.read(body(**more), limits)
     assert caught.value.param == param

@@ -46,6 +46,7 @@ from localagent.server.wires.ollama_models import (
     tags,
     version,
 )
+from localagent.tools.bounds import ToolBounds
 from localagent.turn import Done
 from parsers import DIALECTS, Text
 from tests.agent.replaying import block
@@ -604,7 +605,7 @@ WRONG_TEXTS: list[tuple[dict[str, Any], str]] = [
 )
 def test_what_is_wrong_is_refused_with_its_field(wire, more, param):
     with pytest.raises(BadRequest) as caught:
-        wire.read(body_of(wire, **more), Limits(messages=3, schema=20))
+        wire.read(body_of(wire, **more), Limits(messages=3, tools=ToolBounds(schema=80)))
     assert caught.value.param == param
     assert str(caught.value).startswith(param)
     assert wire.error(caught.value) == (400, {"error": str(caught.value)})

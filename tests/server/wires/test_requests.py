@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from typing import Any
 
@@ -13,6 +14,7 @@ from localagent.server.wires.chat import ChatCompletions
 from localagent.server.wires.completions import OPTIONS as COMPLETION_OPTIONS
 from localagent.server.wires.completions import Completions
 from localagent.server.wires.responses import Responses
+from localagent.tools.bounds import ToolBounds
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "enum": [1, 2]}}, "required": ["a"]}
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
@@ -137,7 +139,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("chat", {"tool_choice": {"type": "function", "function": {"name": "h"}}}, "tool_choice", "no tool 'h'"),
     ("chat", {"tool_choice": "required", "tools": None}, "tool_choice", "there are none"),
     ("chat", {"tools": [CHAT["tools"][1], *[CHAT["tools"][0]] * 2]}, "tools", "named 'f'"),
-    ("chat", {"tools": [{"type": "function", "function": {"name": " "}}]}, "tools[0].function.name", "1 to 256"),
+    ("chat", {"tools": [{"type": "function", "function": {"name": " "}}]}, "tools[0].function.name", "without a name"),
     ("chat", {"tools": [{"type": "function", "function": {"name": "f", "parameters": "x"}}]}, "tools[0].function.parameters", "JSON Schema"),
     ("chat", {"response_format": {"type": "xml"}}, "response_format.type", "none of text, json_object"),
     ("chat", {"response_format": {"type": "json_schema"}}, "response_format.schema", "missing"),
@@ -176,7 +178,7 @@ def test_what_cannot_be_had_is_refused_by_name(name, change, param, why):
 
 @pytest.mark.parametrize(
     ("limits", "param"),
-    [(Limits(messages=3), "messages"), (Limits(tools=1), "tools"), (Limits(schema=3), "tools[0].function.parameters"), (Limits(depth=3), "messages[1].content")],
+    [(Limits(messages=3), "messages"), (Limits(tools=ToolBounds(count=1)), "tools"), (Limits(tools=ToolBounds(schema=9)), "tools[0].function.parameters"), (Limits(depth=3), "messages[1].content")],
 )  # fmt: skip
 def test_requests_are_bounded(limits, param):
     with pytest.raises(BadRequest) as caught:
@@ -394,7 +396,7 @@ def test_every_field_of_completions_is_in_the_table():
 
 
 def test_what_just_fits_is_taken():
-    schema = {"a": [1, 2]}  # four values, with itself
+    schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
     tool = {"type": "function", "function": {"name": "n" * 256, "parameters": schema}}
     body = {
         "messages": CHAT["messages"][:2],
@@ -404,13 +406,12 @@ def test_what_just_fits_is_taken():
         "top_logprobs": 20,
         "response_format": {"type": "json_schema", "json_schema": {"schema": schema}},
     }
-    limits = Limits(messages=2, tools=2, schema=4)
+    limits = Limits(messages=2, tools=ToolBounds(count=2, schema=len(json.dumps(schema))))
     request = ChatCompletions().read(body, limits)
     assert [tool["function"]["name"] for tool in request.tools] == ["n" * 256, "g"]
     assert (len(request.options["stop"]), request.options["logprobs"]) == (100, 20)
     assert request.tools[0]["function"]["description"] == ""
-    needs = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-    assert request.tools[1]["function"]["parameters"] == needs
+    assert request.tools[1]["function"]["parameters"] == schema
     items = [{"role": "user", "content": "x"}] * 2
     assert Responses().read({"input": items, "top_logprobs": 20}, limits).options == {"logprobs": 20}
     assert Completions().read({"prompt": ["x"], "logprobs": 20}).options == {"logprobs": 20}
@@ -427,10 +428,10 @@ FUNCTION = {"type": "function", "name": "f"}
         ({"tools": [{"type": "namespace", "name": "n", "tools": [FUNCTION] * 3}]}, "tools[0].tools: 3 of them, and the server takes 2"),
         ({"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "namespace", "name": "m", "tools": 7}]}]}, None),
         ({"tools": [{"type": "namespace", "name": "n"}]}, None),
-        ({"tools": [{"type": "function", "name": "n" * 257}]}, "tools[0].name: it must have 1 to 256 characters"),
-        ({"tools": [{"type": "function", "name": ""}]}, "tools[0].name: it must have 1 to 256 characters"),
+        ({"tools": [{"type": "function", "name": "n" * 257}]}, f"tools[0].name: tool {chr(39)}{59 * chr(110)}: its name has 257 characters, and at most 256 are taken"),
+        ({"tools": [{"type": "function", "name": ""}]}, "tools[0].name: a tool without a name: models call tools by name"),
         ({"tools": [FUNCTION, FUNCTION]}, "tools: two tools are named 'f'"),
-        ({"tools": [{**FUNCTION, "parameters": {"a": [1] * 9}}]}, "tools[0].parameters: a schema of 11 values, and the server takes 10"),
+        ({"tools": [{**FUNCTION, "parameters": {"a": [1] * 50}}]}, "tools[0].parameters: a schema of 157 characters, and the server takes 100"),
         ({"tools": [{**FUNCTION, "parameters": []}]}, "tools[0].parameters: it must be a JSON Schema, which is an object"),
         ({"tools": [FUNCTION], "tool_choice": {"type": "custom", "name": "g"}}, "tool_choice: there is no tool 'g'"),
         ({"tools": [FUNCTION], "tool_choice": {"type": "function", "name": "f", "namespace": "n"}}, "tool_choice: there is no tool 'n__f'"),
@@ -444,10 +445,10 @@ FUNCTION = {"type": "function", "name": "f"}
 def test_what_is_said_of_tools_that_cannot_be_offered(change, said):
     body = {"input": "Go.", **change}
     if said is None:  # nothing in it to be offered
-        assert Responses().read(body, Limits(tools=2)).tools == []
+        assert Responses().read(body, Limits(tools=ToolBounds(count=2))).tools == []
         return
     with pytest.raises(BadRequest) as caught:
-        Responses().read(body, Limits(tools=2, schema=10))
+        Responses().read(body, Limits(tools=ToolBounds(count=2, schema=100)))
     assert str(caught.value) == said
     assert caught.value.param == said.partition(":")[0]
 

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from localagent.errors import ContextOverflow, EngineFailed
 from localagent.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from localagent.server.exchange import BadRequest, Limits
+from localagent.server.wires.chat import ChatCompletions
 from localagent.server.wires.responses import OPTIONS, Responses
+from localagent.tools.bounds import ToolBounds
 from localagent.turn import Done
 from parsers import CallStart, Malformed, Reason
 from tests.parsers import outputs
@@ -209,8 +211,8 @@ def test_rule_10_hosted_tools_are_left_out_and_namespaces_are_flattened():
     chosen = WIRE.read(body | {"tool_choice": {"type": "function", "namespace": "git", "name": "f"}})
     assert chosen.tool_choice == {"type": "function", "function": {"name": "git__f"}}
     assert chosen.details["echo"]["tool_choice"] == {"type": "function", "name": "git__f"}
-    with pytest.raises(BadRequest, match="3 tools, and the server takes 2"):
-        WIRE.read({"input": "Go.", "tools": tools[1:3]}, Limits(tools=2))
+    with pytest.raises(BadRequest, match="one more than the 2 that are taken"):
+        WIRE.read({"input": "Go.", "tools": tools[1:3]}, Limits(tools=ToolBounds(count=2)))
 
 
 def test_rule_11_the_output_of_a_function_may_be_a_list_of_parts():
@@ -317,6 +319,12 @@ def test_logprobs_stand_in_the_part_of_the_text():
     assert [entry["token"] for entry in part["logprobs"]] == ["Good", " day"]
     (done,) = [event for event in data if event["type"] == "response.output_text.done"]
     assert done["logprobs"] == part["logprobs"]
+
+
+@pytest.mark.parametrize("field", ["previous_response_id", "conversation"])
+def test_chat_completions_are_stateless_too(field):
+    with pytest.raises(BadRequest, match=rf"^{field}: .*stateless"):
+        ChatCompletions().read({"messages": [{"role": "user", "content": "Go."}], field: "resp_1"})
 
 
 @pytest.mark.parametrize("field", ["previous_response_id", "conversation", "background"])

@@ -17,7 +17,7 @@ from localagent.server.raw import TEXT
 from localagent.turn import Done, TurnEvent
 from parsers import DIALECTS, Dialect
 
-ANSWER = Answer(model="lfm2-nano", created=1_700_000_000.5, key="k3y")
+ANSWER = Answer(model="lfm2-nano", created=1_700_000_000.5, key="k3y", buffer_tool_calls=False)
 TOOL = {
     "type": "function",
     "function": {"name": "f", "description": "", "parameters": {"type": "object", "properties": {"a": {}}}},
