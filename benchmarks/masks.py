@@ -3,9 +3,9 @@
     python benchmarks/masks.py [smollm2|nano|FILE.gguf] [--tools 20] [--calls 200]
         [--dialects lfm2,hermes] [--json]
 
-token      what a token that is not forced costs (what is forced, the mask, and that the token came): median and
-           99th percentile, over tokens drawn at random under the mask, so that strings are long and strange; a
-           model's are not
+token      what a token that is not forced costs (what is forced, the mask, and that the token came): median
+           and 99th percentile, over tokens drawn at random under the mask, so that strings are long and
+           strange; a model's are not
 cold       from the tools to the first mask, with nothing kept: the grammar is built and compiled
 cached     from the tools to the first mask of the next request with the same tools
 forced     the share of tokens that the grammar leaves no choice about
@@ -118,8 +118,7 @@ def measure(dialect: Dialect, known: Any, tools: list[dict[str, Any]], count: in
         layout.layout,
         layout._argument,
         layout._member,
-        leaves.refusal,
-        leaves.unusable,
+        leaves._refusal,
     ):
         kept.cache_clear()
 
