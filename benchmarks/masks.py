@@ -118,8 +118,7 @@ def measure(dialect: Dialect, known: Any, tools: list[dict[str, Any]], count: in
         layout.layout,
         layout._argument,
         layout._member,
-        leaves.refusal,
-        leaves.unusable,
+        leaves._refusal,
     ):
         kept.cache_clear()
 

@@ -161,7 +161,7 @@ def _arguments(shape: Layout, record: Record, reader: Reader, values: Values, te
         try:
             texts.refuse_tokens(key)
             written = _by_kind(shape, key, kept, values, reader, kinds.get(key), texts)
-            said = values.rules.refusal(expression for _, expression in written)
+            said = values.rules.refusal((expression for _, expression in written), reader.trials)
             if said:
                 reader.relax(path, "size", f"it is too much to be enforced: {said}")
                 kept = tuple(each for option in kept for each in KINDS[_kind(option)]) or ANYTHING

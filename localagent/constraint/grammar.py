@@ -96,7 +96,7 @@ def schema_grammar(schema: Any = None, strict: bool = True, name: str = "respons
     except RecursionError:
         reader.relax("", "$ref", "its schemas nest too deeply")
         start = values.any_of(fallback(schema))
-    if said := rules.refusal([start]):
+    if said := rules.refusal([start], reader.trials):
         reader.relax("", "size", f"it is too much to be enforced: {said}")
         start = values.any_of(fallback(schema))
     return Grammar(rules.text(start), tuple(reader.relaxed.values()))

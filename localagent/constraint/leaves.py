@@ -18,6 +18,8 @@ ANY_TEXT: Final = "(?s:.*)"
 LONGEST_PATTERN: Final = 10_000
 LARGEST_PATTERN: Final = 10_000
 """Characters that the patterns of a schema force: they are written out before the first mask."""
+MOST_SECONDS: Final = 2.0
+"""Seconds of processor time for all trials of one tool."""
 _LONG: Final = 10_000
 """Characters of a rule whose trial is not kept."""
 _LOOK_AROUND: Final = re.compile(r"(?<!\\)(?:\\\\)*\(\?(?:[=!]|<[=!])")
@@ -25,8 +27,10 @@ _ENDS: Final = re.compile(r"(?<!\\)(?:\\\\)*\$\Z")
 _PLACE: Final = re.compile(r"^at \d+\(\d+\): (failed to compile JSON schema: )?")
 _TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"|/(?:\\.|[^/\\])*/|<\[\d+\]>')
 """A token of the model's vocabulary in a rule, or what is passed over: texts and regular expressions."""
-_REPEATED: Final = re.compile(r"\\[pP]\{\w*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{(\d+)(?:,\d*)?\}|.", re.DOTALL)
-_CLASS_OR_ESCAPE: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+# A class without an end goes on to the end of the pattern: looked for from each `[`, it takes quadratic time.
+_CLASS: Final = r"\[\^?\]?(?:\\.|[^\]\\])*\]?"
+_REPEATED: Final = re.compile(rf"\\[pP]\{{\w*\}}|\\.|{_CLASS}|\{{(\d+)(?:,\d*)?\}}|.", re.DOTALL)
+_CLASS_OR_ESCAPE: Final = re.compile(rf"\\.|{_CLASS}", re.DOTALL)
 
 
 def escaped(text: str) -> str:
@@ -40,42 +44,50 @@ def inline(schema: Mapping[str, Any]) -> str:
     return f"%json {json.dumps({**schema, 'x-guidance': options})}"
 
 
-def refusal(body: str) -> str:
-    """Why a rule or a terminal with this body cannot be used, "" if it can.
+class Trials:
+    """Tries what the grammar of one tool is made of, within a time."""
 
-    That may come out only when a value is written: with the bounds 0.25 and 0.35 and multiples of 0.1, 0.3
-    fits, but llguidance cannot write it.
-    """
-    return _refusal(body) if len(body) < _LONG else _refusal.__wrapped__(body)
+    def __init__(self) -> None:
+        self._left = MOST_SECONDS
+
+    def refusal(self, body: str) -> str:
+        """Why a rule or a terminal with this body cannot be used, "" if it can.
+
+        That may come out only when a value is written: with the bounds 0.25 and 0.35 and multiples of 0.1,
+        0.3 fits, but llguidance cannot write it.
+        """
+        if self._left < 0:
+            return f"trying the parts of the schema takes more than {MOST_SECONDS} s"
+        said, seconds = _refusal(body) if len(body) < _LONG else _refusal.__wrapped__(body)
+        self._left -= seconds
+        return said
+
+    def unusable(self, pattern: Any, inlined: bool) -> str:
+        """Why a pattern cannot be enforced, "" if it can. `inlined`: within `%json`, not as a terminal."""
+        if not isinstance(pattern, str):
+            return f"{pattern!r:.40} is no regular expression"
+        if len(pattern) > LONGEST_PATTERN:
+            return f"it has more than {LONGEST_PATTERN:,} characters"
+        if _LOOK_AROUND.search(pattern):
+            return "look-around cannot be enforced"
+        if inlined:
+            said = self.refusal(inline({"type": "string", "pattern": pattern}))
+        else:
+            try:
+                said = self.refusal(f"/{searched(pattern)}/")
+            except ValueError as error:
+                return str(error)
+        return said and "it cannot be enforced: " + said
 
 
 @lru_cache(maxsize=4096)
-def _refusal(body: str) -> str:
+def _refusal(body: str) -> tuple[str, float]:
     # It is tried on bytes, of which none is a token of the model's vocabulary.
     plain = _TOKEN.sub(lambda hit: '"\\u0001"' if hit[0][0] == "<" else hit[0], body)
-    said = trial(f"start: value\nvalue: {plain}\n")
+    said, seconds = trial(f"start: value\nvalue: {plain}\n")
     # It repeats the grammar behind the reason, and a regular expression before.
     reason = _PLACE.sub("", " ".join(said.split()).partition(" 1 | start:")[0])
-    return reason.rpartition("error: ")[2][:200]
-
-
-@lru_cache(maxsize=4096)
-def unusable(pattern: Any, inlined: bool) -> str:
-    """Why a pattern cannot be enforced, "" if it can. `inlined`: within `%json`, not as a terminal."""
-    if not isinstance(pattern, str):
-        return f"{pattern!r:.40} is no regular expression"
-    if len(pattern) > LONGEST_PATTERN:
-        return f"it has more than {LONGEST_PATTERN:,} characters"
-    if _LOOK_AROUND.search(pattern):
-        return "look-around cannot be enforced"
-    if inlined:
-        said = refusal(inline({"type": "string", "pattern": pattern}))
-    else:
-        try:
-            said = refusal(f"/{searched(pattern)}/")
-        except ValueError as error:
-            return str(error)
-    return said and "it cannot be enforced: " + said
+    return reason.rpartition("error: ")[2][:200], seconds
 
 
 def least_size(pattern: str) -> int:

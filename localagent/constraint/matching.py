@@ -203,22 +203,23 @@ class _Trials:
         self._lock = threading.Lock()
         self._child: Child | Here | None = None
 
-    def __call__(self, text: str) -> str:
+    def __call__(self, text: str) -> tuple[str, float]:
         with self._lock:
             if self._child is None or not self._child.usable:
                 self._child = self._worker.fork()
             try:
-                said: str = self._child.ask("trial", text)
+                said: tuple[str, float] = self._child.ask("trial", text)
             except Ended:
-                return f"it takes more than {SECONDS['trial']} s"
+                return f"it takes more than {SECONDS['trial']} s", SECONDS["trial"]
             return said
 
 
 _trials: Final = _Trials()
 
 
-def trial(text: str) -> str:
-    """Why a grammar cannot be used, "" if it can: the first bytes of a text are written in it.
+def trial(text: str) -> tuple[str, float]:
+    """Why a grammar cannot be used, "" if it can: the first bytes of a text are written in it. And how many
+    seconds of processor time that took.
 
     Raises GrammarMissing.
     """

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from itertools import product
+from time import thread_time
 from typing import Any, Final
 
 from localagent.constraint.options import (
@@ -25,6 +26,7 @@ from localagent.constraint.options import (
     item,
     lowest,
     matches,
+    size,
     sound,
     unique,
 )
@@ -37,6 +39,10 @@ WIDEST: Final = 256
 """How many alternatives may come of merging."""
 PAIRS: Final = 10_000
 """How many pairs of alternatives are looked at."""
+LOOKS: Final = 100_000
+"""How often, in one tool, two options or an option and a value are compared."""
+SECONDS: Final = 0.3
+"""Seconds of processor time for matching patterns, in one tool."""
 
 
 class Merging:
@@ -45,25 +51,55 @@ class Merging:
     def __init__(self, resolve: Callable[[str], Options]) -> None:
         self._resolve = resolve
         self._budget = LARGEST
+        self._looks = LOOKS
+        self._seconds = SECONDS
 
     def spend(self, count: int) -> None:
         """Raise Unreadable where the schema comes to more than `LARGEST` options."""
         self._budget -= count
         if self._budget < 0:
-            raise Unreadable("allOf", f"it has more than {LARGEST:,} parts")
+            raise Unreadable("size", f"the schema has more than {LARGEST:,} parts")
+
+    def matches(self, pattern: str, text: str) -> bool:
+        """As `options.matches`. Raises Unreadable when all of them took too long, too."""
+        if self._seconds < 0:
+            raise Unreadable("size", f"reading the schema takes more than {SECONDS} s to match patterns")
+        started = thread_time()
+        try:
+            return matches(pattern, text)
+        finally:
+            self._seconds -= thread_time() - started
+
+    def of(self, record: Record, key: str) -> Options:
+        """The values of a property that is not declared. They are written once for each such property."""
+        options = self._of(record, key)
+        self.spend(size(options))
+        return options
+
+    def _of(self, record: Record, key: str) -> Options:
+        fitting = [options for pattern, options in record.patterns if self.matches(pattern, key)]
+        return fitting[0] if len(fitting) == 1 else ANYTHING if record.extra is None else record.extra
+
+    def _look(self, count: int = 1) -> None:
+        self._looks -= count
+        if self._looks < 0:
+            raise Unreadable("size", f"reading the schema needs more than {LOOKS:,} comparisons")
 
     def both(self, left: Options, right: Options, keyword: str, depth: int = 0) -> Options:
         """What both allow."""
-        if left == ANYTHING:
-            return right
-        if right == ANYTHING:
-            return left
+        if ANYTHING in (left, right):
+            kept = right if left == ANYTHING else left
+            if depth:  # it may be kept in other places, too: levels that each have the next one twice double
+                self.spend(size(kept))
+            return kept
         if depth > DEEPEST:
             raise Unreadable(keyword, "it refers to itself")
         if all(isinstance(option, Constant) for option in right):
             # An enumeration may be long: it is filtered, not multiplied.
             given = {_serial(option.value) for option in left if isinstance(option, Constant)}
             others = tuple(option for option in left if not isinstance(option, Constant))
+            if depth:
+                self._look(len(left) + len(right))
             return tuple(
                 option
                 for option in right
@@ -85,10 +121,8 @@ class Merging:
     def merged(self, one: Option, other: Option, keyword: str, depth: int) -> Options:
         """What two options both allow."""
         match one, other:
-            case (Any_(), _):
-                return (other,)
-            case (_, Any_()):
-                return (one,)
+            case (Any_(), _) | (_, Any_()):
+                return self.both((one,), (other,), keyword, depth)
             case (Reference(left), Reference(right)) if left == right:
                 return (one,)
             case (Reference(pointer), _):
@@ -143,8 +177,8 @@ class Merging:
     def _merged_records(self, one: Record, other: Record, keyword: str, depth: int) -> Options:
         properties = {}
         for key in (*one.properties, *(key for key in other.properties if key not in one.properties)):
-            left = one.properties[key] if key in one.properties else one.of(key)
-            right = other.properties[key] if key in other.properties else other.of(key)
+            left = one.properties[key] if key in one.properties else self.of(one, key)
+            right = other.properties[key] if key in other.properties else self.of(other, key)
             properties[key] = self.both(left, right, keyword, depth + 1)
         required = one.required | other.required
         if any(not properties.get(key, ANYTHING) for key in required):
@@ -178,6 +212,7 @@ class Merging:
         return any(self._holds(option, value, depth) for option in options)
 
     def _holds(self, option: Option, value: Any, depth: int) -> bool:
+        self._look()
         match option:
             case Any_():
                 return True
@@ -192,7 +227,7 @@ class Merging:
                     math.inf if most is None else most
                 ):
                     return False
-                return all(matches(pattern, value) for pattern in patterns)
+                return all(self.matches(pattern, value) for pattern in patterns)
             case List(_, _, least, most):
                 if not isinstance(value, list) or not least <= len(value) <= (
                     math.inf if most is None else most
@@ -204,7 +239,7 @@ class Merging:
                     return False
                 return all(
                     self._admits(
-                        option.properties[key] if key in option.properties else option.of(key),
+                        option.properties[key] if key in option.properties else self._of(option, key),
                         item,
                         depth + 1,
                     )
@@ -213,6 +248,13 @@ class Merging:
 
     def are_apart(self, choices: Sequence[Options]) -> bool:
         """Whether no value can fit two of the choices, as far as that is easily told."""
+        try:
+            return self._are_apart(choices)
+        except Unreadable:
+            return False
+
+    def _are_apart(self, choices: Sequence[Options]) -> bool:
+        self._look(sum(map(len, choices)))
         constants = [
             {_serial(option.value) for option in choice if isinstance(option, Constant)} for choice in choices
         ]
@@ -233,6 +275,7 @@ class Merging:
         )
 
     def _apart(self, one: Option, other: Option) -> bool:
+        self._look()
         match one, other:
             case (Reference(pointer), _):
                 return all(
@@ -250,7 +293,7 @@ class Merging:
                 return not self._holds(one, value, 0)
             case (Record(), Record()):
                 shared = one.required & other.required
-                return any(self.are_apart([one.properties[key], other.properties[key]]) for key in shared)
+                return any(self._are_apart([one.properties[key], other.properties[key]]) for key in shared)
         return type(one) is not type(other)
 
 

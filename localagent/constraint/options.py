@@ -62,11 +62,6 @@ class Record:
     least: int = 0
     most: int | None = None
 
-    def of(self, key: str) -> Options:
-        """The values of a property that is not declared."""
-        fitting = [options for pattern, options in self.patterns if matches(pattern, key)]
-        return fitting[0] if len(fitting) == 1 else ANYTHING if self.extra is None else self.extra
-
 
 @dataclass(frozen=True, slots=True)
 class Reference:
@@ -138,6 +133,19 @@ def item(option: List, number: int) -> Options:
     return ANYTHING if option.items is None else option.items
 
 
+def size(options: Options) -> int:
+    """How many options these are, with all that are within them."""
+    count = len(options)
+    for option in options:
+        match option:
+            case List(lead, items):
+                count += sum(map(size, (*lead, items or ())))
+            case Record():
+                inner = (*option.properties.values(), option.extra or (), *(of for _, of in option.patterns))
+                count += sum(map(size, inner))
+    return count
+
+
 class Unreadable(Exception):
     """A schema that becomes "any value of its type". Its arguments: keyword and reason."""
 
@@ -198,6 +206,9 @@ def highest(left: Any, right: Any) -> Any:
 
 def unique(options: Iterable[Option]) -> Options:
     """Without repetitions, in order. Constants are compared as JSON: True is not 1."""
+    options = tuple(options)
+    if len(options) < 2:  # of nested ones each would be written out at every level
+        return options
     found: dict[Any, Option] = {}
     for option in options:
         found.setdefault(repr(option), option)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Final
 
-from localagent.constraint.leaves import escaped, refusal
+from localagent.constraint.leaves import Trials, escaped
 
 _LONG: Final = 10_000
 """Characters of rules that are tried before they are used."""
@@ -60,7 +60,7 @@ class Rules:
                     waiting.append(found[name])
         return found
 
-    def refusal(self, expressions: Iterable[str]) -> str:
+    def refusal(self, expressions: Iterable[str], trials: Trials) -> str:
         """Why these, of which one is written, cannot be compiled, "" if they can. Most need not be tried."""
         expressions = list(expressions)
         needed = self.reachable(expressions)
@@ -68,7 +68,7 @@ class Rules:
             "%json" in body or " & " in body for body in needed.values()
         ):
             return ""
-        return refusal(choice(expressions) + "\n" + definitions(needed))
+        return trials.refusal(choice(expressions) + "\n" + definitions(needed))
 
     def text(self, start: str) -> str:
         """The grammar."""

@@ -18,10 +18,9 @@ from localagent.constraint.keywords import FORMATS, KEYWORDS
 from localagent.constraint.leaves import (
     LARGEST_PATTERN,
     LONGEST_PATTERN,
+    Trials,
     inline,
     least_size,
-    refusal,
-    unusable,
 )
 from localagent.constraint.merging import DEEPEST, Merging
 from localagent.constraint.options import (
@@ -37,7 +36,6 @@ from localagent.constraint.options import (
     Text,
     Unreadable,
     fallback,
-    matches,
     number_schema,
     sound,
     unique,
@@ -99,6 +97,7 @@ class Reader:
         self.relaxed: dict[tuple[str, str], Relaxed] = {}
         self._references: dict[str, Options] = {}
         self._choices = Merging(self.resolve)
+        self.trials = Trials()
         self._tried: dict[str, int] = {}
 
     @cached_property
@@ -194,7 +193,7 @@ class Reader:
             choices = [
                 self._read(part, f"{path}/{keyword}/{number}", depth + 1) for number, part in enumerate(parts)
             ]
-            if keyword == "oneOf" and not self._choices.are_apart(choices):
+            if keyword == "oneOf" and choices and not self._choices.are_apart(choices):
                 self.relax(path, "oneOf", "a value may fit more than one of its schemas")
             if choices:
                 others = unique(option for choice in choices for option in choice)
@@ -256,16 +255,16 @@ class Reader:
         found = sound(number)
         bounds = number_schema(number)
         body = inline(bounds)
-        if found and len(bounds) > 1 and (said := self._beyond(body, 0) or refusal(body)):
+        if found and len(bounds) > 1 and (said := self._beyond(body, 0) or self.trials.refusal(body)):
             self.relax(path, next(name for name in bounds if name != "type"), said)
             return (Number(integer),)
         return found
 
     def _unusable(self, pattern: Any, inlined: bool) -> str:
-        """As `leaves.unusable`, within what one schema may have."""
+        """As `Trials.unusable`, within what one schema may have."""
         said = str(pattern)
         beyond = self._beyond(said, least_size(said)) if len(said) <= LONGEST_PATTERN else ""
-        return beyond or unusable(pattern, inlined)
+        return beyond or self.trials.unusable(pattern, inlined)
 
     def _beyond(self, tried: str, size: int) -> str:
         """Why a pattern or a bounded number is more than one schema may have, "" if it is not. `size`: the
@@ -330,11 +329,11 @@ class Reader:
     def _record(self, schema: Mapping[str, Any], path: str, depth: int) -> Options:
         declared = schema.get("properties")
         declared = declared if isinstance(declared, Mapping) else {}
-        if len(declared) > MOST_PROPERTIES:
-            raise Unreadable("properties", f"it has more than {MOST_PROPERTIES:,}")
         if declared and len(max(declared, key=len)) > LONGEST_CONSTANT:
             raise Unreadable("properties", f"a name has more than {LONGEST_CONSTANT:,} characters")
         required = frozenset(name for name in _listed(schema, "required") if isinstance(name, str))
+        if max(len(declared), len(required)) > MOST_PROPERTIES:
+            raise Unreadable("properties", f"it has more than {MOST_PROPERTIES:,}")
         extra = schema.get("additionalProperties")
         if extra is None and schema.get("unevaluatedProperties") is False:
             extra = False
@@ -357,12 +356,12 @@ class Reader:
         properties = {}
         for key, part in declared.items():
             options = self.read(part, f"{path}/properties/{escaped_step(key)}", depth + 1)
-            fitting = [values for pattern, values in patterns if matches(pattern, key)]
+            fitting = [values for pattern, values in patterns if self._choices.matches(pattern, key)]
             for values in fitting:
-                options = self._choices.both(options, values, "patternProperties")
+                options = self._choices.both(options, values, "patternProperties", 1)
             properties[key] = options
         for key in sorted(required - properties.keys()):  # required and not declared
-            properties[key] = record.of(key)
+            properties[key] = self._choices.of(record, key)
         if (least or most is not None) and (properties.keys() - required):
             for name in ("minProperties", "maxProperties"):
                 if name in schema:

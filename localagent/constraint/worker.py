@@ -21,6 +21,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Sequence
+from time import process_time
 from typing import Any, Final
 
 _HEAD: Final = struct.Struct("I")
@@ -64,8 +65,14 @@ class Matchers:
         self._matchers: dict[int, Any] = {}
         self._made = 0
 
-    def trial(self, text: str) -> str:
-        """Why no text can be written in a grammar, "" if one can; tried on single bytes."""
+    def trial(self, text: str) -> tuple[str, float]:
+        """Why no text can be written in a grammar, "" if one can; tried on single bytes. And how many
+        seconds of processor time that took.
+        """
+        started = process_time()
+        return self._tried(text), process_time() - started
+
+    def _tried(self, text: str) -> str:
         matcher = self._matcher(text)
         if matcher.is_error():
             said: str = matcher.get_error()

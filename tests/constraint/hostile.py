@@ -43,6 +43,28 @@ def _doubling(levels: int) -> dict[str, Any]:
     return {"$ref": "#/properties/x/$defs/d0", "$defs": definitions}
 
 
+def _twice(levels: int, level: Any) -> Any:
+    """`level` of `level` of ..., each of which is written in two places."""
+    schema: Any = {"type": "string"}
+    for _ in range(levels):
+        schema = level(schema)
+    return schema
+
+
+def _chains(levels: int, level: Any, **more: Any) -> dict[str, Any]:
+    """Two chains of definitions. `level`: one of them, by the references to the next ones of both."""
+    ends = {f"{chain}{levels}": {"type": kind} for chain, kind in (("a", "string"), ("b", "integer"))}
+    definitions = {
+        f"{chain}{n}": level(*({"$ref": f"#/properties/x/$defs/{next_}{n + 1}"} for next_ in (chain, *"ab")))
+        for n in range(levels)
+        for chain in "ab"
+    }
+    return {"$defs": {**definitions, **ends}, **more}
+
+
+_BOTH = [{"$ref": f"#/properties/x/$defs/{chain}0"} for chain in "ab"]
+
+
 def _tagged(count: int, keyword: str) -> dict[str, Any]:
     return {
         keyword: [_object(kind={"const": f"k{n}"}, **{f"a{n}": {"type": "string"}}) for n in range(count)]
@@ -76,6 +98,7 @@ HOSTILE: dict[str, Any] = {
     "longer than any pattern": _text("^" + "(a|b)" * 4000 + "$"),
     "nested groups": _text("^" + "(" * 2000 + "a" + ")*" * 2000 + "$"),
     "nested repeats of groups": _text("^" + "(" * 500 + "a" + ")+" * 500 + "$"),
+    "classes without an end": _text("[" * 9_999),
     "look-ahead": _text("^(?=(a+)+$)(a+)+b$"),
     "a reference to a group": _text(r"^(a{1,50})\1\1$"),
     "three patterns at once": {"allOf": [_text(f"{c}.{{80}}{c}") for c in "abc"], "type": "string"},
@@ -147,6 +170,17 @@ HOSTILE: dict[str, Any] = {
         "properties": {"a" * 60 + "b": {"type": "integer"}},
         "patternProperties": {"^(a|aa)+$": {"type": "integer"}},
     },
+    "names of classes without an end": {
+        "type": "object",
+        "properties": {"a": {}},
+        "patternProperties": {"[^" * 4_999: {}},
+    },
+    "names that patterns are slow with": {
+        "type": "object",
+        "properties": {"a" * 350 + str(n): {} for n in range(900)},
+        "patternProperties": {f"^(a*a*{c}|a*a*a{c})$": {"type": "integer"} for c in "bcdefghij"},
+    },
+    "50,000 required names": {"type": "object", "required": [f"r{n}" for n in range(50_000)]},
     # Depth and references.
     "60 objects deep": _deep(60),
     "200 objects deep": _deep(200),
@@ -155,6 +189,31 @@ HOSTILE: dict[str, Any] = {
     "references that double": _doubling(40),
     "a tree without an end": {"type": "array", "minItems": 2, "items": {"$ref": "#/properties/x"}},
     "a wide tree": _object(**{f"c{n}": {"anyOf": [{"$ref": "#/properties/x"}, {}]} for n in range(40)}),
+    "required names that double": _twice(
+        30, lambda inner: {"type": "object", "required": ["a", "b"], "additionalProperties": inner}
+    ),
+    "pattern properties that double": _twice(
+        30, lambda inner: {"properties": {"a": {}, "b": {}}, "patternProperties": {"^[ab]$": inner}}
+    ),
+    "first items that double": _twice(
+        30, lambda inner: {"allOf": [{"prefixItems": [{}, {}]}, {"items": inner, "type": "array"}]}
+    ),
+    "nullable properties that double": _twice(
+        20,
+        lambda inner: {
+            "allOf": [
+                _object(a={"nullable": True}, b={"nullable": True}),
+                {"patternProperties": {".": inner}},
+            ]
+        },
+    ),
+    "oneOf of two chains": _chains(40, lambda same, a, b: _object(x=same, y=same), oneOf=_BOTH),
+    "a constant in two chains": _chains(40, lambda same, a, b: {"anyOf": [a, b]}, anyOf=_BOTH, const=True),
+    "one list of words in another": {
+        "enum": [f"a{n}" for n in range(9_000)],
+        "$ref": "#/properties/x/$defs/words",
+        "$defs": {"words": {"enum": [f"a{n}" for n in range(5, 9_005)]}},
+    },
     "a long chain of references": {
         "$ref": "#/properties/x/$defs/d0",
         "$defs": {

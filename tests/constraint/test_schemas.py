@@ -11,6 +11,7 @@ import pytest
 
 from localagent.constraint.grammar import block_grammar, schema_grammar
 from localagent.constraint.keywords import FORMATS, KEYWORDS
+from localagent.constraint.leaves import Trials
 from localagent.constraint.matching import matcher_factory
 from localagent.constraint.merging import LARGEST, Merging, Unreadable
 from localagent.constraint.options import ANYTHING, Number, Text
@@ -378,8 +379,8 @@ def test_arguments_have_names_whatever_their_schema_says_of_its_type(kind: str |
 def test_values_that_cannot_be_compiled_are_refused_with_the_reason() -> None:
     rules = Rules()
     fine, wrong = rules.terminal("/[a-z]+/ & ~/b/"), rules.terminal("/[a-z]+/ & ~/(?=b)/")
-    assert rules.refusal([fine]) == ""
-    assert "look-around" in rules.refusal([wrong])
+    assert rules.refusal([fine], Trials()) == ""
+    assert "look-around" in rules.refusal([wrong], Trials())
 
 
 def test_what_merging_costs_is_what_it_compares():
