@@ -151,6 +151,7 @@ CASES = {
     "cache list": [case(), case("--json")],
     "serve": [
         error("--model", NAME), error("--alias", f"{NAME}={NAME}"), error("--api-key-file", NAME), error("--origin", NAME),
+        error("--allow-host", NAME),
     ],
     "connect": [
         case("openwebui", "--print", "--api-key-env", NAME), error(NAME), error("openwebui", "--url", NAME),
