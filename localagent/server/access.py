@@ -35,9 +35,9 @@ _OF_A_PROGRAM = re.compile(r"(?!https?:)[a-z][a-z0-9+.-]{0,39}://")
 """The origin of a desktop program or of a browser's extension, whose pages come with it."""
 _HOST_NAME = re.compile(r"[\w.-]+", re.ASCII)
 _CONTAINERS = frozenset({"host.docker.internal", "host.containers.internal"})
-"""What Docker and Podman call this machine inside their containers. `.internal` is reserved, so no public name
-server has a page under these names that could be made to mean this machine later (DNS rebinding). The name
-server of a hostile network could still lie, so a page with such an origin is not one of ours."""
+"""What Docker and Podman call this machine inside their containers. `.internal` is reserved, so no public
+name server has a page under these names that could be made to mean this machine later (DNS rebinding). That
+of a hostile network could still lie, so a page with such an origin is not one of ours."""
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
