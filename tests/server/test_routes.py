@@ -181,6 +181,38 @@ def test_what_is_not_here_is_said(
 
 
 @pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("/chat/completions", "choices"),
+        ("/v1//chat/completions", "choices"),
+        ("//v1/chat/completions/", "choices"),
+        ("/v1/v1/chat/completions", "choices"),
+        ("/messages?beta=true", "stop_reason"),
+        ("/v1/v1/messages", "stop_reason"),
+        ("/messages/count_tokens", "input_tokens"),
+        ("//api/chat", "message"),
+    ],
+)
+def test_a_path_that_a_base_url_has_spoilt_is_understood(two: Running, path: str, key: str) -> None:
+    answer = two.ask({**ASK, "stream": False}, path=path)
+    assert (answer.status, key in answer.json) == (200, True), answer.json
+
+
+def test_spoilt_paths_of_models_and_errors_in_the_shape_of_their_api(two: Running) -> None:
+    assert get(two, "/models").json == get(two, "//v1//models").json == get(two, "/v1/models").json
+    assert get(two, "/models/two").json == TWO
+    assert two.ask({}, path="/v1/v1/messages").json["type"] == "error"
+    assert get(two, "//").body == get(two, "/").body
+
+
+@pytest.mark.parametrize("path", ["/openai/chat/completions", "/engines/v1/completions", "/nothing"])
+def test_what_no_base_url_explains_is_told_which_one_is_right(two: Running, path: str) -> None:
+    answer = two.ask(ASK, path=path)
+    said = f"POST {path}: no such endpoint: the base URL for OpenAI's API ends in /v1 here"
+    assert (answer.status, answer.json["error"]["message"]) == (404, said)
+
+
+@pytest.mark.parametrize(
     ("path", "like"),
     [
         ("/v1/messages/batches", "/v1/messages"),
