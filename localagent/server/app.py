@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from localagent.server.access import Client, Head, in_origin_form
-from localagent.server.answering import CountEndpoint, Endpoint
+from localagent.server.answering import AskEndpoint, CountEndpoint, Endpoint
 from localagent.server.bounds import CROWDED, Receive
 from localagent.server.exchange import BadRequest, Wire
 from localagent.server.metrics import Watched
@@ -30,6 +30,7 @@ from localagent.server.queue import Overloaded
 from localagent.server.reply import Send, refuse
 from localagent.server.routes import OwnRoutes, Refused
 from localagent.server.service import Service
+from localagent.server.tokens import ApplyTemplate, Detokenize, Tokenize
 from localagent.server.wires.chat import ChatCompletions
 from localagent.server.wires.completions import Completions
 from localagent.server.wires.messages import CountTokensWire, MessagesWire
@@ -160,11 +161,16 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
     shape = shapes(wires)
     own = OwnRoutes(service, wires, shape)
     routes = [Route(wire.path, _endpoint(wire)(wire, service), methods=["POST"]) for wire in wires]
+    routes += [
+        Route(wire.path, AskEndpoint(wire, service), methods=["POST"])
+        for wire in (Tokenize(), Detokenize(), ApplyTemplate())
+    ]
     routes += [  # where no method is named, GET and HEAD
         Route("/", own.root),
         Route("/api/localagent/state", own.state),
         Route("/health", own.health),
         Route("/openapi.json", own.document),
+        Route("/props", own.props),
         Route("/v1/models", own.models),
         Route("/v1/models/load", own.load, methods=["POST"]),
         Route("/v1/models/unload", own.unload, methods=["POST"]),
@@ -173,6 +179,8 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
         Route("/api/ps", own.ps),
         Route("/api/show", own.show, methods=["POST"]),
         Route("/api/version", own.version),
+        Route("/api/v0/models", own.lm_studio_models),
+        Route("/api/v0/models/{name:path}", own.lm_studio_model),
     ]
     if service.offers_metrics:
         routes.append(Route("/metrics", own.metrics))

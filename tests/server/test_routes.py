@@ -118,6 +118,37 @@ def test_what_ollamas_clients_are_told_of_both(two: Running) -> None:
     assert [(each["name"], each["context_length"]) for each in running] == [("one", 4096)]
 
 
+def test_what_lm_studios_clients_are_told_of_both(two: Running) -> None:
+    listed = get(two, "/api/v0/models").json
+    same = {"object": "model", "type": "llm", "publisher": "localagent", "quantization": ""}
+    one = {
+        "id": "one",
+        "arch": "replay",
+        "state": "loaded",
+        "loaded_context_length": 4096,
+        "max_context_length": 4096,
+    }
+    other = {"id": "two", "arch": "lfm2", "state": "not-loaded", "max_context_length": 512}
+    assert listed == {
+        "object": "list",
+        "data": [
+            {**same, **one, "compatibility_type": "mlx", "capabilities": ["tool_use"]},
+            {**same, **other, "compatibility_type": "mlx", "capabilities": []},
+        ],
+    }
+    assert get(two, "/api/v0/models/two").json == listed["data"][1]
+    assert get(two, "/api/v0/models/three").status == 404
+
+
+def test_what_llama_servers_clients_are_told(two: Running) -> None:
+    told = get(two, "/props").json
+    assert told["default_generation_settings"] == {"n_ctx": 4096}
+    assert (told["total_slots"], told["model_alias"], told["chat_template"]) == (2, "one", "")
+    other = get(two, "/props?model=two").json
+    assert (other["total_slots"], other["chat_template"]) == (0, "{{ messages }}")
+    assert get(two, "/props?model=three").status == 404
+
+
 def test_of_weights_that_nobody_can_read_the_best_is_assumed() -> None:
     with serving(pool=ModelPool({"m": replay}), wires=all_wires()) as server:
         shown = server.ask({"model": "m"}, path="/api/show").json
