@@ -203,8 +203,10 @@ def serve(options: ServeOptions) -> None:
     which is meant.
 
     Only programs on this machine can connect, unless --host says otherwise, and then a key is needed: in the
-    file of --api-key-file, one a line, or in LOCALAGENT_API_KEYS, separated by commas. Pages in a browser are
-    refused, unless their --origin is named. What is said is not logged, unless --log-prompts asks for it.
+    file of --api-key-file, one a line, or in LOCALAGENT_API_KEYS, separated by commas. Pages in a browser,
+    in a desktop program or in an extension are refused, unless their --origin is named, and so are requests
+    to a host name other than localhost, unless --allow-host names it. What is said is not logged, unless
+    --log-prompts asks for it.
 
     Evaluated prompts are kept on disk for the next start; see `localagent cache`. Clients with different keys
     do not reuse each other's prompts, unless --share-prefixes allows it; what they say is not kept on disk.

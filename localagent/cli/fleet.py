@@ -231,6 +231,7 @@ def _plan(options: ServeOptions, access: Access) -> Plan:
         host=options.host,
         needs_key=bool(access.keys),
         api_key_file=options.api_key_file and options.api_key_file.expanduser().absolute(),
+        allow_hosts=tuple(options.allow_hosts or ()),
         origins=tuple(options.origins or ()),
         aliases=aliases,
         page=not options.no_page,

@@ -330,7 +330,14 @@ class ServeOptions:
         typer.Option(
             "--origin",
             metavar="URL",
-            help="Pages of this origin may ask, such as http://localhost:3000; or *.",
+            help="Pages of this origin may ask, such as http://localhost:3000, or vscode-webview://* for all "
+            "of a program's; or *.",
+        ),
+    ] = None
+    allow_hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host", metavar="NAME", help="Answer to this host name, too; may be given again."
         ),
     ] = None
     max_queue: Annotated[

@@ -103,6 +103,7 @@ def access_for(options: ServeOptions) -> Access:
         tuple(options.origins or ()),
         page=not options.no_page,
         share=options.share_prefixes,
+        allow_hosts=tuple(options.allow_hosts or ()),
     )
 
 

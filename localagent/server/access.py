@@ -30,6 +30,14 @@ _PREFLIGHT_AGE = "600"
 _ABSOLUTE = re.compile(rb"https?://([^/]*)(.*)", re.IGNORECASE)
 """A target that names its host. What comes after a question mark is no part of it any more."""
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
+_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://(\*|[^*/]+)", re.IGNORECASE)
+_OF_A_PROGRAM = re.compile(r"(?!https?:)[a-z][a-z0-9+.-]{0,39}://")
+"""The origin of a desktop program or of a browser's extension, whose pages come with it."""
+_HOST_NAME = re.compile(r"[\w.-]+", re.ASCII)
+_CONTAINERS = frozenset({"host.docker.internal", "host.containers.internal"})
+"""What Docker and Podman call this machine inside their containers. `.internal` is reserved, so no public
+name server has a page under these names that could be made to mean this machine later (DNS rebinding). That
+of a hostile network could still lie, so a page with such an origin is not one of ours."""
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
@@ -76,7 +84,8 @@ class Head:
     def from_own_page(self) -> bool:
         """Whether the origin is that of this server."""
         _, mark, host = (self.one(b"origin") or "").partition("://")
-        return bool(mark) and host.lower() == (self.one(b"host") or "").lower()
+        same = bool(mark) and host.lower() == (self.one(b"host") or "").lower()
+        return same and _name_of(host) not in _CONTAINERS
 
     @property
     def media_type(self) -> str:
@@ -113,10 +122,13 @@ class Access:
     host: str = "127.0.0.1"
     keys: tuple[str, ...] = field(default=(), repr=False)
     origins: tuple[str, ...] = ()
+    """Whose pages may ask: as browsers send it, "app://*" for all of a scheme, or "*"."""
     page: bool = False
     """Whether browsers get a page at `/`. It needs no key, since it is the same for everybody."""
     share: bool = False
     """Whether clients with different keys may reuse each other's evaluated prompts."""
+    allow_hosts: tuple[str, ...] = ()
+    """Further names in `Host` that mean this server."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for a server that anybody on the network could use, and for useless keys."""
@@ -128,8 +140,11 @@ class Access:
         if any(not key.isascii() or not key.isprintable() or " " in key for key in self.keys):
             raise UsageError("an API key may hold only printable ASCII characters, and no space")
         for origin in self.origins:
-            if origin != "*" and ("://" not in origin or origin.endswith("/")):
-                raise UsageError(f"origin is {origin!r}: write it like http://localhost:3000, or *")
+            if _ORIGIN.fullmatch(origin) is None:
+                raise UsageError(f"origin is {origin!r}: write it like http://localhost:3000, app://*, or *")
+        for name in self.allow_hosts:
+            if _HOST_NAME.fullmatch(name) is None:
+                raise UsageError(f"allowed host is {name!r}: write a name like models.lan, without a port")
 
     @property
     def loopback(self) -> bool:
@@ -146,9 +161,10 @@ class Access:
         """Who asks. Raises BadRequest."""
         self._check_framing(head, bounds)
         for host in (head.one(b"host") or "", head.authority):
-            if self.loopback and host is not None and not _is_ours(host):
+            if self.loopback and host is not None and not self._answers_to(host):
                 raise BadRequest(
-                    f"this server does not answer to the host name {host!r:.80}: use 127.0.0.1 or localhost",
+                    f"this server does not answer to the host name {host!r:.80}: use 127.0.0.1 or localhost, "
+                    "or start it with --allow-host NAME",
                     code="host_not_allowed",
                     status=403,
                 )
@@ -170,12 +186,14 @@ class Access:
         origin = head.one(b"origin")
         if origin is None:
             return None
+        listed = {origin, f"{origin.partition('://')[0]}://*", "*"} & {*self.origins}
         # A sandboxed frame and a page from a file both say null, so allowing it would allow them all.
-        if origin.lower() == "null" or not (
-            head.from_own_page or origin in self.origins or "*" in self.origins
-        ):
+        if origin.lower() == "null" or not (head.from_own_page or listed):
+            # Some programs have another origin each time they start.
+            program = _OF_A_PROGRAM.match(origin)
+            hint = f": start it with --origin '{program[0]}*'" if program else " (see --origin)"
             raise BadRequest(
-                f"a page of {origin!r:.80} may not use this server (see --origin)",
+                f"a page of {origin!r:.80} may not use this server{hint}",
                 code="origin_not_allowed",
                 status=403,
             )
@@ -211,6 +229,12 @@ class Access:
             raise BadRequest("Content-Length and Transfer-Encoding exclude each other")
         if coding is not None and coding.lower() != "chunked":
             raise BadRequest(f"Transfer-Encoding is {coding!r:.80}: only chunked is read", status=501)
+
+    def _answers_to(self, host: str) -> bool:
+        """Whether a name can mean no other machine than this one, or is allowed."""
+        name = _name_of(host)
+        allowed = _CONTAINERS.union(map(_name_of, self.allow_hosts))
+        return _is_loopback(name) or name.endswith(".localhost") or name in allowed
 
     def _identify(self, head: Head) -> Client:
         # A browser asks without the key whether it may send one.
@@ -280,17 +304,16 @@ def _scope(digest: bytes) -> str:
     return f"key-{digest.hex()[:16]}"
 
 
+def _name_of(host: str) -> str:
+    """The name in `Host`, without the port, in small letters."""
+    return _without_port(host).rstrip(".").lower()
+
+
 def _without_port(host: str) -> str:
     if host.startswith("["):
         address, _, port = host[1:].partition("]")
         return "" if port.removeprefix(":").strip("0123456789") else address
     return host.rpartition(":")[0] if host.count(":") == 1 else host
-
-
-def _is_ours(host: str) -> bool:
-    """Whether a name can mean no other machine than this one."""
-    name = _without_port(host).rstrip(".")
-    return _is_loopback(name) or name.lower().endswith(".localhost")
 
 
 def _is_loopback(name: str) -> bool:

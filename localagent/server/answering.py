@@ -15,7 +15,7 @@ import traceback
 from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from time import monotonic, time
-from typing import Any
+from typing import Any, cast
 
 from localagent.control import CONTROLS
 from localagent.errors import EngineFailed, LocalAgentError
@@ -37,6 +37,7 @@ from localagent.server.queue import Overloaded
 from localagent.server.raw import continuing
 from localagent.server.reply import Reply, Send, refuse, retry_after
 from localagent.server.service import Service
+from localagent.server.tokens import TellingWire
 from localagent.server.wires.messages import counted
 from localagent.turn import Done
 
@@ -234,24 +235,39 @@ class Endpoint:
         await reply.json(status, said, retry_after(error, status))
 
 
-class CountEndpoint(Endpoint):
-    """An ASGI application that counts the tokens of a prompt."""
+class AskEndpoint(Endpoint):
+    """An ASGI application that asks a loaded model for something, and runs no turn."""
+
+    def tell(self, model: ServedModel, request: TurnRequest) -> dict[str, Any]:
+        """The answer, in a thread."""
+        return cast(TellingWire, self.wire).tell(model, request, _prompting(request))
 
     async def _turn(self, request: TurnRequest, note: dict[str, Any], reply: Reply, watched: Watched) -> None:
         served = self._find(request, note, reply)
-        asked = turn_options(request)
-        told = {name: asked[name] for name in _PROMPTING if name in asked}
         async with (
             self._service.pool.use(served) as lease,
             # Streams go on meanwhile; but a long prompt keeps a core busy, and they need the others.
             served.counts.place(note["client"].name),
         ):
-            count = asyncio.create_task(asyncio.to_thread(lease.model.count_tokens, request.messages, **told))
+            telling = asyncio.create_task(asyncio.to_thread(self.tell, lease.model, request))
             try:
-                tokens = await asyncio.shield(count)
+                told = await asyncio.shield(telling)
             finally:  # nothing stops the thread when a client leaves: the place is taken until it ends
-                await asyncio.gather(count, return_exceptions=True)
-        await reply.json(200, counted(tokens))
+                await asyncio.gather(telling, return_exceptions=True)
+        await reply.json(200, told)
+
+
+class CountEndpoint(AskEndpoint):
+    """An ASGI application that counts the tokens of a prompt."""
+
+    def tell(self, model: ServedModel, request: TurnRequest) -> dict[str, Any]:
+        """As `AskEndpoint.tell`."""
+        return counted(model.count_tokens(request.messages, **_prompting(request)))
+
+
+def _prompting(request: TurnRequest) -> dict[str, Any]:
+    asked = turn_options(request)
+    return {name: asked[name] for name in _PROMPTING if name in asked}
 
 
 def turn_options(request: TurnRequest) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence, Set
 from contextlib import asynccontextmanager, suppress
 from itertools import takewhile
 from time import monotonic
@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from localagent.server.access import Client, Head, in_origin_form
-from localagent.server.answering import CountEndpoint, Endpoint
+from localagent.server.answering import AskEndpoint, CountEndpoint, Endpoint
 from localagent.server.bounds import CROWDED, Receive
 from localagent.server.exchange import BadRequest, Wire
 from localagent.server.metrics import Watched
@@ -30,6 +30,7 @@ from localagent.server.queue import Overloaded
 from localagent.server.reply import Send, refuse
 from localagent.server.routes import OwnRoutes, Refused
 from localagent.server.service import Service
+from localagent.server.tokens import ApplyTemplate, Detokenize, Tokenize
 from localagent.server.wires.chat import ChatCompletions
 from localagent.server.wires.completions import Completions
 from localagent.server.wires.messages import CountTokensWire, MessagesWire
@@ -138,6 +139,19 @@ def all_wires() -> tuple[Wire, ...]:
     )
 
 
+def as_meant(path: str, below_v1: Set[str]) -> str:
+    """The path without what a wrong base URL has made of it: slashes too many, and /v1 twice or not at all.
+
+    `below_v1`: the words that come after /v1.
+    """
+    words = [*filter(None, path.split("/"))]
+    while words[:2] == ["v1", "v1"]:
+        del words[0]
+    if words and words[0] in below_v1:
+        words.insert(0, "v1")
+    return "/" + "/".join(words)
+
+
 def _endpoint(wire: Wire) -> type[Endpoint]:
     return CountEndpoint if isinstance(wire, CountTokensWire) else Endpoint
 
@@ -147,11 +161,16 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
     shape = shapes(wires)
     own = OwnRoutes(service, wires, shape)
     routes = [Route(wire.path, _endpoint(wire)(wire, service), methods=["POST"]) for wire in wires]
+    routes += [
+        Route(wire.path, AskEndpoint(wire, service), methods=["POST"])
+        for wire in (Tokenize(), Detokenize(), ApplyTemplate())
+    ]
     routes += [  # where no method is named, GET and HEAD
         Route("/", own.root),
         Route("/api/localagent/state", own.state),
         Route("/health", own.health),
         Route("/openapi.json", own.document),
+        Route("/props", own.props),
         Route("/v1/models", own.models),
         Route("/v1/models/load", own.load, methods=["POST"]),
         Route("/v1/models/unload", own.unload, methods=["POST"]),
@@ -160,6 +179,8 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
         Route("/api/ps", own.ps),
         Route("/api/show", own.show, methods=["POST"]),
         Route("/api/version", own.version),
+        Route("/api/v0/models", own.lm_studio_models),
+        Route("/api/v0/models/{name:path}", own.lm_studio_model),
     ]
     if service.offers_metrics:
         routes.append(Route("/metrics", own.metrics))
@@ -168,6 +189,8 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
         assert isinstance(error, HTTPException)
         method, path = request.method, request.url.path
         said, code = f"{quoted(method)} {quoted(path)}: no such endpoint", "not_found"
+        if not path.startswith(("/v1/", "/api/")):
+            said += ": the base URL for OpenAI's API ends in /v1 here"
         if error.status_code == 405:
             said, code = f"{quoted(path)} does not take {quoted(method)}", "method_not_allowed"
         refusal = BadRequest(said, code=code, status=error.status_code)
@@ -191,5 +214,14 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
         routes=routes, lifespan=lifespan, exception_handlers={HTTPException: not_found, Exception: failed}
     )
     app.router.redirect_slashes = False  # it would send a client to whatever host name he gave
+    below_v1 = {route.path.split("/")[2] for route in routes if route.path.startswith("/v1/")}
+    unknown = app.router.default
+
+    async def look_again(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        path = as_meant(scope["path"], below_v1)
+        again = unknown if path == scope["path"] else app.router
+        await again({**scope, "path": path}, receive, send)
+
+    app.router.default = look_again
     app.add_middleware(Guard, service=service, shape=shape)
     return app

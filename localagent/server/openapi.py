@@ -62,6 +62,9 @@ _OTHERS: Mapping[tuple[str, str], str] = {
     ("get", "/api/ps"): "Ollama's list of models in memory",
     ("post", "/api/show"): "Ollama's description of a model",
     ("get", "/api/version"): "The version of Ollama's API",
+    ("get", "/api/v0/models"): "LM Studio's list of models",
+    ("get", "/api/v0/models/{name}"): "LM Studio's description of a model",
+    ("get", "/props"): "llama-server's properties",
 }
 _ERRORS = {
     "400": "The request is wrong; the message names the field",

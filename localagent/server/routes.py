@@ -11,6 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from localagent.distribution import version
 from localagent.errors import LocalAgentError, UnknownModel, UsageError
 from localagent.server.access import Head
 from localagent.server.bounds import SMALL, Gone, Receive, parse_json, read_body
@@ -163,6 +164,38 @@ class OwnRoutes:
         """The version of Ollama's API."""
         return JsonAnswer(ollama_models.version())
 
+    async def lm_studio_models(self, _: Request) -> Response:
+        """LM Studio's list of models."""
+        data = [await _for_lm_studio(served) for served in self._service.pool.served.values()]
+        return JsonAnswer({"object": "list", "data": data})
+
+    async def lm_studio_model(self, request: Request) -> Response:
+        """LM Studio's description of a model."""
+        try:
+            served = self._service.pool.find(request.path_params["name"], exactly=True)
+        except UnknownModel as error:
+            return self._refused(request, error)
+        return JsonAnswer(await _for_lm_studio(served))
+
+    async def props(self, request: Request) -> Response:
+        """llama-server's properties, as far as clients look at them."""
+        try:
+            served = self._service.pool.find(request.query_params.get("model", ""))
+        except UnknownModel as error:
+            return self._refused(request, error)
+        described = await _for_ollama(served)
+        return JsonAnswer(
+            {
+                "default_generation_settings": {"n_ctx": described.context},
+                "total_slots": served.model.lanes if served.model is not None else 0,
+                "model_alias": served.name,
+                "model_path": served.name,  # where its weights are is nobody's business
+                "chat_template": described.template,
+                "modalities": {"vision": described.images, "audio": False},
+                "build_info": f"localagent {version() or 0}",
+            }
+        )
+
     def _refused(self, request: Request, error: Exception) -> Response:
         if isinstance(error, Gone):
             return Response(status_code=400)  # nobody is there to read it
@@ -212,6 +245,25 @@ async def _for_ollama(served: Served) -> ollama_models.Described:
         tools=found.dialect.calls is not None,
         thinking=found.dialect.reasoning is not None,
     )
+
+
+async def _for_lm_studio(served: Served) -> dict[str, Any]:
+    told = await _for_ollama(served)
+    loaded = {"state": "not-loaded"}
+    if served.state == "ready":
+        loaded = {"state": "loaded", "loaded_context_length": told.context}  # type: ignore[dict-item]
+    return {
+        "id": served.name,
+        "object": "model",
+        "type": "llm",
+        "publisher": "localagent",
+        "arch": told.architecture,
+        "compatibility_type": told.format,
+        "quantization": told.quantization,
+        **loaded,
+        "max_context_length": told.context,
+        "capabilities": ["tool_use"] if told.tools else [],
+    }
 
 
 def _state(served: Served) -> dict[str, Any]:

@@ -152,6 +152,7 @@ CASES = {
     "serve": [
         *(error("--port", "0", option, value) for option, value in (
             ("--model", NAME), ("--alias", f"{NAME}={NAME}"), ("--api-key-file", NAME), ("--origin", NAME),
+            ("--allow-host", NAME),
         )),
     ],
     "connect": [

@@ -114,7 +114,7 @@ def test_serve_is_by_this_process_or_by_ray(given):
     )
     assert given(["serve", "--ray"], *names) == [("serve_fleet", ServeOptions(ray=True))]
     words = [
-        "serve", "-m", "a", "--alias", "b=a", "--host", "h", "--api-key-file", "k", "--origin", "o", "--max-queue", "1",
+        "serve", "-m", "a", "--alias", "b=a", "--host", "h", "--api-key-file", "k", "--origin", "o", "--allow-host", "x", "--max-queue", "1",
         "--deadline", "2", "--lanes", "3", "--idle", "4", "--restart", "--stall-limit", "5", "--stream-tool-calls",
         "--metrics", "--no-page", "--log-prompts", "--share-prefixes", "--no-snapshots", "--ray", "--replicas", "1:2",
         "--address", "auto", "--gpus", "0.5", "--models-per-replica", "6", "--print-config", "--dialect", "d",
@@ -124,7 +124,7 @@ def test_serve_is_by_this_process_or_by_ray(given):
         (
             "serve_fleet",
             ServeOptions(
-                models=["a"], aliases=["b=a"], host="h", api_key_file=Path("k"), origins=["o"], max_queue=1, deadline=2,
+                models=["a"], aliases=["b=a"], host="h", api_key_file=Path("k"), origins=["o"], allow_hosts=["x"], max_queue=1, deadline=2,
                 lanes=3, idle=4, restart=True, stall_limit=5, buffer_tool_calls=False, metrics=True, no_page=True,
                 log_prompts=True, share_prefixes=True, no_snapshots=True, ray=True, replicas="1:2", address="auto", gpus=0.5,
                 models_per_replica=6, print_config=True, dialect="d", backend="mlx", context=7, threads=8,

@@ -89,7 +89,7 @@ def test_options_reach_the_server(server, capsys):
     serve.serve(
         ServeOptions(
             port=0, host="localhost", max_queue=5, deadline=6, metrics=True, log_prompts=True, buffer_tool_calls=False,
-            no_page=True, share_prefixes=True, origins=["http://a"],
+            no_page=True, share_prefixes=True, origins=["http://a"], allow_hosts=["x.lan"],
         )
     )  # fmt: skip
     said = capsys.readouterr().err.splitlines()
@@ -98,7 +98,7 @@ def test_options_reach_the_server(server, capsys):
     assert said[2].startswith("  OpenAI "), "there is no page, and no other model"
     assert said[-2:] == ["  what is asked and answered is logged here", "stopped"]
     _, access, bounds, named = server.service
-    assert access == Access("localhost", origins=("http://a",), share=True)
+    assert access == Access("localhost", origins=("http://a",), share=True, allow_hosts=("x.lan",))
     assert bounds == Bounds(queue=5, deadline=6)
     assert named == {"metrics": True, "log_prompts": True, "buffer_tool_calls": False}
     assert server.logs == [True]

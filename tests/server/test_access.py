@@ -215,13 +215,42 @@ def test_which_types_are_taken_for_json(path, headers, taken):
 
 
 def test_a_host_name_is_checked_where_pages_could_reach_nobody_else():
-    said = "this server does not answer to the host name 'evil.example': use 127.0.0.1 or localhost"
+    said = (
+        "this server does not answer to the host name 'evil.example': use 127.0.0.1 or localhost, or start it "
+        "with --allow-host NAME"
+    )
     assert refused(Access(), head(host="evil.example")) == (403, "host_not_allowed", said)
     assert refused(Access(host="LocalHost"), head(host="evil.example"))[0] == 403
     for host in ("localhost.:80", "[::1]", "a.b.localhost", "127.0.0.9:1"):
         Access(host="::1").admit(head(host=host))
     # Other machines call it by whatever names it has there; they need a key.
     Access(host="0.0.0.0", keys=("one",)).admit(head(host="evil.example", x_api_key="one"))
+
+
+@pytest.mark.parametrize("name", ["host.docker.internal", "host.containers.internal"])
+def test_containers_call_this_machine_by_names_of_theirs(name):
+    """A name server that lies could make them mean a page elsewhere, so no page counts as ours by them."""
+    for host in (name, f"{name}:8080", f"{name.upper()}.:1"):
+        assert Access().admit(head("POST", host=host, content_type="application/json"))
+        assert refused(Access(), head(host=host, origin=f"http://{host}"))[1] == "origin_not_allowed"
+    for host in (f"a.{name}", f"{name}.evil.example", name.removeprefix("host.")):
+        assert refused(Access(), head(host=host))[1] == "host_not_allowed"
+
+
+def test_more_host_names_may_be_allowed():
+    access = Access(allow_hosts=("Models.Lan", "192.168.0.7"))
+    for host in ("models.lan", "MODELS.LAN.:8080", "192.168.0.7:80"):
+        access.admit(head(host=host))
+        access.admit(head(host=host, origin=f"http://{host}"))
+    for host in (
+        "a.models.lan",
+        "models.lan.evil.example",
+        "192.168.0.70",
+        "[models.lan]evil",
+        "",
+        "models.lan@b",
+    ):
+        assert refused(access, head(host=host))[1] == "host_not_allowed"
 
 
 def test_a_page_is_told_what_it_may_ask():
@@ -256,6 +285,11 @@ def test_a_page_is_told_what_it_may_ask():
         (("http://a.example",), "http://a.example", True),
         (("*",), "http://a.example", True),
         (("*",), "Null", False),
+        (("app://obsidian.md",), "app://obsidian.md", True),
+        (("vscode-webview://*",), "vscode-webview://1f9a", True),
+        (("moz-extension://*", "tauri://*"), "tauri://localhost", True),
+        (("file://*",), "file://", True),
+        (("https://*",), "http://a.example", False),
     ],
 )
 def test_which_pages_may_ask(origins, origin, may):
@@ -266,6 +300,21 @@ def test_which_pages_may_ask(origins, origin, may):
     else:
         said = f"a page of {origin!r} may not use this server (see --origin)"
         assert refused(access, asked) == (403, "origin_not_allowed", said)
+
+
+@pytest.mark.parametrize(
+    ("origin", "hint"),
+    [
+        ("app://other", "app://*"),
+        ("vscode-webview://1f9a", "vscode-webview://*"),
+        ("chrome-extension://abc", "chrome-extension://*"),
+        ("file://", "file://*"),
+    ],
+)
+def test_desktop_programs_are_told_the_option_that_lets_them_in(origin, hint):
+    said = f"a page of {origin!r} may not use this server: start it with --origin '{hint}'"
+    for origins in ((), ("app://obsidian.md", "https://*")):
+        assert refused(Access(origins=origins), head(origin=origin))[2] == said
 
 
 def test_a_target_with_a_host_is_a_path_and_that_host():
@@ -285,8 +334,13 @@ def test_a_target_with_a_host_is_a_path_and_that_host():
         ({"host": "::"}, "host is '::', which other machines can reach: give a key with --api-key-file or LOCALAGENT_API_KEYS, or listen on 127.0.0.1"),
         ({"keys": ("a b",)}, "an API key may hold only printable ASCII characters, and no space"),
         ({"keys": ("fine", "a\x7f")}, "an API key may hold only printable ASCII characters, and no space"),
-        ({"origins": ("*", "a.example")}, "origin is 'a.example': write it like http://localhost:3000, or *"),
-        ({"origins": ("http://a/",)}, "origin is 'http://a/': write it like http://localhost:3000, or *"),
+        ({"origins": ("*", "a.example")}, "origin is 'a.example': write it like http://localhost:3000, app://*, or *"),
+        ({"origins": ("http://a/",)}, "origin is 'http://a/': write it like http://localhost:3000, app://*, or *"),
+        ({"origins": ("app://a*",)}, "origin is 'app://a*': write it like http://localhost:3000, app://*, or *"),
+        ({"allow_hosts": ("http://a",)}, "allowed host is 'http://a': write a name like models.lan, without a port"),
+        ({"allow_hosts": ("a", "b:80")}, "allowed host is 'b:80': write a name like models.lan, without a port"),
+        ({"allow_hosts": ("*",)}, "allowed host is '*': write a name like models.lan, without a port"),
+        ({"allow_hosts": ("",)}, "allowed host is '': write a name like models.lan, without a port"),
     ],
 )  # fmt: skip
 def test_settings_that_make_no_sense(settings, said):

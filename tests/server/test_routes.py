@@ -118,6 +118,37 @@ def test_what_ollamas_clients_are_told_of_both(two: Running) -> None:
     assert [(each["name"], each["context_length"]) for each in running] == [("one", 4096)]
 
 
+def test_what_lm_studios_clients_are_told_of_both(two: Running) -> None:
+    listed = get(two, "/api/v0/models").json
+    same = {"object": "model", "type": "llm", "publisher": "localagent", "quantization": ""}
+    one = {
+        "id": "one",
+        "arch": "replay",
+        "state": "loaded",
+        "loaded_context_length": 4096,
+        "max_context_length": 4096,
+    }
+    other = {"id": "two", "arch": "lfm2", "state": "not-loaded", "max_context_length": 512}
+    assert listed == {
+        "object": "list",
+        "data": [
+            {**same, **one, "compatibility_type": "mlx", "capabilities": ["tool_use"]},
+            {**same, **other, "compatibility_type": "mlx", "capabilities": []},
+        ],
+    }
+    assert get(two, "/api/v0/models/two").json == listed["data"][1]
+    assert get(two, "/api/v0/models/three").status == 404
+
+
+def test_what_llama_servers_clients_are_told(two: Running) -> None:
+    told = get(two, "/props").json
+    assert told["default_generation_settings"] == {"n_ctx": 4096}
+    assert (told["total_slots"], told["model_alias"], told["chat_template"]) == (2, "one", "")
+    other = get(two, "/props?model=two").json
+    assert (other["total_slots"], other["chat_template"]) == (0, "{{ messages }}")
+    assert get(two, "/props?model=three").status == 404
+
+
 def test_of_weights_that_nobody_can_read_the_best_is_assumed() -> None:
     with serving(pool=ModelPool({"m": replay}), wires=all_wires()) as server:
         shown = server.ask({"model": "m"}, path="/api/show").json
@@ -178,6 +209,38 @@ def test_what_is_not_here_is_said(
     answer = two.ask(path=path, method=method)
     error = {"message": said, "type": "invalid_request_error", "param": None, "code": code}
     assert (answer.status, answer.json) == (status, {"error": error})
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("/chat/completions", "choices"),
+        ("/v1//chat/completions", "choices"),
+        ("//v1/chat/completions/", "choices"),
+        ("/v1/v1/chat/completions", "choices"),
+        ("/messages?beta=true", "stop_reason"),
+        ("/v1/v1/messages", "stop_reason"),
+        ("/messages/count_tokens", "input_tokens"),
+        ("//api/chat", "message"),
+    ],
+)
+def test_a_path_that_a_base_url_has_spoilt_is_understood(two: Running, path: str, key: str) -> None:
+    answer = two.ask({**ASK, "stream": False}, path=path)
+    assert (answer.status, key in answer.json) == (200, True), answer.json
+
+
+def test_spoilt_paths_of_models_and_errors_in_the_shape_of_their_api(two: Running) -> None:
+    assert get(two, "/models").json == get(two, "//v1//models").json == get(two, "/v1/models").json
+    assert get(two, "/models/two").json == TWO
+    assert two.ask({}, path="/v1/v1/messages").json["type"] == "error"
+    assert get(two, "//").body == get(two, "/").body
+
+
+@pytest.mark.parametrize("path", ["/openai/chat/completions", "/engines/v1/completions", "/nothing"])
+def test_what_no_base_url_explains_is_told_which_one_is_right(two: Running, path: str) -> None:
+    answer = two.ask(ASK, path=path)
+    said = f"POST {path}: no such endpoint: the base URL for OpenAI's API ends in /v1 here"
+    assert (answer.status, answer.json["error"]["message"]) == (404, said)
 
 
 @pytest.mark.parametrize(

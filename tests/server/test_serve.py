@@ -279,6 +279,7 @@ def test_other_machines_without_a_key(tmp_path: Path) -> None:
         (("--model", "lfm2-nano", "--alias", "x=y"), "'y' is not served"),
         (("--model", "lfm2-nano", "--model", "lfm2-nano"), "given twice"),
         (("--model", "lfm2-nano", "--origin", "null"), "origin is 'null'"),
+        (("--model", "lfm2-nano", "--allow-host", "x:1"), "allowed host is 'x:1'"),
         (("--model", "lfm2-nano", "--dialect", "no-such"), "no dialect 'no-such'"),
         (("--model", "lfm2-nano", "--host", "no.such.host.invalid"), "give a key"),
     ],

@@ -96,7 +96,14 @@ class Server:
         keys = keys_for(plan.api_key_file)
         if plan.needs_key and not keys:
             raise UsageError(f"{KEYS} is not set where the server runs: give the keys in a file there")
-        access = Access(plan.host, keys, plan.origins, page=plan.page, share=plan.share_prefixes)
+        access = Access(
+            plan.host,
+            keys,
+            plan.origins,
+            page=plan.page,
+            share=plan.share_prefixes,
+            allow_hosts=plan.allow_hosts,
+        )
         pool = ModelPool(
             {name: self._loader(name) for name in plan.models},
             aliases=plan.aliases,

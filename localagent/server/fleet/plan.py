@@ -66,6 +66,8 @@ class Plan(BaseModel):
     """On the machines where the application runs. Without it the keys in LOCALAGENT_API_KEYS there."""
     needs_key: bool = False
     """Whether the application is not to start where it finds no key."""
+    allow_hosts: tuple[str, ...] = ()
+    """See `Access`, as for `origins`."""
     origins: tuple[str, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
     page: bool = True

@@ -339,12 +339,13 @@ def test_every_option_is_a_part_of_the_plan(monkeypatch, tmp_path):
     options = ServeOptions(
         aliases=["x*=a", "y=b"], replicas="1:3", models_per_replica=1, lanes=2, gpus=0.5, backend="mlx", dialect="lfm2",
         context=9, threads=3, host="::1", api_key_file=Path("~/keys"), origins=["http://a"], no_page=True,
+        allow_hosts=["x.lan"],
         share_prefixes=True, max_queue=5, deadline=6, metrics=True, buffer_tool_calls=False, log_prompts=True,
     )  # fmt: skip
     assert fleet._plan(options, Access(keys=("k",))) == Plan(
         models={"a": "a1", "b": str(tmp_path / "b.gguf")}, replicas=(1, 3), models_per_replica=1, lanes=2, gpus=0.5,
         backend="mlx", dialect="lfm2", context=9, threads=3, host="::1", needs_key=True,
-        api_key_file=tmp_path / "home" / "keys", origins=("http://a",), aliases=(("x*", "a"), ("y", "b")), page=False,
+        api_key_file=tmp_path / "home" / "keys", origins=("http://a",), allow_hosts=("x.lan",), aliases=(("x*", "a"), ("y", "b")), page=False,
         share_prefixes=True, max_queue=5, deadline=6, metrics=True, buffer_tool_calls=False, log_prompts=True,
     )  # fmt: skip
     assert fleet._plan(ServeOptions(), Access()) == Plan(models={"a": "a1", "b": str(tmp_path / "b.gguf")})

@@ -25,7 +25,7 @@ LEAST = {"models": {"a": "/weights/a.gguf"}}
 ALL: dict[str, Any] = {
     "models": {"a": "/weights/a.gguf", "b": "hf:owner/b"}, "replicas": (1, 4), "lanes": 3, "cpus": 2, "gpus": 0.5,
     "scale_up_after": 20, "scale_down_after": 200, "health_every": 7, "grace": 9, "servers": 2, "host": "0.0.0.0",
-    "origins": ("http://x.example",), "aliases": (("gpt-*", "b"),), "page": False, "share_prefixes": True,
+    "allow_hosts": ("x.lan",), "origins": ("http://x.example",), "aliases": (("gpt-*", "b"),), "page": False, "share_prefixes": True,
     "max_queue": 5, "deadline": 77, "metrics": True, "buffer_tool_calls": False, "log_prompts": True,
 }  # fmt: skip
 
@@ -105,7 +105,7 @@ def test_a_plan_stays_as_it_was_checked():
         "models": LEAST["models"], "replicas": (1, 1), "models_per_replica": None, "lanes": None, "cpus": 1, "gpus": 0,
         "scale_up_after": 10, "scale_down_after": 300, "health_every": 5, "grace": 60, "backend": None, "dialect": None,
         "context": None, "threads": None, "offline": None, "servers": 1, "host": "127.0.0.1", "api_key_file": None,
-        "needs_key": False, "origins": (), "aliases": (), "page": True, "share_prefixes": False, "max_queue": 64,
+        "needs_key": False, "allow_hosts": (), "origins": (), "aliases": (), "page": True, "share_prefixes": False, "max_queue": 64,
         "deadline": 3600, "metrics": False, "buffer_tool_calls": True, "log_prompts": False,
     }  # fmt: skip
 
@@ -171,7 +171,7 @@ def test_the_application_is_that_of_one_process(build):
     service = server._service
     assert logs == [(True, sys.__stderr__)]
     assert service.access == Access(
-        "0.0.0.0", ("first", "second"), ("http://x.example",), page=False, share=True
+        "0.0.0.0", ("first", "second"), ("http://x.example",), page=False, share=True, allow_hosts=("x.lan",)
     )
     assert service.bounds == Bounds(queue=5, deadline=77)
     assert (service.offers_metrics, service.log_prompts, service.buffer_tool_calls) == (True, True, False)
