@@ -147,10 +147,12 @@ def test_a_role_cannot_say_where_a_conversation_goes(command: Command, tmp_path:
 
 
 def test_what_goes_wrong_is_one_line(command: Command) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     run = ("run", "Hi.", "--url")
-    command.refuse(*run, url, code=1, says=f"no server answers at {url} (Connection refused): start it with")
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))  # which keeps the port from others
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        says = f"no server answers at {url} (Connection refused): start it with"
+        command.refuse(*run, url, code=1, says=says)
     command.refuse(*run, "nonsense", code=2, says="is no URL")
     command.refuse(*run, url, "--threads", "2", code=2, says="--threads is for a model on this machine")
     command.refuse(
