@@ -109,7 +109,7 @@ def test_without_a_terminal_and_without_yes_nothing_is_written(command, url):
 def test_a_no_changes_nothing_and_a_yes_does(command, url):
     for answer, code in (("n", 1), ("y", 0)):
         program = pexpect.spawn(
-            str(COMMAND), ["connect", "claude", "--url", url], env=command.environment, timeout=30
+            str(COMMAND), ["connect", "claude", "--url", url], env=command.environment, timeout=120
         )
         program.expect(r"settings.json\? \[y/N\]: ")
         program.sendline(answer)

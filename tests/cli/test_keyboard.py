@@ -53,7 +53,7 @@ def ask(terminal, text="Go."):
 
 def leave(terminal):
     terminal.type("\x03")
-    terminal.settle()
+    terminal.wait(r"^>\Z")
     terminal.type("/exit\r")
     return terminal.end()
 
@@ -162,7 +162,7 @@ def test_a_chat_that_is_stopped_and_continued_gives_the_terminal_back_meanwhile(
         "SLOW_OUTPUTS": json.dumps([LONG * 3]),
     }
     shell = pexpect.spawn(
-        "bash", ["--norc", "-i"], env={**environment, "PS1": "READY> "}, encoding="utf-8", timeout=30,
+        "bash", ["--norc", "-i"], env={**environment, "PS1": "READY> "}, encoding="utf-8", timeout=120,
         dimensions=(40, 120), cwd=ROOT,
     )  # fmt: skip
     shell.sendline(f"{sys.executable} -m tests.cli.slow_program chat --no-save")

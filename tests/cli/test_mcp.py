@@ -48,7 +48,7 @@ def spawn(localagent):
             [*arguments],
             env={**localagent.environment, "PROMPT_TOOLKIT_NO_CPR": "1"},
             encoding="utf-8",
-            timeout=30,
+            timeout=120,
             dimensions=(40, 160),
         )
         children.append(child)

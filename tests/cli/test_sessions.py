@@ -216,7 +216,7 @@ def test_on_a_terminal(command, session):
     def run(*arguments):
         return pexpect.spawn(
             str(COMMAND), ["sessions", *arguments], env={**command.environment, "NO_COLOR": ""},
-            encoding="utf-8", timeout=30, dimensions=(60, 200),
+            encoding="utf-8", timeout=120, dimensions=(60, 200),
         )  # fmt: skip
 
     child = run("show", "last", "--entry", session.path()[2].branch)

@@ -195,7 +195,7 @@ def test_a_terminal_is_read_only_when_asked(localagent, words):
     code = (
         "from localagent.cli.input import whole_prompt; import sys; print(repr(whole_prompt(sys.argv[1:])))"
     )
-    child = pexpect.spawn(sys.executable, ["-c", code, *words], encoding="utf-8", timeout=30)
+    child = pexpect.spawn(sys.executable, ["-c", code, *words], encoding="utf-8", timeout=120)
     if words[-1:] == ["-"]:
         child.expect_exact("then press Ctrl-D")
         child.sendline("red")

@@ -126,7 +126,7 @@ def terminal(localagent, root, *arguments):
         [*arguments, *NANO, "--tools", "files", "--root", str(root), "--ask", "*"],
         env={**localagent.environment, "PROMPT_TOOLKIT_NO_CPR": "1"},
         encoding="utf-8",
-        timeout=20,
+        timeout=120,
         dimensions=(40, 160),
     )
 

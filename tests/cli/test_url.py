@@ -77,7 +77,7 @@ def test_a_variable_names_the_server(command: Command, server: Process) -> None:
 def test_n8_a_chat_with_a_url(command: Command, server: Process) -> None:
     child = pexpect.spawn(
         str(COMMAND), ["chat", "--url", server.client.url, *NANO, "--tools", "time"],
-        env={**command.environment, "PROMPT_TOOLKIT_NO_CPR": "1"}, encoding="utf-8", timeout=30, dimensions=(24, 100),
+        env={**command.environment, "PROMPT_TOOLKIT_NO_CPR": "1"}, encoding="utf-8", timeout=120, dimensions=(24, 100),
     )  # fmt: skip
     child.expect("4,096 tokens of context")
     child.expect("\\?25h")  # the cursor waits
@@ -111,7 +111,7 @@ def test_ctrl_c_while_a_server_counts_the_tokens_of_a_file(command: Command, tmp
     with scripted(stream(chunk({"content": "Hello."}, "stop")), counts=[HANG]) as server:
         child = pexpect.spawn(
             str(COMMAND), ["chat", "--url", server.url, "--no-save"],
-            env={**command.environment, "PROMPT_TOOLKIT_NO_CPR": "1"}, encoding="utf-8", timeout=30, dimensions=(24, 100),
+            env={**command.environment, "PROMPT_TOOLKIT_NO_CPR": "1"}, encoding="utf-8", timeout=120, dimensions=(24, 100),
         )  # fmt: skip
         child.expect("\\?25h")  # the cursor waits
         child.sendline(f"What is in @{notes}")
@@ -147,10 +147,12 @@ def test_a_role_cannot_say_where_a_conversation_goes(command: Command, tmp_path:
 
 
 def test_what_goes_wrong_is_one_line(command: Command) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     run = ("run", "Hi.", "--url")
-    command.refuse(*run, url, code=1, says=f"no server answers at {url} (Connection refused): start it with")
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))  # which keeps the port from others
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        says = f"no server answers at {url} (Connection refused): start it with"
+        command.refuse(*run, url, code=1, says=says)
     command.refuse(*run, "nonsense", code=2, says="is no URL")
     command.refuse(*run, url, "--threads", "2", code=2, says="--threads is for a model on this machine")
     command.refuse(
@@ -175,7 +177,7 @@ def test_ctrl_c_leaves_the_server(command: Command) -> None:
             ["run", "Hi.", "--url", server.url],
             env=command.environment,
             encoding="utf-8",
-            timeout=20,
+            timeout=120,
         )
         child.expect("Some")
         child.sendintr()

@@ -77,6 +77,8 @@ def test_a_failed_server_leaves_the_others_to_those_who_ask_for_it():
 def test_nothing_of_a_server_reaches_the_terminal():
     configs = [hostile("exits"), hostile("nonsense"), hostile("chatty"), hostile("noisy")]
     code = (
+        # In the mode for developers asyncio warns of what is slow, as everything is on a busy machine.
+        "import logging; logging.getLogger('asyncio').setLevel('ERROR')\n"
         "from localagent.mcp import McpServers\nfrom tests.mcp.conftest import call\n"
         f"config = {{f'h{{n}}': one for n, one in enumerate({configs!r})}}\n"
         "with McpServers(config, on_problem=lambda *_: None, start_timeout=10) as servers:\n"

@@ -424,9 +424,9 @@ def refused(kind: type[LocalAgentError], *pieces: bytes, says: str) -> LocalAgen
 
 
 def test_nobody_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    with pytest.raises(ServerUnreachable) as caught:
+    with socket.socket() as deaf, pytest.raises(ServerUnreachable) as caught:
+        deaf.bind(("127.0.0.1", 0))  # which keeps the port from others
+        port = deaf.getsockname()[1]
         RemoteModel.open(f"http://127.0.0.1:{port}")
     assert str(caught.value) == (
         f"no server answers at http://127.0.0.1:{port} (Connection refused): start it with `localagent serve`, "

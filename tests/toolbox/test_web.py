@@ -111,10 +111,10 @@ def test_bodies_that_end_early(server):
 
 
 def test_nobody_listens(server):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    assert "refused" in refused(get, f"http://127.0.0.1:{port}/").lower()
+    with socket.socket() as deaf:  # which keeps the port from others
+        deaf.bind(("127.0.0.1", 0))
+        port = deaf.getsockname()[1]
+        assert "refused" in refused(get, f"http://127.0.0.1:{port}/").lower()
 
 
 @pytest.fixture
@@ -247,17 +247,16 @@ def test_a_body_of_just_the_size_that_is_read(server, more, cut, packed):
 
 @pytest.mark.parametrize(("bad", "reached"), [(3, True), (4, False)])
 def test_how_many_addresses_of_a_host_are_tried(server, monkeypatch, bad, reached):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        closed = free.getsockname()[1]
-    ports = [closed] * bad + [server.port]
-    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in ports]
-    monkeypatch.setattr("localagent.toolbox.addresses.socket.getaddrinfo", lambda *_, **__: found)
     server.answer("/x", b"hello")
-    if reached:
-        assert text_of("http://example.com/x") == "hello"
-    else:
-        assert "refused" in refused(get, "http://example.com/x").lower()
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        ports = [deaf.getsockname()[1]] * bad + [server.port]
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in ports]
+        monkeypatch.setattr("localagent.toolbox.addresses.socket.getaddrinfo", lambda *_, **__: found)
+        if reached:
+            assert text_of("http://example.com/x") == "hello"
+        else:
+            assert "refused" in refused(get, "http://example.com/x").lower()
     assert len(server.seen) == reached
 
 

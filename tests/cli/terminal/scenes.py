@@ -57,8 +57,7 @@ def chat(terminal: Terminal) -> None:
     """A chat with a model that thinks."""
     terminal.wait("^>$")
     terminal.type("Why is the sky blue?\r")
-    terminal.wait("everywhere")
-    terminal.settle()
+    terminal.wait(r"everywhere\.\n.*cached\n>$")
 
 
 def approval(terminal: Terminal) -> None:

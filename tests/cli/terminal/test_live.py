@@ -209,7 +209,7 @@ def test_n1_a_wait_is_counted_while_no_event_comes(view):
     shown, terminal = view(thread=True)
     with shown:
         shown.show(TurnStarted(1))
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not any("waiting for the model" in line for line in terminal.screen):
             assert time.monotonic() < deadline
             time.sleep(0.05)
