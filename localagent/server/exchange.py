@@ -27,7 +27,7 @@ from localagent.errors import (
     UsageError,
 )
 from localagent.hosts.sampling import SamplingOptions
-from localagent.messages import Message
+from localagent.messages import AssistantMessage, Message
 from localagent.prompt.rendering import ToolSchema
 from localagent.turn import TurnEvent
 from localagent.wire.payload import Fields
@@ -101,6 +101,7 @@ class TurnRequest:
     """Fields that were ignored and tools that were left out, for the header x-localagent-ignored."""
     raw_prompt: str | None = None
     """Text for the model to continue, without a chat template. There are no messages then."""
+    continue_final_message: bool = False
     keep_alive: float | None = None
     """Seconds that the model stays loaded after the answer, infinity for ever; None: as the server says."""
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -279,6 +280,15 @@ def count_values(value: Any) -> int:
         case list():
             return 1 + sum(map(count_values, value))
     return 1
+
+
+def goes_on(messages: Sequence[Message]) -> bool:
+    """Whether a conversation ends with words of the assistant, with which the answer then goes on.
+
+    Calls without results do not count: they are answered first, and then it is the model's turn again.
+    """
+    last = messages[-1] if messages else None
+    return isinstance(last, AssistantMessage) and not (last.tool_calls or last.malformed_tool_calls)
 
 
 # -- options ----------------------------------------------------------------------------------------------
