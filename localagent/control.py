@@ -23,6 +23,7 @@ class TurnOptions(SamplingOptions, total=False):
     thinking: Thinking
     thinking_budget: int | None
     end_thinking: CancelFlag | None
+    continue_final_message: bool
 
 
 _CHOICES = ("auto", "none", "required")
@@ -46,6 +47,9 @@ class Control:
     template has its own switch, or none; what it cannot be told, a RequestWarning says. `thinking_budget`:
     the reasoning is ended after so many tokens. `end_thinking`: when this flag is set, from any thread, the
     reasoning that runs is ended, and any that begins later in the turn; the answer follows.
+
+    `continue_final_message`: the conversation ends with words of the assistant, and the turn goes on after
+    them, in place of a new one; its message holds what follows them.
     """
 
     tool_choice: str | Mapping[str, Any] = "auto"
@@ -55,10 +59,11 @@ class Control:
     thinking: Thinking = None
     thinking_budget: int | None = None
     end_thinking: CancelFlag | None = None
+    continue_final_message: bool = False
 
     def __post_init__(self) -> None:
         """Raise UsageError for a value that means nothing."""
-        for name in ("parallel_tool_calls", "strict"):
+        for name in ("parallel_tool_calls", "strict", "continue_final_message"):
             if not isinstance(given := getattr(self, name), bool):
                 raise UsageError(f"{name} is {given!r:.40}: it must be True or False")
         if not self.choice and self.named is None:
@@ -71,6 +76,13 @@ class Control:
             raise UsageError(
                 f"tool_choice is {self.tool_choice!r:.60}, and response_format asks for an answer: a turn "
                 "can end in a call or in an answer"
+            )
+        if self.continue_final_message and (
+            self.answers or self.choice == "required" or self.named is not None
+        ):
+            raise UsageError(
+                "continue_final_message goes on with text that is there, and cannot be had with a "
+                "response_format or a tool_choice that bounds the whole turn"
             )
         check_thinking(self.thinking, self.thinking_budget, self.end_thinking)
 

@@ -12,12 +12,13 @@ import json
 import secrets
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, assert_never
 
 from localagent.control import Control
+from localagent.errors import UsageError
 from localagent.hosts.protocol import CancelFlag, Finish, Host, Logprobs, Prefilled, Queued, Step, Token
 from localagent.hosts.sampling import Sampling
 from localagent.messages import (
@@ -171,12 +172,20 @@ class Turn:
         from localagent.constraint.ending import ending_for
         from localagent.constraint.request import guided
 
-        request = request_for(host, messages, name)
         control = control or Control()
+        begun: AssistantMessage | None = None
+        if control.continue_final_message:
+            last = messages[-1] if messages else None
+            if not isinstance(last, AssistantMessage):
+                raise UsageError("continue_final_message: the last message must be the assistant's")
+            messages, begun = messages[:-1], last
+            # What is a call only as the whole of a turn is none after these words.
+            dialect = replace(dialect, bare=None)
+        request = request_for(host, messages, name)
         flag = control.end_thinking
         wishes = control.thinking, control.thinking_budget, name, flag is not None
         plan = thinking_for(host, dialect, request, tools, *wishes)
-        self.prompt = render_turn(host, dialect, request, tools, switch=plan.switch, name=name)
+        self.prompt = render_turn(host, dialect, request, tools, switch=plan.switch, name=name, begun=begun)
         bounds = guided(host, dialect, tools, control, self.prompt, ending_for(host, plan, flag, self.prompt))
         self.warnings: Sequence[RequestWarning] = (*request.warnings, *plan.warnings, *bounds.warnings)
         self.guide = bounds.guide

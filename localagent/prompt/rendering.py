@@ -9,11 +9,19 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-from localagent.errors import TemplateFailed, UsageError
-from localagent.messages import Message, ModelMessage, SystemMessage, ToolMessage
+from localagent.errors import TemplateFailed, Unsupported, UsageError
+from localagent.messages import (
+    AssistantMessage,
+    Message,
+    ModelMessage,
+    ReasoningPart,
+    SystemMessage,
+    TextPart,
+    ToolMessage,
+)
 from localagent.prompt.probe import TemplateSupport, probe
 from localagent.prompt.request import Request, build_request
-from localagent.prompt.segments import Prompt
+from localagent.prompt.segments import Mixed, Prompt, Trusted
 from localagent.prompt.thinking import (
     Switch,
     Thinking,
@@ -51,7 +59,7 @@ class Renderer(Protocol):
 
         `limit`: with many more tokens than this, it may stop early and raise ContextOverflow; by default what
         the context holds, infinity for the whole prompt at any cost. `variables`: more of them for the
-        template. Raises TemplateFailed.
+        template, and `prefill`, for which see `ChatTemplate.render`. Raises TemplateFailed.
         """
 
     def write(
@@ -116,9 +124,10 @@ def render_turn(
     limit: float | None = None,
     switch: Switch | None = None,
     name: str | None = None,
+    begun: AssistantMessage | None = None,
 ) -> Prompt:
     """The prompt for the next turn. `limit`: see `Renderer.render`; `switch`: what is said about thinking;
-    `name`: of the model, for errors.
+    `name`: of the model, for errors; `begun`: the first words of the turn, with which the model goes on.
 
     Raises UsageError, TemplateFailed, ContextOverflow.
     """
@@ -140,9 +149,34 @@ def render_turn(
         joined = join_users(messages)  # some templates want the roles to take turns
         if len(joined) == len(messages):
             raise
-        prompt = _render(host, render, dialect, joined, tools or None)
+        messages = joined
+        prompt = _render(host, render, dialect, messages, tools or None)
     opened = opens_reasoning(dialect, prompt.text if prompt.tail is None else prompt.tail)
+    if begun is not None and begun.content:
+        closing = thinking_support(host, dialect, tools=bool(tools)).closing if opened else None
+        words = _first_words(begun, dialect, closing, name or host.name)
+        render = functools.partial(render, prefill=words)
+        return _render(host, render, dialect, messages, tools or None)
     return dataclasses.replace(prompt, inside="reasoning" if opened else None)
+
+
+def _first_words(begun: AssistantMessage, dialect: Dialect, closing: str | None, name: str) -> Mixed:
+    """What a turn begins with. `closing`: what ends the reasoning, where the template has opened it.
+
+    Raises Unsupported.
+    """
+    why = ""
+    if dialect.frames_content:
+        why = f"text in its dialect {dialect.name!r} stands in frames that only the model can open"
+    elif not all(isinstance(part, TextPart | ReasoningPart) for part in begun.content):
+        why = "it holds more than text"
+    elif begun.reasoning and closing is None:
+        why = "it holds reasoning, which the chat template does not open"
+    if why:
+        raise Unsupported(f"{name} cannot go on with a last message of the assistant: {why}")
+    if closing is None:
+        return Mixed((begun.text,))
+    return Mixed((begun.reasoning, Trusted(closing), begun.text))
 
 
 def _render(

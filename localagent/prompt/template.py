@@ -14,8 +14,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from localagent.errors import TemplateFailed
-from localagent.prompt.segments import Rendered, Segment
+from localagent.prompt.segments import Mixed, Rendered, Segment
 from localagent.prompt.shield import Shield, reveal
+
+_PREFILL = "prefill"
 
 
 class ChatTemplate:
@@ -42,19 +44,23 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool = True,
         limit: float = math.inf,
+        prefill: str | Mixed = "",
         **variables: Any,
     ) -> Rendered:
-        """Render a conversation. `variables` reach the template under their names, shielded like content.
+        """Render a conversation, and behind it `prefill`: the first words of the model's turn.
+
+        `variables` reach the template under their names, shielded like content, as the prefill is.
 
         Raises TemplateFailed, in one line, for whatever the template refuses, and TooManyTokens when content
         spells more special tokens than `limit`: each is a token at least.
         """
         content = {"messages": list(messages), "tools": tools, "documents": None, **variables}
-        values, shown = self._shield.hide(content, limit)
+        values, shown = self._shield.hide(content | {_PREFILL: prefill}, limit)
+        begun = values.pop(_PREFILL)
         values |= self._tokens | {"add_generation_prompt": add_generation_prompt}
         from localagent.prompt.sandbox import render_template
 
-        text = render_template(self._template, values)
+        text = render_template(self._template, values) + begun
         del values  # as large as the text
         return reveal(text, shown, limit)
 

@@ -148,6 +148,8 @@ class RemoteModel(ChatModel):
         conversation = as_conversation(messages, system)
         control = self.turn_options(options)[1]
         control.check_tools(tools)
+        if control.continue_final_message:
+            raise Unsupported(f"{self.server.url} is not asked to continue a message: few servers can")
         sampling = {**self._defaults, **{name: options[name] for name in options if name in _SAMPLING}}  # type: ignore[literal-required]
         return self._run(conversation, tools, sampling, control, cancel)
 

@@ -27,7 +27,7 @@ from localagent.errors import (
     UsageError,
 )
 from localagent.hosts.sampling import SamplingOptions
-from localagent.messages import Message
+from localagent.messages import AssistantMessage, Message
 from localagent.prompt.rendering import ToolSchema
 from localagent.tools.bounds import TOOL_BOUNDS, ToolBounds
 from localagent.turn import TurnEvent
@@ -100,6 +100,7 @@ class TurnRequest:
     """Fields that were ignored and tools that were left out, for the header x-localagent-ignored."""
     raw_prompt: str | None = None
     """Text for the model to continue, without a chat template. There are no messages then."""
+    continue_final_message: bool = False
     keep_alive: float | None = None
     """Seconds that the model stays loaded after the answer, infinity for ever; None: as the server says."""
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -268,6 +269,15 @@ def _check_items(items: Iterable[tuple[str, Any]], depth: int) -> None:
 
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def goes_on(messages: Sequence[Message]) -> bool:
+    """Whether a conversation ends with words of the assistant, with which the answer then goes on.
+
+    Calls without results do not count: they are answered first, and then it is the model's turn again.
+    """
+    last = messages[-1] if messages else None
+    return isinstance(last, AssistantMessage) and not (last.tool_calls or last.malformed_tool_calls)
 
 
 # -- options ----------------------------------------------------------------------------------------------

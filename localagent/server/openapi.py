@@ -33,6 +33,7 @@ _TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("model", "instructions", "system", "keep_alive"), _TEXT),
     **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens", "top_k"), _COUNT),
     **dict.fromkeys(("stream", "stream_tool_calls", "parallel_tool_calls", "raw"), _FLAG),
+    **dict.fromkeys(("continue_final_message", "add_generation_prompt"), _FLAG),
     **dict.fromkeys(("stream_options", "response_format", "options"), _OBJECT),
     "input": {"anyOf": [_TEXT, _LIST]},
     "messages": {"type": "array", "items": _MESSAGE, "minItems": 1},

@@ -7,11 +7,12 @@ begun to stream.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from localagent.hosts.sampling import MOST_LOGPROBS, Numbers
+from localagent.messages import AssistantMessage, Message
 from localagent.server.calls import HeldCalls, StreamedCalls
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
@@ -24,6 +25,7 @@ from localagent.server.exchange import (
     Refused,
     TurnRequest,
     dump,
+    goes_on,
     header_word,
     opened,
 )
@@ -75,7 +77,7 @@ OPTIONS: Mapping[str, Option] = {
     "audio": Refused("the server answers in text alone"),
     "functions": Refused("gone from the API: use tools", ([],)),
     "function_call": Refused("gone from the API: use tool_choice", ("none", "auto")),
-    "continue_final_message": Refused("the server begins a new turn", (False,)),
+    **dict.fromkeys(("continue_final_message", "add_generation_prompt"), "taken"),
     **dict.fromkeys(("previous_response_id", "conversation"), STATELESS),  # of the responses API
     **OF_OTHER_SERVERS,
 }
@@ -111,6 +113,7 @@ class ChatCompletions:
             return TurnRequest(
                 model=fields.maybe_text("model") or "",
                 messages=conversation,
+                continue_final_message=_continues(fields, conversation),
                 tools=offer.tools,
                 options=options,
                 tool_choice=offer.choice,
@@ -141,6 +144,18 @@ class ChatCompletions:
     def fails_in_stream(self, problem: Exception) -> bool:
         """As `Wire.fails_in_stream`."""
         return False
+
+
+def _continues(body: Fields, conversation: Sequence[Message]) -> bool:
+    """Whether the last message is gone on with. `add_generation_prompt` says the opposite, and need not."""
+    wanted, begins = body.maybe_flag("continue_final_message"), body.maybe_flag("add_generation_prompt")
+    if wanted is None and begins is not None:
+        wanted = not begins
+    elif wanted is not None and wanted is begins:
+        raise body.wrong("the opposite of add_generation_prompt, or leave that out", "continue_final_message")
+    if wanted and not isinstance(conversation[-1], AssistantMessage):
+        raise body.wrong("the last message must be the assistant's", "continue_final_message")
+    return goes_on(conversation) if wanted is None else wanted
 
 
 def _with_functions(messages: Any) -> Any:

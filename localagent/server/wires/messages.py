@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from localagent.hosts.sampling import Numbers
-from localagent.messages import Message, SystemMessage, TextPart, ToolMessage, UserMessage
+from localagent.messages import AssistantMessage, Message, SystemMessage, TextPart, ToolMessage, UserMessage
 from localagent.prompt.rendering import ToolSchema
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
@@ -95,9 +95,9 @@ class CountTokensWire(MessagesWire):
     path = "/v1/messages/count_tokens"
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
-        """As `Wire.read`. The prompt may end with words of the assistant."""
+        """As `Wire.read`."""
         with opened(body, limits, {**OPTIONS, "compaction": "hint"}) as (fields, ignored):
-            return _Request(fields, limits, ignored).read(counted=True)
+            return _Request(fields, limits, ignored).read()
 
 
 def counted(tokens: int) -> dict[str, Any]:
@@ -117,10 +117,10 @@ class _Request:
         self._ignored = dict.fromkeys(ignored)  # a set that keeps its order
         self._not_offered: set[str] = set()  # tools that were left out
 
-    def read(self, counted: bool = False) -> TurnRequest:
-        """The turn. One that is only counted may end with words of the assistant."""
+    def read(self) -> TurnRequest:
+        """The turn."""
         body = self._body
-        messages = self._messages(counted)
+        messages = self._messages()
         tools, strict = self._tools()
         choice, parallel = self._tool_choice([tool["function"]["name"] for tool in tools])
         thinking, budget, response_format = self._output()
@@ -130,6 +130,8 @@ class _Request:
         return TurnRequest(
             model=body.maybe_text("model") or "",
             messages=messages,
+            # One that ends in calls cannot be: then the turn says so, as the API does.
+            continue_final_message=any(isinstance(each, AssistantMessage) for each in messages[-1:]),
             tools=tools,
             options=options,
             tool_choice=choice,
@@ -143,19 +145,13 @@ class _Request:
             ignored=tuple(self._ignored),
         )
 
-    def _messages(self, counted: bool) -> list[Message]:
+    def _messages(self) -> list[Message]:
         turns = self._body.take("messages")
         if isinstance(turns, list):
             if not turns:
                 raise self._body.wrong("at least one message is needed", "messages")
             if len(turns) > (most := self._limits.messages):
                 raise self._body.wrong(f"{len(turns):,} of them, and the server takes {most:,}", "messages")
-            if not counted and isinstance(turns[-1], Mapping) and turns[-1].get("role") == "assistant":
-                raise self._body.wrong(
-                    "the last one is the assistant's, and models here cannot go on with words that were put "
-                    "into their mouth: the conversation must end with a user message",
-                    "messages",
-                )
             turns = [
                 {**turn, "content": self._readable(turn.get("content"), f"messages[{at}].content")}
                 if isinstance(turn, Mapping)

@@ -24,6 +24,7 @@ from localagent.server.exchange import (
     Option,
     Refused,
     TurnRequest,
+    goes_on,
     header_word,
     message_of,
     opened,
@@ -161,9 +162,11 @@ def _request(
         raise body.wrong("it must be at most 20", "top_logprobs")
     if body.flag("logprobs"):
         options["logprobs"] = top
+    messages = list(messages)
     return TurnRequest(
         model=(body.maybe_text("model") or "").removesuffix(":latest"),
-        messages=list(messages),
+        messages=messages,
+        continue_final_message=goes_on(messages),
         tools=offer.tools,
         options=options,
         tool_choice=offer.choice,

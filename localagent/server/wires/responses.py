@@ -19,6 +19,7 @@ from localagent.server.exchange import (
     Option,
     Refused,
     TurnRequest,
+    goes_on,
     header_word,
     opened,
 )
@@ -83,6 +84,7 @@ class Responses:
             return TurnRequest(
                 model=fields.maybe_text("model") or "",
                 messages=conversation,
+                continue_final_message=goes_on(conversation),
                 system=system,
                 tools=offer.tools,
                 options=options,
