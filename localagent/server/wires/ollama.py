@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from localagent.hosts.sampling import SamplingOptions
@@ -97,6 +97,7 @@ class OllamaChat:
                 if len(turns) > (most := limits.messages):
                     raise fields.wrong(f"{len(turns):,} of them, and the server takes {most:,}", "messages")
                 turns = [_as_openai(turn, f"messages[{n}]", limits) for n, turn in enumerate(turns)]
+                _drop_vain_ids([turn for turn in turns if isinstance(turn, dict)])
             messages = openai.from_wire([] if turns is None else turns)
             return _request(fields, limits, ignored, messages, read_tools(fields, limits))
 
@@ -252,6 +253,19 @@ def _as_openai(turn: Any, where: str, limits: Limits) -> Any:
         turn["tool_call_id"] = turn.get("tool_call_id") or ""
         turn["name"] = turn.pop("tool_name", None) or turn.get("name")
     return turn
+
+
+def _drop_vain_ids(turns: Sequence[dict[str, Any]]) -> None:
+    """Where no call has an id, the results are in the order of the calls.
+
+    LiteLLM leaves out the ids of the calls, and keeps those of the results.
+    """
+    lists = [turn.get("tool_calls") for turn in turns]
+    calls = [call for each in lists if isinstance(each, list) for call in each if isinstance(call, Mapping)]
+    if not any(call.get("id") for call in calls):
+        for turn in turns:
+            if turn.get("role") == "tool":
+                turn["tool_call_id"] = ""
 
 
 # -- answers ------------------------------------------------------------------------------------------------
