@@ -111,6 +111,18 @@ def test_what_explodes_is_ended_and_says_so() -> None:
     assert time.monotonic() - start < SECONDS
 
 
+@pytest.mark.skipif(not processes.FORKS, reason="elsewhere nothing can be ended")
+def test_what_explodes_is_ended_where_its_signal_is_ignored_and_blocked() -> None:
+    handler = signal.signal(signal.SIGPROF, signal.SIG_IGN)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPROF})
+    try:
+        with pytest.raises(GrammarTooLarge):
+            Factory(BYTES).compile(EXPLODES)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        signal.signal(signal.SIGPROF, handler)
+
+
 def test_trials_have_a_time_for_all_of_a_tool() -> None:
     words = {"enum": [f"word-{n * 7919 % 100_003}" for n in range(15_000)]}  # some 0.1 s each time
     places = {f"p{n}": {"$ref": "#/$defs/words"} for n in range(80)}
