@@ -44,11 +44,14 @@ _INDEX: Final = "/0|[1-9][0-9]{0,5}/"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The calls of one tool: the rules, the name of the one that stands for a call, what was relaxed."""
+    """The calls of one tool: the rules, the name of the one that stands for a call, what was relaxed, and the
+    seconds of processor time that trials took.
+    """
 
     rules: Mapping[str, str]
     start: str
     relaxed: tuple[Relaxed, ...]
+    seconds: float = 0.0
 
 
 class Texts:
@@ -85,12 +88,17 @@ def call_rules(shape: Layout, tool: str, strict: bool, special: tuple[tuple[str,
     try:
         return _written(shape, function, strict, special)
     except RecursionError:
-        reader = Reader(function["name"], None, strict)
-        reader.relax("", "$ref", "its schemas nest too deeply")
-        return replace(
-            _written(shape, {"name": function["name"]}, strict, special),
-            relaxed=tuple(reader.relaxed.values()),
-        )
+        said = "its schemas nest too deeply"
+        return any_arguments(shape, function["name"], strict, special, "$ref", said)
+
+
+def any_arguments(
+    shape: Layout, name: str, strict: bool, special: tuple[tuple[str, int], ...], keyword: str, reason: str
+) -> Call:
+    """The rules for the calls of a tool whose schema is left out. Raises SchemaRefused in strict mode."""
+    reader = Reader(name, None, strict)
+    reader.relax("", keyword, reason)
+    return replace(_written(shape, {"name": name}, strict, special), relaxed=tuple(reader.relaxed.values()))
 
 
 def _written(
@@ -117,7 +125,8 @@ def _written(
     lead = texts.write(name + "".join(gap + name for gap in shape.gaps))
     bodies = [_arguments(shape, record, reader, values, texts) for record in _records(reader, values)]
     start = rules.rule(f"{lead} {choice(bodies)}")
-    return Call(rules.reachable([start]), start, tuple(reader.relaxed.values()))
+    relaxed = tuple(reader.relaxed.values())
+    return Call(rules.reachable([start]), start, relaxed, reader.trials.seconds)
 
 
 def _unwritable(shape: Layout, rules: Rules) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from localagent.constraint.calls import Texts, call_rules
+from localagent.constraint.calls import Call, Texts, any_arguments, call_rules
 from localagent.constraint.layout import Notation, Strings, layout
 from localagent.constraint.merging import DEEPEST
 from localagent.constraint.options import fallback
@@ -25,6 +25,8 @@ from parsers import Dialect
 
 __all__ = ["Grammar", "Relaxed", "block_grammar", "schema_grammar"]
 
+MOST_SECONDS: Final = 6.0
+"""Seconds of processor time for the trials of all tools."""
 _JSON: Final = Notation(
     Strings("quoted", '"', '"'), {True: "true", False: "false", None: "null"}, ", ", ": ", has_bare=False
 )
@@ -65,7 +67,13 @@ def block_grammar(
     if not wanted:
         raise UsageError("calls cannot be bounded without tools")
     known = tuple(sorted((special or {}).items()))
-    calls = [call_rules(shape, _serial(known_tools[name]), strict, known) for name in wanted]
+    calls = list[Call]()
+    for name in wanted:
+        if sum(call.seconds for call in calls) > MOST_SECONDS:
+            said = f"trying the parts of the tools before it took more than {MOST_SECONDS} s"
+            calls.append(any_arguments(shape, name, strict, known, "size", said))
+        else:
+            calls.append(call_rules(shape, _serial(known_tools[name]), strict, known))
     rules, literals = Rules(), Literals(special or {})
     for call in calls:
         rules.bodies.update(call.rules)

@@ -48,7 +48,8 @@ class Trials:
     """Tries what the grammar of one tool is made of, within a time."""
 
     def __init__(self) -> None:
-        self._left = MOST_SECONDS
+        self.seconds = 0.0
+        """Of processor time, so far."""
 
     def refusal(self, body: str) -> str:
         """Why a rule or a terminal with this body cannot be used, "" if it can.
@@ -56,10 +57,10 @@ class Trials:
         That may come out only when a value is written: with the bounds 0.25 and 0.35 and multiples of 0.1,
         0.3 fits, but llguidance cannot write it.
         """
-        if self._left < 0:
+        if self.seconds > MOST_SECONDS:
             return f"trying the parts of the schema takes more than {MOST_SECONDS} s"
         said, seconds = _refusal(body) if len(body) < _LONG else _refusal.__wrapped__(body)
-        self._left -= seconds
+        self.seconds += seconds
         return said
 
     def unusable(self, pattern: Any, inlined: bool) -> str:

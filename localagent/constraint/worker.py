@@ -201,6 +201,8 @@ def _serve(asked: socket.socket, tokenizer: Any) -> None:
 
 def main(control: socket.socket) -> None:
     """Make the tokenizer, and fork a child for each socket that comes, until there is nobody to send more."""
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # the program that started this one may ignore
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # or block the alarm, and both are inherited
     _, _, (sys.path[:], pieces, ends) = receive(control)
     asked = control
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from localagent.constraint import matching, processes, worker
+from localagent.constraint import grammar, matching, processes, worker
 from localagent.constraint.grammar import block_grammar, schema_grammar
 from localagent.constraint.leaves import least_size
 from localagent.constraint.matching import Factory, Matcher, matcher_factory, trial
@@ -111,6 +111,18 @@ def test_what_explodes_is_ended_and_says_so() -> None:
     assert time.monotonic() - start < SECONDS
 
 
+@pytest.mark.skipif(not processes.FORKS, reason="elsewhere nothing can be ended")
+def test_what_explodes_is_ended_where_its_signal_is_ignored_and_blocked() -> None:
+    handler = signal.signal(signal.SIGPROF, signal.SIG_IGN)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPROF})
+    try:
+        with pytest.raises(GrammarTooLarge):
+            Factory(BYTES).compile(EXPLODES)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        signal.signal(signal.SIGPROF, handler)
+
+
 def test_trials_have_a_time_for_all_of_a_tool() -> None:
     words = {"enum": [f"word-{n * 7919 % 100_003}" for n in range(15_000)]}  # some 0.1 s each time
     places = {f"p{n}": {"$ref": "#/$defs/words"} for n in range(80)}
@@ -119,6 +131,19 @@ def test_trials_have_a_time_for_all_of_a_tool() -> None:
     assert 0 < len(relaxed) < len(places)
     assert {each.keyword for each in relaxed} == {"size"}
     assert relaxed[0].reason.endswith("trying the parts of the schema takes more than 2.0 s")
+
+
+def test_trials_have_a_time_for_all_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar, "MOST_SECONDS", 0.2)
+    tools = [
+        tool_of(f"t{n}", {"properties": {"x": {"type": "string", "pattern": f"^(ab){{{2000 + n}}}$"}}})
+        for n in range(12)  # some 0.1 s each
+    ]
+    relaxed = block_grammar(DIALECTS["qwen3-coder"], tools).relaxed
+    assert (relaxed[-1].tool, relaxed[-1].path, relaxed[-1].keyword) == ("t11", "", "size")
+    assert relaxed[-1].reason == "trying the parts of the tools before it took more than 0.2 s"
+    with pytest.raises(SchemaRefused):
+        block_grammar(DIALECTS["qwen3-coder"], tools, strict=True)
 
 
 def test_what_explodes_later_ends_its_generations_alone() -> None:

@@ -151,7 +151,8 @@ def beside(server: Process) -> Iterator[Beside]:
         yield stream
 
 
-@pytest.mark.parametrize(("row", "way"), zip(HOSTILE, itertools.cycle(REQUESTS)))
+@pytest.mark.engine
+@pytest.mark.parametrize(("row", "way"), list(zip(HOSTILE, itertools.cycle(REQUESTS))))
 def test_a_hostile_schema_is_answered_or_refused_and_others_go_on(
     row: str, way: str, server: Process, beside: Beside
 ) -> None:
