@@ -37,7 +37,7 @@ from localagent.errors import TemplateFailed
 
 __all__ = ["compile_template", "render_template"]
 
-MAX_SOURCE = 1_000_000
+MAX_SOURCE = 100_000  # characters, which take up to five seconds to compile; real templates have up to 40,000
 MAX_VALUE = 1_000_000  # characters of one value, or of all that is written; plus 4 per unit of content
 MAX_WORK = 20_000_000  # plus 64 per unit of content
 MAX_SECONDS = 5.0  # plus one per million units of content
@@ -219,6 +219,11 @@ def _is_iterator(value: Any) -> bool:
     return hasattr(value, "__next__") and not isinstance(value, LoopContext | Cycler)
 
 
+def _paid(value: Any) -> Any:
+    """The value, with its items paid for if it is an iterator: each may take long to come."""
+    return _Each(value) if _is_iterator(value) else value
+
+
 def _listed(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """The values, with lists in place of iterators, in which nothing can be measured."""
     for value in values:
@@ -349,7 +354,7 @@ def _paying(name: str, function: Any) -> Any:
     @functools.wraps(function)
     def paying(*args: Any, **kwargs: Any) -> Any:
         passed, values = args[:first], args[first:]
-        values = values if shallow else _listed(values)
+        values = tuple(map(_paid, values)) if shallow else _listed(values)
         if comparing:
             _check_comparison(name, *values)
             return function(*values)
@@ -370,12 +375,19 @@ def _check_call(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     if isinstance(function, type) or type(owner).__module__.startswith("jinja2."):
         args = _listed(args)  # dict([(key, 1)]) hashes, loop.changed(x) compares
         budget.measure(*args)
+        args = _hashed(args) if function in (dict, Namespace) else args
     elif owner is not None or hasattr(function, "__objclass__"):  # also of a class: dict.get({}, 1)
         if not any(isinstance(owner, kind) and name in allowed for kind, allowed in _METHODS.items()):
             raise SecurityError(f"the template calls {plain.__qualname__}, which is not allowed")
         args = _listed(args)
         _check(name, owner, *args, *kwargs.values())
+        args = _hashed(args) if name == "update" else args
     return args
+
+
+def _hashed(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same, looking at the clock for each pair: thousands of keys may have one hash."""
+    return tuple(_Each(value) if isinstance(value, list | tuple) else value for value in args)
 
 
 def _check_operator(operator: str, left: Any, right: Any) -> None:
