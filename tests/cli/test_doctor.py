@@ -158,11 +158,11 @@ def test_an_engine_that_hangs(localagent, tmp_path):
     path = impostor(tmp_path / "first", "llama_cpp", "import time; time.sleep(600)")
     impostor(tmp_path / "first", "mlx", MISSING)
     started = perf_counter()
-    done = localagent("doctor", "--timeout", "3", PYTHONPATH=path)
-    assert perf_counter() - started < 60
+    done = localagent("doctor", "--timeout", "10", PYTHONPATH=path)
+    assert perf_counter() - started < 100
     assert done.returncode == 1
     text = done.stdout.decode()
-    assert "installed, but could not be tried: gave no answer in 3 seconds while importing llama_cpp" in text
+    assert "installed, but could not be tried: gave no answer in 10 seconds while importing llama_cpp" in text
     assert "no engine works, so no model can run" in text
 
 

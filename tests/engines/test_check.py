@@ -106,10 +106,10 @@ def test_wrong_tokens_are_told_too(tmp_path, monkeypatch):
 def test_an_engine_that_hangs(tmp_path, monkeypatch):
     in_front(monkeypatch, impostor(tmp_path / "fake", "llama_cpp", "import time; time.sleep(600)"))
     started = perf_counter()
-    report = check_engine("llamacpp", timeout=3)
-    assert perf_counter() - started < 60
+    report = check_engine("llamacpp", timeout=10)  # in which a busy machine starts it
+    assert perf_counter() - started < 100
     assert report.outcome == "untried"
-    assert report.error == "gave no answer in 3 seconds while importing llama_cpp"
+    assert report.error == "gave no answer in 10 seconds while importing llama_cpp"
 
 
 def test_a_success_is_remembered_for_this_build_and_processor(monkeypatch, home):
