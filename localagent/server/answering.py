@@ -72,9 +72,11 @@ class Endpoint:
             place = self._service.bodies.place(scope["state"]["client"].name, min(size, bounds.bodies))
             keep = await held.enter_async_context(place)
 
-        unread = True
+        unread, this = True, asyncio.current_task()
+        assert this is not None
         try:
-            body = await read_body(receive, bounds, head.one(b"content-length"), make_room)
+            with self._service.running(this):
+                body = await read_body(receive, bounds, head.one(b"content-length"), make_room)
             unread = False
             if keep is not None:
                 keep(len(body))
@@ -87,6 +89,12 @@ class Endpoint:
             await refuse(self.wire, refusal, head if unread else None, bounds, send)
             return
         except Gone:
+            return
+        except asyncio.CancelledError:
+            if not self._service.stopping:
+                raise
+            this.uncancel()
+            await refuse(self.wire, Overloaded(_STOPPING), head, bounds, send)
             return
         turn = asyncio.create_task(
             self._answer(request, scope["state"], Reply(send, bounds, self.wire.framing))

@@ -183,7 +183,7 @@ def test_requests_that_come_together_are_answered_one_after_the_other(locked: Ru
 
 
 def test_large_bodies_wait_for_room_and_small_ones_do_not() -> None:
-    bounds = Bounds(body=8 << 20)
+    bounds = Bounds(bodies=250_000)
     body = json.dumps({"prompt": "a" * 200_000}).encode()
     with serving(scripted("Good day."), bounds=bounds) as server:
         first, second = server.connect(), server.connect()
