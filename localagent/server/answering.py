@@ -73,9 +73,11 @@ class Endpoint:
             place = self._service.bodies.place(scope["state"]["client"].name, min(size, bounds.bodies))
             keep = await held.enter_async_context(place)
 
-        unread = True
+        unread, this = True, asyncio.current_task()
+        assert this is not None
         try:
-            body = await read_body(receive, bounds, head.one(b"content-length"), make_room)
+            with self._service.running(this):
+                body = await read_body(receive, bounds, head.one(b"content-length"), make_room)
             unread = False
             if keep is not None:
                 keep(len(body))
@@ -88,6 +90,12 @@ class Endpoint:
             await refuse(self.wire, refusal, head if unread else None, bounds, send)
             return
         except Gone:
+            return
+        except asyncio.CancelledError:
+            if not self._service.stopping:
+                raise
+            this.uncancel()
+            await refuse(self.wire, Overloaded(_STOPPING), head, bounds, send)
             return
         turn = asyncio.create_task(
             self._answer(request, scope["state"], Reply(send, bounds, self.wire.framing))
@@ -117,24 +125,22 @@ class Endpoint:
         """Run the turn to whatever end it comes to, and count it."""
         watched = Watched()
         note |= {"outcome": "failed", "watched": watched}
-        failure: Exception
-        try:
-            async with asyncio.timeout(self._service.bounds.deadline):
-                await self._turn(request, note, reply, watched)
-            note["outcome"] = "ok"
-            return
-        except Gone:
-            note["outcome"] = "cancelled"
-            return
-        except asyncio.CancelledError:
-            if not self._service.stopping:
-                note["outcome"] = "cancelled"
-                raise
-            failure = Overloaded(_STOPPING)
-        except Exception as error:
-            failure = error
+        # No variable keeps an error: its traceback would refer to this frame, and that to the request, which
+        # would all stay in memory until Python looks for garbage.
         with suppress(Gone):
-            await self._fail(failure, request.stream, note, reply)
+            try:
+                async with asyncio.timeout(self._service.bounds.deadline):
+                    await self._turn(request, note, reply, watched)
+                note["outcome"] = "ok"
+            except Gone:
+                note["outcome"] = "cancelled"
+            except asyncio.CancelledError:
+                if not self._service.stopping:
+                    note["outcome"] = "cancelled"
+                    raise
+                await self._fail(Overloaded(_STOPPING), request.stream, note, reply)
+            except Exception as error:
+                await self._fail(error, request.stream, note, reply)
 
     async def _turn(self, request: TurnRequest, note: dict[str, Any], reply: Reply, watched: Watched) -> None:
         service, wire, client = self._service, self.wire, note["client"]

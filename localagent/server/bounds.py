@@ -22,6 +22,8 @@ CROWDED = "crowded"
 
 SMALL = 1 << 16
 """Bytes of a body that is read and parsed like nothing."""
+_FIRST = 5
+"""Seconds in which a large body may come as slowly as it likes."""
 _WINDOW = 1 << 16
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _WHOLE_STRINGS = re.compile(rb'(?:[^"]++|%s)*+' % _STRING.pattern, re.DOTALL)
@@ -54,6 +56,8 @@ class Bounds:
     header_time: float = 15
     """From the connection, or from the first byte of a further request on it, to the end of its headers."""
     body_time: float = 60
+    pace: int = 1 << 16
+    """Bytes a second, after five seconds, at which a body above 64 kB has to come: there is room for few."""
     drain_time: float = 5
     """What is left of a refused body is taken for so long, so that the client comes to read the answer."""
     write_time: float = 60
@@ -85,9 +89,10 @@ async def read_body(
     most = int(announced) if announced is not None and announced.isdecimal() else bounds.body
     if most > bounds.body:
         _too_large(bounds)
-    body = bytearray()
+    body, now, allowed = bytearray(), asyncio.get_running_loop().time, bounds.body_time
+    began = now()
     try:
-        async with asyncio.timeout(bounds.body_time) as limit:
+        async with asyncio.timeout(allowed) as limit:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -95,15 +100,17 @@ async def read_body(
                 body += message.get("body", b"")
                 if len(body) > bounds.body:
                     _too_large(bounds)
+                if len(body) > SMALL:
+                    if make_room is not None:
+                        limit.reschedule(None)  # its time begins again when there is room
+                        await make_room(most)
+                        make_room, began = None, now()
+                    allowed = min(bounds.body_time, _FIRST + len(body) / bounds.pace)
+                    limit.reschedule(began + allowed)
                 if not message.get("more_body", False):
                     return bytes(body)
-                if make_room is not None and len(body) > SMALL:
-                    limit.reschedule(None)  # its own time begins when there is room
-                    await make_room(most)
-                    limit.reschedule(asyncio.get_running_loop().time() + bounds.body_time)
-                    make_room = None
     except TimeoutError:
-        said = f"the body did not arrive within {bounds.body_time:g} seconds"
+        said = f"the body did not arrive within {allowed:g} seconds"
         raise BadRequest(said, status=408) from None
 
 

@@ -13,6 +13,7 @@ would report that and never look for an answer.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -58,6 +59,7 @@ class BoundedProtocol(Parser):
         self._size = 8 * _LEAST
         self._fruitless = 0  # bytes of a head that is not whole, or in which no byte of a body came
         self._left: int | None = None  # bytes that are still thrown away, after the answer
+        self._ends = False  # the server does
         self._due = 0.0
         self._turn: asyncio.Handle | None = None
         self._late: asyncio.TimerHandle | None = None
@@ -86,15 +88,15 @@ class BoundedProtocol(Parser):
     def on_response_complete(self) -> None:
         """Parse the next request, unless there is more of this one, which nobody will read."""
         super().on_response_complete()
-        if self._left is None and self.cycle.response_complete and self.cycle.more_body:
+        if not self.has_hung_up and self._is_unread:
             self.hang_up()
         self.go_on()
 
     # -- parsing -----------------------------------------------------------------------------------------
 
     def go_on(self) -> None:
-        """Have a turn when there is something to parse and this connection may."""
-        if self._arrived and self._turn is None:
+        """Have a turn, as soon as it is due, if there is something to parse and somebody waits for it."""
+        if self._arrived and self._turn is None and self._may_parse:
             self.waiting.add(self)
             self._turn = self.loop.call_later(max(0.0, self._due - monotonic()), self._parse)
         # Reading goes on while little waits, since only so it is seen that a client leaves.
@@ -104,7 +106,6 @@ class BoundedProtocol(Parser):
             self._socket.resume_reading()
 
     def _parse(self) -> None:
-        others = len(self.waiting - {self})
         self._stop_waiting()
         began = now = monotonic()
         while self._arrived and self._may_parse and now - began < _TURN:
@@ -114,11 +115,10 @@ class BoundedProtocol(Parser):
             took = monotonic() - now
             now += took
             self._size = min(2 * self._size, _MOST) if took < _TURN / 4 else max(self._size // 2, _LEAST)
-        self._due = now + (now - began) * (1 + others) / self.bounds.parsing
-        if self._left is None:
+        self._due = now + (now - began) * (1 + len(self.waiting)) / self.bounds.parsing
+        if not self.has_hung_up:
             self._expect(self.bounds.header_time if self._is_between else None)
-        if self._may_parse or len(self._arrived) > _WAITING:
-            self.go_on()
+        self.go_on()
 
     def _feed(self, piece: bytes) -> None:
         before, had = self.cycle, len(self.cycle.body) if self.cycle is not None else 0
@@ -140,6 +140,11 @@ class BoundedProtocol(Parser):
         return self.cycle is None or self.cycle.response_complete
 
     @property
+    def _is_unread(self) -> bool:
+        """Whether a request was answered of which not all had come."""
+        return self.cycle is not None and self.cycle.response_complete and self.cycle.more_body
+
+    @property
     def _may_parse(self) -> bool:
         """Whether somebody waits for what has arrived: it is a head, or a body that is being read."""
         wanted = self._is_between or self.cycle.more_body
@@ -153,6 +158,14 @@ class BoundedProtocol(Parser):
 
     # -- ending ------------------------------------------------------------------------------------------
 
+    def shutdown(self) -> None:
+        """Called by uvicorn: the server ends, and waits for nobody who only goes on sending."""
+        self._ends = True
+        if self.has_hung_up:
+            self._socket.close()
+        else:
+            super().shutdown()
+
     @property
     def has_hung_up(self) -> bool:
         """Whether nothing is sent any more, and what still comes is thrown away."""
@@ -160,8 +173,7 @@ class BoundedProtocol(Parser):
 
     def hang_up(self) -> None:
         """Close the connection: only its own side first, where a client is still sending a body."""
-        unread = self.cycle is not None and self.cycle.response_complete and self.cycle.more_body
-        if unread and self._left is None and not self._socket.is_closing():
+        if self._is_unread and not (self._ends or self.has_hung_up or self._socket.is_closing()):
             self._throw_away()
         else:
             self._socket.close()
@@ -170,7 +182,8 @@ class BoundedProtocol(Parser):
         self._left = _THROWN_AWAY * self.bounds.body
         self._arrived.clear()
         self._stop_waiting()
-        self._socket.write_eof()
+        with suppress(OSError):  # the client has gone already
+            self._socket.write_eof()
         self._socket.resume_reading()
         self._expect(None)
         self._expect(self.bounds.drain_time)
@@ -185,7 +198,7 @@ class BoundedProtocol(Parser):
 
     def _too_late(self) -> None:
         self._late = None
-        if self._is_between and self._fruitless and self._left is None:
+        if self._is_between and self._fruitless and not self.has_hung_up:
             self._refuse(b"408 Request Timeout", b"the headers took too long")
         else:
             self._socket.close()

@@ -80,6 +80,36 @@ def test_who_leaves_and_who_takes_too_long() -> None:
     assert (caught.value.status, str(caught.value)) == (408, "the body did not arrive within 0.01 seconds")
 
 
+def test_a_large_body_waits_for_room_and_then_has_to_come_at_some_pace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("localagent.server.bounds._FIRST", 0)
+    asked = []
+
+    async def reading(announced: str | None, pieces: int, pause: float, **bounds: Any) -> bytes:
+        left = pieces
+
+        async def receive() -> Message:
+            nonlocal left
+            await asyncio.sleep(pause)
+            left -= 1
+            return piece(b"a" * 50_000, left > 0)
+
+        async def make_room(size: int) -> None:
+            asked.append(size)
+            await asyncio.sleep(0.3)  # longer than all of it may take
+
+        return await read_body(receive, Bounds(**bounds), announced, make_room)
+
+    assert asyncio.run(reading("50000", 1, 0, body_time=0.2)) == b"a" * 50_000
+    assert asked == []
+    assert len(asyncio.run(reading("200000", 4, 0, body_time=0.2))) == 200_000
+    assert len(asyncio.run(reading(None, 2, 0, body_time=0.2, body=300_000))) == 100_000
+    assert asked == [200_000, 300_000]
+    with pytest.raises(BadRequest, match=r"within 0\.1 seconds"):
+        asyncio.run(reading("200000", 4, 0.2, pace=1_000_000))
+
+
 def too_much(body: bytes, **bounds: int) -> str:
     """What of it is too much; "" where nothing is, whether it is JSON or not."""
     try:

@@ -42,6 +42,13 @@ def idle(server: Process, draw: Random) -> None:
     server.ask("Hello.")
 
 
+def uploading(server: Process, draw: Random) -> None:
+    """While half of a request has come."""
+    server.read_until(LAST)
+    server.client.connect().sendall(server.client.request(b"{}" * 100_000, path=CHAT)[:150_000])
+    time.sleep(draw.random() * 0.02)
+
+
 def streaming(server: Process, draw: Random) -> None:
     """While an answer is being written."""
     server.read_until(LAST)
@@ -52,7 +59,14 @@ def streaming(server: Process, draw: Random) -> None:
     time.sleep(draw.random() * 0.02)
 
 
-STAGES: tuple[Callable[[Process, Random], None], ...] = (loading, listens, welcomed, idle, streaming)
+STAGES: tuple[Callable[[Process, Random], None], ...] = (
+    loading,
+    listens,
+    welcomed,
+    idle,
+    uploading,
+    streaming,
+)
 
 
 @pytest.mark.parametrize("number", schedules(200, 4))
