@@ -156,5 +156,5 @@ def test_masks_are_measured_in_every_dialect_asked_for():
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)["dialects"]
     assert list(found) == ["lfm2", "glm45"]
-    assert all(row["mask_median_ms"] > 0 and 0 <= row["forced"] <= 1 for row in found.values())
+    assert all(row["token_median_ms"] > 0 and 0 <= row["forced"] <= 1 for row in found.values())
     assert run("masks.py", "nano", "--dialects", "nothing").returncode == 2
