@@ -35,7 +35,13 @@ def test_options_that_are_not_given_are_what_the_help_says():
     }
     assert {name: defaults for name, defaults in given.items() if defaults} == {
         "run": {"parallel": True},
-        "serve": {"host": "127.0.0.1", "port": 8080, "max_queue": 64, "deadline": 3600},
+        "serve": {
+            "host": "127.0.0.1",
+            "port": 8080,
+            "max_queue": 64,
+            "deadline": 3600,
+            "buffer_tool_calls": True,
+        },
         "connect": {"url": "http://127.0.0.1:8080"},
         "doctor": {"timeout": 120},
         "sessions export": {"form": "markdown"},

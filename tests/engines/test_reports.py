@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from importlib.machinery import ModuleSpec
@@ -146,13 +147,11 @@ def test_the_build_that_is_gone_for_another_in_its_place(installed, monkeypatch)
 
 def test_a_full_disk_leaves_no_empty_record(installed, monkeypatch, tmp_path):
     """Which would say that the engine works."""
-    write = Path.write_text
 
-    def full(path: Path, *arguments: object, **named: object) -> int:
-        write(path, "")
+    def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(os, "fsync", full)
     check.remember(WORKS)
     assert not check.passed("llamacpp")
     assert [*(tmp_path / "home" / "engines" / "checked").iterdir()] == []

@@ -206,6 +206,7 @@ def test_evaluated_states_are_kept_under_all_that_they_depend_on(kept):
         "engine": "chain 1",
         "platform": f"{platform.system()} {platform.machine()}",
         "settings": "a=1",
+        "owner": "",
     }
     assert len(key.template) == 32
     other = Identity("a model", "chain", TEMPLATE + " ", "chain 1", lambda: "weights", "a=1")

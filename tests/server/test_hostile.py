@@ -280,9 +280,6 @@ def test_all_keys_are_compared_to_the_end(monkeypatch):
     [
         "/../../etc/passwd",
         "/v1/%2e%2e/%2e%2e/etc/passwd",
-        "/v1/echo/",
-        "//v1/echo",
-        "/v1//echo",
         "/v1/echo/../echo",
         "/v1/echo%00",
         "/v1/echo%0d%0aset-cookie:x",
