@@ -30,8 +30,6 @@ from servers import Failed
 
 KEY = "the-key"
 CHAT = "/v1/chat/completions"
-_QUIET = 3.0
-_LATER = 10.0
 
 
 class Flood:
@@ -246,7 +244,7 @@ def measure(name: str, parser: str, seconds: float, weights: Path, log: Path) ->
     with server(parser, weights, log) as (port, process):
         flood = Flood(port)
         watch = Watch(port, process)
-        sleep(_QUIET)
+        sleep(seconds / 3)
         attackers = [threading.Thread(target=each, daemon=True) for each in floods(flood)[name]]
         watch.phase = "during"
         for thread in attackers:
@@ -258,7 +256,7 @@ def measure(name: str, parser: str, seconds: float, weights: Path, log: Path) ->
             thread.join(120)
         watch.phase = "after"
         ended = monotonic() - began
-        sleep(_LATER)
+        sleep(seconds)
         watch.end()
         row: dict[str, object] = {"flood": name, "parser": parser, "ended_after": round(ended, 1)}
         for phase in ("before", "during"):
@@ -275,7 +273,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     names = list(floods(Flood(0)))
     parser.add_argument("floods", nargs="*", metavar="FLOOD", help=", ".join(names))
-    parser.add_argument("--seconds", type=float, default=10.0, help="that each flood lasts")
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="that each flood lasts, and its end is watched"
+    )
     parser.add_argument("--parser", choices=["auto", "h11"], default="auto", help="which reads the requests")
     parser.add_argument("--json", action="store_true", help="print JSON lines, and no table")
     options = parser.parse_args()

@@ -12,11 +12,14 @@ _INTERRUPTED = 130
 
 def main() -> None:
     """Run the `localagent` command; an error is one line on stderr and an exit code."""
-    from localagent.cli.terminal import OutputLost, discard, guard_streams
-
     # What a command imports stays until it ends: looking for garbage in it takes a tenth of the start.
     gc.set_threshold(20_000)
-    guard_streams()
+    try:
+        from localagent.cli.terminal import OutputLost, discard, guard_streams
+
+        guard_streams()
+    except KeyboardInterrupt:
+        sys.exit(complain("interrupted", _INTERRUPTED))
     try:
         try:
             code = _run()

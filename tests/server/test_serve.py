@@ -25,10 +25,17 @@ QUESTION = "What colour is the sky over a small town in the morning, when it has
 class Process:
     """A server in a child process, and what it has written."""
 
-    def __init__(self, arguments: Sequence[str], home: Path, waits: bool = True, **settings: str) -> None:
-        """`waits`: until it listens."""
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        home: Path,
+        words: str = "listens on",
+        python: Sequence[str] = ("-m", "localagent"),
+        **settings: str,
+    ) -> None:
+        """`words`: those that it is waited for to say. `python`: what Python is to run."""
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "localagent", "serve", "--port", "0", *arguments],
+            [sys.executable, *python, "serve", "--port", "0", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -36,8 +43,7 @@ class Process:
         )
         self.said = ""
         self.client = Running(0, None)  # type: ignore[arg-type]
-        if waits:
-            self.read_until("listens on")
+        self.read_until(words)
 
     def read_until(self, words: str) -> None:
         """Read what it says up to a line with these words, or to the end."""
