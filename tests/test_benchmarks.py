@@ -53,6 +53,17 @@ def test_seven_tasks_are_done_in_a_terminal_of_a_person():
     assert [row["task"] for row in rows if row["seconds"] is None] == []
 
 
+@pytest.mark.engine
+def test_what_others_wait_during_a_flood_is_measured():
+    done = run("floods.py", "chunks-1-no-key", "bodies-16-values", "--seconds", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["flood"] for row in rows] == ["chunks-1-no-key", "bodies-16-values"]
+    for row in rows:
+        assert "inf" not in row["first during"] + row["health during"]
+        assert all(float(each) > 0 for each in row["memory before, during, after"].split(" / "))
+
+
 SMALL = ["nano", "--lanes", "4", "--tokens", "6", "--words", "40", "--system", "60", "--context", "512"]
 SMALL += ["--rounds", "1", "--threads", "1", "--streams", "1,2"]
 
