@@ -16,9 +16,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary, ref
 
+from localagent.constraint import worker
 from localagent.constraint.processes import Child, Ended, Here, Worker
 from localagent.constraint.processes import Vocabulary as Pieces
-from localagent.constraint.worker import PATIENCE, SECONDS
 from localagent.errors import ConstraintFailed, GrammarMissing, GrammarTooLarge
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Matcher:
             return self._process.ask(name, *arguments)
         except Ended:
             raise ConstraintFailed(
-                f"the grammar cannot go on: what may come next is not known after {PATIENCE} s"
+                f"the grammar cannot go on: what may come next is not known after {worker.PATIENCE} s"
             ) from None
 
 
@@ -188,7 +188,7 @@ class Factory:
             state = State(*process.ask("compile", text))
         except Ended:
             raise GrammarTooLarge(
-                f"the grammar cannot be compiled: it takes more than {SECONDS['compile']} s"
+                f"the grammar cannot be compiled: it takes more than {worker.SECONDS['compile']} s"
             ) from None
         if state.error:
             raise GrammarTooLarge(f"the grammar cannot be compiled: {state.error}")
@@ -210,7 +210,7 @@ class _Trials:
             try:
                 said: tuple[str, float] = self._child.ask("trial", text)
             except Ended:
-                return f"it takes more than {SECONDS['trial']} s", SECONDS["trial"]
+                return f"it takes more than {worker.SECONDS['trial']} s", worker.SECONDS["trial"]
             return said
 
 

@@ -116,7 +116,8 @@ class Child:
                 raise Ended
             forgotten, self.forgotten = self.forgotten, []
             try:
-                send(self._connection, (forgotten, name, arguments))
+                seconds = worker.SECONDS.get(name, worker.PATIENCE)
+                send(self._connection, (forgotten, seconds, name, arguments))
                 while True:
                     kind, value = receive(self._connection)
                     if kind == "answer":

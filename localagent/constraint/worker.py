@@ -190,10 +190,10 @@ def _serve(asked: socket.socket, tokenizer: Any) -> None:
     """Answer requests, each of which names a method of `Matchers`."""
     matchers = Matchers(tokenizer)
     while True:
-        forgotten, name, arguments = receive(asked)
+        forgotten, seconds, name, arguments = receive(asked)
         matchers.forget(forgotten)
         # Of processor time: on a busy machine a harmless grammar may have to wait for a processor.
-        signal.setitimer(signal.ITIMER_PROF, SECONDS.get(name, PATIENCE))
+        signal.setitimer(signal.ITIMER_PROF, seconds)
         answer = getattr(matchers, name)(*arguments)
         signal.setitimer(signal.ITIMER_PROF, 0)
         send(asked, ("answer", answer))
@@ -203,7 +203,7 @@ def main(control: socket.socket) -> None:
     """Make the tokenizer, and fork a child for each socket that comes, until there is nobody to send more."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # the program that started this one may ignore
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # or block the alarm, and both are inherited
-    _, _, (sys.path[:], pieces, ends) = receive(control)
+    *_, (sys.path[:], pieces, ends) = receive(control)
     asked = control
 
     def tokenize(text: str) -> Sequence[int]:

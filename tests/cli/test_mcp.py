@@ -124,9 +124,12 @@ def test_patterns_for_tools_of_servers_are_only_warned_about(localagent, config)
     assert "--allow" not in done.stderr.decode()
 
 
-def test_names_that_models_cannot_tell_apart_end_the_start(localagent, config):
+def test_a_tool_that_models_cannot_tell_from_another_is_left_out(localagent, config):
     path = config(a=hostile("fine"), A=hostile("fine"))
-    localagent.refuse("chat", *NANO, "--mcp", path, code=2, says="cannot tell apart: a_t and A_t")
+    done = localagent("chat", *NANO, "--mcp", path)
+    assert done.returncode == 0
+    warning = "MCP server 'A': left out: tool A_t: models cannot tell it from a_t of the server a\n"
+    assert warning in done.stderr.decode()
 
 
 def test_tools_that_went_wrong_later_do_not_end_the_chat(capsys):

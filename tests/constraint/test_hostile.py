@@ -146,13 +146,15 @@ def test_trials_have_a_time_for_all_tools(monkeypatch: pytest.MonkeyPatch) -> No
         block_grammar(DIALECTS["qwen3-coder"], tools, strict=True)
 
 
-def test_what_explodes_later_ends_its_generations_alone() -> None:
+def test_what_explodes_later_ends_its_generations_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    # llguidance's own limit ends this step after some 0.2 to 0.5 s, as fast as the machine is.
+    monkeypatch.setattr(worker, "PATIENCE", 0.05)
     factory = Factory(BYTES)
     other = factory.compile("start: /[ab]+/")
     matcher = factory.compile(EXPLODES.replace("/(", "/b|x("))
     same = matcher.copy()
     start = time.monotonic()
-    with pytest.raises(ConstraintFailed, match=r"what may come next is not known after 0\.25 s$"):
+    with pytest.raises(ConstraintFailed, match=r"what may come next is not known after 0\.05 s$"):
         matcher.accept(ord("x"))
     assert time.monotonic() - start < SECONDS
     with pytest.raises(ConstraintFailed):
