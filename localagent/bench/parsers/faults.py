@@ -316,7 +316,7 @@ FURTHER: dict[str, Fault] = {
     "invisible": Fault(
         "a character put in that nobody sees",
         _invisible,
-        _by(folded(lambda word: re.sub(f"[{_INVISIBLE}]", "", word))),
+        _by(folded(lambda word: re.sub(f"[{_INVISIBLE}]", "", word).strip())),
     ),
     "crlf": Fault(r"each \n as \r\n", _crlf, _by(folded(lambda word: word.replace("\r", "")))),
     "quotes": Fault("typographic quotes", _quotes, _by(folded(lambda word: word.translate(_CURLED)))),

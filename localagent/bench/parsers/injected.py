@@ -131,7 +131,7 @@ def _faulty(
 ) -> Iterator[Faulty]:
     """Each fault draws for itself: what it does is the same whatever others there are."""
     for number, output in enumerate(outputs):
-        for fault in (*FAULTS, *FURTHER):
+        for fault in (fault for faults in SETS.values() for fault in faults):
             if kinds and fault not in kinds:
                 continue
             draw = random.Random(f"{seed} {fault} {number}")

@@ -43,14 +43,14 @@ class Plan:
     """Empty: all."""
     templates: Path | None = None
     faults: bool = True
-    kinds: Sequence[str] = ()
-    """Of the faults only these; empty: all."""
     speed: bool = True
     seed: int = 1
     tasks: int | None = None
     """Tasks of bfcl for each format; None: all."""
     quick: bool = False
     show: bool = False
+    kinds: Sequence[str] = ()
+    """Of the faults only these; empty: all."""
 
 
 def measure(results: Results, plan: Plan, say: Callable[[str], object]) -> None:

@@ -144,12 +144,10 @@ def _plan(options: ParserOptions) -> Plan:
         raise UsageError("--all leaves nothing to choose: leave out --sample and --quick")
     from localagent.bench.parsers.injected import SETS
 
-    kinds, known = (
-        list(dict.fromkeys(options.fault or ())),
-        [kind for kinds in SETS.values() for kind in kinds],
-    )
-    if strange := [kind for kind in kinds if kind not in known]:
-        raise UsageError(f"no fault is called {strange[0]}: there are {', '.join(known)}")
+    kinds = tuple(dict.fromkeys(options.fault or ()))
+    known = [kind for faults in SETS.values() for kind in faults]
+    if unnamed := [kind for kind in kinds if kind not in known]:
+        raise UsageError(f"no fault is called {unnamed[0]}: there are {', '.join(known)}")
     if kinds and not options.faults:
         raise UsageError("--no-faults leaves out --fault: give one of them")
     pythons = dict(each.partition("=")[::2] for each in options.python or ())
@@ -173,10 +171,10 @@ def _plan(options: ParserOptions) -> Plan:
         dialects=[find_dialect(name).name for name in options.dialect or ()],
         templates=options.templates,
         faults=options.faults,
-        kinds=kinds,
         speed=options.speed,
         seed=options.seed,
         tasks=None if options.every else options.sample or (None if options.quick else _TASKS),
         quick=options.quick,
         show=options.show,
+        kinds=kinds,
     )
