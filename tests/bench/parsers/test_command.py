@@ -112,7 +112,9 @@ def test_a_quick_run_has_every_table_and_its_results_can_be_read_again(bfcl, tmp
     faults = run.rows["parsers.faults"]
     assert [row["set"] for row in faults] == ["one", "further"]
     by = {row["fault"]: row["outputs"] for row in run.rows["parsers.faults_by"]}
-    assert by.keys() == {*FAULTS, *FURTHER}
+    assert by.keys() == {*FAULTS, *FURTHER} - {"draft", "half-draft", "inside"}, (
+        "all tasks have the same call"
+    )
     assert sum(row["outputs"] for row in faults) == sum(by.values())
     assert (faults[0]["wrong"], faults[0]["known"]) == (0, 0)
     assert faults[1]["against"] <= faults[1]["wrong"] < 3
@@ -128,7 +130,7 @@ def test_single_kinds_of_faults_are_asked_for_and_all_are_in_the_help(bfcl, tmp_
     assert done.returncode == 0, done.stderr
     (run,) = read_runs(out)
     assert [row["fault"] for row in run.rows["parsers.faults_by"]] == ["cut", "crlf"]
-    told = " ".join(bench("--help").stdout.split())
+    told = " ".join(bench("--help").stdout.split()).replace("- ", "-")
     for name in (*FAULTS, *FURTHER):
         assert re.search(rf"(?<![\w-]){name}[,.]", told), name
 
