@@ -344,6 +344,8 @@ def test_only_the_calls_that_are_wrong_can_be_against_the_tools():
     assert judged(faulty, Reading(calls=(odd, second))) == ("right", False)
     assert judged(faulty, Reading(calls=(odd, (F, {"city": "Lima"})))) == ("wrong", False)
     assert judged(faulty, Reading(calls=(odd, (F, {"city": "Lima<tool_call>"})))) == ("wrong", True)
+    again = Faulty("again", replace(output(), calls=[odd]), [odd])
+    assert judged(again, Reading(calls=(odd, odd, (F, {"city": "Lima"})))) == ("wrong", False)
     assert judged(Faulty("cut", output()), Reading(calls=((F, {}), second))) == ("wrong", True)
     assert judged(Faulty("lost", output()), Reading(calls=((F, {"count": 2}),))) == ("wrong", True)
 
@@ -358,7 +360,9 @@ def test_special_tokens_are_those_that_vocabularies_flag():
     flagged = [piece for piece, special in tokens(output("deepseek-v32").text, "deepseek-v32") if special]
     assert set(flagged) == {"\uff5cDSML\uff5c"}, "the token in its markers"
     flagged = {piece for piece, special in tokens(output("harmony").text, "harmony") if special}
-    assert "<|channel|>" in flagged and "<|channel|>analysis<|message|>" not in flagged
+    assert "<|channel|>" in flagged
+    split = tokens("<|channel|>analysis<|message|>", "harmony")
+    assert split == [("<|channel|>", True), ("analysis", False), ("<|message|>", True)]
     assert tokens("", "lfm2") == []
     assert [piece for piece, _ in tokens("a b", "json")] == cut("a b", "token", "json", random.Random(1))
 
