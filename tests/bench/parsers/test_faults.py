@@ -362,7 +362,7 @@ def test_special_tokens_are_those_that_vocabularies_flag():
     flagged = {piece for piece, special in tokens(output("harmony").text, "harmony") if special}
     assert "<|channel|>" in flagged
     split = tokens("<|channel|>analysis<|message|>", "harmony")
-    assert split == [("<|channel|>", True), ("analysis", False), ("<|message|>", True)]
+    assert [piece for piece, special in split if special] == ["<|channel|>", "<|message|>"]
     assert tokens("", "lfm2") == []
     assert [piece for piece, _ in tokens("a b", "json")] == cut("a b", "token", "json", random.Random(1))
 
