@@ -193,6 +193,8 @@ def test_parsers_are_measured_as_the_help_says(monkeypatch):
     assert children(plan) == [(name, sys.executable) for name in ADAPTERS.values()]
     expected = of_parsers.Plan(plan.parsers, [*of_parsers.CORPORA], [], None, True, True, 1, 50, False, False)
     assert plan == expected
+    kinds = planned(monkeypatch, "--fault", "inside", "--fault", "cut", "--fault", "inside").kinds
+    assert kinds == ("inside", "cut")
     assert planned(monkeypatch, "--quick").tasks is None, "it has a sample of its own"
     assert planned(monkeypatch, "--all").tasks is None
     assert planned(monkeypatch, "--quick", "--sample", "3").tasks == 3

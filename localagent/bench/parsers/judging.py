@@ -16,7 +16,7 @@ An output that was rendered, or has a fault in it, is `right`, `refused` (fewer 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -84,10 +84,10 @@ def judge_trip(calls: Sequence[Call], tools: Sequence[dict[str, Any]], found: Re
 
     Formats without types cannot tell 5 from "5": there, a value of the type that the tool declares is right.
     """
-    types = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
+    same = is_equal(tools)
     rest = iter(calls)
     for call in found.calls:
-        if not any(_equal(call, each, types.get(each[0], {})) for each in rest):
+        if not any(same(call, each) for each in rest):
             return "wrong"
     return "right" if len(found.calls) == len(calls) else "refused"
 
@@ -99,6 +99,33 @@ def judge_fault(calls: Sequence[Call], found: Reading) -> Outcome:
         if not any(is_own(call, each) for each in rest):
             return "wrong"
     return "right" if len(found.calls) == len(calls) else "refused"
+
+
+Same = Callable[[Call, Call], bool]
+"""Whether a call that was read is one that was written."""
+
+
+def is_equal(tools: Sequence[dict[str, Any]]) -> Same:
+    """The rule of `judge_trip` for single calls."""
+    types = _schemas(tools)
+    return lambda got, due: _equal(got, due, types.get(due[0], {}))
+
+
+def _schemas(tools: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
+
+
+def strangers(calls: Sequence[Call], written: Sequence[Call], same: Same) -> list[Call]:
+    """The calls that are none of those written, in the order in which these were."""
+    place, strange = 0, []
+    for call in calls:
+        for number in range(place, len(written)):
+            if same(call, written[number]):
+                place = number + 1
+                break
+        else:
+            strange.append(call)
+    return strange
 
 
 def canonical(calls: Sequence[Call]) -> list[str]:
@@ -156,31 +183,53 @@ def _is_a(value: Any, kind: Any) -> bool:
     return kind is None
 
 
-def is_own(got: Call, due: Call) -> bool:
-    """Whether it is the same call, but for one edit in one word, which is then the model's own word.
+Own = Callable[[Sequence[tuple[str, str]]], bool]
+"""Whether words that differ, as read and as meant, are the model's own: what the fault has made of them."""
+
+
+def edited(words: int, edits: int) -> Own:
+    """So many words may differ, by so many edits in sum."""
+
+    def own(differing: Sequence[tuple[str, str]]) -> bool:
+        return len(differing) <= words and sum(_edits(*pair, edits) for pair in differing) <= edits
+
+    return own
+
+
+def folded(fold: Callable[[str], str]) -> Own:
+    """All words may differ, but not once they are folded; case is that of a parser's true and false."""
+    return lambda differing: all(fold(word.lower()) == fold(meant.lower()) for word, meant in differing)
+
+
+ONE_EDIT = edited(1, 1)
+
+
+def is_own(got: Call, due: Call, own: Own = ONE_EDIT) -> bool:
+    """Whether it is the same call, but for words that are the model's own: one of them, with one edit in it.
 
     Types do not count: a lost quote can make a number of a string, and the values of a misspelled tool or key
     have no declared type.
     """
     found = list(_differences({got[0]: got[1]}, {due[0]: due[1]}))
-    return None not in found and len(found) <= 1
+    pairs = [pair for pair in found if pair is not None]
+    return len(pairs) == len(found) and own(pairs)
 
 
 def _differences(got: Any, due: Any) -> Iterator[tuple[str, str] | None]:
-    """Each word that has one edit, with the right one; None for anything else that differs."""
+    """Each word that differs, with the right one; None for anything else that differs."""
     if isinstance(got, str) and isinstance(due, dict | list):
         with suppress(ValueError, RecursionError):
             got = json.loads(got)
     match got, due:
         case dict(), dict():
             here, there = [key for key in got if key not in due], [key for key in due if key not in got]
-            if len(here) != len(there) or len(here) > 1:
+            if len(here) != len(there):
                 yield None
                 return
             for key in got.keys() & due.keys():
                 yield from _differences(got[key], due[key])
             for key, right in zip(here, there, strict=True):
-                yield (key, right) if _near(key, right) else None
+                yield key, right
                 yield from _differences(got[key], due[right])
         case list(), list() if len(got) == len(due):
             for item, right in zip(got, due, strict=True):
@@ -188,26 +237,32 @@ def _differences(got: Any, due: Any) -> Iterator[tuple[str, str] | None]:
         case (dict() | list(), _) | (_, dict() | list()):
             yield None
         case _:
-            word, right = _word(got), _word(due)
-            if word != right and not _same_number(word, right):
-                # An edit of an exponent changes every digit of the number that is read.
-                powers = "e" in word + right and _is_number(word) and _is_number(right)
-                yield (word, right) if powers or _near(word, right) else None
+            text, right = (value if isinstance(value, str) else json.dumps(value) for value in (got, due))
+            if _word(text) != _word(right) and not _same_number(_word(text), _word(right)):
+                yield text, right
 
 
-def _word(value: Any) -> str:
-    """A value as it stands in a text; an edit of an escape sequence is one edit, too."""
-    text = value if isinstance(value, str) else json.dumps(value)
+def _word(text: str) -> str:
+    """A word as it stands in an output; an edit of an escape sequence is one edit, too."""
     return text.lower().replace("\\", "").replace("\n", "n").replace("\t", "t")
 
 
-def _near(a: str, b: str) -> bool:
-    """At most one edit apart."""
-    if abs(len(a) - len(b)) > 1:
+def _edits(text: str, right: str, most: int) -> int:
+    """How many edits a word is from another one; more than `most` if they are more than that."""
+    word, meant = _word(text), _word(right)
+    if "e" in word + meant and _is_number(word) and _is_number(meant):
+        return 1  # an edit of an exponent changes every digit of the number that is read
+    return next((edits for edits in range(most + 1) if _are_near(word, meant, edits)), most + 1)
+
+
+def _are_near(a: str, b: str, edits: int) -> bool:
+    """At most so many edits apart."""
+    if abs(len(a) - len(b)) > edits:
         return False
     same = next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     a, b = a[same:], b[same:]
-    return a == b[1:] or a[1:] == b or a[1:] == b[1:]
+    ways = (a[1:], b), (a, b[1:]), (a[1:], b[1:])
+    return a == b or (edits > 0 and any(_are_near(*way, edits - 1) for way in ways))
 
 
 def _same_number(a: str, b: str) -> bool:
@@ -220,3 +275,38 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def contradicts(call: Call, tools: Sequence[dict[str, Any]], markup: Sequence[str]) -> bool:
+    """Whether the declared tools contradict a call, so that a parser which knows them could have known.
+
+    An undeclared name or key, a required one that is missing, a value of another type or none of an enum;
+    and `markup` in a value: no model of the format can spell that there.
+    """
+    name, arguments = call
+    schema = _schemas(tools).get(name)
+    if schema is None or arguments.keys() - (schema.get("properties") or {}).keys():
+        return True
+    text = json.dumps(arguments, ensure_ascii=False).replace('\\"', '"')
+    return _is_unfit(arguments, schema) or any(mark in text for mark in markup)
+
+
+def _is_unfit(value: Any, schema: Any) -> bool:
+    """By the keywords that nearly all tools use; what others say is not looked at."""
+    if not isinstance(schema, dict):
+        return False
+    kinds = schema.get("type")
+    kinds = kinds if isinstance(kinds, list) else [kinds] if kinds else []
+    whole = not isinstance(value, float) or value.is_integer()
+    if kinds and not any(_is_a(value, kind) and (whole or kind != "integer") for kind in kinds):
+        return value is not None or "null" not in kinds
+    if "enum" in schema and value not in schema["enum"]:
+        return True
+    match value:
+        case dict():
+            declared = schema.get("properties") or {}
+            missing = set(schema.get("required") or ()) - value.keys()
+            return bool(missing) or any(_is_unfit(item, declared.get(key)) for key, item in value.items())
+        case list():
+            return any(_is_unfit(item, schema.get("items")) for item in value)
+    return False

@@ -27,7 +27,7 @@ FAULTS_TOLD = (
     "the format's own marker inside a string; twice: the block repeated; draft: other calls of declared "
     "tools written in the reasoning before"
 )
-_PROMPTED = {"harmony": "<|start|>assistant", "muse": "<|start|>assistant"}
+PROMPTED = {"harmony": "<|start|>assistant", "muse": "<|start|>assistant"}
 """What the prompt ends with, where a rendered turn begins with it."""
 _NO_DRAFTS = frozenset({"harmony", "muse", "solar-open2"})
 """Formats in which a call ends the reasoning by its own marker: what would be a draft is a call."""
@@ -49,13 +49,19 @@ class Output:
     inside: str | None = None
     template: str | None = None
 
-    def request(self, pieces: Sequence[str] | None = None) -> dict[str, Any]:
-        """What a parser is asked, for the whole text or in pieces."""
+    def request(
+        self, pieces: Sequence[str] | None = None, special: Sequence[bool] | None = None
+    ) -> dict[str, Any]:
+        """What a parser is asked, for the whole text or in pieces. `special`: which of these are special
+        tokens, if it is told.
+        """
         asked: dict[str, Any] = {"dialect": self.dialect, "tools": self.tools, "finish": self.finish}
         if self.inside:
             asked["inside"] = self.inside
         if self.template:
             asked["template"] = self.template
+        if special is not None:
+            asked["special"] = [*special]
         return asked | ({"text": self.text} if pieces is None else {"chunks": list(pieces)})
 
 
@@ -69,7 +75,7 @@ def rendered(dialect: str, tasks: Sequence[Task]) -> Iterator[Output]:
                     text = table.render(calls, notation)
                 except ValueError:
                     continue
-                text = text.removeprefix(_PROMPTED.get(dialect, ""))
+                text = text.removeprefix(PROMPTED.get(dialect, ""))
                 yield Output(dialect, notation, text, calls, task.tools, f"{task.id}, {notation}")
                 break
 
@@ -208,6 +214,28 @@ def _tokens(dialect: str) -> Callable[[str], list[str]]:
     return pieces
 
 
+def tokens(text: str, dialect: str) -> list[tuple[str, bool]]:
+    """A text in tokens, each with whether it is a special one."""
+    between, special = _special(dialect)
+    return [
+        (piece, part in special)
+        for part in filter(None, between.split(text))
+        for piece in ([part] if part in special else _tokens(dialect)(part))
+    ]
+
+
+@cache
+def _special(dialect: str) -> tuple[re.Pattern[str], frozenset[str]]:
+    """The special tokens of a format: of its markers those that vocabularies flag as such, and the tokens in
+    others. A marker that holds one of these is written in several tokens.
+    """
+    table = DIALECTS[dialect]
+    within = {table.cores.get(marker, marker) for marker in table.markers if marker not in table.shown} - {""}
+    special = [token for token in within if not any(other != token and other in token for other in within)]
+    between = "|".join(map(re.escape, sorted(special, key=len, reverse=True)))
+    return re.compile(f"({between})" if special else "(?!)()"), frozenset(special)
+
+
 def with_fault(output: Output, fault: str, other: Task, draw: random.Random) -> Output | None:
     """The output with a fault in it; None where there is no place for one. `other` has the draft."""
     text = output.text
@@ -228,7 +256,7 @@ def with_fault(output: Output, fault: str, other: Task, draw: random.Random) -> 
         case "twice":
             return replace(output, text=text + text)
         case "draft":
-            return _with_draft(output, other)
+            return with_draft(output, other)
     return None
 
 
@@ -261,7 +289,8 @@ def _with_marker(output: Output, draw: random.Random) -> Output | None:
     return replace(output, text=text.replace(_PLACEHOLDER, marker), calls=calls(marker))
 
 
-def _with_draft(output: Output, other: Task) -> Output | None:
+def with_draft(output: Output, other: Task, draw: random.Random | None = None) -> Output | None:
+    """The first call of another task in reasoning before the output; cut off anywhere if `draw` is given."""
     table = DIALECTS[output.dialect]
     span = table.reasoning
     if (
@@ -277,6 +306,8 @@ def _with_draft(output: Output, other: Task) -> Output | None:
         return None
     if other.calls[:1] == output.calls[:1]:
         return None
+    if draw is not None:
+        draft = draft[: draw.randrange(1, len(draft))]
     names = {tool["function"]["name"] for tool in output.tools}
     more = [tool for tool in other.tools if tool["function"]["name"] not in names]
     before = "".join((span.open, *span.after_open[:1], "Perhaps ", draft, " No: that is not what they want.",

@@ -11,10 +11,11 @@ from pathlib import Path
 from localagent.bench.model.bfcl import NoData
 from localagent.bench.parsers.children import OURS, Child, Gone
 from localagent.bench.parsers.corpora import Row, Task, bfcl_tasks, case_rows, file_rows
+from localagent.bench.parsers.injected import inject
 from localagent.bench.parsers.outputs import Output, model_templates, rendered, templated
 from localagent.bench.parsers.recorded import read_recorded
 from localagent.bench.parsers.speed import COMPARED, QUICK_SIZES, SIZES, measure_dialects, measure_speed
-from localagent.bench.parsers.trips import inject, read_back
+from localagent.bench.parsers.trips import read_back
 from localagent.bench.results import Column, Results, Table
 from localagent.distribution import install_command
 from localagent.errors import UsageError
@@ -48,6 +49,8 @@ class Plan:
     """Tasks of bfcl for each format; None: all."""
     quick: bool = False
     show: bool = False
+    kinds: Sequence[str] = ()
+    """Of the faults only these; empty: all."""
 
 
 def measure(results: Results, plan: Plan, say: Callable[[str], object]) -> None:
@@ -112,7 +115,15 @@ def _measure(
                 ours = [output for writer, output in outputs if writer == _RENDERERS]
                 say(f"faults in {len(ours):,} outputs")
                 inject(
-                    results, parsers, ours, tasks, plan.seed, drop, detailed=not plan.quick, show=plan.show
+                    results,
+                    parsers,
+                    ours,
+                    tasks,
+                    plan.seed,
+                    drop,
+                    kinds=plan.kinds,
+                    detailed=not plan.quick,
+                    show=plan.show,
                 )
     if plan.speed:
         say("time and memory")

@@ -1,21 +1,20 @@
-"""Calls that are rendered and read back, and what becomes of them when there is a fault in the text."""
+"""Calls that are rendered and read back, and how such outcomes are counted."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from localagent.bench.parsers.children import OURS, Child, Gone
-from localagent.bench.parsers.corpora import Task
-from localagent.bench.parsers.judging import OUTCOMES, Outcome, Reading, judge_fault, judge_trip
-from localagent.bench.parsers.outputs import CUTS, FAULTS, FAULTS_TOLD, Output, cut, with_fault
+from localagent.bench.parsers.judging import OUTCOMES, Outcome, Reading, judge_trip
+from localagent.bench.parsers.outputs import CUTS, Output, cut
 from localagent.bench.results import Chart, Column, Results, Table
 from localagent.bench.statistics import wilson
 
-_SHARES = (
+SHARES = (
     Column("right", "right", "%", "more", 1),
     Column("refused", "refused", "%", "less", 1),
     Column("wrong", "wrong", "%", "less"),
@@ -39,7 +38,7 @@ TRIPS = Table(
         Column("written", "written by"),
         Column("dialects", "formats"),
         Column("outputs", "outputs"),
-        *_SHARES,
+        *SHARES,
         Column("low", "right, at least", "%", "more", 1),
         Column("tokens", "right in tokens", "%", "more", 1),
         Column("streamed", "right in any pieces", "%", "more", 1),
@@ -56,39 +55,11 @@ TRIPS_OF = Table(
         Column("dialect", "format"),
         Column("parser", "parser"),
         Column("outputs", "outputs"),
-        *_SHARES,
+        *SHARES,
         Column("equal", "stream as whole", "%", "more", 1),
     ),
 )
-_FAULTY = (
-    Column("outputs", "outputs"),
-    *_SHARES,
-    Column("low", "wrong, from", "%", "less"),
-    Column("high", "to", "%", "less"),
-    Column("streamed", "wrong in a stream", "%", "less"),
-    Column("ours", "localagent wrong on the same", "%", "less"),
-)
-FAULTY = Table(
-    "parsers.faults",
-    "Outputs with one fault",
-    (Column("parser", "parser"), *_FAULTY),
-    f"One fault in each output: {FAULTS_TOLD}. Right: all calls, but for one edit in a name, a key or a "
-    "value, which is then the model's own word. Refused: fewer calls, none of them wrong. Wrong: a call "
-    "that the model did not write, or only wrote as a draft. A block that stands twice may be read once "
-    "or twice. The interval is Wilson's, 95 %. Stream: the same outputs in tokens.",
-    (Chart("stack", "parser", OUTCOMES, "Outputs with one fault"),),
-)
-FAULTY_BY = Table(
-    "parsers.faults_by",
-    "Outputs with one fault, by fault",
-    (Column("fault", "fault"), Column("parser", "parser"), *_FAULTY),
-)
-FAULTY_OF = Table(
-    "parsers.faults_of",
-    "Outputs with one fault, by format",
-    (Column("dialect", "format"), Column("parser", "parser"), Column("outputs", "outputs"), *_SHARES),
-)
-_MOST_CASES = 20
+MOST_CASES = 20
 """Wrong readings of a parser that go into the results, unless all are asked for."""
 
 
@@ -98,7 +69,7 @@ def share(outcomes: Counter[Outcome], outcome: Outcome) -> float:
 
 
 @dataclass
-class _Count:
+class Count:
     """Outcomes of one parser in one group of outputs."""
 
     outcomes: Counter[Outcome] = field(default_factory=Counter)
@@ -106,6 +77,12 @@ class _Count:
     """Of streams that are cut at the borders of tokens."""
     streamed: Counter[Outcome] = field(default_factory=Counter)
     """Of all streams."""
+    known: Counter[Outcome] = field(default_factory=Counter)
+    """Of streams that say which tokens are special."""
+    against: int = 0
+    """Wrong ones of `outcomes` that contradict the declared tools."""
+    known_against: int = 0
+    """The same of `known`."""
     equal: int = 0
     dialects: set[str] = field(default_factory=set)
     ids: list[str] = field(default_factory=list)
@@ -116,22 +93,25 @@ class _Count:
         return {"outputs": self.outcomes.total(), **{name: share(self.outcomes, name) for name in OUTCOMES}}
 
 
-class _Counts(dict[tuple[str, str, str], _Count]):
+class Counts(dict[tuple[str, str, str], Count]):
     """By parser, group and dialect; `verdicts` by parser and output."""
 
     def __init__(self) -> None:
         super().__init__()
         self.verdicts: dict[tuple[str, str], Outcome] = {}
 
-    def of(self, parser: str, *, group: str | None = None, dialect: str | None = None) -> _Count:
+    def of(self, parser: str, groups: Collection[str] = (), *, dialect: str | None = None) -> Count:
         """The sum over everything that is not named."""
-        total = _Count()
-        for (name, its_group, its_dialect), each in self.items():
-            if name == parser and group in (None, its_group) and dialect in (None, its_dialect):
+        total = Count()
+        for (name, group, its_dialect), each in self.items():
+            if name == parser and (not groups or group in groups) and dialect in (None, its_dialect):
                 total.outcomes += each.outcomes
                 total.tokens += each.tokens
                 total.streamed += each.streamed
+                total.known += each.known
                 total.equal += each.equal
+                total.against += each.against
+                total.known_against += each.known_against
                 total.dialects.add(its_dialect)
                 total.ids += each.ids
         return total
@@ -143,7 +123,7 @@ class _Counts(dict[tuple[str, str, str], _Count]):
 
 
 @contextmanager
-def _counted(parser: Child, counts: _Counts, drop: Callable[[Child, str], object]) -> Iterator[None]:
+def counted(parser: Child, counts: Counts, drop: Callable[[Child, str], object]) -> Iterator[None]:
     """A parser that goes half-way is not counted at all: the outputs it was spared may be the hard ones."""
     try:
         yield
@@ -164,17 +144,17 @@ def read_back(
     show: bool = False,
 ) -> None:
     """Read outputs, each with who wrote it, whole and in pieces; `drop` is told of a parser that is gone."""
-    counts = _Counts()
+    counts = Counts()
     for parser in list(parsers):
         shown = 0
-        with _counted(parser, counts, drop):
+        with counted(parser, counts, drop):
             for number, (writer, output) in enumerate(outputs):
                 if not parser.claims(output.dialect, output.tools):
                     continue
                 draw = random.Random(f"{seed} {number}")
                 whole = parser.read(output.request())
                 outcome = judge_trip(output.calls, output.tools, whole)
-                count = counts.setdefault((parser.name, writer, output.dialect), _Count())
+                count = counts.setdefault((parser.name, writer, output.dialect), Count())
                 count.outcomes[outcome] += 1
                 count.ids.append(key := f"{writer} {output.dialect} {output.id}")
                 counts.verdicts[parser.name, key] = outcome
@@ -183,12 +163,12 @@ def read_back(
                     count.streamed[piecemeal := judge_trip(output.calls, output.tools, found)] += 1
                     count.tokens[piecemeal] += how == "token"
                     count.equal += found.key == whole.key
-                if outcome != "right" and (show or (outcome == "wrong" and shown < _MOST_CASES)):
+                if outcome != "right" and (show or (outcome == "wrong" and shown < MOST_CASES)):
                     shown += 1
-                    _tell(results, TRIPS, parser, output, outcome, whole)
+                    tell(results, TRIPS, parser, output, outcome, whole)
     for parser in parsers:
         for writer in dict.fromkeys(writer for name, writer, _ in counts if name == parser.name):
-            total = counts.of(parser.name, group=writer)
+            total = counts.of(parser.name, [writer])
             results.add(
                 TRIPS,
                 parser=parser.name,
@@ -209,85 +189,8 @@ def read_back(
                 results.add(TRIPS_OF, dialect=dialect, parser=parser.name, **total.cells(), equal=equal)
 
 
-def inject(
-    results: Results,
-    parsers: Sequence[Child],
-    outputs: Sequence[Output],
-    others: Sequence[Task],
-    seed: int,
-    drop: Callable[[Child, str], object],
-    *,
-    detailed: bool = True,
-    show: bool = False,
-) -> None:
-    """Read each output with each of the faults in it; `others` has the calls of drafts."""
-    counts = _Counts()
-    faulty = []
-    for number, output in enumerate(outputs):
-        for fault in FAULTS:
-            draw = random.Random(f"{seed} {fault} {number}")
-            broken = with_fault(output, fault, draw.choice(others), draw)
-            if broken is not None:
-                faulty.append((fault, broken, cut(broken.text, "token", broken.dialect, draw)))
-    for parser in list(parsers):
-        shown = 0
-        with _counted(parser, counts, drop):
-            for fault, output, pieces in faulty:
-                if not parser.claims(output.dialect, output.tools):
-                    continue
-                found = parser.read(output.request())
-                outcome = judge_faulty(fault, output, found)
-                count = counts.setdefault((parser.name, fault, output.dialect), _Count())
-                count.outcomes[outcome] += 1
-                count.tokens[judge_faulty(fault, output, parser.read(output.request(pieces)))] += 1
-                count.ids.append(key := f"{fault} {output.dialect} {output.id}")
-                counts.verdicts[parser.name, key] = outcome
-                if outcome == "wrong" and (show or shown < _MOST_CASES):
-                    shown += 1
-                    _tell(results, FAULTY, parser, output, f"{fault}: {outcome}", found)
-    _add_faulty(results, parsers, counts, detailed)
-
-
-def _add_faulty(results: Results, parsers: Sequence[Child], counts: _Counts, detailed: bool) -> None:
-    for fault in (None, *FAULTS):
-        for parser in parsers:
-            total = counts.of(parser.name, group=fault)
-            if not total.outcomes:
-                continue
-            interval = wilson(total.outcomes["wrong"], total.outcomes.total())
-            results.add(
-                FAULTY_BY if fault else FAULTY,
-                **({"fault": fault} if fault else {}),
-                parser=parser.name,
-                **total.cells(),
-                low=100 * interval.low,
-                high=100 * interval.high,
-                streamed=share(total.tokens, "wrong"),
-                ours=counts.ours_on(total.ids, "wrong") if parser.name != OURS else None,
-            )
-    for dialect in dict.fromkeys(dialect for _, _, dialect in counts) if detailed else ():
-        for parser in parsers:
-            total = counts.of(parser.name, dialect=dialect)
-            if total.outcomes:
-                results.add(FAULTY_OF, dialect=dialect, parser=parser.name, **total.cells())
-
-
-def judge_faulty(fault: str, output: Output, found: Reading) -> Outcome:
-    """As `judge_fault`, with what is right after a fault of this kind."""
-    match fault:
-        case "marker":  # the text is as it should be
-            return judge_trip(output.calls, output.tools, found)
-        case "twice":
-            once = judge_trip(output.calls, output.tools, found)
-            return once if once != "wrong" else judge_trip(output.calls * 2, output.tools, found)
-        case "cut" | "draft":  # what is there is whole
-            return judge_trip(output.calls, output.tools, found)
-    return judge_fault(output.calls, found)
-
-
-def _tell(
-    results: Results, table: Table, parser: Child, output: Output, outcome: str, found: Reading
-) -> None:
+def tell(results: Results, table: Table, parser: Child, output: Output, outcome: str, found: Reading) -> None:
+    """Put a single reading into the results."""
     results.case(
         table,
         parser=parser.name,

@@ -72,6 +72,10 @@ class ParserOptions:
     faults: Annotated[
         bool, typer.Option("--faults/--no-faults", help="Read outputs with faults in them, too.")
     ] = True
+    fault: Annotated[
+        list[str] | None,
+        typer.Option("--fault", metavar="KIND", help="Only these faults; may be given again. Default: all."),
+    ] = None
     speed: Annotated[bool, typer.Option("--speed/--no-speed", help="Measure time and memory, too.")] = True
     seed: Annotated[int, typer.Option(help="Of everything that is drawn at random.")] = 1
     sample: Annotated[
@@ -100,11 +104,19 @@ def parsers(options: ParserOptions, output: OutputOptions) -> None:
     in order and at once, with a line {"id", "content", "reasoning", "tool_calls"} or {"id", "error"}, as
     `localagent parse --jsonl` does.
 
+    The faults: lost, doubled, changed, quote, cut, marker, twice, draft, whose figures are published; and
+    counted apart: inserted, two, swapped, span, space, tag, invisible, crlf, quotes, marker-lost,
+    marker-doubled, marker-changed, fence, prose, prose-closed, restarted, name-cut, inside, again, unclosed,
+    half-draft. Outputs with a fault are read whole, in tokens, and in tokens with "special", a list that says
+    of each chunk whether it is a special token. What each fault does, and what is then still the same call,
+    is written in benchmarks/METHOD.md.
+
     \b
     Examples:
       localagent bench parsers --quick
       localagent bench parsers --corpus outputs.jsonl --parser ours --show
       localagent bench parsers --dialect hermes --cmd './my-parser --jsonl' --html report.html
+      localagent bench parsers --corpus bfcl --no-speed --fault name-cut --fault inside --show
       localagent bench parsers --python sglang=sglang/bin/python --all --out results.jsonl
     """
     asked = {key: value for key, value in dataclasses.asdict(options).items() if value not in (None, False)}
@@ -130,6 +142,14 @@ def _plan(options: ParserOptions) -> Plan:
         raise UsageError(f"no corpus is called {missing[0]}: there are {', '.join(CORPORA)}, and files")
     if options.every and (options.sample or options.quick):
         raise UsageError("--all leaves nothing to choose: leave out --sample and --quick")
+    from localagent.bench.parsers.injected import SETS
+
+    kinds = tuple(dict.fromkeys(options.fault or ()))
+    known = [kind for faults in SETS.values() for kind in faults]
+    if unnamed := [kind for kind in kinds if kind not in known]:
+        raise UsageError(f"no fault is called {unnamed[0]}: there are {', '.join(known)}")
+    if kinds and not options.faults:
+        raise UsageError("--no-faults leaves out --fault: give one of them")
     pythons = dict(each.partition("=")[::2] for each in options.python or ())
     named = list(dict.fromkeys(options.parser or ADAPTERS))
     if unknown := [name for name in (*named, *pythons) if name not in ADAPTERS]:
@@ -156,4 +176,5 @@ def _plan(options: ParserOptions) -> Plan:
         tasks=None if options.every else options.sample or (None if options.quick else _TASKS),
         quick=options.quick,
         show=options.show,
+        kinds=kinds,
     )

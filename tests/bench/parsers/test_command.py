@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 from localagent.bench.model.bfcl import NoData
 from localagent.bench.parsers.children import adapter
 from localagent.bench.parsers.corpora import bfcl_tasks, file_rows
+from localagent.bench.parsers.faults import FURTHER
+from localagent.bench.parsers.outputs import FAULTS
 from localagent.bench.parsers.plan import Plan, measure
 from localagent.bench.results import Results, read_runs
 from localagent.errors import UsageError
@@ -106,12 +109,30 @@ def test_a_quick_run_has_every_table_and_its_results_can_be_read_again(bfcl, tmp
     assert trips["localagent"]["outputs"] == 9
     assert [row["right"] for row in trips.values()] == [100] * len(trips)
     assert [row["equal"] for row in trips.values()] == [100] * len(trips)
-    (faults,) = run.rows["parsers.faults"]
-    assert faults["outputs"] == sum(row["outputs"] for row in run.rows["parsers.faults_by"])
-    assert faults["wrong"] == 0
+    faults = run.rows["parsers.faults"]
+    assert [row["set"] for row in faults] == ["one", "further"]
+    by = {row["fault"]: row["outputs"] for row in run.rows["parsers.faults_by"]}
+    assert by.keys() == {*FAULTS, *FURTHER} - {"draft", "half-draft", "inside"}, (
+        "all tasks have the same call"
+    )
+    assert sum(row["outputs"] for row in faults) == sum(by.values())
+    assert (faults[0]["wrong"], faults[0]["known"]) == (0, 0)
+    assert faults[1]["against"] <= faults[1]["wrong"] < 3
     assert all(row["piece"] > 0 and row["memory"] > 0 for row in run.rows["parsers.speed"])
     for title in ("Recorded outputs", "Calls read back", "Outputs with one fault", "Cost of a piece"):
         assert title in done.stdout
+
+
+def test_single_kinds_of_faults_are_asked_for_and_all_are_in_the_help(bfcl, tmp_path):
+    out = tmp_path / "results.jsonl"
+    only = ("--corpus", "bfcl", "--quick", "--no-speed", "--parser", "ours", "-d", "hermes")
+    done = bench(*only, "--fault", "crlf", "--fault", "cut", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    (run,) = read_runs(out)
+    assert [row["fault"] for row in run.rows["parsers.faults_by"]] == ["cut", "crlf"]
+    told = " ".join(bench("--help").stdout.split()).replace("- ", "-")
+    for name in (*FAULTS, *FURTHER):
+        assert re.search(rf"(?<![\w-]){name}[,.]", told), name
 
 
 ROW = {
@@ -185,6 +206,8 @@ def test_a_corpus_of_ones_own_and_commands_that_fail(tmp_path):
         (["--cmd", "a 'b"], "--cmd: No closing quotation"),
         (["--cmd", "./mine", "--cmd", "./mine"], "--cmd ./mine: a parser is called that already"),
         (["--cmd", "localagent"], "--cmd localagent: a parser is called that already"),
+        (["--fault", "klingon"], "no fault is called klingon: there are lost, doubled"),
+        (["--fault", "cut", "--no-faults"], "--no-faults leaves out --fault"),
         (["--all", "--quick"], "--all leaves nothing to choose"),
         (["--parser", "ours", "--python", "ours=/nowhere/python"], "no parser can be measured"),
     ],

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from localagent.bench.parsers import speed, trips
+from localagent.bench.parsers import injected, speed
 from localagent.bench.parsers.children import Child, Gone
 from localagent.bench.parsers.corpora import Row, Task
+from localagent.bench.parsers.faults import Faulty
+from localagent.bench.parsers.injected import inject, judge_faulty
 from localagent.bench.parsers.judging import Reading
 from localagent.bench.parsers.outputs import CUTS, Output
 from localagent.bench.parsers.recorded import read_recorded
-from localagent.bench.parsers.trips import inject, judge_faulty, read_back
+from localagent.bench.parsers.trips import read_back
 from localagent.bench.results import Results
 from localagent.bench.statistics import wilson
 
@@ -263,9 +265,9 @@ def test_a_parser_that_goes_half_way_is_not_counted_in_round_trips() -> None:
 
 
 def test_outputs_with_faults_are_counted_by_fault_and_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trips, "FAULTS", ("lost", "twice"))
+    monkeypatch.setattr(injected, "SETS", {"one": ("lost", "twice")})
     monkeypatch.setattr(
-        trips, "with_fault", lambda given, fault, other, draw: None if given.id == "c" else given
+        injected, "with_fault", lambda given, fault, other, draw: None if given.id == "c" else given
     )
     ours = Told("localagent", by_end({"a": WRONG, "b": RIGHT}, RIGHT, RIGHT))
     other = Told("other", by_end({"a": NONE}, WRONG, RIGHT), ["hermes"])
@@ -280,25 +282,32 @@ def test_outputs_with_faults_are_counted_by_fault_and_format(monkeypatch: pytest
     ) -> dict[str, Any]:
         interval = wilson(total * counts["wrong"] // 100, total)
         ends = {"low": 100 * interval.low, "high": 100 * interval.high}
-        return {"parser": parser, "outputs": total, "streamed": streamed, "ours": ours, **counts, **ends}
+        known = {"known": streamed, "known_against": streamed, "against": counts["wrong"]}
+        return (
+            {"parser": parser, "outputs": total, "streamed": streamed, "ours": ours} | counts | ends | known
+        )
 
     assert results.run.rows["parsers.faults"] == [
-        pytest.approx(of("localagent", 4, half, 0, None)),
-        pytest.approx(of("other", 2, all_refused, 100, 100)),
+        pytest.approx({"set": "one"} | of("localagent", 4, half, 0, None)),
+        pytest.approx({"set": "one"} | of("other", 2, all_refused, 100, 100)),
     ]
     assert results.run.rows["parsers.faults_by"] == [
         pytest.approx({"fault": fault} | each)
         for fault in ("lost", "twice")
         for each in (of("localagent", 2, half, 0, None), of("other", 1, all_refused, 100, 100))
     ]
+    known = {"set": "one", "against": 0, "known": 0, "known_against": 0}
     assert results.run.rows["parsers.faults_of"] == [
-        {"dialect": "hermes", "parser": "localagent", "outputs": 2, **none, "wrong": 100},
-        {"dialect": "hermes", "parser": "other", "outputs": 2, **all_refused},
-        {"dialect": "lfm2", "parser": "localagent", "outputs": 2, **none, "right": 100},
+        {"dialect": dialect, "parser": parser, "outputs": 2, **none, **known, **more}
+        for dialect, parser, more in (
+            ("hermes", "localagent", {"wrong": 100, "against": 100}),
+            ("hermes", "other", {"refused": 100, "known": 100, "known_against": 100}),
+            ("lfm2", "localagent", {"right": 100}),
+        )
     ]
     assert [(case["outcome"], case["id"]) for case in results.run.cases] == [
-        ("lost: wrong", "a"),
-        ("twice: wrong", "a"),
+        ("lost: wrong, against the tools", "a"),
+        ("twice: wrong, against the tools", "a"),
     ]
     results = Results("parsers", {})
     inject(results, [ours], given[:1], [Task("o", TOOLS, [F])], 1, drop, detailed=False)
@@ -308,9 +317,9 @@ def test_outputs_with_faults_are_counted_by_fault_and_format(monkeypatch: pytest
 @pytest.mark.parametrize("fault", ["marker", "cut", "draft"])
 def test_what_is_whole_after_a_fault_has_to_be_read_as_it_is(fault: str) -> None:
     misspelled = Reading(calls=(("f", {"a": 11}),))
-    assert judge_faulty(fault, output("a"), misspelled) == "wrong"
-    assert judge_faulty(fault, output("a"), RIGHT) == "right"
-    assert judge_faulty("doubled", output("a"), misspelled) == "right"
+    assert judge_faulty(Faulty(fault, output("a")), misspelled) == "wrong"
+    assert judge_faulty(Faulty(fault, output("a")), RIGHT) == "right"
+    assert judge_faulty(Faulty("doubled", output("a")), misspelled) == "right"
 
 
 # -- time -------------------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ import random
 import pytest
 
 from localagent.bench.parsers.corpora import Row, Task
+from localagent.bench.parsers.faults import Faulty
+from localagent.bench.parsers.injected import judge_faulty
 from localagent.bench.parsers.judging import Reading, is_own, judge, judge_fault, judge_trip
 from localagent.bench.parsers.outputs import CUTS, FAULTS, Output, cut, rendered, with_fault
-from localagent.bench.parsers.trips import judge_faulty
 from parsers import DIALECTS
 
 F, G = ("f", {"a": 1}), ("g", {"s": "x"})
@@ -259,11 +260,11 @@ def test_what_is_right_after_a_fault_depends_on_its_kind():
     (output,) = outputs("hermes")
     calls = tuple(output.calls)
     draft = with_fault(output, "draft", OTHER, random.Random(1))
-    assert judge_faulty("draft", draft, Reading(calls=calls)) == "right"
-    assert judge_faulty("draft", draft, Reading(calls=(*OTHER.calls, *calls))) == "wrong"
-    assert judge_faulty("twice", output, Reading(calls=calls)) == "right"
-    assert judge_faulty("twice", output, Reading(calls=calls * 2)) == "right"
-    assert judge_faulty("twice", output, Reading(calls=calls * 3)) == "wrong"
+    assert judge_faulty(Faulty("draft", draft), Reading(calls=calls)) == "right"
+    assert judge_faulty(Faulty("draft", draft), Reading(calls=(*OTHER.calls, *calls))) == "wrong"
+    assert judge_faulty(Faulty("twice", output), Reading(calls=calls)) == "right"
+    assert judge_faulty(Faulty("twice", output), Reading(calls=calls * 2)) == "right"
+    assert judge_faulty(Faulty("twice", output), Reading(calls=calls * 3)) == "wrong"
     misspelled = Reading(calls=(("f", {"a": 12, "ok": True}), ("g", {"s": 'it\'s "xx"'})))
-    assert judge_faulty("lost", output, misspelled) == "right"
-    assert judge_faulty("cut", output, misspelled) == "wrong"
+    assert judge_faulty(Faulty("lost", output), misspelled) == "right"
+    assert judge_faulty(Faulty("cut", output), misspelled) == "wrong"

@@ -6,8 +6,10 @@ import pytest
 
 from localagent.bench.parsers.children import Child
 from localagent.bench.parsers.corpora import Task
+from localagent.bench.parsers.faults import FURTHER
+from localagent.bench.parsers.injected import inject
 from localagent.bench.parsers.outputs import CUTS, FAULTS, Output, rendered
-from localagent.bench.parsers.trips import inject, read_back
+from localagent.bench.parsers.trips import read_back
 from localagent.bench.results import Results
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -45,11 +47,14 @@ def test_the_same_holds_for_outputs_with_a_fault(program, show):
     results = Results("parsers", {})
     draft = Task("o", TOOLS, [("g", {"a": 1})])
     inject(results, [program(WRONG, SLOW_START)], outputs(6), [draft], 1, gone, show=show)
-    (row,) = results.run.rows["parsers.faults"]
-    assert (row["wrong"], row["streamed"]) == (100, 100)
-    assert MOST < row["outputs"] <= 6 * len(FAULTS)
-    assert len(results.run.cases) == (row["outputs"] if show else MOST)
-    assert results.run.cases[0]["outcome"] == "lost: wrong"
+    rows = results.run.rows["parsers.faults"]
+    assert [row["set"] for row in rows] == ["one", "further"]
+    for row, faults in zip(rows, (FAULTS, FURTHER), strict=True):
+        assert (row["wrong"], row["streamed"], row["known"]) == (100, 100, 100)
+        assert (row["against"], row["known_against"]) == (100, 100), "no tool is called h"
+        assert MOST < row["outputs"] <= 6 * len(faults)
+    assert len(results.run.cases) == (sum(row["outputs"] for row in rows) if show else 2 * MOST)
+    assert results.run.cases[0]["outcome"] == "lost: wrong, against the tools"
 
 
 def test_what_is_read_of_the_whole_and_of_pieces_is_counted_apart(program):
