@@ -11,6 +11,7 @@ from typing import Protocol
 
 from parsers.dialect import Context
 from parsers.engine.faults import Fault
+from parsers.engine.fits import misfits
 from parsers.engine.source import Reading
 from parsers.engine.spans import NOWHERE
 from parsers.engine.writer import CallWriter
@@ -64,7 +65,14 @@ class Block:
                 source.since(start), reason, source.offset, writer.name, writer.index, writer.arguments
             )
             return False
-        call.writer.finish(end)
+        writer = call.writer
+        fits = writer.fits()
+        if misfits(fits) and (writer.repaired or self.faulty):
+            self.faulty = True
+            raw = source.since(start)[: end - start]
+            self.emit.malformed(raw, Reason.UNFIT, end, writer.name, writer.index, writer.arguments)
+            return False
+        writer.finish(end, fits)
         return True
 
     def confirm(self) -> Reading:

@@ -17,6 +17,7 @@ from parsers.events import (
     CallEnd,
     CallStart,
     Event,
+    Fits,
     Malformed,
     Markup,
     Reason,
@@ -82,11 +83,11 @@ class Emitter:
         self.end = end
         self.before = ""
 
-    def call_start(self, name: str, end: int) -> int:
+    def call_start(self, name: str, end: int, fits: Fits = None) -> int:
         """Open a call; returns its index."""
         index = self.calls
         self.calls += 1
-        self._events.append(CallStart(index, name, self.end, end))
+        self._events.append(CallStart(index, name, self.end, end, fits))
         self.end = end
         return index
 
@@ -95,15 +96,17 @@ class Emitter:
         self._json.append(piece)
         self._json_end = end
 
-    def argument_end(self, key: str, value: Any) -> None:
+    def argument_end(self, key: str, value: Any, fits: Fits = None) -> None:
         """The open call has one more complete argument."""
         self._flush()
-        self._events.append(ArgumentEnd(self.calls - 1, key, value, self.end, self.end))
+        self._events.append(ArgumentEnd(self.calls - 1, key, value, self.end, self.end, fits))
 
-    def call_end(self, name: str, arguments: dict[str, Any], repaired: bool, end: int) -> None:
+    def call_end(
+        self, name: str, arguments: dict[str, Any], repaired: bool, end: int, fits: Fits = None
+    ) -> None:
         """Close the open call, whose own text ends at `end`."""
         self._flush()
-        self._events.append(CallEnd(self.calls - 1, name, arguments, repaired, self.end, end))
+        self._events.append(CallEnd(self.calls - 1, name, arguments, repaired, self.end, end, fits))
         self.end = end
 
     def broken(self, fault: Fault, *, ended: bool) -> None:
