@@ -66,12 +66,12 @@ class MisfitKind(StrEnum):
     TYPE = "wrong_type"
     """A value of another type than the declared one, or none of an enumeration."""
     MARKUP = "markup_in_value"
-    """A string holds a marker or tag of the dialect, which may be what was meant, or what is left of a fault."""
+    """A string holds a marker or tag of the dialect: what the model means, or what is left of a fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """One reason why a call does not fit. `path`: where, a JSON pointer into the arguments; "" for the name."""
+    """One reason why a call does not fit. `path`: a JSON pointer into the arguments; "" for the name."""
 
     kind: MisfitKind
     path: str

@@ -32,12 +32,13 @@ Place = Literal["text", "reasoning", "calls"]
 class Emitter:
     """The events not yet handed out, and the offset up to which the output is accounted for."""
 
-    __slots__ = ("_events", "_json", "_json_end", "before", "calls", "end", "place", "since")
+    __slots__ = ("_events", "_json", "_json_end", "amiss", "before", "calls", "end", "place", "since")
 
     def __init__(self) -> None:
         self.end = 0
         self.calls = 0  # CallStart events so far
         self.before = ""  # the last character, if it is content
+        self.amiss = False  # a call has broken off the reasoning
         self.place: Place = "text"
         self.since = 0  # the offset at which that stretch begins
         self._events: list[Event] = []
@@ -65,6 +66,7 @@ class Emitter:
         self._events += other.take()
         self.end = other.end
         self.calls = other.calls
+        self.amiss |= other.amiss
 
     def text(self, text: str, end: int) -> None:
         """Content up to `end`."""

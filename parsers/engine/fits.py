@@ -8,16 +8,19 @@ whatever the schema, and names at most MAX_MISFITS places of a call.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from parsers.engine.tools import MAX_SCHEMA_DEPTH, Tool, kind_of, required_of
+from parsers.engine.tools import MAX_SCHEMA_DEPTH, Tool, declared, kind_of, required_of
 from parsers.events import Fits, Misfit, MisfitKind
 
 MAX_MISFITS = 8
 MAX_STEPS = 10_000
 
+_NO_MARKS = re.compile(r"(?!)")
+_STRUCTURE = re.compile(r"""["'\u2018-\u201f{}\[\]()<>,:=|\\\n\r]""")
+"""What stands between the keys and values of every notation; no key has it."""
 _KINDS = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 
 
@@ -37,9 +40,7 @@ class ArgumentCheck:
         elif tool.closed:
             yield Misfit(MisfitKind.UNKNOWN, path)
 
-    def value(
-        self, value: Any, schema: Any, path: str, depth: int = MAX_SCHEMA_DEPTH
-    ) -> Iterator[Misfit]:
+    def value(self, value: Any, schema: Any, path: str, depth: int = MAX_SCHEMA_DEPTH) -> Iterator[Misfit]:
         """What is wrong with a value that has this schema. `depth`: how many alternatives of alternatives
         are looked at."""
         self._left -= 1
@@ -87,7 +88,7 @@ def name_fits(name: str, tools: Mapping[str, Tool]) -> Fits:
 
 
 def argument_fits(tool: Tool | None, key: str, value: Any, marks: re.Pattern[str]) -> Fits:
-    """Whether an argument of a declared tool fits. `marks`: the dialect's own, as the output may hold them."""
+    """Whether an argument of a declared tool fits. `marks`: those of the dialect that count as such."""
     if tool is None:
         return None
     return _fits((*ArgumentCheck().of(tool, key, value), *_markup(value, f"/{_escaped(key)}", marks)))
@@ -101,13 +102,37 @@ def call_fits(
     if tool is None:
         return name_fits(name, tools)
     wrong = (misfit for key in arguments for misfit in misfits(checked.get(key)))
-    lacking = (Misfit(MisfitKind.MISSING, f"/{_escaped(key)}") for key in tool.required if key not in arguments)
+    lacking = (
+        Misfit(MisfitKind.MISSING, f"/{_escaped(key)}") for key in tool.required if key not in arguments
+    )
     return _fits(chain(wrong, lacking))
 
 
 def misfits(fits: Fits) -> tuple[Misfit, ...]:
     """The reasons why something does not fit; none where it does, or nothing is declared."""
     return () if fits is None or fits is True else fits
+
+
+def check_call(name: str, arguments: Mapping[str, Any], tools: Iterable[Mapping[str, Any]] | None) -> Fits:
+    """Whether a call that comes from elsewhere fits the declared tools, which are OpenAI function tools.
+
+    Raises ValueError for what is no such tool.
+    """
+    known = declared(tools)
+    tool = known.get(name)
+    checked = {key: argument_fits(tool, key, value, _NO_MARKS) for key, value in arguments.items()}
+    return call_fits(name, arguments, known, checked)
+
+
+def is_torn(reasons: Sequence[Misfit]) -> bool:
+    """Whether the reasons why a call does not fit are such as a fault makes, and no model means.
+
+    That is a key that holds what stands around keys, or a mark of the dialect beside another contradiction.
+    """
+    kinds = {reason.kind for reason in reasons}
+    if MisfitKind.MARKUP in kinds and len(kinds) > 1:
+        return True
+    return any(reason.kind is MisfitKind.UNKNOWN and _STRUCTURE.search(reason.path) for reason in reasons)
 
 
 def _fits(reasons: Iterable[Misfit]) -> Fits:
@@ -142,7 +167,8 @@ def _allows(schema: Mapping[str, Any], value: Any) -> bool:
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     return not isinstance(choices, list) or any(
         # True is no 1 in JSON
-        choice == value and isinstance(choice, bool) == isinstance(value, bool) for choice in choices
+        choice == value and isinstance(choice, bool) == isinstance(value, bool)
+        for choice in choices
     )
 
 

@@ -67,7 +67,9 @@ class Source:
         self._cores = cores
         self._shown = frozenset(shown)
         told = {*atomic} if atomic is not None else set[str]()  # in ordinary tokens these are data
-        self.marks = _any_of(tuple(m for m in (*markers, *tags) if m not in told and cores.get(m, m) not in told))
+        self.marks = _any_of(
+            tuple(m for m in (*markers, *tags) if m not in told and cores.get(m, m) not in told)
+        )
         self._spelled = tuple(marker for marker in markers if self._is_spelled(marker, atomic))
         self._longest = max(map(len, markers), default=0)
         self.starts = "".join(sorted({marker[0] for marker in markers}))  # with which a marker may begin

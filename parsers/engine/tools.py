@@ -100,7 +100,7 @@ def required_of(schema: Any) -> tuple[str, ...]:
 
 
 def _is_closed(schema: Any) -> bool:
-    """Whether a tool takes only the parameters in its `properties`: unless its schema says otherwise, it does."""
+    """Whether a tool takes only the parameters in its `properties`, as it does if its schema is silent."""
     if not isinstance(schema, Mapping) or not isinstance(schema.get("properties"), Mapping):
         return False
     open_by = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties")

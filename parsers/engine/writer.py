@@ -28,8 +28,8 @@ class CallWriter:
     """
 
     __slots__ = (
-        "_fits", "_held", "_separator", "_tools", "arguments", "by_schema", "complete", "emit", "index", "name",
-        "only_declared", "repaired", "source", "tool",
+        "_fits", "_held", "_separator", "_tools", "arguments", "by_schema", "complete", "emit", "index",
+        "name", "only_declared", "repaired", "source", "tool",
     )  # fmt: skip
 
     def __init__(
