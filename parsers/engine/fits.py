@@ -124,15 +124,19 @@ def check_call(name: str, arguments: Mapping[str, Any], tools: Iterable[Mapping[
     return call_fits(name, arguments, known, checked)
 
 
-def is_torn(reasons: Sequence[Misfit]) -> bool:
+def is_torn(reasons: Sequence[Misfit], arguments: Mapping[str, Any], raw: str) -> bool:
     """Whether the reasons why a call does not fit are such as a fault makes, and no model means.
 
-    That is a key that holds what stands around keys, or a mark of the dialect beside another contradiction.
+    That is a key that holds what stands around keys, or beside another contradiction a mark of the dialect,
+    which stands as such in the `raw` text of the call, and not escaped.
     """
-    kinds = {reason.kind for reason in reasons}
-    if MisfitKind.MARKUP in kinds and len(kinds) > 1:
+    if any(reason.kind is MisfitKind.UNKNOWN and _STRUCTURE.search(reason.path) for reason in reasons):
         return True
-    return any(reason.kind is MisfitKind.UNKNOWN and _STRUCTURE.search(reason.path) for reason in reasons)
+    marked = {reason.path for reason in reasons if reason.kind is MisfitKind.MARKUP}
+    return len(marked) < len(reasons) and any(
+        isinstance(value, str) and f"/{_escaped(key)}" in marked and value in raw
+        for key, value in arguments.items()
+    )
 
 
 def _fits(reasons: Iterable[Misfit]) -> Fits:
