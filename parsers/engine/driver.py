@@ -82,7 +82,9 @@ class Block:
 
         Where nothing is amiss the model may have meant it, and whoever is asked to run it can tell it so.
         """
-        if self.emit.amiss or is_torn(reasons, writer.arguments, raw):
+        if self.emit.amiss:
+            return True
+        if writer.tool is not None and is_torn(writer.tool, reasons, writer.arguments, raw):
             return True
         kinds = {reason.kind for reason in reasons}
         if kinds == {MisfitKind.MARKUP}:

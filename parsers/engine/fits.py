@@ -124,19 +124,46 @@ def check_call(name: str, arguments: Mapping[str, Any], tools: Iterable[Mapping[
     return call_fits(name, arguments, known, checked)
 
 
-def is_torn(reasons: Sequence[Misfit], arguments: Mapping[str, Any], raw: str) -> bool:
-    """Whether the reasons why a call does not fit are such as a fault makes, and no model means.
+def is_torn(tool: Tool, reasons: Sequence[Misfit], arguments: Mapping[str, Any], raw: str) -> bool:
+    """Whether a call does not fit in such a way as a fault makes, and no model means.
 
-    That is a key that holds what stands around keys, or beside another contradiction a mark of the dialect,
+    Then a key holds what stands around keys, or is put together of two that are declared; or a string holds
+    the name of a parameter that got no argument; or, beside another contradiction, a mark of the dialect,
     which stands as such in the `raw` text of the call, and not escaped.
     """
-    if any(reason.kind is MisfitKind.UNKNOWN and _STRUCTURE.search(reason.path) for reason in reasons):
+    kinds = {reason.kind for reason in reasons}
+    unknown = [key for key in arguments if key not in tool.schemas] if MisfitKind.UNKNOWN in kinds else []
+    if any(map(_STRUCTURE.search, unknown)):
         return True
+    if MisfitKind.MISSING in kinds and any(_is_spliced(key, tool.schemas) for key in unknown):
+        return True
+    texts = {key: value for key, value in arguments.items() if isinstance(value, str) and value in raw}
     marked = {reason.path for reason in reasons if reason.kind is MisfitKind.MARKUP}
-    return len(marked) < len(reasons) and any(
-        isinstance(value, str) and f"/{_escaped(key)}" in marked and value in raw
-        for key, value in arguments.items()
-    )
+    if len(marked) < len(reasons) and any(f"/{_escaped(key)}" in marked for key in texts):
+        return True
+    absent = "|".join(re.escape(key) for key in tool.schemas if key not in arguments and len(key) > 1)
+    swallowed = re.compile(rf"""["'\u2018-\u201f>|](?:{absent})\b|\b(?:{absent})["'\u2018-\u201f<|]""")
+    return bool(absent) and any(map(swallowed.search, texts.values()))
+
+
+def _is_spliced(key: str, names: Iterable[str]) -> bool:
+    """Whether a key begins as one of the names and ends as another: what stood between them was lost.
+
+    One that begins and ends as the same name is a misspelled one, which is the model's own word.
+    """
+    begins = ends = 0
+    for name in names:
+        begin, end = _in_common(key, name), _in_common(key[::-1], name[::-1])
+        if begin + end >= len(key):
+            return False
+        begins, ends = max(begins, begin), max(ends, end)
+    return begins > 1 and ends > 1 and begins + ends >= len(key)
+
+
+def _in_common(one: str, other: str) -> int:
+    """With how many characters both begin."""
+    differs = (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differs, min(len(one), len(other)))
 
 
 def _fits(reasons: Iterable[Misfit]) -> Fits:

@@ -195,6 +195,8 @@ def test_a_marker_in_a_string_is_named_unless_its_token_cannot_stand_there():
         ("hermes", '<tool_call>\n{"name": "f"}\n</tool_call>'),  # a repair: it has no arguments
         ("hermes", '<tool_call>\n{"name": "f", "arguments": "{\\"days\\": 1}"}\n</tool_call>'),
         ("hermes", '<tool_call>\n{"name": "f", "arguments": {"city": "x", "days“: 10, ”unit": "C"}}\n</tool_call>'),
+        ("hermes", '<tool_call>\n{"name": "f", "arguments": {"maybe": "x", "unitty": 1}}\n</tool_call>'),  # two keys in one
+        ("lfm2", f"{S}[f(maybe='x\", city=\"y')]{E}"),  # a value that holds the missing one
         ("lfm2", f"{S}[f(x), f(town='a', city='b')]{E}"),  # behind a fault
         ("lfm2", f"{S}[f(city='a {E}', town=1)]{E}"),  # a marker, and a key of nobody
         (
@@ -223,6 +225,8 @@ def test_a_call_that_shows_a_fault_and_does_not_fit_is_malformed(dialect, raw):
         ("hermes", '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'),
         ("hermes", '<tool_call>\n{"name": "python", "arguments": {"code": "print(\'a\')"}}\n</tool_call>'),
         ("lfm2", f"{S}[f(town='Paris')]{E}"),
+        ("lfm2", f"{S}[f(ciy='Paris')]{E}"),  # its own misspelling
+        ("lfm2", f"{S}[f(maybe='the city')]{E}"),
         ("lfm2", f"{S}[g(a=1)]{E} "),
     ],
 )
