@@ -21,6 +21,9 @@ MAX_STEPS = 10_000
 _NO_MARKS = re.compile(r"(?!)")
 _STRUCTURE = re.compile(r"""["'\u2018-\u201f{}\[\]()<>,:=|\\\n\r]""")
 """What stands between the keys and values of every notation; no key has it."""
+_QUOTE = r"""["'\u2018-\u201f]"""
+_BEFORE_A_KEY = rf"(?:{_QUOTE}|[>|,(\u007b])\s*"
+_BEHIND_A_KEY = rf"(?:{_QUOTE}?\s*[:=<>|]|{_QUOTE}\s+\w+=)"
 _KINDS = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 
 
@@ -91,6 +94,8 @@ def argument_fits(tool: Tool | None, key: str, value: Any, marks: re.Pattern[str
     """Whether an argument of a declared tool fits. `marks`: those of the dialect that count as such."""
     if tool is None:
         return None
+    if type(value) is tool.plain.get(key) and (type(value) is not str or not marks.search(value)):
+        return True  # as most are
     return _fits((*ArgumentCheck().of(tool, key, value), *_markup(value, f"/{_escaped(key)}", marks)))
 
 
@@ -101,6 +106,8 @@ def call_fits(
     tool = tools.get(name)
     if tool is None:
         return name_fits(name, tools)
+    if tool.required <= arguments.keys() and all(fits is True for fits in checked.values()):
+        return True
     wrong = (misfit for key in arguments for misfit in misfits(checked.get(key)))
     lacking = (
         Misfit(MisfitKind.MISSING, f"/{_escaped(key)}") for key in tool.required if key not in arguments
@@ -113,15 +120,27 @@ def misfits(fits: Fits) -> tuple[Misfit, ...]:
     return () if fits is None or fits is True else fits
 
 
-def check_call(name: str, arguments: Mapping[str, Any], tools: Iterable[Mapping[str, Any]] | None) -> Fits:
-    """Whether a call that comes from elsewhere fits the declared tools, which are OpenAI function tools.
+class ToolCheck:
+    """The check for calls that come from elsewhere. `tools`: the declared ones, as OpenAI function tools.
 
     Raises ValueError for what is no such tool.
     """
-    known = declared(tools)
-    tool = known.get(name)
-    checked = {key: argument_fits(tool, key, value, _NO_MARKS) for key, value in arguments.items()}
-    return call_fits(name, arguments, known, checked)
+
+    def __init__(self, tools: Iterable[Mapping[str, Any]] | None) -> None:
+        self._tools = declared(tools)
+
+    def name(self, name: str) -> Fits:
+        """As `CallStart.fits`."""
+        return name_fits(name, self._tools)
+
+    def argument(self, name: str, key: str, value: Any) -> Fits:
+        """As `ArgumentEnd.fits`. `name`: the tool's."""
+        return argument_fits(self._tools.get(name), key, value, _NO_MARKS)
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Fits:
+        """As `CallEnd.fits`."""
+        checked = {key: self.argument(name, key, value) for key, value in arguments.items()}
+        return call_fits(name, arguments, self._tools, checked)
 
 
 def is_torn(tool: Tool, reasons: Sequence[Misfit], arguments: Mapping[str, Any], raw: str) -> bool:
@@ -142,7 +161,7 @@ def is_torn(tool: Tool, reasons: Sequence[Misfit], arguments: Mapping[str, Any],
     if len(marked) < len(reasons) and any(f"/{_escaped(key)}" in marked for key in texts):
         return True
     absent = "|".join(re.escape(key) for key in tool.schemas if key not in arguments and len(key) > 1)
-    swallowed = re.compile(rf"""["'\u2018-\u201f>|](?:{absent})\b|\b(?:{absent})["'\u2018-\u201f<|]""")
+    swallowed = re.compile(rf"{_BEFORE_A_KEY}(?:{absent}){_BEHIND_A_KEY}")
     return bool(absent) and any(map(swallowed.search, texts.values()))
 
 

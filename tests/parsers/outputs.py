@@ -132,7 +132,7 @@ def noise(name: str) -> st.SearchStrategy[str]:
 def declaring(calls: Iterable[Call]) -> Tools:
     """Tools that declare each argument with the type of its value."""
     merged: dict[str, dict[str, Any]] = {}
-    for name, arguments in calls:
+    for name, arguments in calls.items() if isinstance(calls, dict) else calls:
         merged.setdefault(name, {}).update(arguments)
     return [
         {

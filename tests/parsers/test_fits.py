@@ -16,7 +16,7 @@ from parsers import (
     MalformedPart,
     MisfitKind,
     StreamParser,
-    check_call,
+    ToolCheck,
     collect,
     misfits,
 )
@@ -50,6 +50,10 @@ PROPERTIES = {
 def tool(name: str = "f", required: tuple[str, ...] = (), **schema: object) -> dict:
     parameters = {"type": "object", "properties": PROPERTIES, "required": [*required], **schema}
     return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+def check_call(name: str, arguments: dict, tools: list | None) -> object:
+    return ToolCheck(tools).call(name, arguments)
 
 
 def reasons(fits: object) -> list[tuple[str, str]]:
