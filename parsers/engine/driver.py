@@ -6,15 +6,16 @@ Subclasses say what a block looks like: how a call in it begins, is made, and is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Protocol
 
 from parsers.dialect import Context
 from parsers.engine.faults import Fault
+from parsers.engine.fits import is_torn, misfits
 from parsers.engine.source import Reading
 from parsers.engine.spans import NOWHERE
 from parsers.engine.writer import CallWriter
-from parsers.events import Reason
+from parsers.events import Misfit, MisfitKind, Reason
 
 FollowsCall = Callable[[bool, str], Generator[None, None, bool]]
 """Whether what comes next fits after a whole call, as `ListBlock.follows_call` says."""
@@ -64,8 +65,41 @@ class Block:
                 source.since(start), reason, source.offset, writer.name, writer.index, writer.arguments
             )
             return False
-        call.writer.finish(end)
+        writer = call.writer
+        fits = writer.fits()
+        raw = source.since(start)[: end - start] if misfits(fits) else ""
+        if raw and (yield from self._shows_a_fault(writer, misfits(fits), raw, end)):
+            self.faulty = True
+            self.emit.malformed(raw, Reason.UNFIT, end, writer.name, writer.index, writer.arguments)
+            return False
+        writer.finish(end, fits)
         return True
+
+    def _shows_a_fault(
+        self, writer: CallWriter, reasons: Sequence[Misfit], raw: str, end: int
+    ) -> Generator[None, None, bool]:
+        """Whether a call that does not fit is what a fault has made of another one.
+
+        Where nothing is amiss the model may have meant it, and whoever is asked to run it can tell it so.
+        """
+        if self.emit.amiss:
+            return True
+        if writer.tool is not None and is_torn(writer.tool, reasons, writer.arguments, raw):
+            return True
+        kinds = {reason.kind for reason in reasons}
+        if kinds == {MisfitKind.MARKUP}:
+            return writer.repaired
+        # Where the schema decides how text is read, it has been judged by its type already.
+        typed = writer.by_schema and kinds == {MisfitKind.TYPE}
+        if (writer.repaired or self.faulty) and not typed:
+            return True
+        source = self.source
+        reached = source.offset
+        source.rewind(end)
+        glued = (yield from source.char()).isalnum()  # the rest of the call that was closed too early
+        if source.offset < reached:
+            source.pos += reached - source.offset
+        return glued
 
     def confirm(self) -> Reading:
         """Look at what follows a call, where that decides whether it counts. Raises Fault if it does not."""

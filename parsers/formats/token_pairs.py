@@ -150,6 +150,7 @@ class SolarTurn(MarkedTurn):
                 emit.markup(source.offset)
                 return
             self.has_content()
+            emit.amiss = True  # a draft, where it contradicts the tools
             with emit.within("calls", source.offset):
                 yield from dialect.grammar(self._context).read()
 

@@ -1,0 +1,227 @@
+"""Whether a call fits the declared tools: the one check, which everything that tells of a call goes by.
+
+What a schema says in a way that is not followed here (references, patterns, bounds, names of types that JSON
+Schema does not have) is no reason against a value. The check takes at most MAX_STEPS steps for each argument,
+whatever the schema, and names at most MAX_MISFITS places of a call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any
+
+from parsers.engine.tools import MAX_SCHEMA_DEPTH, Tool, declared, kind_of, required_of
+from parsers.events import Fits, Misfit, MisfitKind
+
+MAX_MISFITS = 8
+MAX_STEPS = 10_000
+
+_NO_MARKS = re.compile(r"(?!)")
+_STRUCTURE = re.compile(r"""["'\u2018-\u201f{}\[\]()<>,:=|\\\n\r]""")
+"""What stands between the keys and values of every notation; no key has it."""
+_QUOTE = r"""["'\u2018-\u201f]"""
+_BEFORE_A_KEY = rf"(?:{_QUOTE}|[>|,(\u007b])\s*"
+_BEHIND_A_KEY = rf"(?:{_QUOTE}?\s*[:=<>|]|{_QUOTE}\s+\w+=)"
+_KINDS = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
+
+
+class ArgumentCheck:
+    """Looks for what an argument of a declared tool must not be, a value within a value at a step."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = MAX_STEPS
+
+    def of(self, tool: Tool, key: str, value: Any) -> Iterator[Misfit]:
+        """What is wrong with the argument `key`."""
+        path = f"/{_escaped(key)}"
+        if key in tool.schemas:
+            yield from self.value(value, tool.schemas[key], path)
+        elif tool.closed:
+            yield Misfit(MisfitKind.UNKNOWN, path)
+
+    def value(self, value: Any, schema: Any, path: str, depth: int = MAX_SCHEMA_DEPTH) -> Iterator[Misfit]:
+        """What is wrong with a value that has this schema. `depth`: how many alternatives of alternatives
+        are looked at."""
+        self._left -= 1
+        if self._left < 0 or not isinstance(schema, Mapping):
+            return
+        if not _allows(schema, value) or self._fits_no_choice(value, schema, path, depth):
+            yield Misfit(MisfitKind.TYPE, path)
+        elif isinstance(value, dict):
+            yield from self._members(value, schema, path, depth)
+        elif isinstance(value, list) and "prefixItems" not in schema and "items" in schema:
+            for index, item in enumerate(value):
+                yield from self.value(item, schema["items"], f"{path}/{index}", depth)
+                if self._left < 0:
+                    return
+
+    def _fits_no_choice(self, value: Any, schema: Mapping[str, Any], path: str, depth: int) -> bool:
+        choices = schema.get("anyOf") or schema.get("oneOf")
+        if not isinstance(choices, list) or depth == 0:
+            return False
+        return all(any(self.value(value, choice, path, depth - 1)) for choice in choices)
+
+    def _members(
+        self, value: dict[str, Any], schema: Mapping[str, Any], path: str, depth: int
+    ) -> Iterator[Misfit]:
+        known, others = schema.get("properties"), schema.get("additionalProperties")
+        known = known if isinstance(known, Mapping) else {}
+        for key in required_of(schema):
+            if key not in value:
+                yield Misfit(MisfitKind.MISSING, f"{path}/{_escaped(key)}")
+        for key, inner in value.items():
+            below = f"{path}/{_escaped(key)}"
+            if key in known:
+                yield from self.value(inner, known[key], below, depth)
+            elif others is False and "patternProperties" not in schema:
+                yield Misfit(MisfitKind.UNKNOWN, below)
+            elif isinstance(others, Mapping):
+                yield from self.value(inner, others, below, depth)
+
+
+def name_fits(name: str, tools: Mapping[str, Tool]) -> Fits:
+    """Whether a tool of that name is declared; None where none is at all."""
+    if not tools:
+        return None
+    return True if name in tools else (Misfit(MisfitKind.UNDECLARED, ""),)
+
+
+def argument_fits(tool: Tool | None, key: str, value: Any, marks: re.Pattern[str]) -> Fits:
+    """Whether an argument of a declared tool fits. `marks`: those of the dialect that count as such."""
+    if tool is None:
+        return None
+    if type(value) is tool.plain.get(key) and (type(value) is not str or not marks.search(value)):
+        return True  # as most are
+    return _fits((*ArgumentCheck().of(tool, key, value), *_markup(value, f"/{_escaped(key)}", marks)))
+
+
+def call_fits(
+    name: str, arguments: Mapping[str, Any], tools: Mapping[str, Tool], checked: Mapping[str, Fits]
+) -> Fits:
+    """Whether a call fits, of whose arguments that is known."""
+    tool = tools.get(name)
+    if tool is None:
+        return name_fits(name, tools)
+    if tool.required <= arguments.keys() and all(fits is True for fits in checked.values()):
+        return True
+    wrong = (misfit for key in arguments for misfit in misfits(checked.get(key)))
+    lacking = (
+        Misfit(MisfitKind.MISSING, f"/{_escaped(key)}") for key in tool.required if key not in arguments
+    )
+    return _fits(chain(wrong, lacking))
+
+
+def misfits(fits: Fits) -> tuple[Misfit, ...]:
+    """The reasons why something does not fit; none where it does, or nothing is declared."""
+    return () if fits is None or fits is True else fits
+
+
+class ToolCheck:
+    """The check for calls that come from elsewhere. `tools`: the declared ones, as OpenAI function tools.
+
+    Raises ValueError for what is no such tool.
+    """
+
+    def __init__(self, tools: Iterable[Mapping[str, Any]] | None) -> None:
+        self._tools = declared(tools)
+
+    def name(self, name: str) -> Fits:
+        """As `CallStart.fits`."""
+        return name_fits(name, self._tools)
+
+    def argument(self, name: str, key: str, value: Any) -> Fits:
+        """As `ArgumentEnd.fits`. `name`: the tool's."""
+        return argument_fits(self._tools.get(name), key, value, _NO_MARKS)
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Fits:
+        """As `CallEnd.fits`."""
+        checked = {key: self.argument(name, key, value) for key, value in arguments.items()}
+        return call_fits(name, arguments, self._tools, checked)
+
+
+def is_torn(tool: Tool, reasons: Sequence[Misfit], arguments: Mapping[str, Any], raw: str) -> bool:
+    """Whether a call does not fit in such a way as a fault makes, and no model means.
+
+    Then a key holds what stands around keys, or is put together of two that are declared; or a string holds
+    the name of a parameter that got no argument; or, beside another contradiction, a mark of the dialect,
+    which stands as such in the `raw` text of the call, and not escaped.
+    """
+    kinds = {reason.kind for reason in reasons}
+    unknown = [key for key in arguments if key not in tool.schemas] if MisfitKind.UNKNOWN in kinds else []
+    if any(map(_STRUCTURE.search, unknown)):
+        return True
+    if MisfitKind.MISSING in kinds and any(_is_spliced(key, tool.schemas) for key in unknown):
+        return True
+    texts = {key: value for key, value in arguments.items() if isinstance(value, str) and value in raw}
+    marked = {reason.path for reason in reasons if reason.kind is MisfitKind.MARKUP}
+    if len(marked) < len(reasons) and any(f"/{_escaped(key)}" in marked for key in texts):
+        return True
+    absent = "|".join(re.escape(key) for key in tool.schemas if key not in arguments and len(key) > 1)
+    swallowed = re.compile(rf"{_BEFORE_A_KEY}(?:{absent}){_BEHIND_A_KEY}")
+    return bool(absent) and any(map(swallowed.search, texts.values()))
+
+
+def _is_spliced(key: str, names: Iterable[str]) -> bool:
+    """Whether a key begins as one of the names and ends as another: what stood between them was lost.
+
+    One that begins and ends as the same name is a misspelled one, which is the model's own word.
+    """
+    begins = ends = 0
+    for name in names:
+        begin, end = _in_common(key, name), _in_common(key[::-1], name[::-1])
+        if begin + end >= len(key):
+            return False
+        begins, ends = max(begins, begin), max(ends, end)
+    return begins > 1 and ends > 1 and begins + ends >= len(key)
+
+
+def _in_common(one: str, other: str) -> int:
+    """With how many characters both begin."""
+    differs = (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differs, min(len(one), len(other)))
+
+
+def _fits(reasons: Iterable[Misfit]) -> Fits:
+    return tuple(islice(reasons, MAX_MISFITS)) or True
+
+
+def _markup(value: Any, path: str, marks: re.Pattern[str]) -> Iterator[Misfit]:
+    """The strings in a value that hold one of the dialect's own marks."""
+    waiting, left = [(path, value)], MAX_STEPS
+    while waiting and (left := left - 1):
+        path, value = waiting.pop()
+        if isinstance(value, str):
+            if marks.search(value):
+                yield Misfit(MisfitKind.MARKUP, path)
+        elif isinstance(value, dict):
+            waiting += [(f"{path}/{_escaped(key)}", inner) for key, inner in value.items()]
+        elif isinstance(value, list):
+            waiting += [(f"{path}/{index}", inner) for index, inner in enumerate(value)]
+
+
+def _allows(schema: Mapping[str, Any], value: Any) -> bool:
+    """Whether type, enumeration and constant of a schema allow the value."""
+    if value is None and schema.get("nullable") is True:
+        return True
+    kinds = schema.get("type")
+    names = [kinds] if isinstance(kinds, str) else kinds
+    if isinstance(names, list) and names and all(name in _KINDS for name in names if isinstance(name, str)):
+        kind = kind_of(value)
+        whole = kind == "number" and value.is_integer() and "integer" in names
+        if kind not in names and not whole and not (kind == "integer" and "number" in names):
+            return False
+    choices = [schema["const"]] if "const" in schema else schema.get("enum")
+    return not isinstance(choices, list) or any(
+        # True is no 1 in JSON
+        choice == value and isinstance(choice, bool) == isinstance(value, bool)
+        for choice in choices
+    )
+
+
+def _escaped(key: str) -> str:
+    """A key as a step of a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
