@@ -103,7 +103,7 @@ class ArgumentsDelta:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentEnd:
-    """One top-level argument is complete. A repeated key replaces the earlier value."""
+    """One top-level argument is complete. A repeated key has the same value again."""
 
     index: int
     key: str

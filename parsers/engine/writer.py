@@ -118,8 +118,14 @@ class CallWriter:
         self._separator = ", "
 
     def argument(self, key: str, value: Any) -> None:
-        """An argument is complete. A repeated one replaces the earlier value (policy 22)."""
-        self.repaired |= key in self.arguments
+        """An argument is complete. Repeated with the same value it is one; with another it may be either.
+
+        Raises Fault for that: the call has two readings (policy 22).
+        """
+        if key in self.arguments:
+            if _comparable(value) != _comparable(self.arguments[key]):
+                raise Fault(Reason.SYNTAX, final=True)
+            self.repaired = True
         self.arguments[key] = value
         if self.index is not None:
             self.emit.argument_end(key, value)
@@ -158,6 +164,8 @@ class CallWriter:
         return self.tool is not None and self.tool.wraps(key)
 
 
+_comparable = json.JSONEncoder(sort_keys=True).encode
+"""A value as text that tells 1, 1.0 and true apart, and disregards the order of keys."""
 _NESTED = json.JSONEncoder(ensure_ascii=False).encode
 _PLAIN: Mapping[type, Callable[[Any], str]] = {
     str: quote_json,

@@ -127,8 +127,10 @@ class ElementCall(RawCall):
         else:
             source.rewind(start)
             value = self._leaf((yield from self._text(close)), schema)
-        if kinds is not None and "array" in kinds and isinstance(earlier := writer.arguments.get(key), list):
-            value = [*earlier, *value] if isinstance(value, list) else value
+        earlier = writer.arguments.get(key)
+        if kinds is not None and "array" in kinds and isinstance(earlier, list) and isinstance(value, list):
+            value = [*writer.arguments.pop(key), *value]
+            writer.repaired = True
         writer.key(key)
         writer.write(json_text(value))
         writer.argument(key, value)
