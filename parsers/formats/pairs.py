@@ -100,7 +100,9 @@ class PairsCall(RawCall):
         self._turn_ends = dialect.ends
         self._kinds: Kinds = None
         special = (*dialect.ends, *dialect.openers, span.open, span.close)
-        self._ends = _value_ends(shape, span.close, special)
+        self._ends = _value_ends(shape, span.close, special, dialect.markers)
+        self.closer = shape.value_end
+        self.behind = (shape.key, *self._closes)
         self._pair_tags = _ends_of((shape.value_end, shape.key), special)
         self._argument = ""
         self._holds_pairs = False  # a tag in the value was taken for data
@@ -226,9 +228,12 @@ class PairsCall(RawCall):
         That is "" for the value's own closing tag.
         """
         source, shape = self.source, self._shape
-        key = key or replace_lone((yield from source.run(_KEY)).strip())
+        if not key:
+            yield from self._again(shape.key)
+            key = replace_lone((yield from source.run(_KEY)).strip())
         if not (yield from source.either((shape.key_end,))):
             raise Fault(Reason.SYNTAX if shape.value else Reason.MISSING_VALUE)
+        yield from self._again(shape.key_end)
         said = None
         if shape.value:
             char = yield from self._space()
@@ -238,6 +243,8 @@ class PairsCall(RawCall):
                 if char in ("", "<", ">") or not shape.slips or (yield from self._is_torn_tag()):
                     raise Fault(Reason.MISSING_VALUE)
                 self.writer.repaired = True  # the value's closing tag bounds it (slip 10)
+            else:
+                yield from self._again(shape.value)
         if not key:
             raise Fault(Reason.POSITIONAL_ARGUMENT)
         self._kinds = self.kinds_of(key) or said
@@ -248,6 +255,15 @@ class PairsCall(RawCall):
             return ""
         self.writer.repaired = True  # the next tag bounds the value (slip 10)
         return end
+
+    def _again(self, tag: str) -> Reading:
+        """Read `tag` where it is repeated, over white space: markup, as nothing else can stand there."""
+        source = self.source
+        end = source.offset
+        while (yield from source.space()) and (yield from source.either((tag,))):
+            end = source.offset
+            self.writer.repaired = True
+        source.rewind(end)
 
     def _is_torn_tag(self) -> Generator[None, None, bool]:
         """Whether something comes next that may be the tag of a value (slip 21)."""
@@ -272,7 +288,7 @@ class PairsCall(RawCall):
         source, shape = self.source, self._shape
         start = source.offset
         source.pos += len(end)
-        bare = end.lstrip("\n")
+        bare = end.lstrip("\r\n")
         if holds_no_tags(self._kinds):
             found = True
         elif bare == shape.value_end:
@@ -398,10 +414,13 @@ def _ends_of(texts: tuple[str, ...], special: tuple[str, ...] = ()) -> Ends:
 
 
 @cache
-def _value_ends(shape: PairShape, close: str, special: tuple[str, ...]) -> Ends:
+def _value_ends(
+    shape: PairShape, close: str, special: tuple[str, ...], markers: tuple[str, ...]
+) -> Ends:
     """What may end a value. A line end in front of another tag than its own would stand behind that."""
-    newline = ("\n",) if shape.slips else ()
-    return Ends({shape.value_end: (), shape.key: newline, close: newline}, special, shape.near)
+    newline = ("\r\n", "\n") if shape.slips else ()
+    misplaced = {marker: newline for marker in markers if marker not in shape.tags}
+    return Ends({shape.value_end: (), shape.key: newline, close: newline}, special, shape.near, misplaced)
 
 
 @dataclass(frozen=True, slots=True)

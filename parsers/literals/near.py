@@ -16,7 +16,8 @@ Named = TypeVar("Named")
 
 ESCAPE = "\u200b"
 """What DeepSeek writes behind the `<` of a tag that is none."""
-_SPACE = frozenset(" \t\r\n\f\v" + ESCAPE)
+_BLANKS = 16
+"""So much white space may stand in a broken tag."""
 _PREFIX = 5
 """So much shows of most tags that they are none of the format's."""
 _SHORT = 10
@@ -36,24 +37,37 @@ class _Tag:
         self._all = 2 * self._whole - 1
 
     def lengths(self, text: str, index: int) -> tuple[list[tuple[int, int]], bool]:
-        """How much of `text` from `index` on is the tag, nearly: edits and lengths; and if it may go on."""
+        """How much of `text` from `index` on is the tag, nearly: edits and lengths; and if it may go on.
+
+        A run of white space is one edit, however long.
+        """
         found: list[tuple[int, int]] = []
         none, one, two = 1, 3, 7 if self.edits == 2 else 0  # the beginnings with so many edits, or fewer
-        length = 0
-        for char in text[index : index + len(self.text) + self.edits]:
+        most = len(self.text) + self.edits  # of other characters
+        length, blank = 0, False
+        for char in text[index : index + most + _BLANKS]:
             bits = self._bits.get(char, 0)
-            if (length > 1 and char == "<") or (not bits and char in _SPACE):
+            if (length > 1 and char == "<") or (length == 1 and char == ESCAPE):
                 return found, False
+            length += 1
+            if char.isspace() and not bits:
+                if blank:
+                    most += 1
+                    continue
+                blank = True
+            else:
+                blank = False
             last, before, none = one, none, (none & bits) << 1
             one = ((one & bits) << 1 | before | (before | none) << 1) & self._all
             if self.edits == 2:
                 two = ((two & bits) << 1 | last | (last | one) << 1) & self._all
-            length += 1
             if not (one | two):
                 return found, False
             if (one | two) & self._whole:
                 found.append((0 if none & self._whole else 1 if one & self._whole else 2, length))
-        return found, length < len(self.text) + self.edits
+            if length == most:
+                return found, False
+        return found, length < most + _BLANKS
 
 
 class NearTags:
@@ -78,7 +92,7 @@ class NearTags:
         starts = f"<|/(?=[/{re.escape(slash)}]|\\Z)"
         if at_lines:
             words = "".join({tag[2] for tag in closers})
-            starts = rf"\n(?=[</{re.escape(words)}]|\Z)|{starts}"
+            starts = rf"\r?\n(?=[</{re.escape(words)}]|\Z)|\r\Z|{starts}"
         self._may_begin = lru_cache(1024)(self._begins_nearly)  # tags of other languages come over and over
         self.starts = starts
         """A pattern for where one may begin."""
@@ -87,9 +101,10 @@ class NearTags:
     def at(self, text: str, index: int, ended: bool) -> tuple[int, str] | None:
         """How long the near tag at `index` is, and which is meant; "" if there is none.
 
-        None while more text may make one. `ended`: no more comes. A line end in front belongs to the tag.
+        None while more text may make one. `ended`: no more comes. A line end in front belongs to it.
         """
-        begin = index + (text[index] == "\n")
+        begin = index + (text[index] == "\r")
+        begin += text.startswith("\n", begin)
         if not self._may_begin(text[begin : begin + _PREFIX]) or text.startswith(self._exact, begin):
             return 0, ""
         undecided = any(tag.startswith(text[begin:]) for tag in self._exact)

@@ -43,6 +43,8 @@ _ATTRIBUTE = re.compile(r"""\s+([\w:.\-]+)\s*=\s*("[^"]*"|'[^']*'|[^\s"'=/]+)"""
 _ATTRIBUTES = re.compile(rf"(?:{_ATTRIBUTE.pattern})*\s*/?")
 NO_KEY = re.compile(r"""[\s="'`]""")
 """What is in no name of an argument: a piece of its tag would be (slip 22)."""
+_CRLF = "\r\n"
+_LINE_ENDS = (_CRLF, "\n")
 _BOOLEANS = {"true": STRING, "false": ANY_JSON}
 
 
@@ -52,8 +54,8 @@ class Shape:
 
     `call` and `parameter` are what stands in front of the name, `quote` what is written around it: other
     quotation marks, or none, are a slip. Attributes may follow. `around`: white space that is markup at both
-    ends of a value. `verbatim`: what may stand around a value to say that no tag in it counts. `slips`: the
-    tags that end a value as well as `parameter_end`, which models of this format at times leave out.
+    ends of a value, the last one being the format's own. `verbatim`: what may stand around a value to say that
+    no tag in it counts. `slips`: the tags that end a value as well as `parameter_end`, which models of this format at times leave out.
     `inserted`: a beginning of opening tags, and what some models write behind it. `strays`: the tags that may
     stand behind a whole call and mean nothing there.
     """
@@ -91,12 +93,12 @@ FUNCTION = Shape(
     "</function>",
     "<parameter=",
     "</parameter>",
-    around=("\n",),
+    around=_LINE_ENDS,
     slips=("<parameter=", "</function>"),
     strays=("</function>", "</function_invocation>"),
 )
 """Qwen3-Coder, and what follows it."""
-FUNCTION_INLINE = Shape("<function=", "</function>", "<parameter=", "</parameter>", around=("\n",))
+FUNCTION_INLINE = Shape("<function=", "</function>", "<parameter=", "</parameter>", around=_LINE_ENDS)
 """Seed-OSS, which writes no line ends around most values (slip 12)."""
 INVOKE = Shape("<invoke name=", "</invoke>", "<parameter name=", "</parameter>", quote='"')
 """MiniMax M2."""
@@ -141,12 +143,14 @@ class TagCall(RawCall):
         outer = (self._block.open, self._block.close)
         openers = (shape.call if opener.startswith(shape.call) else opener for opener in dialect.openers)
         special = (*dialect.ends, *openers, self._block.close)
-        self._ends, self._verbatim_ends = _ends_of(shape, self._block.close, special)
+        self._special, self._markers = special, dialect.markers
         self._is_verbatim = False
         aliases = (*shape.alias(shape.parameter), *shape.alias(shape.call))
         opening = (shape.parameter, shape.call, *aliases)
         self._behind_parameter = (shape.parameter_end, shape.call_end, *opening, *outer)
         self._behind_call = (shape.call, *outer)
+        self.closer = shape.parameter_end
+        self.behind = (shape.parameter, shape.call_end, *shape.alias(shape.parameter))
         self._on_its_line = False  # the value begins on the line of its tag
         self._kinds: Kinds = None
         self._argument = ""
@@ -223,8 +227,8 @@ class TagCall(RawCall):
 
     def _parameter(self) -> Generator[None, None, str]:
         """Read an argument from behind the beginning of its tag on; returns what ended it."""
-        source = self.source
-        self._argument, attributes, repaired = yield from _tag(source, self._shape)
+        source, shape = self.source, self._shape
+        self._argument, attributes, repaired = yield from _tag(source, shape)
         if not self._argument:
             raise Fault(Reason.POSITIONAL_ARGUMENT)
         if NO_KEY.search(self._argument) or attributes.endswith("/"):
@@ -233,20 +237,23 @@ class TagCall(RawCall):
         kinds = self._kinds = self._declared(attributes)
         yield from self._check_tag()
         self._holds_tags = False
-        self._on_its_line = not (yield from source.ahead(("\n",)))
-        yield from source.either(self._shape.around)
-        self._is_verbatim = (yield from source.either((self._shape.verbatim or ())[:1])) != ""
+        self._on_its_line = not (yield from source.ahead(_LINE_ENDS))
+        # Behind a tag with a line end of its own, the other line ends are text.
+        opened = yield from source.either(shape.around)
+        around = shape.around if opened == _CRLF else shape.around[-1:]
+        ends, verbatim_ends = _ends_of(shape, self._block.close, self._special, self._markers, around)
+        self._is_verbatim = (yield from source.either((shape.verbatim or ())[:1])) != ""
         if self._is_verbatim:
-            yield from self.read_raw(self._argument, self._verbatim_ends, STRING if kinds is None else kinds)
-            return self._shape.parameter_end
-        end = yield from self.read_raw(self._argument, self._ends, kinds)
-        self.writer.repaired |= end != self._shape.parameter_end
+            yield from self.read_raw(self._argument, verbatim_ends, STRING if kinds is None else kinds)
+            return shape.parameter_end
+        end = yield from self.read_raw(self._argument, ends, kinds)
+        self.writer.repaired |= end != shape.parameter_end
         return end
 
     def _check_tag(self) -> Reading:
         """Look at what follows an argument's tag. Raises Fault if that may be a part of it (slip 22)."""
         source, tool = self.source, self.writer.tool
-        pieces = [">\n"] if self._shape.around else []
+        pieces = [f">{end}" for end in self._shape.around]
         if self._shape.quote:
             # a `>` in place of the blank in front, or of the first letter
             pieces += [f'{name}="{said}">' for name in ("string", "tring") for said in _BOOLEANS]
@@ -277,10 +284,10 @@ class TagCall(RawCall):
             return True
         source, shape = self.source, self._shape
         start = source.offset
-        at_line = end[0] == "\n" or self.before in ("", "\n")
+        at_line = end[0] in _CRLF or self.before in ("", "\n")
         at_line = at_line or (self._on_its_line and self.before not in QUOTING)
         source.pos += len(end)
-        bare = end.lstrip("\n")
+        bare = end.lstrip(_CRLF)
         is_scalar = holds_no_tags(self._kinds)
         second = False
         if bare == shape.parameter_end:
@@ -315,9 +322,9 @@ class TagCall(RawCall):
         if not (yield from source.char()):
             raise Fault(Reason.TRUNCATED, balanced=False)  # it may be the beginning of another text
         closes = tag == shape.parameter_end and not self._holds_tags
-        bare = end.lstrip("\n")
+        bare = end.lstrip(_CRLF)
         if bare[0] != "<":  # inside a line, the character in front may stand for the `<`
-            closes = closes and (end[0] == "\n" or self.before == "\n")
+            closes = closes and (end[0] in _CRLF or self.before == "\n")
         follows = (shape.call_end, shape.parameter, *shape.alias(shape.parameter))
         closes = closes and (yield from self.goes_on(follows, self._turn_ends))
         source.rewind(start)
@@ -343,7 +350,7 @@ class TagCall(RawCall):
     def _begins_call(self, end: str) -> Generator[None, None, bool]:
         """Whether `end`, just read, begins another call, or ends the block and the next one begins."""
         source, shape = self.source, self._shape
-        if end == self._block.close:
+        if end.lstrip(_CRLF) == self._block.close:
             yield from source.space()
             if not (yield from source.either((self._block.open,))):
                 return False
@@ -392,11 +399,17 @@ def _tag(source: Source, shape: Shape) -> Generator[None, None, tuple[str, str, 
 
 
 @cache
-def _ends_of(shape: Shape, close: str, special: tuple[str, ...]) -> tuple[Ends, Ends]:
-    """What may end a value, and what ends one that is verbatim."""
-    early = {close: (), shape.call: (), shape.call_end: ("\n",), shape.parameter: ("\n",)}
+def _ends_of(
+    shape: Shape, close: str, special: tuple[str, ...], markers: tuple[str, ...], around: tuple[str, ...]
+) -> tuple[Ends, Ends]:
+    """What may end a value, and what ends one that is verbatim. `around`: the line ends at its ends."""
+    lines = around or ("\n",)
+    early = {close: around, shape.call: (), shape.call_end: lines, shape.parameter: lines}
     quote = "" if shape.verbatim is None else shape.verbatim[1]
     verbatim: dict[str, tuple[str, ...]] = {
         f"{quote}{space}{shape.parameter_end}": () for space in ("", "\n")
     }
-    return Ends(early | {shape.parameter_end: shape.around}, special, shape.near), Ends(verbatim, special)
+    misplaced = {marker: around for marker in markers if not marker.startswith(shape.tags)}
+    return Ends(
+        early | {shape.parameter_end: around}, special, shape.near, misplaced
+    ), Ends(verbatim, special)
