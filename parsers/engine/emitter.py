@@ -31,7 +31,7 @@ Place = Literal["text", "reasoning", "calls"]
 class Emitter:
     """The events not yet handed out, and the offset up to which the output is accounted for."""
 
-    __slots__ = ("_events", "_json", "_json_end", "before", "calls", "end", "place", "since")
+    __slots__ = ("_events", "_json", "_json_end", "before", "calls", "end", "place", "since", "torn")
 
     def __init__(self) -> None:
         self.end = 0
@@ -39,6 +39,9 @@ class Emitter:
         self.before = ""  # the last character, if it is content
         self.place: Place = "text"
         self.since = 0  # the offset at which that stretch begins
+        self.torn = (
+            False  # what comes next stands in a broken frame: only declared tools are called (slip 26)
+        )
         self._events: list[Event] = []
         self._json: list[str] = []
         self._json_end = 0
@@ -64,6 +67,7 @@ class Emitter:
         self._events += other.take()
         self.end = other.end
         self.calls = other.calls
+        self.torn = other.torn
 
     def text(self, text: str, end: int) -> None:
         """Content up to `end`."""

@@ -103,7 +103,7 @@ class CallWriter:
         """The name is known: open the call. Raises Fault if it cannot be one."""
         self.name = name
         self.tool = self._tools.get(name)
-        if self.only_declared and self.tool is None:
+        if self.tool is None and (self.only_declared or (self.emit.torn and self._tools)):
             raise Fault(Reason.NOT_A_CALL, final=True)
         self.index = self.emit.call_start(name, self.source.offset)
 

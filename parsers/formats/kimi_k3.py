@@ -241,10 +241,17 @@ class KimiCall(RawCall):
     def _text(self, end: str) -> Generator[None, None, str]:
         """Read text up to behind the tag `end`."""
         source = self.source
+        start = source.offset
+        while (yield from source.space()) and (yield from source.either((SEPARATOR,))):
+            start = source.offset  # it stands twice
+            self.writer.repaired = True
+        source.rewind(start)
 
         def closing(token: str, doubtful: bool) -> Generator[None, None, int | None]:
             if token == CLOSE and (yield from source.ahead((end,))):
                 return len(end)
+            if token == CLOSE and (length := (yield from self._doubled(end))):
+                return length
             if not doubtful and source.ended and end.startswith(source.text[source.pos :]):
                 raise Fault(Reason.TRUNCATED, balanced=False)
             if token == OPEN and (yield from source.ahead((ARGUMENT,))):
@@ -252,6 +259,18 @@ class KimiCall(RawCall):
             return 0
 
         return (yield from Verbatim(self.writer, TOKENS, closing).read())
+
+    def _doubled(self, end: str) -> Generator[None, None, int]:
+        """How long the tag `end` is, behind the token with which it begins, 0 if it does not come there."""
+        source = self.source
+        start = source.offset
+        source.pos += len(CLOSE)
+        yield from source.space()
+        found = yield from source.ahead((end,))
+        length = source.offset - start + len(end) if found else 0
+        source.rewind(start)
+        self.writer.repaired |= length > 0
+        return length
 
 
 class KimiBlock(FramedBlock):

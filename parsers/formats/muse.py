@@ -178,6 +178,7 @@ class MuseTurn(MarkedTurn):
         source = self._source
         while marker := (yield from self._stretch(write, self._stops)):
             if marker == START:
+                self._emit.torn = True  # the end of this message is missing
                 return
             source.pos += len(marker)
             if marker == MESSAGE:

@@ -22,7 +22,7 @@ from typing import Any
 from parsers.dialect import Context, Dialect, Grammar, GrammarFactory
 from parsers.engine.driver import Call, CallBlock, FramedBlock
 from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
+from parsers.engine.source import Reading, Source
 from parsers.engine.spans import THINK, Span
 from parsers.engine.turn import MarkedTurn
 from parsers.engine.writer import NAME
@@ -362,6 +362,10 @@ class PairsBlock(CallBlock):
         super().__init__(context)
         self._shape = shape
 
+    def confirm(self) -> Reading:
+        """See `Block`."""
+        return _not_cut(self.source, self._shape)
+
     def call(self) -> PairsCall:
         """See `CallBlock`."""
         return PairsCall(self.context, self.span, self._shape, bare=self.bare)
@@ -371,6 +375,16 @@ class PairsOnlyBlock(PairsBlock):
     """The same in formats of other notations, where a word alone between the markers is no call."""
 
     bare = False
+
+
+def _not_cut(source: Source, shape: PairShape) -> Reading:
+    """Raise Fault if a key goes on behind the end of a call: that has got in the place of the key's tag."""
+    end = source.offset
+    key = yield from source.run(NAME)
+    cut = key != "" and (yield from source.ahead((shape.key_end,))) != ""
+    source.rewind(end)
+    if cut:
+        raise Fault(Reason.SYNTAX, final=True)
 
 
 class PairsSection(FramedBlock):
@@ -385,6 +399,10 @@ class PairsSection(FramedBlock):
         self._stops = _ends_of(
             (call.close, call.open, self.span.close, self.span.open, *context.dialect.ends)
         )
+
+    def confirm(self) -> Reading:
+        """See `Block`."""
+        return _not_cut(self.source, self._shape)
 
     def call(self) -> PairsCall:
         """See `FramedBlock`."""
@@ -414,9 +432,7 @@ def _ends_of(texts: tuple[str, ...], special: tuple[str, ...] = ()) -> Ends:
 
 
 @cache
-def _value_ends(
-    shape: PairShape, close: str, special: tuple[str, ...], markers: tuple[str, ...]
-) -> Ends:
+def _value_ends(shape: PairShape, close: str, special: tuple[str, ...], markers: tuple[str, ...]) -> Ends:
     """What may end a value. A line end in front of another tag than its own would stand behind that."""
     newline = ("\r\n", "\n") if shape.slips else ()
     misplaced = {marker: newline for marker in markers if marker not in shape.tags}

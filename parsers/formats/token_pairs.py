@@ -150,6 +150,7 @@ class SolarTurn(MarkedTurn):
                 emit.markup(source.offset)
                 return
             self.has_content()
+            emit.torn = True  # it may be a draft all the same
             with emit.within("calls", source.offset):
                 yield from dialect.grammar(self._context).read()
 

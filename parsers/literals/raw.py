@@ -50,6 +50,12 @@ class Ends:
     ) -> None:
         self.bare = _with_spaces(texts)
         self.special = special
+        # Of markers that begin alike only the shortest counts, which is the same however the output is cut.
+        misplaced = {
+            text: owned
+            for text, owned in misplaced.items()
+            if not any(text != other and text.startswith(other) for other in (*misplaced, *special))
+        }
         self.markers = misplaced.keys()
         self._misplaced = _with_spaces(misplaced)
         self._near = near
@@ -121,6 +127,7 @@ class RawCall:
     before = ""
     """The character in front of the text that may end the argument being read, "" if it is empty so far."""
 
+    _spoken = False  # a marker in the value was taken for data
     bounds: tuple[str, ...] = ()
     """The markers that end an argument as special tokens; any other token shows that it was never closed."""
 
@@ -154,6 +161,7 @@ class RawCall:
         """
         self.writer.key(key)
         self.before = ""
+        self._spoken = False
         if kinds == STRING:
             return (yield from self._string(key, "", ends))
         held: list[str] = []
@@ -254,10 +262,15 @@ class RawCall:
                     special = ends.is_special(source, stop + len(end) - len(tag), tag)
                     source.pos += len(end)
                     if (yield from self._replaces_closer()):
+                        if self._spoken:
+                            source.rewind(start)
+                            raise Fault(Reason.UNCLOSED_STRING, balanced=False)
+                        self.writer.repaired = True
                         return "", self.closer
                     if special and tag in self.bounds:
                         return "", tag
                     if end not in ends.bare and not special:
+                        self._spoken = True
                         self.before = end[-1]
                         return end, ""
                     source.rewind(start)
@@ -285,5 +298,4 @@ class RawCall:
         yield from source.space()
         replaces = self.behind != () and (yield from source.ahead(self.behind)) != ""
         source.rewind(start)
-        self.writer.repaired |= replaces
         return replaces

@@ -44,6 +44,7 @@ class Attempt(Emitter):
         super().__init__()
         self.end = emit.end
         self.calls = emit.calls
+        self.torn = emit.torn
         self.certain = False
         self._names = names
 

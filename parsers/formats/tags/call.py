@@ -54,10 +54,10 @@ class Shape:
 
     `call` and `parameter` are what stands in front of the name, `quote` what is written around it: other
     quotation marks, or none, are a slip. Attributes may follow. `around`: white space that is markup at both
-    ends of a value, the last one being the format's own. `verbatim`: what may stand around a value to say that
-    no tag in it counts. `slips`: the tags that end a value as well as `parameter_end`, which models of this format at times leave out.
-    `inserted`: a beginning of opening tags, and what some models write behind it. `strays`: the tags that may
-    stand behind a whole call and mean nothing there.
+    ends of a value, the last one being the format's own. `verbatim`: what may stand around a value to say
+    that no tag in it counts. `slips`: the tags that end a value as well as `parameter_end`, which models of
+    this format at times leave out. `inserted`: a beginning of opening tags, and what some models write behind
+    it. `strays`: the tags that may stand behind a whole call and mean nothing there.
     """
 
     call: str
@@ -410,6 +410,6 @@ def _ends_of(
         f"{quote}{space}{shape.parameter_end}": () for space in ("", "\n")
     }
     misplaced = {marker: around for marker in markers if not marker.startswith(shape.tags)}
-    return Ends(
-        early | {shape.parameter_end: around}, special, shape.near, misplaced
-    ), Ends(verbatim, special)
+    return Ends(early | {shape.parameter_end: around}, special, shape.near, misplaced), Ends(
+        verbatim, special
+    )
