@@ -268,7 +268,9 @@ def as_part(part: Part, call_id: str = "") -> AssistantPart:
             text = part.arguments_text
             if part.repaired:  # it may have a key twice
                 text = json.dumps(json.loads(text), ensure_ascii=False)
-            return ToolCallPart(id=call_id, name=part.name, arguments_text=text, repaired=part.repaired)
+            return ToolCallPart(
+                id=call_id, name=part.name, arguments_text=text, repaired=part.repaired, fits=part.fits
+            )
         case MalformedPart():
             return MalformedToolCallPart(
                 id=call_id,

@@ -24,6 +24,7 @@ from parsers.collect import (
 )
 from parsers.dialect import Dialect
 from parsers.engine.emitter import Place
+from parsers.engine.fits import check_call, misfits
 from parsers.engine.spans import Span
 from parsers.engine.stream import StreamParser
 from parsers.events import (
@@ -33,8 +34,11 @@ from parsers.events import (
     CallStart,
     Event,
     Finish,
+    Fits,
     Malformed,
     Markup,
+    Misfit,
+    MisfitKind,
     Reason,
     Reasoning,
     Text,
@@ -52,9 +56,12 @@ __all__ = [
     "Dialect",
     "Event",
     "Finish",
+    "Fits",
     "Malformed",
     "MalformedPart",
     "Markup",
+    "Misfit",
+    "MisfitKind",
     "Part",
     "Place",
     "Reason",
@@ -65,7 +72,9 @@ __all__ = [
     "StreamParser",
     "Text",
     "TextPart",
+    "check_call",
     "collect",
     "dialect_named",
+    "misfits",
     "segments",
 ]

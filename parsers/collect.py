@@ -12,6 +12,7 @@ from parsers.events import (
     CallEnd,
     CallStart,
     Event,
+    Fits,
     Malformed,
     Markup,
     Reason,
@@ -42,6 +43,7 @@ class CallPart:
     arguments: dict[str, Any]
     arguments_text: str
     repaired: bool
+    fits: Fits = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class Collector:
             case ArgumentsDelta(json=json):
                 self._json.append(json)
             case CallEnd(name=name, arguments=arguments, repaired=repaired):
-                self._add_part(CallPart(name, arguments, "".join(self._json), repaired))
+                self._add_part(CallPart(name, arguments, "".join(self._json), repaired, event.fits))
             case Malformed(raw=raw, reason=reason, name=name, partial=partial):
                 self._add_part(MalformedPart(raw, reason, name, partial))
             case ArgumentEnd() | Markup():

@@ -50,6 +50,35 @@ class Reason(StrEnum):
     """More nesting than the parser accepts."""
     TOO_LARGE = "too_large"
     """An integer with more digits than Python converts."""
+    UNFIT = "unfit"
+    """A call behind a fault or with one, whose arguments or name contradict the declared tools."""
+
+
+class MisfitKind(StrEnum):
+    """In what way a call contradicts the declared tools. The set is closed."""
+
+    UNDECLARED = "undeclared_name"
+    """No tool of that name is declared."""
+    UNKNOWN = "unknown_key"
+    """The tool, or an object in its arguments, has no such parameter."""
+    MISSING = "missing_required"
+    """A required parameter without an argument."""
+    TYPE = "wrong_type"
+    """A value of another type than the declared one, or none of an enumeration."""
+    MARKUP = "markup_in_value"
+    """A string holds a marker or tag of the dialect: what the model means, or what is left of a fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """One reason why a call does not fit. `path`: a JSON pointer into the arguments; "" for the name."""
+
+    kind: MisfitKind
+    path: str
+
+
+Fits = Literal[True] | tuple[Misfit, ...] | None
+"""Whether something fits the declared tools: True, or the reasons why not; None where none are declared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +111,14 @@ class Markup:
 class CallStart:
     """A call has begun and its name is known. It ends in CallEnd or Malformed with the same `index`.
 
-    `index` counts the calls of the turn from 0, those that fail included.
+    `index` counts the calls of the turn from 0, those that fail included. `fits`: whether the name does.
     """
 
     index: int
     name: str
     start: int
     end: int
+    fits: Fits = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +133,26 @@ class ArgumentsDelta:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentEnd:
-    """One top-level argument is complete. A repeated key has the same value again."""
+    """One top-level argument is complete. A repeated key has the same value again.
+
+    `fits`: whether the argument does; None also where the tool is not declared.
+    """
 
     index: int
     key: str
     value: Any
     start: int
     end: int
+    fits: Fits = None
 
 
 @dataclass(frozen=True, slots=True)
 class CallEnd:
-    """The call is complete and may be executed. `arguments` equals the joined deltas."""
+    """The call is complete and may be executed. `arguments` equals the joined deltas.
+
+    `fits`: whether it fits the declared tools; the reasons are those of its name and arguments, and what is
+    missing.
+    """
 
     index: int
     name: str
@@ -122,6 +160,7 @@ class CallEnd:
     repaired: bool
     start: int
     end: int
+    fits: Fits = None
 
 
 @dataclass(frozen=True, slots=True)

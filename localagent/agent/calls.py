@@ -21,6 +21,7 @@ from localagent.agent.approvals import Approvals, denial
 from localagent.agent.concurrency import GRACE, POLL, Cancel, Cancelled, Coroutines, in_thread
 from localagent.agent.events import ToolEnded, ToolProgress, ToolStarted
 from localagent.agent.middleware import Hooks
+from localagent.agent.recovery import with_reasons
 from localagent.agent.slot import NOT_RUN, STOPPED, Slot
 from localagent.messages import ToolCallPart, ToolResultPart
 from localagent.tools import Report, Tool, ToolContext, ToolSet
@@ -94,8 +95,8 @@ def _execute(
     except Cancelled:
         return call.result(STOPPED, is_error=True)
     except BaseException as error:  # a tool may even say sys.exit()
-        return as_error(call, error)
-    return as_result(call, value)
+        return with_reasons(call, as_error(call, error))
+    return with_reasons(call, as_result(call, value))
 
 
 # -- the calls of a turn ----------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from localagent.agent.slot import Slot, prefixed
-from localagent.messages import AssistantMessage, MalformedToolCallPart, ToolResultPart
+from localagent.messages import AssistantMessage, MalformedToolCallPart, ToolCallPart, ToolResultPart
 from localagent.tools.names import normal_name
+from parsers import MisfitKind, misfits
 
 ForcedBy = Literal["turn_limit", "repeated", "rescues"]
 """Why a last answer is forced."""
@@ -44,8 +45,30 @@ REASONS = {
     "call_in_reasoning": "it is in your reasoning, which never ended: end it before you call",
     "too_deep": "its values are nested too deep",
     "too_large": "a number has too many digits",
+    "unfit": "it is broken: its name or its arguments are not those of the tool",
 }
 """Reasons of the parser (see `parsers.Reason`) in words for a model."""
+
+
+MISFITS: dict[MisfitKind, str] = {
+    MisfitKind.UNDECLARED: "there is no such tool",
+    MisfitKind.UNKNOWN: "there is no such parameter",
+    MisfitKind.MISSING: "missing",
+    MisfitKind.TYPE: "not of the type that is declared, or none of the values",
+    MisfitKind.MARKUP: "holds a marker of a tool call",
+}
+"""The reasons why a call does not fit, in words for a model."""
+UNFIT = "(The call does not fit the tool: {}.)\n"
+
+
+def with_reasons(call: ToolCallPart, result: ToolResultPart) -> ToolResultPart:
+    """The result of a call, which says first why the call does not fit, if the tool failed on it.
+
+    What the tool makes something of may be meant: tools read more than their schemas say.
+    """
+    reasons = misfits(call.fits) if result.is_error else ()
+    told = [f"{reason.path[1:] or call.name}: {MISFITS[reason.kind]}" for reason in reasons]
+    return prefixed(result, UNFIT.format("; ".join(told))) if told else result
 
 
 def what_was_wrong(

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -102,7 +103,12 @@ def parse_record(record: dict[str, Any], dialect: Dialect | None) -> dict[str, A
         "content": "".join(part.text for part in parts if isinstance(part, TextPart)),
         "reasoning": "".join(part.text for part in parts if isinstance(part, ReasoningPart)),
         "tool_calls": [
-            {"name": part.name, "arguments": part.arguments, "repaired": part.repaired}
+            {
+                "name": part.name,
+                "arguments": part.arguments,
+                "repaired": part.repaired,
+                "fits": part.fits if part.fits is None or part.fits is True else [*map(asdict, part.fits)],
+            }
             for part in parts
             if isinstance(part, CallPart)
         ],

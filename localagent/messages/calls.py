@@ -29,6 +29,7 @@ from localagent.messages.values import (
     refuse,
     same_json,
 )
+from parsers.events import Fits
 
 ResultPart = Annotated[
     Annotated[TextPart, Tag("text")]
@@ -53,6 +54,8 @@ class ToolCallPart(Part):
     """The kind of tool, as a hint for user interfaces: "read", "edit", "execute" and the like."""
     repaired: bool = False
     """The call could be read only after a repair of its text."""
+    fits: Fits = Field(None, exclude_if=is_absent)
+    """Whether it fits the tools that were declared to the model: true, or the reasons why not; else None."""
 
     @model_validator(mode="before")
     @classmethod
@@ -81,7 +84,8 @@ class ToolCallPart(Part):
 
     @classmethod
     def _found_from(cls, field: str) -> tuple[str, ...]:
-        return ("arguments", "arguments_text") if field in ("arguments", "arguments_text") else ()
+        derived = {"name": ("fits",), "arguments": ("arguments", "arguments_text", "fits")}
+        return derived.get(field.removesuffix("_text"), ())
 
     @property
     def described_arguments(self) -> str:

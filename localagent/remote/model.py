@@ -240,7 +240,7 @@ class RemoteModel(ChatModel):
         request = build_request(conversation, openai.TARGET)
         yield from request.warnings
         body = chat_body(self.name, request.messages, tools, sampling, control)
-        turn = RemoteTurn(self.server, self.name, self.prices)
+        turn = RemoteTurn(self.server, self.name, self.prices, tools)
         try:
             with self.server.open(CHAT, body, cancel) as answer:
                 yield from _ignored(answer, self.name)

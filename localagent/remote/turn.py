@@ -43,6 +43,7 @@ from parsers import (
     MalformedPart,
     Reasoning,
     Text,
+    check_call,
 )
 
 if TYPE_CHECKING:
@@ -71,8 +72,17 @@ class RemoteLogprobs(Logprobs):
 class RemoteTurn:
     """All of a turn but the network: it is fed what comes, and gives the events."""
 
-    def __init__(self, server: Server, name: str, prices: Prices | None) -> None:
-        """`name`: the model's, where the server does not say which one answered."""
+    def __init__(
+        self,
+        server: Server,
+        name: str,
+        prices: Prices | None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """`name`: the model's, where the server does not say which one answered. `tools`: the declared ones,
+        since no server but our own says whether a call fits them.
+        """
+        self._tools = tools
         self._server = server
         self._name = name
         self._prices = prices
@@ -206,6 +216,8 @@ class RemoteTurn:
             if isinstance(event, Malformed) and event.index is None:
                 size = len(event.raw)
             placed = replace(event, start=self._at, end=self._at + size)
+            if isinstance(placed, CallEnd):
+                placed = replace(placed, fits=check_call(placed.name, placed.arguments, self._tools))
             self._at += size
             self._collector.add(placed)
             if isinstance(event, CallEnd | Malformed):

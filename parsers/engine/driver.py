@@ -6,15 +6,16 @@ Subclasses say what a block looks like: how a call in it begins, is made, and is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Protocol
 
 from parsers.dialect import Context
 from parsers.engine.faults import Fault
+from parsers.engine.fits import is_torn, misfits
 from parsers.engine.source import Reading
 from parsers.engine.spans import NOWHERE
 from parsers.engine.writer import CallWriter
-from parsers.events import Reason
+from parsers.events import Misfit, MisfitKind, Reason
 
 FollowsCall = Callable[[bool, str], Generator[None, None, bool]]
 """Whether what comes next fits after a whole call, as `ListBlock.follows_call` says."""
@@ -65,12 +66,39 @@ class Block:
             writer, raw = call.writer, source.since(start)
             if not raw.rstrip().endswith((self.span.close, self.call_end or self.span.close)):
                 # If the next one begins here, it begins within this one.
-                self.emit.torn |= bool((yield from source.marker((self.span.open,))))
+                self.emit.amiss |= bool((yield from source.marker((self.span.open,))))
             self.emit.malformed(raw, reason, source.offset, writer.name, writer.index, writer.arguments)
             return False
-        call.writer.finish(end)
-        self.emit.torn = False
+        writer = call.writer
+        fits = writer.fits()
+        if misfits(fits) and (yield from self._shows_a_fault(writer, misfits(fits), end)):
+            self.faulty = True
+            raw = source.since(start)[: end - start]
+            self.emit.malformed(raw, Reason.UNFIT, end, writer.name, writer.index, writer.arguments)
+            return False
+        writer.finish(end, fits)
         return True
+
+    def _shows_a_fault(
+        self, writer: CallWriter, reasons: Sequence[Misfit], end: int
+    ) -> Generator[None, None, bool]:
+        """Whether a call that does not fit is what a fault has made of another one.
+
+        Where nothing is amiss the model may have meant it, and whoever is asked to run it can tell it so.
+        """
+        if self.emit.amiss or is_torn(reasons):
+            return True
+        # Where the schema decides how text is read, it has been judged by its type already.
+        typed = writer.by_schema and all(reason.kind is MisfitKind.TYPE for reason in reasons)
+        if (writer.repaired or self.faulty) and not typed:
+            return True
+        source = self.source
+        reached = source.offset
+        source.rewind(end)
+        glued = (yield from source.char()).isalnum()  # the rest of the call that was closed too early
+        if source.offset < reached:
+            source.pos += reached - source.offset
+        return glued
 
     def confirm(self) -> Reading:
         """Look at what follows a call, where that decides whether it counts. Raises Fault if it does not."""

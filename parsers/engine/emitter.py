@@ -17,6 +17,7 @@ from parsers.events import (
     CallEnd,
     CallStart,
     Event,
+    Fits,
     Malformed,
     Markup,
     Reason,
@@ -31,17 +32,15 @@ Place = Literal["text", "reasoning", "calls"]
 class Emitter:
     """The events not yet handed out, and the offset up to which the output is accounted for."""
 
-    __slots__ = ("_events", "_json", "_json_end", "before", "calls", "end", "place", "since", "torn")
+    __slots__ = ("_events", "_json", "_json_end", "amiss", "before", "calls", "end", "place", "since")
 
     def __init__(self) -> None:
         self.end = 0
         self.calls = 0  # CallStart events so far
         self.before = ""  # the last character, if it is content
+        self.amiss = False  # a call stands in the reasoning, or within another one
         self.place: Place = "text"
         self.since = 0  # the offset at which that stretch begins
-        self.torn = (
-            False  # what comes next stands in a broken frame: only declared tools are called (slip 26)
-        )
         self._events: list[Event] = []
         self._json: list[str] = []
         self._json_end = 0
@@ -67,7 +66,7 @@ class Emitter:
         self._events += other.take()
         self.end = other.end
         self.calls = other.calls
-        self.torn = other.torn
+        self.amiss |= other.amiss
 
     def text(self, text: str, end: int) -> None:
         """Content up to `end`."""
@@ -86,11 +85,11 @@ class Emitter:
         self.end = end
         self.before = ""
 
-    def call_start(self, name: str, end: int) -> int:
+    def call_start(self, name: str, end: int, fits: Fits = None) -> int:
         """Open a call; returns its index."""
         index = self.calls
         self.calls += 1
-        self._events.append(CallStart(index, name, self.end, end))
+        self._events.append(CallStart(index, name, self.end, end, fits))
         self.end = end
         return index
 
@@ -99,15 +98,17 @@ class Emitter:
         self._json.append(piece)
         self._json_end = end
 
-    def argument_end(self, key: str, value: Any) -> None:
+    def argument_end(self, key: str, value: Any, fits: Fits = None) -> None:
         """The open call has one more complete argument."""
         self._flush()
-        self._events.append(ArgumentEnd(self.calls - 1, key, value, self.end, self.end))
+        self._events.append(ArgumentEnd(self.calls - 1, key, value, self.end, self.end, fits))
 
-    def call_end(self, name: str, arguments: dict[str, Any], repaired: bool, end: int) -> None:
+    def call_end(
+        self, name: str, arguments: dict[str, Any], repaired: bool, end: int, fits: Fits = None
+    ) -> None:
         """Close the open call, whose own text ends at `end`."""
         self._flush()
-        self._events.append(CallEnd(self.calls - 1, name, arguments, repaired, self.end, end))
+        self._events.append(CallEnd(self.calls - 1, name, arguments, repaired, self.end, end, fits))
         self.end = end
 
     def broken(self, fault: Fault, *, ended: bool) -> None:

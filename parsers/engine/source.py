@@ -28,12 +28,17 @@ def _run_without(characters: str) -> re.Pattern[str]:
     return re.compile(f"[^{re.escape(characters)}]*" if characters else "(?s:.*)")
 
 
+@cache
+def _any_of(texts: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, filter(str.strip, texts))) or "(?!)")
+
+
 class Source:
     """The window, its place in the whole output, and the special flags of its pieces."""
 
     __slots__ = (
         "_cores", "_flags", "_kept", "_kept_from", "_longer", "_longest", "_markers", "_retained", "_runs",
-        "_shown", "_spelled", "base", "ended", "pos", "starts", "text", "unmarked",
+        "_shown", "_spelled", "base", "ended", "marks", "pos", "starts", "text", "unmarked",
     )  # fmt: skip
 
     def __init__(
@@ -42,11 +47,12 @@ class Source:
         atomic: Collection[str] | None,
         cores: Mapping[str, str] = MappingProxyType({}),
         shown: Collection[str] = (),
+        tags: tuple[str, ...] = (),
     ) -> None:
         """`markers`: every marker of the dialect. `atomic`: those that are single special tokens in the
         vocabulary at hand; when that is known, an ordinary token never spells one of them. `cores`: of the
         markers that are no token of their own, the token in them; `shown`: those that are not flagged where
-        `atomic` is None (see `Dialect`).
+        `atomic` is None; `tags`: other text of the format (see `Dialect`).
         """
         self.text = ""
         self.pos = 0
@@ -60,6 +66,10 @@ class Source:
         }
         self._cores = cores
         self._shown = frozenset(shown)
+        told = {*atomic} if atomic is not None else set[str]()  # in ordinary tokens these are data
+        self.marks = _any_of(
+            tuple(m for m in (*markers, *tags) if m not in told and cores.get(m, m) not in told)
+        )
         self._spelled = tuple(marker for marker in markers if self._is_spelled(marker, atomic))
         self._longest = max(map(len, markers), default=0)
         self.starts = "".join(sorted({marker[0] for marker in markers}))  # with which a marker may begin

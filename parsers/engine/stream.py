@@ -38,7 +38,7 @@ class StreamParser:
         if inside is not None and (inside not in get_args(Inside) or dialect.reasoning is None):
             raise ValueError(f"inside={inside!r}: dialect {dialect.name} has no such stretch")
         self.dialect = dialect
-        self._source = Source(dialect.markers, atomic, dialect.cores, dialect.shown)
+        self._source = Source(dialect.markers, atomic, dialect.cores, dialect.shown, dialect.tags)
         self._emit = Emitter()
         self._emit.place = inside or "text"
         context = Context(self._source, self._emit, dialect, {} if strict else declared(tools))

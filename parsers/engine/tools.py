@@ -27,13 +27,16 @@ class Tool:
     """One declared tool: the one declared type of each parameter, None where there is not exactly one.
 
     `kinds` has all JSON types that a parameter's schema allows, for parameters whose schema limits them, and
-    `schemas` the schemas themselves, for what is nested in a value.
+    `schemas` the schemas themselves, for what is nested in a value. `required` are the parameters that every
+    call must have; `closed`: whether `schemas` has all that there are.
     """
 
     name: str
     types: Mapping[str, str | None] = field(default_factory=dict)
     kinds: Mapping[str, frozenset[str]] = field(default_factory=dict)
     schemas: Mapping[str, Any] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+    closed: bool = False
 
     def type_of(self, parameter: str) -> str | None:
         """ "integer", "number", "boolean" or "string": the types that decide how a value is read."""
@@ -84,8 +87,24 @@ def declared(tools: Iterable[Mapping[str, Any]] | None) -> dict[str, Tool]:
             {key: _one_type(value) for key, value in types},
             {key: allowed for key, allowed in kinds.items() if allowed},
             dict(types),
+            required_of(schema),
+            _is_closed(schema),
         )
     return found
+
+
+def required_of(schema: Any) -> tuple[str, ...]:
+    """The keys that an object with this schema must have."""
+    names = schema.get("required") if isinstance(schema, Mapping) else None
+    return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
+
+
+def _is_closed(schema: Any) -> bool:
+    """Whether a tool takes only the parameters in its `properties`, as it does if its schema is silent."""
+    if not isinstance(schema, Mapping) or not isinstance(schema.get("properties"), Mapping):
+        return False
+    open_by = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties")
+    return schema.get("additionalProperties", False) is False and not any(key in schema for key in open_by)
 
 
 def begins_one(text: str, names: Sequence[str]) -> bool:

@@ -112,7 +112,7 @@ class Trial(Emitter):
         super().__init__()
         self.end = emit.end
         self.calls = emit.calls
-        self.torn = emit.torn
+        self.amiss = emit.amiss
 
     def broken(self, fault: Fault, *, ended: bool) -> None:
         """Refuse the calls at once, without looking for the end of the one that broke."""
@@ -281,7 +281,7 @@ class MarkedTurn:
             source.pos += len(marker)
             emit.reasoning(source.since(start), source.offset)
             if draft is None:
-                emit.torn = bool(dialect.header)  # a message within the message that reasons
+                emit.amiss |= bool(dialect.header)  # a message within the message that reasons
                 draft = at
                 source.keep_from(draft)
             stops = self._closing

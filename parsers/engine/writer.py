@@ -10,9 +10,10 @@ from typing import Any
 
 from parsers.engine.emitter import Emitter
 from parsers.engine.faults import Fault
+from parsers.engine.fits import argument_fits, call_fits, name_fits
 from parsers.engine.source import Source
 from parsers.engine.tools import Tool
-from parsers.events import Reason
+from parsers.events import Fits, Reason
 
 NAME = re.compile(r"[\w.\-]*")
 """Tool names: letters, digits, `_`, `.` and `-`."""
@@ -27,8 +28,8 @@ class CallWriter:
     """
 
     __slots__ = (
-        "_held", "_separator", "_tools", "arguments", "by_schema", "complete", "emit", "index", "name",
-        "only_declared", "repaired", "source", "tool",
+        "_fits", "_held", "_separator", "_tools", "arguments", "by_schema", "complete", "emit", "index",
+        "name", "only_declared", "repaired", "source", "tool",
     )  # fmt: skip
 
     def __init__(
@@ -47,6 +48,7 @@ class CallWriter:
         self._tools = tools
         self._separator = ""
         self._held: list[str] | None = None
+        self._fits: dict[str, Fits] = {}  # of the arguments
 
     # -- JSON text ------------------------------------------------------------------------------------
 
@@ -103,9 +105,9 @@ class CallWriter:
         """The name is known: open the call. Raises Fault if it cannot be one."""
         self.name = name
         self.tool = self._tools.get(name)
-        if self.tool is None and (self.only_declared or (self.emit.torn and self._tools)):
+        if self.only_declared and self.tool is None:
             raise Fault(Reason.NOT_A_CALL, final=True)
-        self.index = self.emit.call_start(name, self.source.offset)
+        self.index = self.emit.call_start(name, self.source.offset, name_fits(name, self._tools))
 
     def restart(self) -> dict[str, Any]:
         """Take back the arguments that were held so far; returns them. They are written anew by `merge`."""
@@ -128,7 +130,8 @@ class CallWriter:
             self.repaired = True
         self.arguments[key] = value
         if self.index is not None:
-            self.emit.argument_end(key, value)
+            fits = self._fits[key] = argument_fits(self.tool, key, value, self.source.marks)
+            self.emit.argument_end(key, value, fits)
 
     def merge(self, items: Mapping[str, Any], written: Mapping[str, str]) -> None:
         """Take the items of a mapping as arguments. `written`: its bare numbers as they were written."""
@@ -139,11 +142,16 @@ class CallWriter:
             self.write(json_text(typed))
             self.argument(key, typed)
 
-    def finish(self, end: int) -> None:
+    def fits(self) -> Fits:
+        """Whether the call, which is complete, fits the declared tools."""
+        assert self.name is not None
+        return call_fits(self.name, self.arguments, self._tools, self._fits)
+
+    def finish(self, end: int, fits: Fits = None) -> None:
         """The call, which ends at `end`, is complete."""
         assert self.name is not None
         self.emit.json("}", end if self.complete is None else self.complete)
-        self.emit.call_end(self.name, self.arguments, self.repaired, end)
+        self.emit.call_end(self.name, self.arguments, self.repaired, end, fits)
 
     # -- what the schema says -------------------------------------------------------------------------
 

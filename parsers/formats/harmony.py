@@ -230,7 +230,9 @@ class HarmonyTurn(MarkedTurn):
         source = self._source
         while marker := (yield from self._stretch(write, self._stops)):
             if marker in (START, CHANNEL):
-                self._emit.torn = True  # the end of this message is missing
+                self._emit.amiss |= (
+                    self._emit.place == "reasoning"
+                )  # its end was lost, or the call is a draft
                 return
             source.pos += len(marker)
             self._between(marker)

@@ -150,7 +150,7 @@ class SolarTurn(MarkedTurn):
                 emit.markup(source.offset)
                 return
             self.has_content()
-            emit.torn = True  # it may be a draft all the same
+            emit.amiss = True  # a draft, where it contradicts the tools
             with emit.within("calls", source.offset):
                 yield from dialect.grammar(self._context).read()
 

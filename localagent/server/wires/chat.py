@@ -2,7 +2,7 @@
 
 Beside the API's own fields, a message may hold `reasoning_content`, and `malformed_tool_calls`: what was
 meant as a call and cannot be read as one. An entry with an `id` takes back the call of that id, which had
-begun to stream.
+begun to stream. `unfit_tool_calls` says of calls, by their `index`, why they do not fit the declared tools.
 """
 
 from __future__ import annotations
@@ -50,13 +50,14 @@ from localagent.server.wires.openai import (
     own_fields,
     read_effort,
     read_sampling,
+    unfit_entries,
     worth_telling,
 )
 from localagent.turn import Done, TurnEvent
 from localagent.wire import openai
 from localagent.wire.openai.items import CUSTOM_INPUT
 from localagent.wire.payload import Fields, whole
-from parsers import ArgumentsDelta, CallEnd, CallStart, Malformed, Reasoning, Text
+from parsers import ArgumentsDelta, CallEnd, CallStart, Fits, Malformed, Reasoning, Text
 
 OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys(SAMPLING, "taken"),
@@ -267,8 +268,11 @@ class ChatWriter:
     def whole(self) -> dict[str, Any]:
         """As `Writer.whole`."""
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self._text), "refusal": None}
-        if calls := [call.whole() for call in self._calls.values() if call.good]:
-            message |= {"content": message["content"] or None, "tool_calls": calls}
+        if calls := [call for call in self._calls.values() if call.good]:
+            whole = [call.whole() for call in calls]
+            message |= {"content": message["content"] or None, "tool_calls": whole}
+        if unfit := [entry for at, call in enumerate(calls) for entry in unfit_entries(at, call.fits)]:
+            message["unfit_tool_calls"] = unfit
         if self._reasoning:
             message["reasoning_content"] = "".join(self._reasoning)
         if self._malformed:
@@ -314,7 +318,10 @@ class ChatWriter:
         if event.name in self._offer.custom:  # only now is it known what the tool is given
             frames = [self._start(event.index, event.name, custom=True)]
             frames.append(self._go_on(event.index, custom_input(event)))
-        self._calls[event.index].good = True
+        call = self._calls[event.index]
+        call.good, call.fits = True, event.fits
+        if entries := unfit_entries(call.position, event.fits):
+            frames.append(self._chunk({"unfit_tool_calls": entries}))
         return frames
 
     def _fail_call(self, event: Malformed) -> list[Frame]:
@@ -368,6 +375,7 @@ class _Call:
     custom: bool
     written: list[str] = field(default_factory=list)
     good: bool = False
+    fits: Fits = None
 
     def whole(self) -> dict[str, Any]:
         """The call as far as it is written."""

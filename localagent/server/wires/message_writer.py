@@ -1,8 +1,9 @@
 """The answers and errors of Anthropic's Messages API.
 
 A call is held back until it is complete: a block that is open cannot be taken back, and a call that turns out
-to be malformed must never have been a `tool_use`. It comes in `malformed_tool_calls`, which stands with the
-other fields of ours (see `openai.own_fields`) in the message, and in `message_delta`. What the model writes
+to be malformed must never have been a `tool_use`. It comes in `malformed_tool_calls`, which stands with
+`unfit_tool_calls` and the other fields of ours (see `openai.own_fields`) in the message, and in
+`message_delta`. What the model writes
 beside its calls, white space included, is in the blocks byte for byte, so that the next request renders to
 the same prompt.
 """
@@ -16,7 +17,7 @@ from localagent.errors import ContextOverflow
 from localagent.hosts.protocol import Prefilled
 from localagent.messages import Usage
 from localagent.server.exchange import Answer, BadRequest, Frame, message_of, status_of
-from localagent.server.wires.openai import malformed_entry, own_fields, worth_telling
+from localagent.server.wires.openai import malformed_entry, own_fields, unfit_entries, worth_telling
 from localagent.turn import Done, TurnEvent
 from parsers import CallEnd, Malformed, Reasoning, Text
 
@@ -75,6 +76,8 @@ class MessagesWriter:
         self._started = False
         self._texts: list[str] = []  # of the block that is open
         self._malformed: list[dict[str, Any]] = []
+        self._unfit: list[dict[str, Any]] = []
+        self._called = 0  # calls so far
 
     def begin(self) -> list[Frame]:
         """Nothing: `message_start` says how long the prompt is, so it waits until that is known."""
@@ -138,6 +141,8 @@ class MessagesWriter:
         block = {"type": "tool_use", "id": f"toolu_{self._key}_{call.index}", "name": call.name, "input": {}}
         frames = [*self._close(), *self._open(block)]
         block["input"] = call.arguments
+        self._unfit += unfit_entries(self._called, call.fits)
+        self._called += 1
         text = json.dumps(call.arguments, ensure_ascii=False)
         return [*frames, self._delta(type="input_json_delta", partial_json=text), self._stop()]
 
@@ -152,6 +157,8 @@ class MessagesWriter:
         more = own_fields(done)
         if self._malformed:
             more["malformed_tool_calls"] = self._malformed
+        if self._unfit:
+            more["unfit_tool_calls"] = self._unfit
         self._message |= {**stopped, "usage": usage, **more}
         return [*frames, _frame("message_delta", delta=stopped, usage=usage, **more), _frame("message_stop")]
 

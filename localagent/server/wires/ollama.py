@@ -1,7 +1,8 @@
 """Ollama's API: `POST /api/chat` and `POST /api/generate`.
 
 An answer is one JSON object a line. A call is written when it is complete, with its arguments as an object;
-what cannot be read as one comes in `malformed_tool_calls`, a field of ours. Nothing is streamed before the
+what cannot be read as one comes in `malformed_tool_calls`, a field of ours, and in `unfit_tool_calls` why a
+call does not fit the declared tools. Nothing is streamed before the
 first word, so a line without words keeps a waiting client patient.
 """
 
@@ -41,6 +42,7 @@ from localagent.server.wires.openai import (
     malformed_entry,
     own_fields,
     read_sampling,
+    unfit_entries,
     worth_telling,
 )
 from localagent.turn import Done, TurnEvent
@@ -284,6 +286,7 @@ class OllamaWriter:
         self._thinking: list[str] = []
         self._calls: list[dict[str, Any]] = []
         self._malformed: list[dict[str, Any]] = []
+        self._unfit: list[dict[str, Any]] = []
         self._spans = Spans()
         self._end: dict[str, Any] | None = None
 
@@ -305,7 +308,10 @@ class OllamaWriter:
                 position = len(self._calls)
                 function = {"index": position, "name": event.name, "arguments": event.arguments}
                 self._calls.append({"id": f"call_{self._answer.key}{position}", "function": function})
-                return [self._line(tool_calls=self._calls[-1:])]
+                unfit = unfit_entries(position, event.fits)
+                self._unfit += unfit
+                more: dict[str, Any] = {"unfit_tool_calls": unfit} if unfit else {}
+                return [self._line(tool_calls=self._calls[-1:], **more)]
             case Malformed() if worth_telling(event):
                 self._malformed.append(malformed_entry(event, len(self._malformed), None, ""))
                 return [self._line(malformed_tool_calls=self._malformed[-1:])]
@@ -332,6 +338,8 @@ class OllamaWriter:
             more["tool_calls"] = self._calls
         if self._malformed:
             more["malformed_tool_calls"] = self._malformed
+        if self._unfit:
+            more["unfit_tool_calls"] = self._unfit
         return self._object(more, "".join(self._text)) | end
 
     def _line(self, text: str = "", **more: Any) -> Frame:

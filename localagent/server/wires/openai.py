@@ -12,7 +12,7 @@ from localagent.hosts.sampling import Numbers, Sampling, SamplingOptions
 from localagent.server.exchange import Answer, BadRequest, Refused, message_of, status_of
 from localagent.turn import Done
 from localagent.wire.payload import Fields, whole
-from parsers import Malformed
+from parsers import Fits, Malformed, misfits
 
 # -- errors -----------------------------------------------------------------------------------------------
 
@@ -237,6 +237,15 @@ def malformed_entry(event: Malformed, index: int, call_id: str | None, arguments
         "raw": event.raw,
         "arguments": arguments,
     }
+
+
+def unfit_entries(index: int, fits: Fits) -> list[dict[str, Any]]:
+    """The entry of a call in the extension field `unfit_tool_calls`; none for a call that fits.
+
+    `index`: its place among the calls of the answer, from 0.
+    """
+    reasons = [dataclasses.asdict(reason) for reason in misfits(fits)]
+    return [{"index": index, "reasons": reasons}] if reasons else []
 
 
 def worth_telling(event: Malformed) -> bool:

@@ -1,7 +1,8 @@
 """The answers of the responses API: a run of items, each announced, written and done before the next.
 
-Beside the API's own fields, a response may hold `malformed_tool_calls`, and what `openai.own_fields` says. A
-call that had begun to stream and then broke is done as "incomplete", and is no part of the output.
+Beside the API's own fields, a response may hold `malformed_tool_calls`, `unfit_tool_calls`, and what
+`openai.own_fields` says. A call that had begun to stream and then broke is done as "incomplete", and is no
+part of the output.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from localagent.server.wires.openai import (
     logprobs_of,
     malformed_entry,
     own_fields,
+    unfit_entries,
     worth_telling,
 )
 from localagent.turn import Done, TurnEvent
@@ -68,6 +70,8 @@ class ResponseWriter:
         self._open: _Item | None = None
         self._reasoning = Spans()
         self._malformed: list[dict[str, Any]] = []
+        self._unfit: list[dict[str, Any]] = []
+        self._called = 0  # complete calls so far
         self._end: dict[str, Any] = {}
 
     # -- the interface ------------------------------------------------------------------------------------
@@ -166,6 +170,8 @@ class ResponseWriter:
             self._end["incomplete_details"] = {"reason": _REASONS[reason]}
         if self._malformed:
             self._end["malformed_tool_calls"] = self._malformed
+        if self._unfit:
+            self._end["unfit_tool_calls"] = self._unfit
         return [*frames, self._lifecycle(f"response.{status}")]
 
     # -- items --------------------------------------------------------------------------------------------
@@ -208,6 +214,8 @@ class ResponseWriter:
             frames = [*self._close(), *self._call("custom_tool_call", event.index, event.name)]
             kind = "response.custom_tool_call_input.delta"
             frames.append(self._delta(None, kind, custom_input(event)))
+        self._unfit += unfit_entries(self._called, event.fits)
+        self._called += 1
         return [*frames, *self._close()]
 
     def _fail_call(self, event: Malformed) -> list[Frame]:

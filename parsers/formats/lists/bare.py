@@ -17,7 +17,7 @@ from parsers.engine.emitter import Emitter
 from parsers.engine.faults import Fault
 from parsers.engine.source import Reading
 from parsers.engine.tools import MAX_BARE_NAME, Tool, begins_one
-from parsers.events import Reason
+from parsers.events import Fits, Reason
 from parsers.formats.lists.block import ListBlock
 
 _NAME_OPENED = re.compile(r"([\w.\-]*)(\(?)")
@@ -80,15 +80,17 @@ class Trial(Emitter):
         self.calls = emit.calls
         self._tools = tools
 
-    def call_start(self, name: str, end: int) -> int:
+    def call_start(self, name: str, end: int, fits: Fits = None) -> int:
         """Open a call of a declared tool."""
         if name not in self._tools:
             raise Fault(Reason.NOT_A_CALL)
-        return super().call_start(name, end)
+        return super().call_start(name, end, fits)
 
-    def call_end(self, name: str, arguments: dict[str, Any], repaired: bool, end: int) -> None:
+    def call_end(
+        self, name: str, arguments: dict[str, Any], repaired: bool, end: int, fits: Fits = None
+    ) -> None:
         """Close a call: without its markers it is always a repaired one."""
-        super().call_end(name, arguments, True, end)
+        super().call_end(name, arguments, True, end, fits)
 
     def malformed(self, *_: Any, **__: Any) -> None:
         """Refuse the list."""

@@ -19,7 +19,7 @@ from parsers.engine.source import Reading
 from parsers.engine.spans import NOWHERE
 from parsers.engine.tools import MAX_BARE_NAME, begins_one
 from parsers.engine.writer import NAME
-from parsers.events import Reason
+from parsers.events import Fits, Reason
 from parsers.formats.objects.calls import ABOUT_A_CALL
 from parsers.formats.objects.unmarked import SEPARATORS, Attempt, UnmarkedBlock, UnmarkedCall
 from parsers.literals.skipping import QUOTES
@@ -100,19 +100,21 @@ class Waiting(Attempt):
         if self.certain and not self._over:
             self._outer.adopt(self)
 
-    def call_start(self, name: str, end: int) -> int:
+    def call_start(self, name: str, end: int, fits: Fits = None) -> int:
         """See `Attempt`."""
         start = self.end
-        index = super().call_start(name, end)
+        index = super().call_start(name, end, fits)
         if not self._over:
             self.start = start
             self.first = name, index, {}
         return index
 
-    def call_end(self, name: str, arguments: dict[str, Any], repaired: bool, end: int) -> None:
+    def call_end(
+        self, name: str, arguments: dict[str, Any], repaired: bool, end: int, fits: Fits = None
+    ) -> None:
         """See `Emitter`: a call without its markers is a repaired one."""
         self._first_is_over(arguments)
-        super().call_end(name, arguments, True, end)
+        super().call_end(name, arguments, True, end, fits)
 
     def malformed(
         self,

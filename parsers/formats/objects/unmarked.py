@@ -22,7 +22,7 @@ from parsers.engine.source import Reading
 from parsers.engine.spans import NOWHERE
 from parsers.engine.tools import Tool
 from parsers.engine.turn import MarkedTurn, Stops
-from parsers.events import Reason
+from parsers.events import Fits, Reason
 from parsers.formats.lists.bare import MAX_REREAD
 from parsers.formats.objects.block import JsonBlock
 from parsers.formats.objects.calls import ABOUT_A_CALL, LooseJsonCall
@@ -44,15 +44,15 @@ class Attempt(Emitter):
         super().__init__()
         self.end = emit.end
         self.calls = emit.calls
-        self.torn = emit.torn
+        self.amiss = emit.amiss
         self.certain = False
         self._names = names
 
-    def call_start(self, name: str, end: int) -> int:
+    def call_start(self, name: str, end: int, fits: Fits = None) -> int:
         """Open a call, if there is a tool of that name."""
         if self._names is not None and name not in self._names:
             raise Fault(Reason.NOT_A_CALL)
-        return super().call_start(name, end)
+        return super().call_start(name, end, fits)
 
     def json(self, piece: str, end: int) -> None:
         """The arguments have begun."""
