@@ -57,6 +57,7 @@ class Block:
         call.writer.only_declared |= self.faulty and call.writer.any_declared()
         try:
             yield from call.read()
+            call.writer.unwrap()
             end = source.offset
             yield from self.confirm()
         except Fault as fault:

@@ -26,7 +26,7 @@ from parsers.engine.writer import NAME, json_text
 from parsers.events import Reason
 from parsers.literals.raw import RawCall
 from parsers.literals.strings import whole_characters
-from parsers.literals.typed_text import ANY_JSON, STRING, Kinds, holds_no_tags, typed_text
+from parsers.literals.typed_text import ANY_JSON, CONTAINERS, STRING, Kinds, holds_no_tags, typed_text
 from parsers.literals.values import MAX_DEPTH
 from parsers.literals.verbatim import Verbatim
 from parsers.literals.writer import JSON, Writer, verbatim
@@ -206,12 +206,15 @@ class KimiCall(RawCall):
         key = attributes.get("key")
         if key is None:
             raise Fault(Reason.POSITIONAL_ARGUMENT)
-        if "type" in attributes:
+        declared = self.writer.kinds_of(key)
+        in_text = attributes.get("type") == "string" and declared is not None and declared <= CONTAINERS
+        self.writer.repaired |= in_text  # an object that is said to be text is that object
+        if "type" in attributes and not in_text:
             kinds: Kinds = frozenset({attributes["type"]})
             if kinds != STRING and not holds_no_tags(kinds):
                 kinds = ANY_JSON
         else:
-            kinds = self.writer.kinds_of(key) or STRING
+            kinds = declared or STRING
         self.writer.key(key)
         if kinds == STRING:
             self.writer.write('"')

@@ -34,7 +34,7 @@ from parsers.events import Reason
 from parsers.formats.objects.calls import ArgumentsCall
 from parsers.literals.near import ESCAPE, NearTags, is_near, near_tags
 from parsers.literals.raw import QUOTING, Ends, RawCall
-from parsers.literals.typed_text import ANY_JSON, STRING, Kinds, holds_no_tags, replace_lone
+from parsers.literals.typed_text import ANY_JSON, CONTAINERS, STRING, Kinds, holds_no_tags, replace_lone
 
 _TAG = re.compile(r"[^<>\n]*")
 _QUOTED = {quote: re.compile(rf"[^{quote}<>\n]*") for quote in "\"'"}
@@ -271,6 +271,10 @@ class TagCall(RawCall):
                 said = value.strip("\"'")
                 if said not in _BOOLEANS:
                     raise Fault(Reason.SYNTAX)
+                declared = self.kinds_of(self._argument)
+                if said == "true" and declared is not None and declared <= CONTAINERS:
+                    self.writer.repaired = True  # an object that is said to be text
+                    return declared
                 return _BOOLEANS[said]
             if is_near(name, "string"):
                 raise Fault(Reason.SYNTAX)
