@@ -183,7 +183,6 @@ class MarkedTurn:
                 continue
             start = source.offset
             if marker in dialect.openers and dialect.grammar is not None:
-                self.has_content()
                 with emit.within("calls", start):
                     yield from dialect.grammar(self._context).read()
                 continue

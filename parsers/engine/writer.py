@@ -29,8 +29,8 @@ class CallWriter:
     """
 
     __slots__ = (
-        "_fits", "_held", "_separator", "_tools", "_wrapper", "arguments", "by_schema", "complete", "emit", "index",
-        "name", "only_declared", "repaired", "source", "tool",
+        "_fits", "_held", "_separator", "_tools", "_wrapper", "arguments", "by_schema", "complete", "emit",
+        "index", "name", "only_declared", "repaired", "source", "tool",
     )  # fmt: skip
 
     def __init__(
@@ -119,7 +119,7 @@ class CallWriter:
     def key(self, key: str) -> None:
         """Write the key of the argument that comes next.
 
-        A first one that may be all the arguments (`Tool.wraps`) waits for the end of the call, or for a second.
+        A first one that may be all the arguments (`Tool.wraps`) waits for the call's end, or for a second.
         """
         self._settle_wrapper()
         if self.empty and self.wraps(key):
@@ -130,7 +130,8 @@ class CallWriter:
     def argument(self, key: str, value: Any, written: Mapping[str, str] = MappingProxyType({})) -> None:
         """An argument is complete. Repeated with the same value it is one; with another it may be either.
 
-        `written`: the bare numbers of a mapping, as they were written. Raises Fault for that: the call has two readings (policy 22).
+        Raises Fault for that: the call has two readings (policy 22). `written`: the bare numbers of a
+        mapping, as they were written.
         """
         if key in self.arguments:
             if _comparable(value) != _comparable(self.arguments[key]):

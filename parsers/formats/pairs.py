@@ -25,7 +25,7 @@ from parsers.engine.faults import Fault
 from parsers.engine.source import Reading, Source
 from parsers.engine.spans import THINK, Span
 from parsers.engine.turn import MarkedTurn
-from parsers.engine.writer import NAME
+from parsers.engine.writer import NAME, json_text
 from parsers.events import Reason
 from parsers.formats.objects.block import ByFirstCharacter, JsonBlock
 from parsers.formats.objects.calls import ArgumentsCall, JsonCall, LooseJsonCall
@@ -33,7 +33,7 @@ from parsers.formats.tags.block import TagBlock
 from parsers.formats.tags.written import in_blocks
 from parsers.literals.near import NearTags, looks_like, near_tags
 from parsers.literals.raw import QUOTING, Ends, RawCall
-from parsers.literals.typed_text import Kinds, holds_no_tags, replace_lone
+from parsers.literals.typed_text import Kinds, holds_no_tags, replace_lone, typed_text
 from parsers.literals.writer import RawWriter
 
 _NAME = re.compile(r"[^<{\n]*")
@@ -122,6 +122,9 @@ class PairsCall(RawCall):
             return
         char = yield from source.char()
         # with a blank in it, it may be name and key
+        if (assigned := self._assigned(name)) is not None and (yield from source.either(self._closes)):
+            self._assign(*assigned)
+            return
         if not char or (not NAME.fullmatch(name) and not (yield from source.ahead((shape.key_end,)))):
             raise Fault(Reason.NOT_A_CALL)
         if not name:
@@ -155,6 +158,26 @@ class PairsCall(RawCall):
                 raise Fault(Reason.SYNTAX)
             if tag == shape.key:
                 tag = yield from self._pair()
+
+    def _assigned(self, text: str) -> tuple[str, list[tuple[str, str]]] | None:
+        """The name and arguments of `multiply a=12 b=48`, if all of them are declared; else None."""
+        name, *words = text.split() or [""]
+        pairs = [(key, value) for key, _, value in (word.partition("=") for word in words) if value]
+        tool = self._context.tools.get(name)
+        declared = tool is not None and len(pairs) == len(words) and dict(pairs).keys() <= tool.types.keys()
+        return (name, pairs) if pairs and declared and self._bare and self._shape.slips else None
+
+    def _assign(self, name: str, pairs: list[tuple[str, str]]) -> None:
+        """Write such a call, whose end has been read."""
+        writer = self.writer
+        self.start(name)
+        writer.repaired = True
+        writer.write("{")
+        for key, text in pairs:
+            value, _ = typed_text(text, self.kinds_of(key))
+            writer.key(key)
+            writer.write(json_text(value))
+            writer.argument(key, value)
 
     def _space(self) -> Generator[None, None, str]:
         """As `Source.space`; some models write the two characters of an escape for a line end (slip 10)."""

@@ -27,12 +27,15 @@ Kinds = frozenset[str] | None
 STRING: Kinds = frozenset({"string"})
 ANY_JSON: Kinds = frozenset({"json"})
 """Not a type: what the format itself says is written as JSON, whatever type it has."""
+JSON_OR_TEXT: Kinds = frozenset({"json", "text"})
+"""The same, where the tool's schema allows a string: what is no JSON is that."""
 
 _CONTAINERS = {"[": list, "{": dict}
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _NUMBER_STARTS = frozenset("-0123456789")
 CONTAINERS = frozenset({"object", "array"})
 """The JSON types that hold values."""
+_QUOTE = re.compile(r'(?<!\\)"')
 _IN_ANY_CASE = {"true": True, "false": False, "null": None}
 _SCALARS = frozenset({"integer", "number", "boolean", "null"})
 LONGEST_CONSTANT = max(map(len, CONSTANTS))
@@ -114,6 +117,11 @@ def typed_text(text: str, kinds: Kinds) -> tuple[Any, bool]:
         return text, False
     if kinds is None:
         return untyped(text)
+    if kinds == JSON_OR_TEXT:
+        try:
+            return typed_text(text, ANY_JSON)
+        except Fault:
+            return text, True
     found = untyped(text) if "string" in kinds else _literal_of(text, kinds)
     if found is None:
         raise Fault(Reason.NOT_A_LITERAL)
@@ -139,6 +147,9 @@ def _literal_of(text: str, kinds: frozenset[str]) -> tuple[Any, bool] | None:
     word = text.strip()
     if word.lower() in _IN_ANY_CASE and (word[0] in "nN" or kinds == ANY_JSON or "boolean" in kinds):
         return _IN_ANY_CASE[word.lower()], word not in CONSTANTS  # `TRUE`, `NULL` (slip 12)
+    if kinds <= CONTAINERS and '\\"' in text and not _QUOTE.search(text):
+        text, kinds = text.replace('\\"', '"'), ANY_JSON  # every quote in it is escaped: `[\"a\"]`
+        return read_literal(text)[0], True
     try:
         value, repaired = read_literal(text)
     except Fault as fault:

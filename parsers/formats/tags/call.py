@@ -34,7 +34,15 @@ from parsers.events import Reason
 from parsers.formats.objects.calls import ArgumentsCall
 from parsers.literals.near import ESCAPE, NearTags, is_near, near_tags
 from parsers.literals.raw import QUOTING, Ends, RawCall
-from parsers.literals.typed_text import ANY_JSON, CONTAINERS, STRING, Kinds, holds_no_tags, replace_lone
+from parsers.literals.typed_text import (
+    ANY_JSON,
+    CONTAINERS,
+    JSON_OR_TEXT,
+    STRING,
+    Kinds,
+    holds_no_tags,
+    replace_lone,
+)
 
 _TAG = re.compile(r"[^<>\n]*")
 _QUOTED = {quote: re.compile(rf"[^{quote}<>\n]*") for quote in "\"'"}
@@ -57,7 +65,8 @@ class Shape:
     ends of a value, the last one being the format's own. `verbatim`: what may stand around a value to say
     that no tag in it counts. `slips`: the tags that end a value as well as `parameter_end`, which models of
     this format at times leave out. `inserted`: a beginning of opening tags, and what some models write behind
-    it. `strays`: the tags that may stand behind a whole call and mean nothing there.
+    it; `blanks`: what others write in place of the blank in them. `strays`: the tags that may stand behind a
+    whole call and mean nothing there.
     """
 
     call: str
@@ -69,12 +78,14 @@ class Shape:
     verbatim: tuple[str, str] | None = None
     slips: tuple[str, ...] = ()
     inserted: tuple[str, str] = ("", "")
+    blanks: tuple[str, ...] = ()
     strays: tuple[str, ...] = ()
 
     def alias(self, tag: str) -> tuple[str, ...]:
         """How else an opening tag may be written, if at all."""
         behind, inserted = self.inserted
-        return (tag.replace(behind, behind + inserted, 1),) if inserted else ()
+        collapsed = (tag.replace(" ", blank, 1) for blank in self.blanks)
+        return (tag.replace(behind, behind + inserted, 1),) if inserted else (*collapsed,)
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -109,6 +120,7 @@ NAMED_FUNCTION = Shape(
     "</param>",
     quote='"',
     verbatim=("<![CDATA[", "]]>"),
+    blanks=("", "\u0120"),
 )
 """MiniCPM5."""
 
@@ -160,13 +172,15 @@ class TagCall(RawCall):
     def read(self) -> Reading:
         """Read the call. Raises Fault."""
         source, shape = self.source, self._shape
-        if not (yield from source.either((shape.call, *shape.alias(shape.call)))):
+        opened = yield from source.either((shape.call, *shape.alias(shape.call)))
+        if not opened:
             if source.ended and shape.call.startswith(source.text[source.pos :]):
                 source.pos = len(source.text)
                 raise Fault(Reason.TRUNCATED)
             source.pos += 1
             raise Fault(Reason.NOT_A_CALL)
-        name, self.writer.repaired = yield from self.opening()
+        name, repaired = yield from self.opening()
+        self.writer.repaired = repaired or (opened != shape.call and shape.blanks != ())
         if not name or not NAME.fullmatch(name):
             raise Fault(Reason.NOT_A_CALL)
         self.start(name)
@@ -275,6 +289,8 @@ class TagCall(RawCall):
                 if said == "true" and declared is not None and declared <= CONTAINERS:
                     self.writer.repaired = True  # an object that is said to be text
                     return declared
+                if said == "false" and declared is not None and "string" in declared:
+                    return JSON_OR_TEXT
                 return _BOOLEANS[said]
             if is_near(name, "string"):
                 raise Fault(Reason.SYNTAX)
