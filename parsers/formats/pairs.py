@@ -331,7 +331,8 @@ class PairsCall(RawCall):
             found = self.before not in QUOTING and (yield from self._is_at_end())
             found = found or (yield from self._begins_block())
         source.rewind(start)
-        if found and bare != shape.value_end and (self._holds_pairs or not shape.slips):
+        # A value that seems to end without its tag, but in `>`, ends in what is left of the tag.
+        if found and bare != shape.value_end and (self._holds_pairs or not shape.slips or self.before == ">"):
             raise Fault(Reason.UNCLOSED_STRING, balanced=False)
         self._holds_pairs |= not found
         return found

@@ -20,6 +20,8 @@ _BLANKS = 16
 """So much white space may stand in a broken tag."""
 _PREFIX = 5
 """So much shows of most tags that they are none of the format's."""
+_TORN = 6
+"""So much of a closing tag belongs to no other text, unless it is another whole tag."""
 _SHORT = 10
 """A tag of fewer characters is near only by one edit: `</invoice>` is no `</invoke>`."""
 
@@ -94,6 +96,8 @@ class NearTags:
             words = "".join({tag[2] for tag in closers})
             starts = rf"\r?\n(?=[</{re.escape(words)}]|\Z)|\r\Z|{starts}"
         self._may_begin = lru_cache(1024)(self._begins_nearly)  # tags of other languages come over and over
+        blank = " " * any(" " in tag for tag in closers)
+        self._name = re.compile(rf"[\w:.|\uff5c\u2581{blank}\-]{{0,64}}")
         self.starts = starts
         """A pattern for where one may begin."""
         self._start = re.compile(starts)
@@ -126,6 +130,16 @@ class NearTags:
             if best is not None and (ended or not undecided):
                 length = begin - index - best[1]
                 return (length, tag.text) if self._is_apart(text, index, begin, tag) else (0, "")
+        return self._other(text, index, begin, undecided, ended)
+
+    def _other(
+        self, text: str, index: int, begin: int, undecided: bool, ended: bool
+    ) -> tuple[int, str] | None:
+        """As `at`, where no closing tag is near: a torn one, or an opening tag."""
+        torn = self._torn(text, begin, ended)
+        if torn and (ended or not undecided):
+            return begin - index + torn, self._closers[0].text
+        undecided |= torn is None
         for tag in self._openers:
             found, open_ = tag.lengths(text, begin) if text[begin : begin + 1] in ("<", "") else ([], False)
             undecided |= open_
@@ -133,6 +147,19 @@ class NearTags:
                 if text[begin + length - 1] == tag.text[-1] and (ended or not undecided):
                     return begin - index + length, tag.text
         return None if undecided and not ended else (0, "")
+
+    def _torn(self, text: str, begin: int, ended: bool) -> int | None:
+        """How much of a closing tag stands there, and something else behind it: `</parameteameter=b>`.
+
+        0 if it is none, or the whole tag of another language; None while more text may show that.
+        """
+        length = max(_common(tag.text, text, begin) for tag in self._closers)
+        if length < min(_TORN, *(len(tag.text) - 3 for tag in self._closers)):
+            return 0
+        behind = self._name.match(text, begin + 2).end()  # type: ignore[union-attr]
+        if behind == len(text) and not ended:
+            return None
+        return 0 if text[behind : behind + 1] in (">", "") else length
 
     def _begins_nearly(self, text: str) -> bool:
         """Whether something that begins like this may be a near tag."""
@@ -172,6 +199,13 @@ def is_text_before(tag: str, written: str, before: str) -> bool:
     A doubled `<` follows a word; alone, or behind a blank, it is an operator: `<`, `cin <<`.
     """
     return written == f"<{tag}" and (before in ("", "<") or before.isspace())
+
+
+def _common(tag: str, text: str, begin: int) -> int:
+    """How many characters from `begin` on are the beginning of `tag`, without its last one."""
+    there = text[begin : begin + len(tag) - 1]
+    pairs = zip(tag, there, strict=False)
+    return next((length for length, (due, char) in enumerate(pairs) if due != char), len(there))
 
 
 def looks_like(text: str, tag: str) -> bool:

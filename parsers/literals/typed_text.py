@@ -137,6 +137,8 @@ def typed_text(text: str, kinds: Kinds) -> tuple[Any, bool]:
         return int(value), True
     if value is None and "string" not in kinds:
         return None, repaired or kind not in kinds  # a null stands for itself where no text is allowed
+    if kind == "array" and kind not in kinds and text.lstrip()[0] == "{":
+        raise Fault(Reason.NOT_A_LITERAL)  # `{"a"}` is no set where an object is declared
     if "string" in kinds and kind not in kinds:
         return text, False
     return value, repaired or kind not in kinds

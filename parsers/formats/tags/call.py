@@ -272,8 +272,9 @@ class TagCall(RawCall):
             # a `>` in place of the blank in front, or of the first letter
             pieces += [f'{name}="{said}">' for name in ("string", "tring") for said in _BOOLEANS]
         if tool is not None and self._argument not in tool.types:
-            rest = len(self._argument) + 1  # `sh>w_type>`: a `>` in place of a character
-            pieces += [f"{key[rest:]}>" for key in tool.types if key.startswith(self._argument)]
+            rest = len(self._argument)  # `sh>w_type>`, `sh>ow_type>`: a `>` for a character, or in between
+            begun = [key for key in tool.types if key.startswith(self._argument)]
+            pieces += [f"{key[at:]}>" for key in begun for at in (rest, rest + 1) if key[at:]]
         for piece in pieces:
             if (yield from source.ahead((piece,))):
                 raise Fault(Reason.SYNTAX)
@@ -327,7 +328,8 @@ class TagCall(RawCall):
             raise Fault(Reason.UNCLOSED_STRING, balanced=is_scalar or not second)
         if found and self.before == "" and bare != shape.parameter_end:
             raise Fault(Reason.MISSING_VALUE)
-        if found and bare not in (shape.parameter_end, *shape.slips):
+        # What ends in `>`, without its tag, ends in what is left of the tag.
+        if found and bare != shape.parameter_end and (bare not in shape.slips or self.before == ">"):
             raise Fault(Reason.UNCLOSED_STRING)
         self._holds_tags |= not found
         return found
