@@ -52,7 +52,7 @@ class _Tag:
             if (length > 1 and char == "<") or (length == 1 and char == ESCAPE):
                 return found, False
             length += 1
-            if char.isspace() and not bits:
+            if not bits and char.isspace():
                 if blank:
                     most += 1
                     continue
@@ -94,10 +94,12 @@ class NearTags:
         starts = f"<|/(?=[/{re.escape(slash)}]|\\Z)"
         if at_lines:
             words = "".join({tag[2] for tag in closers})
-            starts = rf"\r?\n(?=[</{re.escape(words)}]|\Z)|\r\Z|{starts}"
+            line = rf"\n(?=[</{re.escape(words)}]|\Z)"
+            starts = rf"\r{line}|{line}|\r\Z|{starts}"  # each begins with one character, which `re` looks for
         self._may_begin = lru_cache(1024)(self._begins_nearly)  # tags of other languages come over and over
         blank = " " * any(" " in tag for tag in closers)
         self._name = re.compile(rf"[\w:.|\uff5c\u2581{blank}\-]{{0,64}}")
+        self._torn_beginnings = tuple(tag[: min(_TORN, len(tag) - 3)] for tag in closers)
         self.starts = starts
         """A pattern for where one may begin."""
         self._start = re.compile(starts)
@@ -153,9 +155,9 @@ class NearTags:
 
         0 if it is none, or the whole tag of another language; None while more text may show that.
         """
-        length = max(_common(tag.text, text, begin) for tag in self._closers)
-        if length < min(_TORN, *(len(tag.text) - 3 for tag in self._closers)):
+        if not text.startswith(self._torn_beginnings, begin):
             return 0
+        length = max(_common(tag.text, text, begin) for tag in self._closers)
         behind = self._name.match(text, begin + 2).end()  # type: ignore[union-attr]
         if behind == len(text) and not ended:
             return None
