@@ -36,6 +36,9 @@ class Call(Protocol):
 class Block:
     """What blocks of every kind share."""
 
+    call_end = ""
+    """The text that ends a call, where that is not the block's own end."""
+
     def __init__(self, context: Context) -> None:
         """`context.source.pos` is at the marker of the block, or at a call if the marker is missing."""
         self.context = context
@@ -54,16 +57,18 @@ class Block:
         call.writer.only_declared |= self.faulty and call.writer.any_declared()
         try:
             yield from call.read()
+            call.writer.unwrap()
             end = source.offset
             yield from self.confirm()
         except Fault as fault:
             self.faulty = True
             self.emit.broken(fault, ended=source.ended and source.pos == len(source.text))
             reason = yield from self.leave(call, fault)
-            writer = call.writer
-            self.emit.malformed(
-                source.since(start), reason, source.offset, writer.name, writer.index, writer.arguments
-            )
+            writer, raw = call.writer, source.since(start)
+            if not raw.rstrip().endswith((self.span.close, self.call_end or self.span.close)):
+                # If the next one begins here, it begins within this one.
+                self.emit.amiss |= bool((yield from source.marker((self.span.open,))))
+            self.emit.malformed(raw, reason, source.offset, writer.name, writer.index, writer.arguments)
             return False
         writer = call.writer
         fits = writer.fits()
@@ -153,8 +158,6 @@ class FramedBlock(Block):
     turn stands in for the end marker, nothing is amiss: it is often a stop token, which is not printed.
     """
 
-    call_end = ""
-    """The text that ends a call, where another call can follow a broken one."""
     marked = False
     """Whether the block has its marker."""
 

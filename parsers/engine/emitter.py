@@ -38,7 +38,7 @@ class Emitter:
         self.end = 0
         self.calls = 0  # CallStart events so far
         self.before = ""  # the last character, if it is content
-        self.amiss = False  # a call has broken off the reasoning
+        self.amiss = False  # a call stands in the reasoning, or within another one
         self.place: Place = "text"
         self.since = 0  # the offset at which that stretch begins
         self._events: list[Event] = []

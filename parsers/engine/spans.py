@@ -10,7 +10,8 @@ class Span:
     """The markers that open and close a stretch of output, and the white space that belongs to them.
 
     Each space is a choice of texts, longest first; the first that stands there is markup, nothing else is.
-    `before` and `after_open` surround `open`, `before_close` and `after_close` surround `close`.
+    `before` and `after_open` surround `open`, `before_close` and `after_close` surround `close`. `closes`:
+    the markers that show as well as `close` that a string in a call was never closed.
     """
 
     open: str
@@ -19,6 +20,7 @@ class Span:
     after_open: tuple[str, ...] = ()
     before_close: tuple[str, ...] = ()
     after_close: tuple[str, ...] = ()
+    closes: tuple[str, ...] = ()
 
 
 NOWHERE = Span("\x00", "\x00")

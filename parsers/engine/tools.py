@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any
 from parsers.engine.faults import Fault
 from parsers.engine.words import literal
 
-WRAPPERS = frozenset({"properties", "parameters", "arguments", "args", "kwargs"})
+WRAPPERS = frozenset({"properties", "parameters", "arguments", "args", "kwargs", "input"})
 """Names under which models repeat the schema's own nesting: `f(properties={...})`."""
 
 MAX_BARE_NAME = 256
@@ -21,6 +22,20 @@ MAX_SCHEMA_DEPTH = 8
 
 _RESTRICTING = frozenset(("enum", "const", "anyOf", "oneOf"))
 _PLAIN: Mapping[str, type] = {"string": str, "integer": int, "boolean": bool}
+_LOOSE = {
+    "float": "number", "double": "number", "decimal": "number", "int": "integer", "long": "integer",
+    "str": "string", "text": "string", "char": "string", "bool": "boolean", "dict": "object", "map": "object",
+    "mapping": "object", "list": "array", "tuple": "array", "set": "array", "none": "null",
+}  # fmt: skip
+"""What the names of types mean that programmers write in place of JSON Schema's."""
+_NAMES = {
+    **{name: name for name in ("string", "integer", "number", "boolean", "array", "object", "null")},
+    **_LOOSE,
+}
+_ANY = frozenset({"any", "json", "mixed", ""})
+_NAME = re.compile(r"\s*([a-z]+)\s*(?:[\[<(].*)?", re.DOTALL)
+"""The name of a type, without what it is made of: `list[str]`."""
+
 _TYPES: Mapping[str, tuple[type, ...]] = {"integer": (int,), "number": (int, float), "boolean": (bool,)}
 
 
@@ -126,10 +141,20 @@ def begins_one(text: str, names: Sequence[str]) -> bool:
 
 
 def _one_type(schema: Any) -> str | None:
-    kind = schema.get("type") if isinstance(schema, Mapping) else None
-    if isinstance(kind, list) and len(kind) == 1:
-        kind = kind[0]
-    return kind if isinstance(kind, str) else None
+    kinds = kinds_of_type(schema.get("type")) if isinstance(schema, Mapping) else None
+    return next(iter(kinds)) if kinds is not None and len(kinds) == 1 else None
+
+
+def kinds_of_type(declared: Any) -> frozenset[str] | None:
+    """The JSON types that the `type` of a schema means; None where it is any, or a name that is not known.
+
+    Upper case, `int`, `number|null` and the like are what they mean.
+    """
+    names = declared if isinstance(declared, list) else [declared]
+    words = [word for name in names if isinstance(name, str) for word in name.lower().split("|")]
+    named = [_NAME.fullmatch(word) for word in words]
+    kinds = [_NAMES.get(match[1]) if match else None for match in named]
+    return frozenset(kind for kind in kinds if kind) if kinds and all(kinds) else None
 
 
 def kinds_of_schema(schema: Any, depth: int = MAX_SCHEMA_DEPTH) -> frozenset[str] | None:
@@ -137,10 +162,9 @@ def kinds_of_schema(schema: Any, depth: int = MAX_SCHEMA_DEPTH) -> frozenset[str
     if not isinstance(schema, Mapping) or depth == 0:
         return None
     kind = schema.get("type")
-    if isinstance(kind, str):
-        return frozenset((kind,))
-    if isinstance(kind, list):
-        return frozenset(each for each in kind if isinstance(each, str))
+    if kind is not None:
+        named = isinstance(kind, str) and kind.lower() not in _ANY  # a name that is not known is some text's
+        return kinds_of_type(kind) or (frozenset(("string",)) if named else None)
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list):
         return frozenset(kind_of(value) for value in values)

@@ -112,6 +112,7 @@ class Trial(Emitter):
         super().__init__()
         self.end = emit.end
         self.calls = emit.calls
+        self.amiss = emit.amiss
 
     def broken(self, fault: Fault, *, ended: bool) -> None:
         """Refuse the calls at once, without looking for the end of the one that broke."""
@@ -182,7 +183,6 @@ class MarkedTurn:
                 continue
             start = source.offset
             if marker in dialect.openers and dialect.grammar is not None:
-                self.has_content()
                 with emit.within("calls", start):
                     yield from dialect.grammar(self._context).read()
                 continue
@@ -280,6 +280,7 @@ class MarkedTurn:
             source.pos += len(marker)
             emit.reasoning(source.since(start), source.offset)
             if draft is None:
+                emit.amiss |= bool(dialect.header)  # a message within the message that reasons
                 draft = at
                 source.keep_from(draft)
             stops = self._closing

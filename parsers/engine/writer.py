@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring as quote_json
+from types import MappingProxyType
 from typing import Any
 
 from parsers.engine.emitter import Emitter
@@ -28,8 +29,8 @@ class CallWriter:
     """
 
     __slots__ = (
-        "_fits", "_held", "_separator", "_tools", "arguments", "by_schema", "complete", "emit", "index",
-        "name", "only_declared", "repaired", "source", "tool",
+        "_fits", "_held", "_separator", "_tools", "_wrapper", "arguments", "by_schema", "complete", "emit",
+        "index", "name", "only_declared", "repaired", "source", "tool",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +49,7 @@ class CallWriter:
         self._tools = tools
         self._separator = ""
         self._held: list[str] | None = None
+        self._wrapper: tuple[int, Mapping[str, str] | None] | None = None  # see `key`
         self._fits: dict[str, Fits] = {}  # of the arguments
 
     # -- JSON text ------------------------------------------------------------------------------------
@@ -115,32 +117,72 @@ class CallWriter:
         return arguments
 
     def key(self, key: str) -> None:
-        """Write the key of the argument that comes next."""
-        self.write(f"{self._separator}{quote_json(key)}: ")
+        """Write the key of the argument that comes next.
+
+        A first one that may be all the arguments (`Tool.wraps`) waits for the call's end, or for a second.
+        """
+        self._settle_wrapper()
+        if self.empty and self.wraps(key):
+            self._wrapper = self.hold(), None
+        self.write(f"{self._separator}{quote_json(key)}: ", self.complete)
         self._separator = ", "
 
-    def argument(self, key: str, value: Any) -> None:
+    def argument(self, key: str, value: Any, written: Mapping[str, str] = MappingProxyType({})) -> None:
         """An argument is complete. Repeated with the same value it is one; with another it may be either.
 
-        Raises Fault for that: the call has two readings (policy 22).
+        Raises Fault for that: the call has two readings (policy 22). `written`: the bare numbers of a
+        mapping, as they were written.
         """
         if key in self.arguments:
             if _comparable(value) != _comparable(self.arguments[key]):
                 raise Fault(Reason.SYNTAX, final=True)
             self.repaired = True
         self.arguments[key] = value
+        if self._wrapper is not None and isinstance(value, dict):
+            self._wrapper = self._wrapper[0], written
+            return
+        self._settle_wrapper()
+        self._tell(key, value)
+
+    def _tell(self, key: str, value: Any) -> None:
+        """Say that an argument is complete."""
         if self.index is not None:
             fits = self._fits[key] = argument_fits(self.tool, key, value, self.source.marks)
             self.emit.argument_end(key, value, fits)
 
-    def merge(self, items: Mapping[str, Any], written: Mapping[str, str]) -> None:
-        """Take the items of a mapping as arguments. `written`: its bare numbers as they were written."""
+    def _settle_wrapper(self) -> None:
+        """The first argument is one like any other."""
+        if self._wrapper is not None:
+            (place, written), self._wrapper = self._wrapper, None
+            self.settle(place)
+            for key, value in self.arguments.items() if written is not None else ():
+                self._tell(key, value)
+
+    def unwrap(self) -> None:
+        """The call is read: a mapping that is its only argument, and no parameter, is all the arguments."""
+        if self._wrapper is not None:
+            (place, written), self._wrapper = self._wrapper, None
+            self.settle(place, "")
+            ((_, items),) = self.restart().items()
+            self.repaired = True
+            self.merge(items, written or {})
+
+    def merge(
+        self,
+        items: Mapping[str, Any],
+        written: Mapping[str, str],
+        inner: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Take the items of a mapping as arguments. `written`: its bare numbers as they were written.
+
+        `inner`: those of the last item, if that is a mapping.
+        """
         for key, value in items.items():
             typed = self.typed(key, value, written.get(key))
             self.repaired |= typed is not value
             self.key(key)
-            self.write(json_text(typed))
-            self.argument(key, typed)
+            self.write(json_text(typed), self.complete)
+            self.argument(key, typed, inner)
 
     def fits(self) -> Fits:
         """Whether the call, which is complete, fits the declared tools."""

@@ -301,8 +301,10 @@ class GemmaCall:
     def read(self) -> Reading:
         """See `Call`."""
         source = self.source
-        if not (yield from source.either((_CALL,))):
+        opened = yield from source.either((_CALL, ":"))
+        if not opened:
             raise Fault(Reason.NOT_A_CALL)
+        self.writer.repaired = self.writer.only_declared = opened != _CALL
         yield from source.space()
         name = yield from source.run(NAME)
         while (opener := (yield from source.space())) == ":" and name:

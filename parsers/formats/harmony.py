@@ -33,17 +33,22 @@ _ADDRESS = " to="
 _NAMESPACE = "functions."
 _PEOPLE = frozenset({"assistant", "user", "all"})
 """Recipients that are no tools."""
-_WORDS = ("assistant", "analysis", "commentary", "final", "json", "code")
+_CHANNELS = ("analysis", "commentary", "final")
+_WORDS = ("assistant", *_CHANNELS, "json", "code")
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a header says. `recipients`: tools, which are two only by mistake. `words`: all the rest."""
+    """What a header says. `recipients`: tools, which are two only by mistake. `words`: all the rest.
+
+    `strays`: words behind a recipient that belong there only if white space has got into its name.
+    """
 
     role: str
     channel: str
     recipients: tuple[str, ...]
     words: tuple[str, ...]
+    strays: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, stretches: list[tuple[str, str]]) -> Header:
@@ -51,13 +56,21 @@ class Header:
         recipients: dict[str, None] = {}
         firsts: dict[str, str] = {}
         words: list[str] = []
+        strays: list[str] = []
         for marker, text in stretches:
             found = _TO.sub("", text).split()
             words += found
             firsts.setdefault(marker, found[0] if found else "")
             recipients |= dict.fromkeys(_TO.findall(text))
+            _, *behind = _TO.split(text)[::2]
+            strays += (
+                word
+                for rest in behind
+                for word in rest.split()
+                if word not in _WORDS and any(map(str.isalnum, word))
+            )
         tools = tuple(name for name in recipients if name not in _PEOPLE)
-        return cls(firsts.get(START, ""), firsts.get(CHANNEL, ""), tools, tuple(words))
+        return cls(firsts.get(START, ""), firsts.get(CHANNEL, ""), tools, tuple(words), tuple(strays))
 
     @property
     def is_own(self) -> bool:
@@ -140,10 +153,19 @@ class HarmonyTurn(MarkedTurn):
             emit.malformed(raw, Reason.TRUNCATED if ended else Reason.SYNTAX, source.offset, name or None)
         source.keep_from(None)
 
-    def _tool(self, recipient: str) -> str:
-        """The tool that a recipient names, "" if it is none (slip 22)."""
+    def _tool(self, recipient: str, strays: tuple[str, ...] = ()) -> str:
+        """The tool that a recipient names, "" if it is none (slip 22).
+
+        White space in it, and the name of the channel behind it, leave one reading if that is declared.
+        """
         tools = self._context.tools
         name = recipient.removeprefix(_NAMESPACE)
+        if strays:
+            joined = (recipient + "".join(strays)).removeprefix(_NAMESPACE)
+            return joined if joined in tools else ""
+        for channel in _CHANNELS if name not in tools else ():
+            if name.endswith(channel) and name.removesuffix(channel) in tools:
+                return name.removesuffix(channel)
         if name not in tools and (found := tool_behind(_NAMESPACE, recipient, tools)):
             return found
         return name if name != recipient or name in tools else ""
@@ -183,7 +205,7 @@ class HarmonyTurn(MarkedTurn):
 
     def _body(self, header: Header, start: int) -> Reading:
         """Read the message that the header announces. `start`: where the header began."""
-        tools = [self._tool(recipient) for recipient in header.recipients]
+        tools = [self._tool(recipient, header.strays) for recipient in header.recipients]
         if not header.is_own or len(tools) > 1 or "" in tools:
             yield from _Foreign(self._context).keep(start)
         elif tools:
@@ -223,7 +245,7 @@ class _Message(NamedBlock):
 
     def __init__(self, context: Context) -> None:
         # In a string, too, another message shows that this one was cut off (slip 2).
-        super().__init__(context, Span(CHANNEL, START), (CALL, END, RETURN, START, CHANNEL))
+        super().__init__(context, Span(MESSAGE, START, closes=(CHANNEL,)), _ENDS, (CHANNEL,))
 
 
 class _Arguments(_Message):

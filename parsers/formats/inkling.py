@@ -23,6 +23,8 @@ from parsers.literals.values import MAX_DEPTH
 from parsers.literals.writer import JSON, Writer
 
 MODEL, CALL, END = "<|message_model|>", "<|content_invoke_tool_json|>", "<|end_message|>"
+TEXT_CALL = "<|content_invoke_tool_text|>"
+"""What begins a call whose arguments are text. It is read where that is the same object all the same."""
 
 
 class InklingCall(LooseJsonCall):
@@ -50,7 +52,7 @@ class InklingBlock(JsonBlock):
         source.pos += len(MODEL)
         body = source.offset
         name = yield from source.run(NAME)
-        if (yield from source.marker((CALL,))):
+        if (yield from source.marker((CALL, TEXT_CALL))):
             emit.markup(source.offset)
             yield from InklingBlock(self._context).read()
             return
@@ -78,10 +80,10 @@ INKLING = Dialect(
     name="inkling",
     reasoning=Span("<|content_thinking|>", END),
     calls=Span(MODEL, END),
-    slips=(CALL,),
+    slips=(CALL, TEXT_CALL),
     header=MODEL,
     answers=(Span("<|content_text|>", END),),
-    spellings={END: ""},  # it ends every message
+    spellings={END: "", "<|message_user|>": ""},  # they end or begin every message
     ends=("<|content_model_end_sampling|>",),
     turn=MarkedTurn,
     grammar=InklingBlock,

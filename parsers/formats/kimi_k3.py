@@ -26,7 +26,7 @@ from parsers.engine.writer import NAME, json_text
 from parsers.events import Reason
 from parsers.literals.raw import RawCall
 from parsers.literals.strings import whole_characters
-from parsers.literals.typed_text import ANY_JSON, STRING, Kinds, holds_no_tags, typed_text
+from parsers.literals.typed_text import ANY_JSON, CONTAINERS, STRING, Kinds, holds_no_tags, typed_text
 from parsers.literals.values import MAX_DEPTH
 from parsers.literals.verbatim import Verbatim
 from parsers.literals.writer import JSON, Writer, verbatim
@@ -206,12 +206,15 @@ class KimiCall(RawCall):
         key = attributes.get("key")
         if key is None:
             raise Fault(Reason.POSITIONAL_ARGUMENT)
-        if "type" in attributes:
+        declared = self.writer.kinds_of(key)
+        in_text = attributes.get("type") == "string" and declared is not None and declared <= CONTAINERS
+        self.writer.repaired |= in_text  # an object that is said to be text is that object
+        if "type" in attributes and not in_text:
             kinds: Kinds = frozenset({attributes["type"]})
             if kinds != STRING and not holds_no_tags(kinds):
                 kinds = ANY_JSON
         else:
-            kinds = self.writer.kinds_of(key) or STRING
+            kinds = declared or STRING
         self.writer.key(key)
         if kinds == STRING:
             self.writer.write('"')
@@ -241,10 +244,17 @@ class KimiCall(RawCall):
     def _text(self, end: str) -> Generator[None, None, str]:
         """Read text up to behind the tag `end`."""
         source = self.source
+        start = source.offset
+        while (yield from source.space()) and (yield from source.either((SEPARATOR,))):
+            start = source.offset  # it stands twice
+            self.writer.repaired = True
+        source.rewind(start)
 
         def closing(token: str, doubtful: bool) -> Generator[None, None, int | None]:
             if token == CLOSE and (yield from source.ahead((end,))):
                 return len(end)
+            if token == CLOSE and (length := (yield from self._doubled(end))):
+                return length
             if not doubtful and source.ended and end.startswith(source.text[source.pos :]):
                 raise Fault(Reason.TRUNCATED, balanced=False)
             if token == OPEN and (yield from source.ahead((ARGUMENT,))):
@@ -252,6 +262,18 @@ class KimiCall(RawCall):
             return 0
 
         return (yield from Verbatim(self.writer, TOKENS, closing).read())
+
+    def _doubled(self, end: str) -> Generator[None, None, int]:
+        """How long the tag `end` is, behind the token with which it begins, 0 if it does not come there."""
+        source = self.source
+        start = source.offset
+        source.pos += len(CLOSE)
+        yield from source.space()
+        found = yield from source.ahead((end,))
+        length = source.offset - start + len(end) if found else 0
+        source.rewind(start)
+        self.writer.repaired |= length > 0
+        return length
 
 
 class KimiBlock(FramedBlock):

@@ -58,17 +58,20 @@ class NamedCall(LooseJsonCall):
 class NamedBlock(ListBlock):
     """What blocks of named calls share: one call, from its name to its end.
 
-    `span`: the markers around one call. `closes`: those that show that a call without arguments is over.
+    `span`: the markers around one call. `closes`: those that show that a call without arguments is over, and
+    `opens` that another one has begun, before which this one was cut off.
     """
 
-    def __init__(self, context: Context, span: Span, closes: tuple[str, ...]) -> None:
+    def __init__(
+        self, context: Context, span: Span, closes: tuple[str, ...], opens: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(context)
         self.span = span
         self.closes = closes
         self.opened = True  # the call has its opening marker
         self.fenced = False  # the arguments stand in a Markdown fence
         self.renamed = False  # the name stands there in a way that the format does not have
-        self._terminators = (span.open, span.close, *closes, *self.ends)
+        self._terminators = (span.open, span.close, *opens, *closes, *self.ends)
 
     def name(self) -> Generator[None, None, str]:
         """Read a call's name and everything up to its arguments. Raises Fault."""
@@ -90,15 +93,23 @@ class NamedBlock(ListBlock):
         return marker != ""
 
     def separator(self, marker: str) -> Generator[None, None, bool]:
-        """Read the marker between a name and its arguments. It may be missing where they are plain to see."""
+        """Read the marker between a name and its arguments. It may be missing where they are plain to see.
+
+        So it may in front of the call's own end; any other marker shows that the name was cut off.
+        """
         if (yield from self.passed(marker)):
             return True
         if not self.opened:
             raise Fault(Reason.NOT_A_CALL, final=True)
         plain = (yield from self.source.char()) in ("{", "`")
-        if not plain and not (yield from self.at_marker(self.closes)):
+        if not plain and not (yield from self._at_own_end()):
             raise Fault(Reason.SYNTAX)
         return False
+
+    def _at_own_end(self) -> Generator[None, None, bool]:
+        """Whether the marker comes next that ends a call, and nothing else."""
+        close = self.span.close
+        return close not in self.ends and (yield from self.at_marker((close,)))
 
     def call(self, start: int) -> Reading:
         """Read one call, which began at `start`, from its name on; what is faulty is kept."""
@@ -121,6 +132,8 @@ class NamedBlock(ListBlock):
             raise Fault(Reason.TRUNCATED, balanced=False)
         if (yield from self.at_marker(self.closes)) or (self.fenced and (yield from self.closing_fence())):
             call.without_arguments()
+        elif (yield from self.at_terminator()):
+            raise Fault(Reason.MISSING_VALUE)
         else:
             yield from call.read_arguments()
 
@@ -172,7 +185,7 @@ class Section(NamedBlock):
     """
 
     def __init__(self, context: Context, span: Span, separator: str, closes: tuple[str, ...]) -> None:
-        super().__init__(context, span, (*context.dialect.openers, span.close, *closes))
+        super().__init__(context, span, (span.close, *closes), context.dialect.openers)
         self.behind_name = separator
         self._section_closes = closes
         self._marked = False  # the section has a marker
@@ -324,7 +337,7 @@ class MistralBlock(NamedBlock):
     def __init__(self, context: Context) -> None:
         assert context.dialect.calls is not None
         span = context.dialect.calls
-        super().__init__(context, span, (span.open, span.close))
+        super().__init__(context, span, (span.close,))
 
     def read(self) -> Reading:
         """Read it. `source.pos` is at its marker when `read` begins."""

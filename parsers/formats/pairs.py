@@ -22,10 +22,10 @@ from typing import Any
 from parsers.dialect import Context, Dialect, Grammar, GrammarFactory
 from parsers.engine.driver import Call, CallBlock, FramedBlock
 from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
+from parsers.engine.source import Reading, Source
 from parsers.engine.spans import THINK, Span
 from parsers.engine.turn import MarkedTurn
-from parsers.engine.writer import NAME
+from parsers.engine.writer import NAME, json_text
 from parsers.events import Reason
 from parsers.formats.objects.block import ByFirstCharacter, JsonBlock
 from parsers.formats.objects.calls import ArgumentsCall, JsonCall, LooseJsonCall
@@ -33,7 +33,7 @@ from parsers.formats.tags.block import TagBlock
 from parsers.formats.tags.written import in_blocks
 from parsers.literals.near import NearTags, looks_like, near_tags
 from parsers.literals.raw import QUOTING, Ends, RawCall
-from parsers.literals.typed_text import Kinds, holds_no_tags, replace_lone
+from parsers.literals.typed_text import Kinds, holds_no_tags, replace_lone, typed_text
 from parsers.literals.writer import RawWriter
 
 _NAME = re.compile(r"[^<{\n]*")
@@ -100,7 +100,9 @@ class PairsCall(RawCall):
         self._turn_ends = dialect.ends
         self._kinds: Kinds = None
         special = (*dialect.ends, *dialect.openers, span.open, span.close)
-        self._ends = _value_ends(shape, span.close, special)
+        self._ends = _value_ends(shape, span.close, special, dialect.markers)
+        self.closer = shape.value_end
+        self.behind = (shape.key, *self._closes)
         self._pair_tags = _ends_of((shape.value_end, shape.key), special)
         self._argument = ""
         self._holds_pairs = False  # a tag in the value was taken for data
@@ -120,6 +122,9 @@ class PairsCall(RawCall):
             return
         char = yield from source.char()
         # with a blank in it, it may be name and key
+        if (assigned := self._assigned(name)) is not None and (yield from source.either(self._closes)):
+            self._assign(*assigned)
+            return
         if not char or (not NAME.fullmatch(name) and not (yield from source.ahead((shape.key_end,)))):
             raise Fault(Reason.NOT_A_CALL)
         if not name:
@@ -153,6 +158,26 @@ class PairsCall(RawCall):
                 raise Fault(Reason.SYNTAX)
             if tag == shape.key:
                 tag = yield from self._pair()
+
+    def _assigned(self, text: str) -> tuple[str, list[tuple[str, str]]] | None:
+        """The name and arguments of `multiply a=12 b=48`, if all of them are declared; else None."""
+        name, *words = text.split() or [""]
+        pairs = [(key, value) for key, _, value in (word.partition("=") for word in words) if value]
+        tool = self._context.tools.get(name)
+        declared = tool is not None and len(pairs) == len(words) and dict(pairs).keys() <= tool.types.keys()
+        return (name, pairs) if pairs and declared and self._bare and self._shape.slips else None
+
+    def _assign(self, name: str, pairs: list[tuple[str, str]]) -> None:
+        """Write such a call, whose end has been read."""
+        writer = self.writer
+        self.start(name)
+        writer.repaired = True
+        writer.write("{")
+        for key, text in pairs:
+            value, _ = typed_text(text, self.kinds_of(key))
+            writer.key(key)
+            writer.write(json_text(value))
+            writer.argument(key, value)
 
     def _space(self) -> Generator[None, None, str]:
         """As `Source.space`; some models write the two characters of an escape for a line end (slip 10)."""
@@ -226,9 +251,12 @@ class PairsCall(RawCall):
         That is "" for the value's own closing tag.
         """
         source, shape = self.source, self._shape
-        key = key or replace_lone((yield from source.run(_KEY)).strip())
+        if not key:
+            yield from self._again(shape.key)
+            key = replace_lone((yield from source.run(_KEY)).strip())
         if not (yield from source.either((shape.key_end,))):
             raise Fault(Reason.SYNTAX if shape.value else Reason.MISSING_VALUE)
+        yield from self._again(shape.key_end)
         said = None
         if shape.value:
             char = yield from self._space()
@@ -238,6 +266,8 @@ class PairsCall(RawCall):
                 if char in ("", "<", ">") or not shape.slips or (yield from self._is_torn_tag()):
                     raise Fault(Reason.MISSING_VALUE)
                 self.writer.repaired = True  # the value's closing tag bounds it (slip 10)
+            else:
+                yield from self._again(shape.value)
         if not key:
             raise Fault(Reason.POSITIONAL_ARGUMENT)
         self._kinds = self.kinds_of(key) or said
@@ -248,6 +278,15 @@ class PairsCall(RawCall):
             return ""
         self.writer.repaired = True  # the next tag bounds the value (slip 10)
         return end
+
+    def _again(self, tag: str) -> Reading:
+        """Read `tag` where it is repeated, over white space: markup, as nothing else can stand there."""
+        source = self.source
+        end = source.offset
+        while (yield from source.space()) and (yield from source.either((tag,))):
+            end = source.offset
+            self.writer.repaired = True
+        source.rewind(end)
 
     def _is_torn_tag(self) -> Generator[None, None, bool]:
         """Whether something comes next that may be the tag of a value (slip 21)."""
@@ -272,7 +311,7 @@ class PairsCall(RawCall):
         source, shape = self.source, self._shape
         start = source.offset
         source.pos += len(end)
-        bare = end.lstrip("\n")
+        bare = end.lstrip("\r\n")
         if holds_no_tags(self._kinds):
             found = True
         elif bare == shape.value_end:
@@ -292,7 +331,8 @@ class PairsCall(RawCall):
             found = self.before not in QUOTING and (yield from self._is_at_end())
             found = found or (yield from self._begins_block())
         source.rewind(start)
-        if found and bare != shape.value_end and (self._holds_pairs or not shape.slips):
+        # A value that seems to end without its tag, but in `>`, ends in what is left of the tag.
+        if found and bare != shape.value_end and (self._holds_pairs or not shape.slips or self.before == ">"):
             raise Fault(Reason.UNCLOSED_STRING, balanced=False)
         self._holds_pairs |= not found
         return found
@@ -346,6 +386,10 @@ class PairsBlock(CallBlock):
         super().__init__(context)
         self._shape = shape
 
+    def confirm(self) -> Reading:
+        """See `Block`."""
+        return _not_cut(self.source, self._shape)
+
     def call(self) -> PairsCall:
         """See `CallBlock`."""
         return PairsCall(self.context, self.span, self._shape, bare=self.bare)
@@ -355,6 +399,16 @@ class PairsOnlyBlock(PairsBlock):
     """The same in formats of other notations, where a word alone between the markers is no call."""
 
     bare = False
+
+
+def _not_cut(source: Source, shape: PairShape) -> Reading:
+    """Raise Fault if a key goes on behind the end of a call: that has got in the place of the key's tag."""
+    end = source.offset
+    key = yield from source.run(NAME)
+    cut = key != "" and (yield from source.ahead((shape.key_end,))) != ""
+    source.rewind(end)
+    if cut:
+        raise Fault(Reason.SYNTAX, final=True)
 
 
 class PairsSection(FramedBlock):
@@ -369,6 +423,10 @@ class PairsSection(FramedBlock):
         self._stops = _ends_of(
             (call.close, call.open, self.span.close, self.span.open, *context.dialect.ends)
         )
+
+    def confirm(self) -> Reading:
+        """See `Block`."""
+        return _not_cut(self.source, self._shape)
 
     def call(self) -> PairsCall:
         """See `FramedBlock`."""
@@ -398,10 +456,11 @@ def _ends_of(texts: tuple[str, ...], special: tuple[str, ...] = ()) -> Ends:
 
 
 @cache
-def _value_ends(shape: PairShape, close: str, special: tuple[str, ...]) -> Ends:
+def _value_ends(shape: PairShape, close: str, special: tuple[str, ...], markers: tuple[str, ...]) -> Ends:
     """What may end a value. A line end in front of another tag than its own would stand behind that."""
-    newline = ("\n",) if shape.slips else ()
-    return Ends({shape.value_end: (), shape.key: newline, close: newline}, special, shape.near)
+    newline = ("\r\n", "\n") if shape.slips else ()
+    misplaced = {marker: newline for marker in markers if marker not in shape.tags}
+    return Ends({shape.value_end: (), shape.key: newline, close: newline}, special, shape.near, misplaced)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,12 @@ Named = TypeVar("Named")
 
 ESCAPE = "\u200b"
 """What DeepSeek writes behind the `<` of a tag that is none."""
-_SPACE = frozenset(" \t\r\n\f\v" + ESCAPE)
+_BLANKS = 16
+"""So much white space may stand in a broken tag."""
 _PREFIX = 5
 """So much shows of most tags that they are none of the format's."""
+_TORN = 6
+"""So much of a closing tag belongs to no other text, unless it is another whole tag."""
 _SHORT = 10
 """A tag of fewer characters is near only by one edit: `</invoice>` is no `</invoke>`."""
 
@@ -36,24 +39,37 @@ class _Tag:
         self._all = 2 * self._whole - 1
 
     def lengths(self, text: str, index: int) -> tuple[list[tuple[int, int]], bool]:
-        """How much of `text` from `index` on is the tag, nearly: edits and lengths; and if it may go on."""
+        """How much of `text` from `index` on is the tag, nearly: edits and lengths; and if it may go on.
+
+        A run of white space is one edit, however long.
+        """
         found: list[tuple[int, int]] = []
         none, one, two = 1, 3, 7 if self.edits == 2 else 0  # the beginnings with so many edits, or fewer
-        length = 0
-        for char in text[index : index + len(self.text) + self.edits]:
+        most = len(self.text) + self.edits  # of other characters
+        length, blank = 0, False
+        for char in text[index : index + most + _BLANKS]:
             bits = self._bits.get(char, 0)
-            if (length > 1 and char == "<") or (not bits and char in _SPACE):
+            if (length > 1 and char == "<") or (length == 1 and char == ESCAPE):
                 return found, False
+            length += 1
+            if not bits and char.isspace():
+                if blank:
+                    most += 1
+                    continue
+                blank = True
+            else:
+                blank = False
             last, before, none = one, none, (none & bits) << 1
             one = ((one & bits) << 1 | before | (before | none) << 1) & self._all
             if self.edits == 2:
                 two = ((two & bits) << 1 | last | (last | one) << 1) & self._all
-            length += 1
             if not (one | two):
                 return found, False
             if (one | two) & self._whole:
                 found.append((0 if none & self._whole else 1 if one & self._whole else 2, length))
-        return found, length < len(self.text) + self.edits
+            if length == most:
+                return found, False
+        return found, length < most + _BLANKS
 
 
 class NearTags:
@@ -78,8 +94,12 @@ class NearTags:
         starts = f"<|/(?=[/{re.escape(slash)}]|\\Z)"
         if at_lines:
             words = "".join({tag[2] for tag in closers})
-            starts = rf"\n(?=[</{re.escape(words)}]|\Z)|{starts}"
+            line = rf"\n(?=[</{re.escape(words)}]|\Z)"
+            starts = rf"\r{line}|{line}|\r\Z|{starts}"  # each begins with one character, which `re` looks for
         self._may_begin = lru_cache(1024)(self._begins_nearly)  # tags of other languages come over and over
+        blank = " " * any(" " in tag for tag in closers)
+        self._name = re.compile(rf"[\w:.|\uff5c\u2581{blank}\-]{{0,64}}")
+        self._torn_beginnings = tuple(tag[: min(_TORN, len(tag) - 3)] for tag in closers)
         self.starts = starts
         """A pattern for where one may begin."""
         self._start = re.compile(starts)
@@ -87,9 +107,10 @@ class NearTags:
     def at(self, text: str, index: int, ended: bool) -> tuple[int, str] | None:
         """How long the near tag at `index` is, and which is meant; "" if there is none.
 
-        None while more text may make one. `ended`: no more comes. A line end in front belongs to the tag.
+        None while more text may make one. `ended`: no more comes. A line end in front belongs to it.
         """
-        begin = index + (text[index] == "\n")
+        begin = index + (text[index] == "\r")
+        begin += text.startswith("\n", begin)
         if not self._may_begin(text[begin : begin + _PREFIX]) or text.startswith(self._exact, begin):
             return 0, ""
         undecided = any(tag.startswith(text[begin:]) for tag in self._exact)
@@ -111,6 +132,16 @@ class NearTags:
             if best is not None and (ended or not undecided):
                 length = begin - index - best[1]
                 return (length, tag.text) if self._is_apart(text, index, begin, tag) else (0, "")
+        return self._other(text, index, begin, undecided, ended)
+
+    def _other(
+        self, text: str, index: int, begin: int, undecided: bool, ended: bool
+    ) -> tuple[int, str] | None:
+        """As `at`, where no closing tag is near: a torn one, or an opening tag."""
+        torn = self._torn(text, begin, ended)
+        if torn and (ended or not undecided):
+            return begin - index + torn, self._closers[0].text
+        undecided |= torn is None
         for tag in self._openers:
             found, open_ = tag.lengths(text, begin) if text[begin : begin + 1] in ("<", "") else ([], False)
             undecided |= open_
@@ -118,6 +149,19 @@ class NearTags:
                 if text[begin + length - 1] == tag.text[-1] and (ended or not undecided):
                     return begin - index + length, tag.text
         return None if undecided and not ended else (0, "")
+
+    def _torn(self, text: str, begin: int, ended: bool) -> int | None:
+        """How much of a closing tag stands there, and something else behind it: `</parameteameter=b>`.
+
+        0 if it is none, or the whole tag of another language; None while more text may show that.
+        """
+        if not text.startswith(self._torn_beginnings, begin):
+            return 0
+        length = max(_common(tag.text, text, begin) for tag in self._closers)
+        behind = self._name.match(text, begin + 2).end()  # type: ignore[union-attr]
+        if behind == len(text) and not ended:
+            return None
+        return 0 if text[behind : behind + 1] in (">", "") else length
 
     def _begins_nearly(self, text: str) -> bool:
         """Whether something that begins like this may be a near tag."""
@@ -157,6 +201,13 @@ def is_text_before(tag: str, written: str, before: str) -> bool:
     A doubled `<` follows a word; alone, or behind a blank, it is an operator: `<`, `cin <<`.
     """
     return written == f"<{tag}" and (before in ("", "<") or before.isspace())
+
+
+def _common(tag: str, text: str, begin: int) -> int:
+    """How many characters from `begin` on are the beginning of `tag`, without its last one."""
+    there = text[begin : begin + len(tag) - 1]
+    pairs = zip(tag, there, strict=False)
+    return next((length for length, (due, char) in enumerate(pairs) if due != char), len(there))
 
 
 def looks_like(text: str, tag: str) -> bool:

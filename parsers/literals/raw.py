@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Mapping
 from json.encoder import encode_basestring as quote_json
+from types import MappingProxyType
 
 from parsers.dialect import Context
 from parsers.engine.faults import Fault
@@ -36,7 +37,8 @@ class Ends:
     """Texts that may end a raw argument, each with the white space that is part of it where it stands there.
 
     `special`: the markers that end it only as special tokens; spelled in ordinary ones they are data. `near`:
-    the tags of which something similar does not pass for text either.
+    the tags of which something similar does not pass for text either. `misplaced`: the markers that may
+    stand in the place of a tag, each with its white space.
     """
 
     def __init__(
@@ -44,11 +46,20 @@ class Ends:
         texts: Mapping[str, tuple[str, ...]],
         special: tuple[str, ...] = (),
         near: NearTags | None = None,
+        misplaced: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     ) -> None:
-        self.bare = {space + text: text for text, spaces in texts.items() for space in (*spaces, "")}
+        self.bare = _with_spaces(texts)
         self.special = special
+        # Of markers that begin alike only the shortest counts, which is the same however the output is cut.
+        misplaced = {
+            text: owned
+            for text, owned in misplaced.items()
+            if not any(text != other and text.startswith(other) for other in (*misplaced, *special))
+        }
+        self.markers = misplaced.keys()
+        self._misplaced = _with_spaces(misplaced)
         self._near = near
-        variants = sorted({*self.bare, *special}, key=len, reverse=True)
+        variants = sorted({*self.bare, *special, *self._misplaced}, key=len, reverse=True)
         starts = [] if near is None else [near.starts]
         self._stop = re.compile("|".join((*map(re.escape, variants), *starts)))
         self._first = re.compile(f"[{re.escape(''.join(sorted({text[0] for text in variants})))}]")
@@ -69,6 +80,8 @@ class Ends:
                 return start, found, self.bare[found]
             if self.is_special(source, start, found):
                 return start, found, found
+            if found in self._misplaced:
+                return start, found, self._misplaced[found]
             if near is not None:
                 similar = near.at(text, start, source.ended)
                 if similar is None:
@@ -98,12 +111,23 @@ class Ends:
         return text in self.special and source.is_special(index, text)
 
 
+def _with_spaces(texts: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """How each of `texts` may stand there, behind its white space and without it."""
+    return {space + text: text for text, spaces in texts.items() for space in (*spaces, "")}
+
+
 class RawCall:
     """A call with raw arguments."""
+
+    closer = ""
+    """The tag that closes an argument."""
+    behind: tuple[str, ...] = ()
+    """What may follow it, over white space: then it is a marker that stands in its place."""
 
     before = ""
     """The character in front of the text that may end the argument being read, "" if it is empty so far."""
 
+    _spoken = False  # a marker in the value was taken for data
     bounds: tuple[str, ...] = ()
     """The markers that end an argument as special tokens; any other token shows that it was never closed."""
 
@@ -137,6 +161,7 @@ class RawCall:
         """
         self.writer.key(key)
         self.before = ""
+        self._spoken = False
         if kinds == STRING:
             return (yield from self._string(key, "", ends))
         held: list[str] = []
@@ -172,7 +197,7 @@ class RawCall:
 
         It stands behind a blank or a quote, and text goes on behind it on its line, which `goes_on` is not.
         """
-        if self.before not in QUOTING or end[0] == "\n":
+        if self.before not in QUOTING or end[0] in "\r\n":
             return False
         yield from self.source.run(_BLANK)
         if (yield from self.source.char()) in ("", "\n", "\r"):
@@ -232,11 +257,25 @@ class RawCall:
                 source.pos = stop
                 return piece, ""
             if end:
-                if ends.is_special(source, stop, end):
-                    if end not in self.bounds:
-                        raise Fault(Reason.UNCLOSED_STRING, balanced=False)
+                if end.endswith(tag) and (tag in ends.markers or tag in ends.special):
+                    start = source.offset
+                    special = ends.is_special(source, stop + len(end) - len(tag), tag)
                     source.pos += len(end)
-                    return "", end
+                    if (yield from self._replaces_closer()):
+                        if self._spoken:
+                            source.rewind(start)
+                            raise Fault(Reason.UNCLOSED_STRING, balanced=False)
+                        self.writer.repaired = True
+                        return "", self.closer
+                    if special and tag in self.bounds:
+                        return "", tag
+                    if end not in ends.bare and not special:
+                        self._spoken = True
+                        self.before = end[-1]
+                        return end, ""
+                    source.rewind(start)
+                    if special:
+                        raise Fault(Reason.UNCLOSED_STRING, balanced=False)
                 exact = end in ends.bare
                 if not exact and is_text_before(tag, end, self.before):
                     source.pos += 1
@@ -251,3 +290,12 @@ class RawCall:
             if source.ended:
                 raise Fault(Reason.TRUNCATED, balanced=False)
             yield
+
+    def _replaces_closer(self) -> Generator[None, None, bool]:
+        """Whether the marker just read stands where the closing tag was due: the call goes on behind it."""
+        source = self.source
+        start = source.offset
+        yield from source.space()
+        replaces = self.behind != () and (yield from source.ahead(self.behind)) != ""
+        source.rewind(start)
+        return replaces

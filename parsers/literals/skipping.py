@@ -65,7 +65,7 @@ def pass_literal(source: Source, span: Span) -> Generator[None, None, Passed]:
             if first_end is not None:
                 source.rewind(first_end)
             return Passed.CUT if special or first_end is not None else Passed.OUTPUT_ENDED
-        if marker == span.close and first_end is None:
+        if first_end is None and (marker == span.close or marker in span.closes):
             first_end = source.offset
         source.pos += 1
         run = run + 1 if char == quote[0] else 0

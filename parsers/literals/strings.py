@@ -203,7 +203,7 @@ class String:
             self._reopened = self._json_only and not self._inner
             if not self._reopened:
                 raise self._abandon(Reason.UNCLOSED_STRING)
-        if marker == self._span.close and self._held is None:
+        if self._held is None and (marker == self._span.close or marker in self._span.closes):
             self._held = []
             self._held_from = source.offset
         written = marker or source.text[source.pos]

@@ -27,11 +27,15 @@ Kinds = frozenset[str] | None
 STRING: Kinds = frozenset({"string"})
 ANY_JSON: Kinds = frozenset({"json"})
 """Not a type: what the format itself says is written as JSON, whatever type it has."""
+JSON_OR_TEXT: Kinds = frozenset({"json", "text"})
+"""The same, where the tool's schema allows a string: what is no JSON is that."""
 
 _CONTAINERS = {"[": list, "{": dict}
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _NUMBER_STARTS = frozenset("-0123456789")
-_CONTAINER_KINDS = frozenset({"object", "array"})
+CONTAINERS = frozenset({"object", "array"})
+"""The JSON types that hold values."""
+_QUOTE = re.compile(r'(?<!\\)"')
 _IN_ANY_CASE = {"true": True, "false": False, "null": None}
 _SCALARS = frozenset({"integer", "number", "boolean", "null"})
 LONGEST_CONSTANT = max(map(len, CONSTANTS))
@@ -106,30 +110,38 @@ def untyped(text: str) -> tuple[Any, bool]:
 def typed_text(text: str, kinds: Kinds) -> tuple[Any, bool]:
     """The value that raw text stands for, and whether that took a repair.
 
-    Text that is of no allowed type stays text, and counts as repaired. Raises Fault, where it can be no text
-    either, for a number that cannot be one in JSON, and for what is no literal where only JSON, an object or
-    a list is allowed.
+    A value of another type than those stays what it is, and counts as repaired. Raises Fault for text where
+    none is allowed, and for a number that cannot be one in JSON.
     """
     if kinds == STRING:
         return text, False
     if kinds is None:
         return untyped(text)
+    if kinds == JSON_OR_TEXT:
+        try:
+            return typed_text(text, ANY_JSON)
+        except Fault:
+            return text, True
     found = untyped(text) if "string" in kinds else _literal_of(text, kinds)
     if found is None:
-        return text, True
+        raise Fault(Reason.NOT_A_LITERAL)
     value, repaired = found
     kind = kind_of(value)
     if kinds == ANY_JSON:
         return value, repaired
     if kind == "string":
-        return text, "string" not in kinds
+        return text, False
     if kind == "integer" and kind not in kinds:
         kind = "number"
     if kind == "number" and kind not in kinds and "integer" in kinds and value == math.floor(value):
         return int(value), True
     if value is None and "string" not in kinds:
         return None, repaired or kind not in kinds  # a null stands for itself where no text is allowed
-    return (value, repaired) if kind in kinds else (text, "string" not in kinds)
+    if kind == "array" and kind not in kinds and text.lstrip()[0] == "{":
+        raise Fault(Reason.NOT_A_LITERAL)  # `{"a"}` is no set where an object is declared
+    if "string" in kinds and kind not in kinds:
+        return text, False
+    return value, repaired or kind not in kinds
 
 
 def _literal_of(text: str, kinds: frozenset[str]) -> tuple[Any, bool] | None:
@@ -137,21 +149,22 @@ def _literal_of(text: str, kinds: frozenset[str]) -> tuple[Any, bool] | None:
     word = text.strip()
     if word.lower() in _IN_ANY_CASE and (word[0] in "nN" or kinds == ANY_JSON or "boolean" in kinds):
         return _IN_ANY_CASE[word.lower()], word not in CONSTANTS  # `TRUE`, `NULL` (slip 12)
+    if kinds <= CONTAINERS and '\\"' in text and not _QUOTE.search(text):
+        text, kinds = text.replace('\\"', '"'), ANY_JSON  # every quote in it is escaped: `[\"a\"]`
+        return read_literal(text)[0], True
     try:
         value, repaired = read_literal(text)
     except Fault as fault:
         if fault.reason in _NO_VALUE:
             raise
-        if kinds == ANY_JSON or kinds <= _CONTAINER_KINDS:
-            raise Fault(Reason.NOT_A_LITERAL) from fault
         return None
-    if isinstance(value, str) and kinds & _CONTAINER_KINDS:
+    if isinstance(value, str) and kinds & CONTAINERS:
         try:
             inner, _ = read_literal(value)  # a list or an object, written into a JSON string (slip 12)
         except Fault:
             return None
-        return (inner, True) if kind_of(inner) in _CONTAINER_KINDS else None
-    return value, repaired
+        return (inner, True) if kind_of(inner) in CONTAINERS else None
+    return None if isinstance(value, str) and kinds != ANY_JSON else (value, repaired)
 
 
 def holds_no_tags(kinds: Kinds) -> bool:

@@ -121,26 +121,14 @@ class LiteralReader:
 
     def argument(self, key: str, closer: str) -> Reading:
         """Read the value of `key` and look for what must follow it: `separator` or `closer`, left unread."""
-        writer, wrapper = self.writer, None
+        writer = self.writer
         self.kinds = writer.kinds_of(key)
-        opens = yield from self.source.space()
-        if opens == "{" and writer.wraps(key) and writer.empty:
-            wrapper = writer.hold()
         writer.key(key)
         typed = writer.type_of(key)
         value = yield from (self.value() if typed is None else self._typed_value(key, typed))
         if (yield from self.source.space()) not in (self.separator, closer):
             raise Fault(Reason.SYNTAX)
-        if wrapper is None:
-            writer.argument(key, value)
-        elif isinstance(value, dict) and (yield from self.is_last(closer)):
-            writer.settle(wrapper, "")
-            writer.restart()
-            writer.repaired = True
-            writer.merge(value, self.written)
-        else:
-            writer.settle(wrapper)
-            writer.argument(key, value)
+        writer.argument(key, value, self.written)
 
     def _typed_value(self, key: str, kind: str) -> Generator[None, None, Any]:
         """One value, in its declared type where only that can tell; written only when that is decided."""
@@ -155,16 +143,6 @@ class LiteralReader:
         writer.repaired |= typed is not value
         writer.settle(place, None if typed is value else json_text(typed))
         return typed
-
-    def is_last(self, closer: str) -> Generator[None, None, bool]:
-        """Whether only `closer`, or `separator` and `closer`, comes next."""
-        source = self.source
-        start = source.offset
-        if (yield from source.char()) == self.separator:
-            source.pos += 1
-        last = (yield from source.space()) == closer
-        source.rewind(start)
-        return last
 
     # -- values ---------------------------------------------------------------------------------------
 

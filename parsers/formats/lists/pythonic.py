@@ -103,13 +103,7 @@ class PythonicCall(LiteralCall):
         if (yield from source.space()) not in (",", ")"):
             raise Fault(Reason.SYNTAX)
         self.writer.settle(place, "")
-        ((key, inner),) = items.items() if len(items) == 1 else ((None, None),)
-        writer = self.writer
-        wraps = key is not None and writer.wraps(key) and not writer.arguments
-        if wraps and isinstance(inner, dict) and (yield from self.values.is_last(")")):
-            writer.repaired = True
-            items = inner
-        writer.merge(items, self.values.written)
+        self.writer.merge(items, self.values.written)
 
     def follows(self, inner: bool) -> Generator[None, None, bool]:
         """Behind an argument: the next one, or the end of the call and what fits behind that."""

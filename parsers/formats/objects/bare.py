@@ -8,7 +8,7 @@ only for declared tools.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Generator
+from collections.abc import Collection, Generator
 from dataclasses import replace
 from typing import Any
 
@@ -87,7 +87,7 @@ class Waiting(Attempt):
     Whether that counts, and everything behind it, waits for the end of the turn.
     """
 
-    def __init__(self, emit: Emitter, names: Container[str]) -> None:
+    def __init__(self, emit: Emitter, names: Collection[str]) -> None:
         super().__init__(emit, names)
         self.first: tuple[str | None, int | None, dict[str, Any]] = None, None, {}
         self.start = 0  # where the first call began
@@ -151,6 +151,7 @@ class BareCalls:
         self._source = context.source
         dialect = context.dialect
         self._close = (dialect.calls or NOWHERE).close
+        self._ends = (*dialect.ends, *dialect.openers)
         self._names = sorted(context.tools)
         self._end: int | None = None  # behind the last object or fence
 
@@ -213,8 +214,8 @@ class BareCalls:
         return begun is not None and not begins_one(begun[1], self._names)
 
     def _at_end(self) -> Generator[None, None, bool]:
-        """Whether the turn is over."""
+        """Whether the turn is over, or goes on with a block of calls."""
         source = self._source
         if any(map(source.cut_marker, (*self._context.dialect.ends, self._close))):
             source.pos = len(source.text)
-        return not (yield from source.char()) or (yield from source.marker(self._context.dialect.ends)) != ""
+        return not (yield from source.char()) or (yield from source.marker(self._ends)) != ""

@@ -99,9 +99,14 @@ class JsonBlock(ListBlock):
         return (yield from self.skip_brackets(closers, own=own))
 
     def confirm(self) -> Reading:
-        """An object is complete with its own brace, unless that was one too early."""
-        if self.bracketed or (yield from self.source.char()) != "{":
+        """An object is complete with its own brace, unless that was one too early.
+
+        The comma between two objects of a list may be missing.
+        """
+        if (yield from self.source.char()) != "{":
             yield from self.bounded()
+        elif self.bracketed and self._writer is not None:
+            self._writer.repaired = True
 
     def follows_call(self, inner: bool, opener: str) -> Generator[None, None, bool]:
         """As `Block`, but only where unescaped quotes make it doubtful which brace ends the object."""

@@ -139,12 +139,7 @@ class JsonCall(LiteralCall):
         """Write the arguments that waited for the name, as if they had come behind it."""
         items = self.writer.restart()
         self.writer.settle(place, "{")
-        wrapped = [key for key in items if self.writer.wraps(key)]
-        if len(items) == 1 and wrapped and isinstance(inner := items[wrapped[0]], dict):
-            self.writer.repaired = True
-            self.writer.merge(inner, self._inner_written)
-        else:
-            self.writer.merge(items, self._written)
+        self.writer.merge(items, self._written, self._inner_written)
 
     def read_arguments(self) -> Reading:
         """Read the object of arguments."""

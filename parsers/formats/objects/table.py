@@ -201,6 +201,7 @@ COMMAND_R7B = Dialect(
     turn=MarkedTurn,
     grammar=ToolNameBlock,
     answers=(Span("<|START_RESPONSE|>", "<|END_RESPONSE|>"), Span("<|START_TEXT|>", "<|END_TEXT|>")),
+    spellings={"<|START_OF_TURN_TOKEN|>": "", "<|CHATBOT_TOKEN|>": ""},
     aliases=("command-a",),
     renderers={"json": render_actions},
 )

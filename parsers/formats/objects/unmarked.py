@@ -11,7 +11,7 @@ That is for formats that promise such calls, anywhere (`UnmarkedOpening`) or at 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import replace
 
 from parsers.dialect import Context, Inside
@@ -26,6 +26,7 @@ from parsers.events import Fits, Reason
 from parsers.formats.lists.bare import MAX_REREAD
 from parsers.formats.objects.block import JsonBlock
 from parsers.formats.objects.calls import ABOUT_A_CALL, LooseJsonCall
+from parsers.literals.near import is_near
 
 # Bounded, since text that may be a beginning is looked at again with each piece of output.
 _S = r"[ \t\r\n]{0,64}"
@@ -34,22 +35,32 @@ _FENCE = rf"```{_INFO}\r?\n{_S}"
 _FENCE_LINE = re.compile(_FENCE)
 _BEGINNING = re.compile(rf"""(?:{_FENCE})?\[?{_S}\{{{_S}["']""")
 _BEGINNING_OF_ONE = re.compile(rf"(?:`{{1,2}}|```{_INFO}\r?|(?:{_FENCE})?\[?{_S}(?:\{{{_S})?)\Z")
+_SHORT = 3
+"""Names of so many characters are near to one another without being meant."""
 SEPARATORS = re.compile(r"[ \t\r\n,;]*")
 
 
 class Attempt(Emitter):
-    """Events that wait until they are certain to be of calls. `names`: those of all tools, None for any."""
+    """Events that wait until they are certain to be of calls. `names`: those of all tools, None for any.
 
-    def __init__(self, emit: Emitter, names: Container[str] | None) -> None:
+    `near`: whether a misspelled one is certain to be meant, so that its call is broken and no content.
+    """
+
+    def __init__(self, emit: Emitter, names: Collection[str] | None, *, near: bool = False) -> None:
         super().__init__()
         self.end = emit.end
         self.calls = emit.calls
+        self.amiss = emit.amiss
         self.certain = False
         self._names = names
+        self._near = near
 
     def call_start(self, name: str, end: int, fits: Fits = None) -> int:
         """Open a call, if there is a tool of that name."""
         if self._names is not None and name not in self._names:
+            self.certain |= (
+                self._near and len(name) > _SHORT and any(is_near(name, known) for known in self._names)
+            )
             raise Fault(Reason.NOT_A_CALL)
         return super().call_start(name, end, fits)
 
@@ -120,7 +131,10 @@ class UnmarkedCalls:
     reached = 0
     """How far what is content was read."""
 
-    def __init__(self, context: Context, names: Container[str] | None, prefix: str = "") -> None:
+    def __init__(
+        self, context: Context, names: Collection[str] | None, prefix: str = "", *, near: bool = False
+    ) -> None:
+        self._near = near
         self._context = context
         self._source = context.source
         self._names = names
@@ -150,7 +164,7 @@ class UnmarkedCalls:
         if (yield from self._source.char()) not in ("{", "["):
             return False
         emit = self._context.emit
-        attempt = Attempt(emit, self._names)
+        attempt = Attempt(emit, self._names, near=self._near)
         try:
             for _ in UnmarkedBlock(self._context, attempt).read():
                 if attempt.certain:
@@ -176,8 +190,10 @@ class UnmarkedOpening:
 
     first = "[{`"
 
-    def __init__(self, names: Container[str] | None, prefix: str = "") -> None:
+    def __init__(self, names: Collection[str] | None, prefix: str = "", *, near: bool = False) -> None:
+        """`near`: as for `Attempt`."""
         self._names = names
+        self._near = near
         self._prefix = prefix
         self._reread = 0  # characters of JSON that turned out to be content
 
@@ -192,7 +208,7 @@ class UnmarkedOpening:
         start = context.source.offset
         if self._reread > MAX_REREAD * (start + 256):
             return
-        calls = UnmarkedCalls(context, self._names, self._prefix)
+        calls = UnmarkedCalls(context, self._names, self._prefix, near=self._near)
         yield from calls.read()
         if context.source.offset == start:
             self._reread += max(0, calls.reached - start)
@@ -226,9 +242,10 @@ def functools_lists(_tools: Mapping[str, Tool]) -> PrefixOpening:
 def leading_calls(tools: Mapping[str, Tool]) -> UnmarkedOpening:
     """Where Llama's models write calls; `LeadingCalls` looks for them at the beginning only.
 
-    Without declared tools any name is one; with them, an object of another name is an answer in JSON.
+    Without declared tools any name is one; with them, an object of another name is an answer in JSON, unless
+    that is misspelled by one character.
     """
-    return UnmarkedOpening(frozenset(tools) or None)
+    return UnmarkedOpening(frozenset(tools) or None, near=True)
 
 
 class LeadingCalls(MarkedTurn):

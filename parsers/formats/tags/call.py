@@ -34,7 +34,15 @@ from parsers.events import Reason
 from parsers.formats.objects.calls import ArgumentsCall
 from parsers.literals.near import ESCAPE, NearTags, is_near, near_tags
 from parsers.literals.raw import QUOTING, Ends, RawCall
-from parsers.literals.typed_text import ANY_JSON, STRING, Kinds, holds_no_tags, replace_lone
+from parsers.literals.typed_text import (
+    ANY_JSON,
+    CONTAINERS,
+    JSON_OR_TEXT,
+    STRING,
+    Kinds,
+    holds_no_tags,
+    replace_lone,
+)
 
 _TAG = re.compile(r"[^<>\n]*")
 _QUOTED = {quote: re.compile(rf"[^{quote}<>\n]*") for quote in "\"'"}
@@ -43,6 +51,8 @@ _ATTRIBUTE = re.compile(r"""\s+([\w:.\-]+)\s*=\s*("[^"]*"|'[^']*'|[^\s"'=/]+)"""
 _ATTRIBUTES = re.compile(rf"(?:{_ATTRIBUTE.pattern})*\s*/?")
 NO_KEY = re.compile(r"""[\s="'`]""")
 """What is in no name of an argument: a piece of its tag would be (slip 22)."""
+_CRLF = "\r\n"
+_LINE_ENDS = (_CRLF, "\n")
 _BOOLEANS = {"true": STRING, "false": ANY_JSON}
 
 
@@ -52,10 +62,11 @@ class Shape:
 
     `call` and `parameter` are what stands in front of the name, `quote` what is written around it: other
     quotation marks, or none, are a slip. Attributes may follow. `around`: white space that is markup at both
-    ends of a value. `verbatim`: what may stand around a value to say that no tag in it counts. `slips`: the
-    tags that end a value as well as `parameter_end`, which models of this format at times leave out.
-    `inserted`: a beginning of opening tags, and what some models write behind it. `strays`: the tags that may
-    stand behind a whole call and mean nothing there.
+    ends of a value, the last one being the format's own. `verbatim`: what may stand around a value to say
+    that no tag in it counts. `slips`: the tags that end a value as well as `parameter_end`, which models of
+    this format at times leave out. `inserted`: a beginning of opening tags, and what some models write behind
+    it; `blanks`: what others write in place of the blank in them. `strays`: the tags that may stand behind a
+    whole call and mean nothing there.
     """
 
     call: str
@@ -67,12 +78,14 @@ class Shape:
     verbatim: tuple[str, str] | None = None
     slips: tuple[str, ...] = ()
     inserted: tuple[str, str] = ("", "")
+    blanks: tuple[str, ...] = ()
     strays: tuple[str, ...] = ()
 
     def alias(self, tag: str) -> tuple[str, ...]:
         """How else an opening tag may be written, if at all."""
         behind, inserted = self.inserted
-        return (tag.replace(behind, behind + inserted, 1),) if inserted else ()
+        collapsed = (tag.replace(" ", blank, 1) for blank in self.blanks)
+        return (tag.replace(behind, behind + inserted, 1),) if inserted else (*collapsed,)
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -91,12 +104,12 @@ FUNCTION = Shape(
     "</function>",
     "<parameter=",
     "</parameter>",
-    around=("\n",),
+    around=_LINE_ENDS,
     slips=("<parameter=", "</function>"),
     strays=("</function>", "</function_invocation>"),
 )
 """Qwen3-Coder, and what follows it."""
-FUNCTION_INLINE = Shape("<function=", "</function>", "<parameter=", "</parameter>", around=("\n",))
+FUNCTION_INLINE = Shape("<function=", "</function>", "<parameter=", "</parameter>", around=_LINE_ENDS)
 """Seed-OSS, which writes no line ends around most values (slip 12)."""
 INVOKE = Shape("<invoke name=", "</invoke>", "<parameter name=", "</parameter>", quote='"')
 """MiniMax M2."""
@@ -107,6 +120,7 @@ NAMED_FUNCTION = Shape(
     "</param>",
     quote='"',
     verbatim=("<![CDATA[", "]]>"),
+    blanks=("", "\u0120"),
 )
 """MiniCPM5."""
 
@@ -141,12 +155,14 @@ class TagCall(RawCall):
         outer = (self._block.open, self._block.close)
         openers = (shape.call if opener.startswith(shape.call) else opener for opener in dialect.openers)
         special = (*dialect.ends, *openers, self._block.close)
-        self._ends, self._verbatim_ends = _ends_of(shape, self._block.close, special)
+        self._special, self._markers = special, dialect.markers
         self._is_verbatim = False
         aliases = (*shape.alias(shape.parameter), *shape.alias(shape.call))
         opening = (shape.parameter, shape.call, *aliases)
         self._behind_parameter = (shape.parameter_end, shape.call_end, *opening, *outer)
         self._behind_call = (shape.call, *outer)
+        self.closer = shape.parameter_end
+        self.behind = (shape.parameter, shape.call_end, *shape.alias(shape.parameter))
         self._on_its_line = False  # the value begins on the line of its tag
         self._kinds: Kinds = None
         self._argument = ""
@@ -156,13 +172,15 @@ class TagCall(RawCall):
     def read(self) -> Reading:
         """Read the call. Raises Fault."""
         source, shape = self.source, self._shape
-        if not (yield from source.either((shape.call, *shape.alias(shape.call)))):
+        opened = yield from source.either((shape.call, *shape.alias(shape.call)))
+        if not opened:
             if source.ended and shape.call.startswith(source.text[source.pos :]):
                 source.pos = len(source.text)
                 raise Fault(Reason.TRUNCATED)
             source.pos += 1
             raise Fault(Reason.NOT_A_CALL)
-        name, self.writer.repaired = yield from self.opening()
+        name, repaired = yield from self.opening()
+        self.writer.repaired = repaired or (opened != shape.call and shape.blanks != ())
         if not name or not NAME.fullmatch(name):
             raise Fault(Reason.NOT_A_CALL)
         self.start(name)
@@ -223,8 +241,8 @@ class TagCall(RawCall):
 
     def _parameter(self) -> Generator[None, None, str]:
         """Read an argument from behind the beginning of its tag on; returns what ended it."""
-        source = self.source
-        self._argument, attributes, repaired = yield from _tag(source, self._shape)
+        source, shape = self.source, self._shape
+        self._argument, attributes, repaired = yield from _tag(source, shape)
         if not self._argument:
             raise Fault(Reason.POSITIONAL_ARGUMENT)
         if NO_KEY.search(self._argument) or attributes.endswith("/"):
@@ -233,26 +251,30 @@ class TagCall(RawCall):
         kinds = self._kinds = self._declared(attributes)
         yield from self._check_tag()
         self._holds_tags = False
-        self._on_its_line = not (yield from source.ahead(("\n",)))
-        yield from source.either(self._shape.around)
-        self._is_verbatim = (yield from source.either((self._shape.verbatim or ())[:1])) != ""
+        self._on_its_line = not (yield from source.ahead(_LINE_ENDS))
+        # Behind a tag with a line end of its own, the other line ends are text.
+        opened = yield from source.either(shape.around)
+        around = shape.around if opened == _CRLF else shape.around[-1:]
+        ends, verbatim_ends = _ends_of(shape, self._block.close, self._special, self._markers, around)
+        self._is_verbatim = (yield from source.either((shape.verbatim or ())[:1])) != ""
         if self._is_verbatim:
-            yield from self.read_raw(self._argument, self._verbatim_ends, STRING if kinds is None else kinds)
-            return self._shape.parameter_end
-        end = yield from self.read_raw(self._argument, self._ends, kinds)
-        self.writer.repaired |= end != self._shape.parameter_end
+            yield from self.read_raw(self._argument, verbatim_ends, STRING if kinds is None else kinds)
+            return shape.parameter_end
+        end = yield from self.read_raw(self._argument, ends, kinds)
+        self.writer.repaired |= end != shape.parameter_end
         return end
 
     def _check_tag(self) -> Reading:
         """Look at what follows an argument's tag. Raises Fault if that may be a part of it (slip 22)."""
         source, tool = self.source, self.writer.tool
-        pieces = [">\n"] if self._shape.around else []
+        pieces = [f">{end}" for end in self._shape.around]
         if self._shape.quote:
             # a `>` in place of the blank in front, or of the first letter
             pieces += [f'{name}="{said}">' for name in ("string", "tring") for said in _BOOLEANS]
         if tool is not None and self._argument not in tool.types:
-            rest = len(self._argument) + 1  # `sh>w_type>`: a `>` in place of a character
-            pieces += [f"{key[rest:]}>" for key in tool.types if key.startswith(self._argument)]
+            rest = len(self._argument)  # `sh>w_type>`, `sh>ow_type>`: a `>` for a character, or in between
+            begun = [key for key in tool.types if key.startswith(self._argument)]
+            pieces += [f"{key[at:]}>" for key in begun for at in (rest, rest + 1) if key[at:]]
         for piece in pieces:
             if (yield from source.ahead((piece,))):
                 raise Fault(Reason.SYNTAX)
@@ -264,6 +286,12 @@ class TagCall(RawCall):
                 said = value.strip("\"'")
                 if said not in _BOOLEANS:
                     raise Fault(Reason.SYNTAX)
+                declared = self.kinds_of(self._argument)
+                if said == "true" and declared is not None and declared <= CONTAINERS:
+                    self.writer.repaired = True  # an object that is said to be text
+                    return declared
+                if said == "false" and declared is not None and "string" in declared:
+                    return JSON_OR_TEXT
                 return _BOOLEANS[said]
             if is_near(name, "string"):
                 raise Fault(Reason.SYNTAX)
@@ -277,10 +305,10 @@ class TagCall(RawCall):
             return True
         source, shape = self.source, self._shape
         start = source.offset
-        at_line = end[0] == "\n" or self.before in ("", "\n")
+        at_line = end[0] in _CRLF or self.before in ("", "\n")
         at_line = at_line or (self._on_its_line and self.before not in QUOTING)
         source.pos += len(end)
-        bare = end.lstrip("\n")
+        bare = end.lstrip(_CRLF)
         is_scalar = holds_no_tags(self._kinds)
         second = False
         if bare == shape.parameter_end:
@@ -300,7 +328,8 @@ class TagCall(RawCall):
             raise Fault(Reason.UNCLOSED_STRING, balanced=is_scalar or not second)
         if found and self.before == "" and bare != shape.parameter_end:
             raise Fault(Reason.MISSING_VALUE)
-        if found and bare not in (shape.parameter_end, *shape.slips):
+        # What ends in `>`, without its tag, ends in what is left of the tag.
+        if found and bare != shape.parameter_end and (bare not in shape.slips or self.before == ">"):
             raise Fault(Reason.UNCLOSED_STRING)
         self._holds_tags |= not found
         return found
@@ -315,9 +344,9 @@ class TagCall(RawCall):
         if not (yield from source.char()):
             raise Fault(Reason.TRUNCATED, balanced=False)  # it may be the beginning of another text
         closes = tag == shape.parameter_end and not self._holds_tags
-        bare = end.lstrip("\n")
+        bare = end.lstrip(_CRLF)
         if bare[0] != "<":  # inside a line, the character in front may stand for the `<`
-            closes = closes and (end[0] == "\n" or self.before == "\n")
+            closes = closes and (end[0] in _CRLF or self.before == "\n")
         follows = (shape.call_end, shape.parameter, *shape.alias(shape.parameter))
         closes = closes and (yield from self.goes_on(follows, self._turn_ends))
         source.rewind(start)
@@ -343,7 +372,7 @@ class TagCall(RawCall):
     def _begins_call(self, end: str) -> Generator[None, None, bool]:
         """Whether `end`, just read, begins another call, or ends the block and the next one begins."""
         source, shape = self.source, self._shape
-        if end == self._block.close:
+        if end.lstrip(_CRLF) == self._block.close:
             yield from source.space()
             if not (yield from source.either((self._block.open,))):
                 return False
@@ -392,11 +421,17 @@ def _tag(source: Source, shape: Shape) -> Generator[None, None, tuple[str, str, 
 
 
 @cache
-def _ends_of(shape: Shape, close: str, special: tuple[str, ...]) -> tuple[Ends, Ends]:
-    """What may end a value, and what ends one that is verbatim."""
-    early = {close: (), shape.call: (), shape.call_end: ("\n",), shape.parameter: ("\n",)}
+def _ends_of(
+    shape: Shape, close: str, special: tuple[str, ...], markers: tuple[str, ...], around: tuple[str, ...]
+) -> tuple[Ends, Ends]:
+    """What may end a value, and what ends one that is verbatim. `around`: the line ends at its ends."""
+    lines = around or ("\n",)
+    early = {close: around, shape.call: (), shape.call_end: lines, shape.parameter: lines}
     quote = "" if shape.verbatim is None else shape.verbatim[1]
     verbatim: dict[str, tuple[str, ...]] = {
         f"{quote}{space}{shape.parameter_end}": () for space in ("", "\n")
     }
-    return Ends(early | {shape.parameter_end: shape.around}, special, shape.near), Ends(verbatim, special)
+    misplaced = {marker: around for marker in markers if not marker.startswith(shape.tags)}
+    return Ends(early | {shape.parameter_end: around}, special, shape.near, misplaced), Ends(
+        verbatim, special
+    )

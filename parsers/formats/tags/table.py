@@ -97,9 +97,15 @@ MINICPM5 = Dialect(
     turn=MarkedTurn,
     shown=("<think>", "</think>"),
     grammar=_shaped(NAMED_FUNCTION, LoneTagBlock),
-    cores={_MINICPM_CALL.open: "", _MINICPM_CALL.close: ""},
+    slips=NAMED_FUNCTION.alias(NAMED_FUNCTION.call),
+    cores=dict.fromkeys(
+        (_MINICPM_CALL.open, _MINICPM_CALL.close, *NAMED_FUNCTION.alias(NAMED_FUNCTION.call)), ""
+    ),
     renderers={"tags": alone(Tags(NAMED_FUNCTION, newline=""), PythonText)},
 )
+
+
+_DSML_CALLS = {"function_calls": "tool_calls", "tool_calls": "function_calls", "calls": "tool_calls"}
 
 
 def _deepseek(name: str, calls: str, space: str = "") -> Dialect:
@@ -107,16 +113,26 @@ def _deepseek(name: str, calls: str, space: str = "") -> Dialect:
     token = DSML + space
     shape = replace(dsml(token), inserted=(f"<{token}", "r:"))  # in the openers of V4's 2026-07-31 (slip 14)
     span = Span(f"<{token}{calls}>", f"</{token}{calls}>", before=("\n\n", "\n"))
-    slips = (shape.call, *shape.alias(span.open), *shape.alias(shape.call))
+    other = _DSML_CALLS[calls]  # that of the version before or behind it, which models write as well
+    foreign = Span(f"<{token}{other}>", f"</{token}{other}>")
+    slips = (shape.call, *shape.alias(span.open), *shape.alias(shape.call), foreign.open)
+
+    def grammar(context: Context) -> Grammar:
+        source = context.source
+        if source.text.startswith(foreign.open, source.pos):
+            context = replace(context, dialect=replace(context.dialect, calls=foreign))
+        return TagBlock(context, shape)
+
     return Dialect(
         name=name,
         reasoning=THINK,
         calls=span,
         ends=("<\uff5cend\u2581of\u2581sentence\uff5c>",),
         turn=MarkedTurn,
-        grammar=_shaped(shape),
+        grammar=grammar,
         slips=slips,
-        cores=dict.fromkeys((span.open, span.close, *slips), DSML),
+        inner=(foreign.close,),
+        cores=dict.fromkeys((span.open, span.close, foreign.close, *slips), DSML),
         renderers={"tags": in_one_block(Tags(shape, typed=True), RawWriter, before="\n\n")},
     )
 

@@ -50,7 +50,7 @@ class Tags:
     def _parameter(self, writer: RawWriter, key: str, value: Any) -> str:
         shape = self.shape
         said = f' string="{json.dumps(isinstance(value, str))}"' if self.typed else ""
-        around = "".join(shape.around[:1])
+        around = "".join(shape.around[-1:])
         text = writer.raw(value)
         if not self.inline or text.startswith(shape.around) or text.endswith(shape.around):
             text = f"{around}{text}{around}"
