@@ -150,7 +150,7 @@ def _literal_of(text: str, kinds: frozenset[str]) -> tuple[Any, bool] | None:
     if word.lower() in _IN_ANY_CASE and (word[0] in "nN" or kinds == ANY_JSON or "boolean" in kinds):
         return _IN_ANY_CASE[word.lower()], word not in CONSTANTS  # `TRUE`, `NULL` (slip 12)
     if kinds <= CONTAINERS and '\\"' in text and not _QUOTE.search(text):
-        text, kinds = text.replace('\\"', '"'), ANY_JSON  # every quote in it is escaped: `[\"a\"]`
+        text = text.replace('\\"', '"')  # every quote in it is escaped: `[\"a\"]`
         return read_literal(text)[0], True
     try:
         value, repaired = read_literal(text)

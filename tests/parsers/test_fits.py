@@ -175,8 +175,8 @@ def test_without_declared_tools_nothing_is_said():
     assert isinstance(part, CallPart) and len(misfits(part.fits)) == 2
 
 
-def test_of_a_repeated_key_the_last_value_counts():
-    _, first, last, end = told(f"{S}[f(city=1.5e3, city='x')]{E}", tools=[tool(properties={"city": {}})])
+def test_a_repeated_argument_fits_as_often_as_it_is_written():
+    _, first, last, end = told(f"{S}[f(city=1.5e3, city=1.5e3)]{E}", tools=[tool(properties={"city": {}})])
     assert first[1] is last[1] is end[1] is True
 
 
