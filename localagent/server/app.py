@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from localagent.messages import Usage
 from localagent.server.access import Client, Head, in_origin_form
 from localagent.server.answering import AskEndpoint, CountEndpoint, Endpoint
 from localagent.server.bounds import CROWDED, Receive
@@ -33,6 +34,7 @@ from localagent.server.service import Service
 from localagent.server.tokens import ApplyTemplate, Detokenize, Tokenize
 from localagent.server.wires.chat import ChatCompletions
 from localagent.server.wires.completions import Completions
+from localagent.server.wires.infill import Infill
 from localagent.server.wires.messages import CountTokensWire, MessagesWire
 from localagent.server.wires.ollama import OllamaChat, OllamaGenerate
 from localagent.server.wires.responses import Responses
@@ -106,8 +108,8 @@ class Guard:
             model, dialect = note.get("model", ""), note.get("dialect", "")
             self._service.metrics.ended(model, dialect, outcome, watched or Watched())
             words += [outcome, model]
-        if watched is not None and watched.done is not None:
-            usage = watched.done.message.usage
+        if watched is not None and watched.done:
+            usage = sum((done.message.usage for done in watched.done), Usage())
             words.append(f"{usage.input} ({usage.cache_read} cached) + {usage.output} tokens")
             words.append(f"first {watched.first or 0:.3f} s")
         access_log.info("%s", " ".join([*filter(None, words), f"{seconds:.3f} s"]))
@@ -132,6 +134,7 @@ def all_wires() -> tuple[Wire, ...]:
         ChatCompletions(),
         Responses(),
         Completions(),
+        Infill(),
         MessagesWire(),
         CountTokensWire(),
         OllamaChat(),

@@ -18,7 +18,6 @@ from localagent.server.exchange import (
     DEFAULT_LIMITS,
     STATELESS,
     Answer,
-    Frame,
     Framing,
     Limits,
     Option,
@@ -29,6 +28,7 @@ from localagent.server.exchange import (
     header_word,
     opened,
 )
+from localagent.server.wires.choices import ChoiceWriter, read_choices
 from localagent.server.wires.offer import (
     Offer,
     custom_input,
@@ -40,14 +40,11 @@ from localagent.server.wires.openai import (
     NO_BIAS,
     NO_PENALTY,
     OF_OTHER_SERVERS,
-    ONE,
     SAMPLING,
     Spans,
-    chat_usage,
     error_body,
     logprobs_of,
     malformed_entry,
-    own_fields,
     read_effort,
     read_sampling,
     worth_telling,
@@ -68,8 +65,8 @@ OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys(("user", "metadata", "store", "service_tier", "safety_identifier", "verbosity"), "hint"),
     **dict.fromkeys(("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"), "hint"),
     **dict.fromkeys(("prediction", "moderation", "web_search_options"), "hint"),
-    "n": ONE,
-    "best_of": ONE,
+    **dict.fromkeys(("n", "best_of"), "taken"),
+    "echo": Refused("the answer has no prompt in it", (False,)),
     "logit_bias": NO_BIAS,
     "frequency_penalty": NO_PENALTY,
     "presence_penalty": NO_PENALTY,
@@ -109,10 +106,13 @@ class ChatCompletions:
             if (most := _logprobs(fields)) is not None:
                 options["logprobs"] = most
             thinking, budget, asked, unread = _thinking(fields)
+            stream = fields.flag("stream")
+            wanted, made = read_choices(fields, options, stream)
             stream_options = fields.maybe_object("stream_options") or Fields({}, "stream_options")
             return TurnRequest(
                 model=fields.maybe_text("model") or "",
                 messages=conversation,
+                choices=made,
                 continue_final_message=_continues(fields, conversation),
                 tools=offer.tools,
                 options=options,
@@ -123,19 +123,21 @@ class ChatCompletions:
                 thinking=thinking,
                 thinking_budget=budget,
                 thinking_field=asked,
-                stream=fields.flag("stream"),
+                stream=stream,
                 stream_tool_calls=fields.maybe_flag("stream_tool_calls"),
                 ignored=(*ignored, *offer.ignored, *unread),
                 details={
                     "offer": offer,
                     "include_usage": stream_options.flag("include_usage"),
                     "logprobs": most is not None,
+                    "wanted": wanted,
                 },
             )
 
-    def writer(self, request: TurnRequest, answer: Answer) -> ChatWriter:
+    def writer(self, request: TurnRequest, answer: Answer) -> ChoiceWriter:
         """As `Wire.writer`."""
-        return ChatWriter(request, answer)
+        kinds = ("chat.completion.chunk", "chat.completion")
+        return ChoiceWriter(request, answer, ChatChoice, "chatcmpl", kinds)
 
     def error(self, problem: Exception) -> tuple[int, dict[str, Any]]:
         """As `Wire.error`."""
@@ -230,13 +232,14 @@ def _first(given: Mapping[str, Any]) -> tuple[str, Any]:
     return next(((name, value) for name, value in given.items() if value is not None), ("", None))
 
 
-class ChatWriter:
-    """One chat completion."""
+class ChatChoice:
+    """One choice of a chat completion."""
 
-    def __init__(self, request: TurnRequest, answer: Answer) -> None:
+    def __init__(self, request: TurnRequest, answer: Answer, number: int) -> None:
+        self.reasoning_tokens = 0
         self._answer = answer
+        self._number = number
         self._offer: Offer = request.details["offer"]
-        self._with_usage: bool = request.details["include_usage"]
         self._with_logprobs: bool = request.details["logprobs"]
         self._passing = HeldCalls() if answer.buffer_tool_calls else StreamedCalls()
         self._text: list[str] = []
@@ -245,27 +248,17 @@ class ChatWriter:
         self._malformed: list[dict[str, Any]] = []
         self._text_spans, self._reasoning_spans = Spans(), Spans()
         self._end: dict[str, Any] = {}
-        created = int(answer.created)
-        self._head = {"id": f"chatcmpl-{answer.key}", "object": "", "created": created, "model": answer.model}
 
-    def begin(self) -> list[Frame]:
-        """As `Writer.begin`."""
+    def begin(self) -> list[dict[str, Any]]:
+        """As `Choice.begin`."""
         return [self._chunk({"role": "assistant"})]
 
-    def feed(self, event: TurnEvent) -> list[Frame]:
-        """As `Writer.feed`."""
-        return [frame for each in self._passing.feed(event) for frame in self._write(each)]
-
-    def keep_alive(self) -> list[Frame]:
-        """As `Writer.keep_alive`."""
-        return [Frame(comment="working")]
-
-    def fail(self, error: Exception) -> list[Frame]:
-        """As `Writer.fail`."""
-        return [Frame(error_body(error)[1])]
+    def feed(self, event: TurnEvent) -> list[dict[str, Any]]:
+        """As `Choice.feed`."""
+        return [said for each in self._passing.feed(event) for said in self._write(each)]
 
     def whole(self) -> dict[str, Any]:
-        """As `Writer.whole`."""
+        """As `Choice.whole`."""
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self._text), "refusal": None}
         if calls := [call.whole() for call in self._calls.values() if call.good]:
             message |= {"content": message["content"] or None, "tool_calls": calls}
@@ -273,10 +266,9 @@ class ChatWriter:
             message["reasoning_content"] = "".join(self._reasoning)
         if self._malformed:
             message["malformed_tool_calls"] = self._malformed
-        choice = {"index": 0, "message": message, **self._end["choice"]}
-        return {**self._envelope("chat.completion", [choice]), **self._end["numbers"]}
+        return {"index": self._number, "message": message, **self._end}
 
-    def _write(self, event: TurnEvent) -> list[Frame]:
+    def _write(self, event: TurnEvent) -> list[dict[str, Any]]:
         match event:
             case Text(text=text) if text:
                 self._text.append(text)
@@ -298,18 +290,19 @@ class ChatWriter:
                 return self._finish(event)
         return []
 
-    def _start(self, index: int, name: str, custom: bool = False) -> Frame:
-        call = _Call(len(self._calls), f"call_{self._answer.key}{index}", name, custom)
+    def _start(self, index: int, name: str, custom: bool = False) -> dict[str, Any]:
+        number = f"{self._number}_{index}" if self._number else index  # no two choices have calls of one id
+        call = _Call(len(self._calls), f"call_{self._answer.key}{number}", name, custom)
         self._calls[index] = call
         return self._chunk({"tool_calls": [{"index": call.position, **call.whole()}]})
 
-    def _go_on(self, index: int, piece: str) -> Frame:
+    def _go_on(self, index: int, piece: str) -> dict[str, Any]:
         call = self._calls[index]
         call.written.append(piece)
         delta = {"custom": {"input": piece}} if call.custom else {"function": {"arguments": piece}}
         return self._chunk({"tool_calls": [{"index": call.position, **delta}]})
 
-    def _end_call(self, event: CallEnd) -> list[Frame]:
+    def _end_call(self, event: CallEnd) -> list[dict[str, Any]]:
         frames = []
         if event.name in self._offer.custom:  # only now is it known what the tool is given
             frames = [self._start(event.index, event.name, custom=True)]
@@ -317,7 +310,7 @@ class ChatWriter:
         self._calls[event.index].good = True
         return frames
 
-    def _fail_call(self, event: Malformed) -> list[Frame]:
+    def _fail_call(self, event: Malformed) -> list[dict[str, Any]]:
         call = None if event.index is None else self._calls.get(event.index)
         frames = []
         if call is not None and not call.written:
@@ -328,7 +321,7 @@ class ChatWriter:
         self._malformed.append(entry)
         return [*frames, self._chunk({"malformed_tool_calls": [entry]})]
 
-    def _finish(self, done: Done) -> list[Frame]:
+    def _finish(self, done: Done) -> list[dict[str, Any]]:
         called = any(call.good for call in self._calls.values())
         reason = "tool_calls" if called else _FINISH.get(done.message.stop_reason, "stop")
         frames = [] if self._text or called else [self._chunk({"content": ""})]
@@ -337,25 +330,12 @@ class ChatWriter:
             scored = logprobs_of(done, self._text_spans.tokens(done), self._answer)
             scores = {"content": scored, "refusal": None}
             frames.append(self._chunk({}, logprobs=scores))
-        usage = {"usage": chat_usage(done, self._reasoning_spans)}
-        own = own_fields(done)
-        self._end = {"choice": {"logprobs": scores, "finish_reason": reason}, "numbers": usage | own}
-        if self._with_usage:
-            counted = self._envelope("chat.completion.chunk", []) | usage | own
-            frames += [self._chunk({}, finish_reason=reason), Frame(counted)]
-        else:
-            frames.append(Frame(self._body({}, finish_reason=reason) | own))
-        return [*frames, Frame("[DONE]")]
+        self.reasoning_tokens = len(self._reasoning_spans.tokens(done))
+        self._end = {"logprobs": scores, "finish_reason": reason}
+        return [*frames, self._chunk({}, finish_reason=reason)]
 
-    def _chunk(self, delta: Mapping[str, Any], **fields: Any) -> Frame:
-        return Frame(self._body(delta, **fields))
-
-    def _body(self, delta: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "finish_reason": None, **fields}
-        return self._envelope("chat.completion.chunk", [choice])
-
-    def _envelope(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        return {**self._head, "object": kind, "choices": choices}
+    def _chunk(self, delta: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+        return {"index": self._number, "delta": delta, "finish_reason": None, **fields}
 
 
 @dataclass(slots=True)

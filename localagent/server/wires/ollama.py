@@ -14,6 +14,7 @@ from typing import Any
 
 from localagent.hosts.sampling import SamplingOptions
 from localagent.messages import ImagePart, Message, SystemMessage
+from localagent.prompt.segments import Gap, Raw
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
     Answer,
@@ -58,8 +59,7 @@ _BOTH: Mapping[str, Option] = {
 CHAT_OPTIONS: Mapping[str, Option] = {**_BOTH, **dict.fromkeys(("messages", "tools", "tool_choice"), "taken")}
 GENERATE_OPTIONS: Mapping[str, Option] = {
     **_BOTH,
-    **dict.fromkeys(("prompt", "system", "raw", "images"), "taken"),
-    "suffix": Refused("the server cannot fill in the middle of a text", ("",)),
+    **dict.fromkeys(("prompt", "suffix", "system", "raw", "images"), "taken"),
     "template": Refused("the model's own chat template is used; `raw` does without one", ("",)),
     "context": Refused("the server never gave one: send the conversation to /api/chat", ([],)),
     **dict.fromkeys(("width", "height", "steps"), "hint"),
@@ -124,11 +124,16 @@ class OllamaGenerate(OllamaChat):
         with opened(body, limits, GENERATE_OPTIONS) as (fields, ignored):
             prompt, system = fields.maybe_text("prompt") or "", fields.maybe_text("system")
             turn = {"role": "user", "content": prompt, "images": fields.take("images")}
-            if fields.flag("raw"):
+            suffix = fields.maybe_text("suffix")
+            if suffix and turn["images"]:
+                raise fields.wrong("there is no place for images around a gap in a text", "suffix")
+            if fields.flag("raw") or suffix:
                 if system:
                     ignored.append("system")
                 _as_openai(turn, "", DEFAULT_LIMITS)  # refuses images, for which there is no place in text
-                return _request(fields, limits, ignored, raw_prompt=prompt or None)
+                return _request(
+                    fields, limits, ignored, raw=Gap(prompt, suffix) if suffix else prompt or None
+                )
             if not prompt and not turn["images"]:
                 return _request(fields, limits, ignored)
             messages = openai.from_wire([_as_openai(turn, "", limits)])
@@ -150,7 +155,7 @@ def _request(
     ignored: list[str],
     messages: Iterable[Message] = (),
     offer: Offer | None = None,
-    raw_prompt: str | None = None,
+    raw: Raw | None = None,
 ) -> TurnRequest:
     """The request, with the fields that both endpoints take."""
     offer = offer or Offer()
@@ -177,7 +182,7 @@ def _request(
         thinking_field="think",
         stream=body.flag("stream", True),
         ignored=tuple(map(header_word, (*ignored, *offer.ignored))),
-        raw_prompt=raw_prompt,
+        raw_prompts=() if raw is None else (raw,),
         keep_alive=_keep_alive(body),
     )
 

@@ -47,7 +47,6 @@ def _overflow(problem: ContextOverflow) -> str:
 
 # -- options ---------------------------------------------------------------------------------------------
 
-ONE = Refused("the server gives one answer to a request", (1,))
 NO_PENALTY = Refused("the server has no such penalty; repetition_penalty is one that it has", (0,))
 NO_BIAS = Refused("the server cannot favour single tokens", ({},))
 OF_OTHER_SERVERS: Mapping[str, Refused] = {
@@ -55,7 +54,6 @@ OF_OTHER_SERVERS: Mapping[str, Refused] = {
         ("grammar", "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
         Refused("the server takes response_format of /v1/chat/completions instead"),
     ),
-    "echo": Refused("the server returns what the model wrote, without the prompt", (False,)),
     "ignore_eos": Refused("the server ends where the model does", (False,)),
     "min_tokens": Refused("the server ends where the model does", (0,)),
 }
@@ -192,35 +190,29 @@ _LEAST = -9999.0
 """What the API says of a token that cannot come: JSON has no infinity."""
 
 
-def own_fields(done: Done) -> dict[str, Any]:
-    """What stands beside the API's own fields: `timings`, and `relaxed_schemas` if anything was relaxed."""
-    relaxed = [dataclasses.asdict(each) for each in done.relaxed]
+def own_fields(*done: Done) -> dict[str, Any]:
+    """What stands beside the API's own fields: `timings`, and `relaxed_schemas` if anything was relaxed.
+
+    Of several turns of one request, the numbers are sums, and the same schemas were relaxed in all.
+    """
+    relaxed = [dataclasses.asdict(each) for each in done[0].relaxed]
     return {"timings": _timings(done), **({"relaxed_schemas": relaxed} if relaxed else {})}
 
 
-def _timings(done: Done) -> dict[str, Any]:
+def _timings(done: Sequence[Done]) -> dict[str, Any]:
     """llama-server's object of this name, which many user interfaces show."""
-    usage, timings = done.message.usage, done.message.timings
-    spans = (("prompt", usage.prefilled, timings.prefill), ("predicted", usage.output, timings.decode))
-    numbers: dict[str, Any] = {"cache_n": usage.cache_read}
+    usages, timings = [each.message.usage for each in done], [each.message.timings for each in done]
+    spans = (
+        ("prompt", sum(usage.prefilled for usage in usages), sum(each.prefill for each in timings)),
+        ("predicted", sum(usage.output for usage in usages), sum(each.decode for each in timings)),
+    )
+    numbers: dict[str, Any] = {"cache_n": sum(usage.cache_read for usage in usages)}
     for name, tokens, seconds in spans:
         numbers[f"{name}_n"] = tokens
         numbers[f"{name}_ms"] = round(seconds * 1000, 3)
         numbers[f"{name}_per_token_ms"] = round(seconds * 1000 / tokens, 3) if tokens else 0.0
         numbers[f"{name}_per_second"] = round(tokens / seconds, 3) if seconds else 0.0
     return numbers
-
-
-def chat_usage(done: Done, reasoning: Spans) -> dict[str, Any]:
-    """Tokens, in the words of chat completions and completions."""
-    usage = done.message.usage
-    return {
-        "prompt_tokens": usage.input,
-        "completion_tokens": usage.output,
-        "total_tokens": usage.total,
-        "prompt_tokens_details": {"cached_tokens": usage.cache_read},
-        "completion_tokens_details": {"reasoning_tokens": len(reasoning.tokens(done))},
-    }
 
 
 def malformed_entry(event: Malformed, index: int, call_id: str | None, arguments: str) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from localagent.messages import (
     Usage,
     UserMessage,
 )
+from localagent.prompt.segments import Gap
 from localagent.server.exchange import BadRequest, Frame, Limits
 from localagent.server.wires.ollama import (
     CHAT_OPTIONS,
@@ -518,9 +519,15 @@ def test_a_prompt_with_instructions():
 
 def test_a_raw_prompt_is_text_alone():
     request = GENERATE.read(generate(raw=True, system="Be kind.", suffix="", template="", context=[]))
-    assert (request.raw_prompt, list(request.messages), request.only_loads) == ("Hello.", [], False)
+    assert (request.raw_prompts, list(request.messages), request.only_loads) == (("Hello.",), [], False)
     told = tell(GENERATE, generate(raw=True), "Yes.")
     assert told.whole["response"] == "Yes."
+
+
+def test_a_suffix_asks_for_a_gap_to_be_filled():
+    request = GENERATE.read(generate(suffix="return 1", system="Be kind."))
+    assert (request.raw_prompts, list(request.messages)) == ((Gap("Hello.", "return 1"),), [])
+    assert "system" in request.ignored
 
 
 PNG = "iVBORw0KGgo="
@@ -589,7 +596,8 @@ WRONG_TEXTS: list[tuple[dict[str, Any], str]] = [
     ({"raw": "yes"}, "raw"),
     ({"raw": True, "images": [PNG]}, "images"),
     ({"images": {"a": 1}}, "images"),
-    ({"suffix": "return"}, "suffix"),
+    ({"suffix": 7}, "suffix"),
+    ({"suffix": "return", "images": [PNG]}, "suffix"),
     ({"template": "{{ .Prompt }}"}, "template"),
     ({"context": [1, 2]}, "context"),
 ]  # fmt: skip

@@ -122,8 +122,8 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("chat", {"stop": ["a"] * 101}, "stop", "takes 100"),
     ("chat", {"top_logprobs": 21, "logprobs": True}, "top_logprobs", "at most 20"),
     ("chat", {"top_logprobs": 2, "logprobs": False}, "top_logprobs", "logprobs to be true"),
-    ("chat", {"n": 2}, "n", "one answer"),
-    ("chat", {"n": True}, "n", "one answer"),
+    ("chat", {"n": 200}, "n", "at most 128"),
+    ("chat", {"n": True}, "n", "at least 1"),
     ("chat", {"logit_bias": {"50256": -100}}, "logit_bias", "single tokens"),
     ("chat", {"presence_penalty": 0.5}, "presence_penalty", "no such penalty"),
     ("chat", {"modalities": ["text", "audio"]}, "modalities", "text alone"),
@@ -132,7 +132,9 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("chat", {"guided_json": {}}, "guided_json", "response_format"),
     ("chat", {"reasoning_effort": "low", "thinking_budget_tokens": 0, "reasoning": None}, "thinking_budget_tokens", "reasoning_effort asks for thinking"),
     ("chat", {"thinking_budget_tokens": -2}, "thinking_budget_tokens", "at least 0"),
-    ("chat", {"n": 1.5}, "n", "one answer"),
+    ("chat", {"n": 1.5}, "n", "a whole number"),
+    ("chat", {"n": 3, "best_of": 2}, "best_of", "at least n, which is 3"),
+    ("chat", {"echo": True}, "echo", "no prompt in it"),
     ("chat", {"top_logprobs": 2.5}, "top_logprobs", "a count belongs"),
     ("chat", {"reasoning_effort": "furious"}, "reasoning_effort", "none of none, minimal"),
     ("chat", {"tool_choice": "maybe"}, "tool_choice", "none of none, auto, required"),
@@ -156,13 +158,16 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("responses", {"top_logprobs": 30}, "top_logprobs", "at most 20"),
     ("responses", {"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema", "missing"),
     ("responses", {"reasoning": {"effort": "furious"}}, "reasoning.effort", "none of none"),
-    ("completions", {"prompt": None}, "prompt", "one text"),
-    ("completions", {"prompt": ["a", "b"]}, "prompt", "one text"),
-    ("completions", {"prompt": [1, 2]}, "prompt", "one text"),
-    ("completions", {"prompt": ""}, "prompt", "not empty"),
-    ("completions", {"echo": True}, "echo", "without the prompt"),
-    ("completions", {"suffix": "x"}, "suffix", "fill a gap"),
-    ("completions", {"best_of": 3}, "best_of", "one answer"),
+    ("completions", {"prompt": None}, "prompt", "a text or token ids"),
+    ("completions", {"prompt": []}, "prompt", "not be empty"),
+    ("completions", {"prompt": [[]]}, "prompt", "none empty"),
+    ("completions", {"prompt": ["a", [1], True]}, "prompt", "a text or token ids"),
+    ("completions", {"prompt": [1, -2]}, "prompt", "a text or token ids"),
+    ("completions", {"prompt": ["a"] * 129}, "prompt", "129 of them, and the server takes 128"),
+    ("completions", {"prompt": [1], "suffix": "x"}, "prompt", "it must be a text"),
+    ("completions", {"prompt": ""}, "prompt", "none empty"),
+    ("completions", {"echo": True, "logprobs": 1}, "echo", "no log-probabilities here"),
+    ("completions", {"best_of": 3, "stream": True}, "best_of", "ask without stream"),
     ("completions", {"logprobs": 30}, "logprobs", "at most 20"),
 ]  # fmt: skip
 
@@ -414,7 +419,7 @@ def test_what_just_fits_is_taken():
     assert request.tools[1]["function"]["parameters"] == schema
     items = [{"role": "user", "content": "x"}] * 2
     assert Responses().read({"input": items, "top_logprobs": 20}, limits).options == {"logprobs": 20}
-    assert Completions().read({"prompt": ["x"], "logprobs": 20}).options == {"logprobs": 20}
+    assert Completions().read({"prompt": ["x"], "logprobs": 20}).options["logprobs"] == 20
 
 
 FUNCTION = {"type": "function", "name": "f"}

@@ -32,7 +32,7 @@ LEAST: list[tuple[Wire, dict[str, Any], TurnRequest]] = [
         ChatCompletions(),
         {"messages": USER},
         TurnRequest(
-            model="", messages=GO, tools=[], details={"offer": Offer(), "include_usage": False, "logprobs": False}
+            model="", messages=GO, tools=[], details={"offer": Offer(), "include_usage": False, "logprobs": False, "wanted": 1},
         ),
     ),
     (
@@ -46,7 +46,10 @@ LEAST: list[tuple[Wire, dict[str, Any], TurnRequest]] = [
     (
         Completions(),
         {"prompt": "Go."},
-        TurnRequest(model="", raw_prompt="Go.", details={"include_usage": False, "logprobs": None}),
+        TurnRequest(
+            model="", raw_prompts=("Go.",), options={"max_tokens": 16},
+            details={"include_usage": False, "logprobs": None, "wanted": 1},
+        ),
     ),
     (MessagesWire(), {"messages": USER}, TurnRequest(model="", messages=GO, tools=[], thinking_field="thinking")),
     (CountTokensWire(), {"messages": USER}, TurnRequest(model="", messages=GO, tools=[], thinking_field="thinking")),
@@ -56,7 +59,7 @@ LEAST: list[tuple[Wire, dict[str, Any], TurnRequest]] = [
     (
         OllamaGenerate(),
         {"prompt": "Go.", "raw": True},
-        TurnRequest(model="", messages=[], tools=[], stream=True, thinking_field="think", raw_prompt="Go."),
+        TurnRequest(model="", messages=[], tools=[], stream=True, thinking_field="think", raw_prompts=("Go.",)),
     ),
 ]  # fmt: skip
 
