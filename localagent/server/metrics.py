@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from localagent.hosts.protocol import Prefilled, Queued
 from localagent.messages import MalformedToolCallPart, ToolCallPart
 from localagent.prompt import RequestWarning
-from localagent.turn import Done, TurnEvent
+from localagent.turn import Done, Scored, TurnEvent
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -35,7 +35,7 @@ class Watched:
 
     def feed(self, event: TurnEvent) -> None:
         """Note when `event` came."""
-        if isinstance(event, Queued | Prefilled | RequestWarning):
+        if isinstance(event, Queued | Prefilled | RequestWarning | Scored):
             return
         now = monotonic()
         if isinstance(event, Done):

@@ -50,7 +50,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Spelled:
-    """Beside `Done`, whose log-probabilities name ids: the bytes of each."""
+    """Before `Scored`, whose log-probabilities name ids: the bytes of each."""
 
     bytes: Mapping[int, bytes]
 

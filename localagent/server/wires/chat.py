@@ -41,15 +41,15 @@ from localagent.server.wires.openai import (
     NO_PENALTY,
     OF_OTHER_SERVERS,
     SAMPLING,
+    Scores,
     Spans,
     error_body,
-    logprobs_of,
     malformed_entry,
     read_effort,
     read_sampling,
     worth_telling,
 )
-from localagent.turn import Done, TurnEvent
+from localagent.turn import Done, Scored, TurnEvent
 from localagent.wire import openai
 from localagent.wire.openai.items import CUSTOM_INPUT
 from localagent.wire.payload import Fields, whole
@@ -246,7 +246,9 @@ class ChatChoice:
         self._reasoning: list[str] = []
         self._calls: dict[int, _Call] = {}  # by the index of their events, in the order of their positions
         self._malformed: list[dict[str, Any]] = []
-        self._text_spans, self._reasoning_spans = Spans(), Spans()
+        self._reasoning_spans = Spans()
+        self._scores = Scores(answer)
+        self._entries: list[dict[str, Any]] = []
         self._end: dict[str, Any] = {}
 
     def begin(self) -> list[dict[str, Any]]:
@@ -272,8 +274,9 @@ class ChatChoice:
         match event:
             case Text(text=text) if text:
                 self._text.append(text)
-                self._text_spans.add(event.start, event.end)
-                return [self._chunk({"content": text})]
+                return [self._chunk({"content": text}, **self._scored(event))]
+            case Scored() if self._with_logprobs:
+                self._scores.note(event)
             case Reasoning(text=text) if text:
                 self._reasoning.append(text)
                 self._reasoning_spans.add(event.start, event.end)
@@ -325,14 +328,19 @@ class ChatChoice:
         called = any(call.good for call in self._calls.values())
         reason = "tool_calls" if called else _FINISH.get(done.message.stop_reason, "stop")
         frames = [] if self._text or called else [self._chunk({"content": ""})]
-        scores = None
-        if self._with_logprobs:
-            scored = logprobs_of(done, self._text_spans.tokens(done), self._answer)
-            scores = {"content": scored, "refusal": None}
-            frames.append(self._chunk({}, logprobs=scores))
+        scores = {"content": self._entries, "refusal": None} if self._with_logprobs else None
+        untold = {"logprobs": scores} if scores and not self._text else {}
         self.reasoning_tokens = len(self._reasoning_spans.tokens(done))
         self._end = {"logprobs": scores, "finish_reason": reason}
-        return [*frames, self._chunk({}, finish_reason=reason)]
+        return [*frames, self._chunk({}, finish_reason=reason, **untold)]
+
+    def _scored(self, event: Text) -> dict[str, Any]:
+        """What stands beside a piece of the text: its log-probabilities, if they are wanted."""
+        if not self._with_logprobs:
+            return {}
+        entries = [entry for _, entry in self._scores.beside(event.start, event.end)]
+        self._entries += entries
+        return {"logprobs": {"content": entries, "refusal": None}}
 
     def _chunk(self, delta: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
         return {"index": self._number, "delta": delta, "finish_reason": None, **fields}

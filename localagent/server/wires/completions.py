@@ -5,7 +5,7 @@ The turn must have been run with a dialect that has no markers, so that all of i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from localagent.hosts.sampling import MOST_LOGPROBS, Numbers
@@ -26,12 +26,11 @@ from localagent.server.wires.openai import (
     NO_PENALTY,
     OF_OTHER_SERVERS,
     SAMPLING,
-    Spans,
+    Scores,
     error_body,
-    logprobs_of,
     read_sampling,
 )
-from localagent.turn import Done, TurnEvent
+from localagent.turn import Done, Scored, TurnEvent
 from localagent.wire.payload import Fields
 from parsers import Text
 
@@ -138,7 +137,8 @@ class Completion:
         self._prompt = number // request.choices if request.echo else None  # while it is still to be echoed
         self._tops: int | None = request.details["logprobs"]
         self._text: list[str] = []
-        self._spans = Spans()
+        self._scores = Scores(answer)
+        self._scored: list[tuple[int, dict[str, Any]]] = []
         self._end: dict[str, Any] = {}
 
     def begin(self) -> list[dict[str, Any]]:
@@ -149,10 +149,15 @@ class Completion:
         """As `Choice.feed`."""
         match event:
             case Text(text=text) if text:
-                self._spans.add(event.start, event.end)
-                return [*self._echoed(), self._write(text)]
+                if self._tops is None:
+                    return [*self._echoed(), self._write(text)]
+                scored = self._scores.beside(event.start, event.end)
+                self._scored += scored
+                return [self._write(text, logprobs=self._lists(scored))]
+            case Scored() if self._tops is not None:
+                self._scores.note(event)
             case Done():
-                return [*self._echoed(), *self._finish(event)]
+                return [*self._echoed(), self._finish(event)]
         return []
 
     def whole(self) -> dict[str, Any]:
@@ -163,27 +168,25 @@ class Completion:
         prompt, self._prompt = self._prompt, None
         return [] if prompt is None else [self._write(self._answer.prompts[prompt])]
 
-    def _write(self, text: str) -> dict[str, Any]:
+    def _write(self, text: str, **fields: Any) -> dict[str, Any]:
         self._text.append(text)
-        return self._choice(text)
+        return self._choice(text, **fields)
 
-    def _finish(self, done: Done) -> list[dict[str, Any]]:
+    def _finish(self, done: Done) -> dict[str, Any]:
         reason = "length" if done.message.stop_reason == "length" else "stop"
-        scores = None if self._tops is None else self._scores(done)
+        scores = None if self._tops is None else self._lists(self._scored)
         self._end = {"logprobs": scores, "finish_reason": reason}
-        last = self._choice("", finish_reason=reason)
-        return [last] if scores is None else [self._choice("", logprobs=scores), last]
+        return self._choice("", finish_reason=reason)
 
-    def _scores(self, done: Done) -> dict[str, Any]:
+    def _lists(self, scored: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
         """Log-probabilities in this API's shape: a list for each property."""
-        positions = self._spans.tokens(done)
-        entries = logprobs_of(done, positions, self._answer)
+        entries = [entry for _, entry in scored]
         tops = [{each["token"]: each["logprob"] for each in entry["top_logprobs"]} for entry in entries]
         return {
             "tokens": [entry["token"] for entry in entries],
             "token_logprobs": [entry["logprob"] for entry in entries],
             "top_logprobs": tops if self._tops else None,
-            "text_offset": [done.ends[position - 1] if position else 0 for position in positions],
+            "text_offset": [begin for begin, _ in scored],
         }
 
     def _choice(self, text: str, **fields: Any) -> dict[str, Any]:

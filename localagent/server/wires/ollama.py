@@ -37,14 +37,13 @@ from localagent.server.wires.ollama_models import moment
 from localagent.server.wires.openai import (
     EFFORTS,
     SAMPLING,
-    Spans,
-    logprobs_of,
+    Scores,
     malformed_entry,
     own_fields,
     read_sampling,
     worth_telling,
 )
-from localagent.turn import Done, TurnEvent
+from localagent.turn import Done, Scored, TurnEvent
 from localagent.wire import openai
 from localagent.wire.payload import Fields, at
 from parsers import CallEnd, Malformed, Reasoning, Text
@@ -289,7 +288,8 @@ class OllamaWriter:
         self._thinking: list[str] = []
         self._calls: list[dict[str, Any]] = []
         self._malformed: list[dict[str, Any]] = []
-        self._spans = Spans()
+        self._scores = Scores(answer)
+        self._entries: list[dict[str, Any]] = []
         self._end: dict[str, Any] | None = None
 
     def begin(self) -> list[Frame]:
@@ -301,8 +301,13 @@ class OllamaWriter:
         match event:
             case Text(text=text) if text:
                 self._text.append(text)
-                self._spans.add(event.start, event.end)
-                return [self._line(text)]
+                if not self._with_logprobs:
+                    return [self._line(text)]
+                entries = [entry for _, entry in self._scores.beside(event.start, event.end)]
+                self._entries += entries
+                return [Frame(self._object({}, text) | {"done": False, "logprobs": entries})]
+            case Scored() if self._with_logprobs:
+                self._scores.note(event)
             case Reasoning(text=text) if text:
                 self._thinking.append(text)
                 return [self._line(thinking=text)]
@@ -337,7 +342,8 @@ class OllamaWriter:
             more["tool_calls"] = self._calls
         if self._malformed:
             more["malformed_tool_calls"] = self._malformed
-        return self._object(more, "".join(self._text)) | end
+        scores = {"logprobs": self._entries} if self._with_logprobs else {}
+        return self._object(more, "".join(self._text)) | end | scores
 
     def _line(self, text: str = "", **more: Any) -> Frame:
         return Frame(self._object(more, text) | {"done": False})
@@ -363,10 +369,7 @@ class OllamaWriter:
             "eval_count": message.usage.output,
             "eval_duration": decode,
         }
-        numbers |= own_fields(done)
-        if self._with_logprobs:
-            numbers["logprobs"] = logprobs_of(done, self._spans.tokens(done), self._answer)
-        return numbers
+        return numbers | own_fields(done)
 
 
 def _error(problem: Exception) -> dict[str, Any]:

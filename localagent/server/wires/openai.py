@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from localagent.errors import ContextOverflow, UnknownModel
 from localagent.hosts.sampling import Numbers, Sampling, SamplingOptions
 from localagent.server.exchange import Answer, BadRequest, Refused, message_of, status_of
-from localagent.turn import Done
+from localagent.turn import Done, Scored
 from localagent.wire.payload import Fields, whole
 from parsers import Malformed
 
@@ -161,29 +162,45 @@ class Spans:
         return found
 
 
-def logprobs_of(done: Done, positions: Sequence[int], answer: Answer) -> list[dict[str, Any]]:
-    """Log-probabilities of these tokens, with their alternatives."""
-    if not done.logprobs:
-        return []
-    ids: dict[int, bytes] = {}
-    for position in positions:
-        ids |= dict.fromkeys(
-            [done.token_ids[position], *(each for each, _ in done.logprobs[position].top)], b""
-        )
-    if answer.spell is not None:
-        ids = dict(zip(ids, answer.spell(list(ids)), strict=True))
+class Scores:
+    """The log-probabilities of a text that comes in pieces: each beside the first piece that has something of
+    its token.
 
-    def entry(token: int, value: float) -> dict[str, Any]:
-        text = ids[token].decode("utf-8", "replace")
-        return {"token": text, "logprob": max(value, _LEAST), "bytes": list(ids[token])}
+    A token whose character comes complete with a later one belongs where that character stands.
+    """
 
-    return [
-        {
-            **entry(done.token_ids[position], done.logprobs[position].token),
-            "top_logprobs": [entry(*each) for each in done.logprobs[position].top],
-        }
-        for position in positions
-    ]
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._waiting: deque[tuple[int, Scored]] = deque()  # with the place where each begins
+        self._end = 0
+
+    def note(self, event: Scored) -> None:
+        """The next token, of text or of anything else."""
+        self._waiting.append((self._end, event))
+        self._end = event.end
+
+    def beside(self, start: int, end: int) -> list[tuple[int, dict[str, Any]]]:
+        """Those of the piece that is this span of the raw output: where each token begins, and its entry."""
+        entries = []
+        while self._waiting and self._waiting[0][0] < end:
+            begin, scored = self._waiting.popleft()
+            if start < max(scored.end, begin + 1):
+                entries.append((begin, self._entry(scored)))
+        return entries
+
+    def _entry(self, scored: Scored) -> dict[str, Any]:
+        top = scored.logprobs.top
+        ids = list(dict.fromkeys([scored.id, *(token for token, _ in top)]))
+        spell = self._answer.spell
+        spelled = dict(zip(ids, spell(ids) if spell is not None else [b""] * len(ids), strict=True))
+
+        def entry(token: int, value: float) -> dict[str, Any]:
+            data = spelled[token]
+            text = data.decode("utf-8", "replace")
+            return {"token": text, "logprob": max(value, _LEAST), "bytes": list(data)}
+
+        likeliest = [entry(*each) for each in top]
+        return {**entry(scored.id, scored.logprobs.token), "top_logprobs": likeliest}
 
 
 _LEAST = -9999.0

@@ -14,14 +14,14 @@ from localagent.server.calls import HeldCalls, StreamedCalls
 from localagent.server.exchange import Answer, BadRequest, Frame, TurnRequest
 from localagent.server.wires.offer import Offer, custom_input
 from localagent.server.wires.openai import (
+    Scores,
     Spans,
     error_body,
-    logprobs_of,
     malformed_entry,
     own_fields,
     worth_telling,
 )
-from localagent.turn import Done, TurnEvent
+from localagent.turn import Done, Scored, TurnEvent
 from localagent.wire.openai.items import SEALED
 from parsers import ArgumentsDelta, CallEnd, CallStart, Malformed, Reasoning, Text
 
@@ -33,7 +33,6 @@ class _Item:
     position: int
     object: dict[str, Any]
     written: list[str] = field(default_factory=list)
-    spans: Spans = field(default_factory=Spans)
     logprobs: list[dict[str, Any]] = field(default_factory=list)
     good: bool = True
 
@@ -67,6 +66,7 @@ class ResponseWriter:
         self._items: list[_Item] = []
         self._open: _Item | None = None
         self._reasoning = Spans()
+        self._scores = Scores(answer)
         self._malformed: list[dict[str, Any]] = []
         self._end: dict[str, Any] = {}
 
@@ -123,15 +123,19 @@ class ResponseWriter:
         match event:
             case Text(text=text) if text:
                 frames = self._opened("message")
-                return [*frames, self._delta(event, "response.output_text.delta", text, logprobs=[])]
+                entries = [entry for _, entry in self._scores.beside(event.start, event.end)]
+                self._item.logprobs += entries
+                return [*frames, self._delta("response.output_text.delta", text, 0, logprobs=entries)]
+            case Scored() if self._with_logprobs:
+                self._scores.note(event)
             case Reasoning(text=text) if text:
                 self._reasoning.add(event.start, event.end)
                 frames = self._opened("reasoning")
-                return [*frames, self._delta(event, "response.reasoning_text.delta", text)]
+                return [*frames, self._delta("response.reasoning_text.delta", text, 0)]
             case CallStart() if event.name not in self._offer.custom:
                 return [*self._close(), *self._call("function_call", event.index, event.name)]
             case ArgumentsDelta() if self._open is not None and "arguments" in self._open.object:
-                return [self._delta(None, "response.function_call_arguments.delta", event.json)]
+                return [self._delta("response.function_call_arguments.delta", event.json)]
             case CallEnd():
                 return self._end_call(event)
             case Malformed() if worth_telling(event):
@@ -141,9 +145,6 @@ class ResponseWriter:
         return []
 
     def _finish(self, done: Done) -> list[Frame]:
-        if self._with_logprobs:
-            for item in self._items:
-                item.logprobs = logprobs_of(done, item.spans.tokens(done), self._answer)
         reason = done.message.stop_reason
         status = "completed" if reason in ("stop", "tool_calls") else "incomplete"
         frames = self._close(status)
@@ -195,11 +196,11 @@ class ResponseWriter:
         fields |= {"arguments": ""} if kind == "function_call" else {"input": ""}
         return self._announce("fc" if kind == "function_call" else "ctc", fields)
 
-    def _delta(self, event: Text | Reasoning | None, kind: str, piece: str, **fields: Any) -> Frame:
+    def _delta(self, kind: str, piece: str, part: int | None = None, **fields: Any) -> Frame:
+        """`part`: the number of the part of the item, for those that have any."""
         self._item.written.append(piece)
-        if event is not None:
-            self._item.spans.add(event.start, event.end)
-            fields["content_index"] = 0
+        if part is not None:
+            fields["content_index"] = part
         return self._event(kind, delta=piece, **fields)
 
     def _end_call(self, event: CallEnd) -> list[Frame]:
@@ -207,7 +208,7 @@ class ResponseWriter:
         if event.name in self._offer.custom:  # only now is it known what the tool is given
             frames = [*self._close(), *self._call("custom_tool_call", event.index, event.name)]
             kind = "response.custom_tool_call_input.delta"
-            frames.append(self._delta(None, kind, custom_input(event)))
+            frames.append(self._delta(kind, custom_input(event)))
         return [*frames, *self._close()]
 
     def _fail_call(self, event: Malformed) -> list[Frame]:
@@ -216,7 +217,7 @@ class ResponseWriter:
         if event.index is not None and self._open is not None and "arguments" in self._open.object:
             if not self._open.written:
                 # Nothing at all would pass for a call without arguments; half an object never does.
-                frames = [self._delta(None, "response.function_call_arguments.delta", "{")]
+                frames = [self._delta("response.function_call_arguments.delta", "{")]
             call_id, sent = self._open.object["call_id"], self._open.text
             frames += self._close("incomplete", good=False)
         self._malformed.append(malformed_entry(event, len(self._malformed), call_id, sent))

@@ -235,7 +235,8 @@ def check_completion(data: list[Any], whole: dict[str, Any], usage: bool = False
     assert "".join(each["text"] for each in choices) == choice["text"]
     assert [each["finish_reason"] for each in choices if each["finish_reason"]] == [choice["finish_reason"]]
     assert choices[-1]["finish_reason"] == choice["finish_reason"]
-    assert [each["logprobs"] for each in choices if each["logprobs"]] == (
-        [choice["logprobs"]] if choice["logprobs"] else []
-    )
+    for name, values in (choice["logprobs"] or {}).items():  # what is told beside the text, and nowhere else
+        told = [each["logprobs"][name] for each in choices if each["text"]]
+        assert values == (sum(told, []) if values is not None else None)
+    assert not any(each["logprobs"] for each in choices if not each["text"])
     assert [chunk["usage"] for chunk in data[:-1] if "usage" in chunk] == ([whole["usage"]] if usage else [])

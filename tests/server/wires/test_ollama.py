@@ -48,7 +48,7 @@ from localagent.server.wires.ollama_models import (
     version,
 )
 from localagent.tools.bounds import ToolBounds
-from localagent.turn import Done
+from localagent.turn import Done, Scored
 from parsers import DIALECTS, Text
 from tests.agent.replaying import block
 from tests.messages.strategies import json_values
@@ -382,15 +382,11 @@ def test_why_it_is_done(reason, expected):
     assert frame.data["done_reason"] == expected
 
 
-def test_log_probabilities_are_in_the_last_line():
+def test_log_probabilities_are_beside_the_text():
     answer = replace(ANSWER, spell=lambda ids: [str(each).encode() for each in ids])
     writer = CHAT.writer(CHAT.read(chat(logprobs=True, top_logprobs=1)), answer)
-    writer.feed(Text("Hi", 0, 2))
-    (frame,) = writer.feed(
-        Done(
-            AssistantMessage(content="Hi"), (7, 8), logprobs=(Logprobs(-0.5, ((9, -1.0),)),) * 2, ends=(2, 2)
-        )
-    )
+    assert writer.feed(Scored(7, 2, Logprobs(-0.5, ((9, -1.0),)))) == []
+    (frame,) = writer.feed(Text("Hi", 0, 2))
     assert frame.data["logprobs"] == [
         {
             "token": "7",
@@ -399,6 +395,9 @@ def test_log_probabilities_are_in_the_last_line():
             "top_logprobs": [{"token": "9", "logprob": -1.0, "bytes": [57]}],
         }
     ]
+    writer.feed(Scored(8, 2, Logprobs(-0.5)))
+    (last,) = writer.feed(Done(AssistantMessage(content="Hi"), (7, 8), ends=(2, 2)))
+    assert "logprobs" not in last.data
     assert writer.whole()["logprobs"] == frame.data["logprobs"]
     ChatResponse.model_validate(frame.data)
 
