@@ -225,6 +225,8 @@ class EngineHost:
             raise ContextOverflow(len(ids), engine.context_size)
         if not 0 <= min(ids) <= max(ids) < engine.vocabulary.size:
             raise UsageError(f"the prompt holds an id outside the vocabulary of {engine.vocabulary.size:,}")
+        if any(token >= engine.vocabulary.size for token, _ in sampling.logit_bias):
+            raise UsageError(f"logit_bias has an id outside the vocabulary of {engine.vocabulary.size:,}")
         channel = Channel(self._owner.wake)
         size = engine.context_size
         generation = Generation(ids, sampling, engine.vocabulary, size, Cuts.of(engine))

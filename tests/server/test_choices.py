@@ -109,6 +109,20 @@ def test_the_best_of_several_is_the_likeliest(server: Running) -> None:
     assert [each["text"] for each in best] == [all_[means.index(max(means))]["text"]]
 
 
+def test_a_token_can_be_banned(server: Running, model: Model) -> None:
+    body = {"prompt": "The weather", "temperature": 0, "max_tokens": 6, "logprobs": 0}
+    (choice,) = server.ask(body, path=TEXT).json["choices"]
+    banned = {
+        str(token): -100
+        for text in choice["logprobs"]["tokens"]
+        for token in model.host.tokenize(text, False)
+    }
+    (other,) = server.ask(body | {"logit_bias": banned}, path=TEXT).json["choices"]
+    assert not set(choice["logprobs"]["tokens"]) & set(other["logprobs"]["tokens"])
+    answer = server.ask(body | {"logit_bias": {"999999": 1}}, path=TEXT)
+    assert answer.status == 400 and b"outside the vocabulary" in answer.body
+
+
 def test_the_openai_package_folds_choices_with_calls() -> None:
     tools: Any = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
     two = scripted(block("f(a=1)"), block("f(a=2)"))

@@ -145,6 +145,8 @@ class RemoteHost:
         passed = cast("PassedOn | None", constraint)
         if passed is not None and getattr(passed, "form", None) is None:
             raise Unsupported(f"{self.server.url} draws the tokens, which no mask can bound from here")
+        if sampling.logit_bias:
+            raise Unsupported(f"{self.server.url} draws the tokens, and is not told of a logit_bias")
         ids, size = prompt.ids, self.pieces.size
         if not ids:
             raise UsageError("the prompt is empty: it needs at least one token")

@@ -37,7 +37,6 @@ from localagent.server.wires.offer import (
     refuse_images,
 )
 from localagent.server.wires.openai import (
-    NO_BIAS,
     NO_PENALTY,
     OF_OTHER_SERVERS,
     SAMPLING,
@@ -67,7 +66,6 @@ OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys(("prediction", "moderation", "web_search_options"), "hint"),
     **dict.fromkeys(("n", "best_of"), "taken"),
     "echo": Refused("the answer has no prompt in it", (False,)),
-    "logit_bias": NO_BIAS,
     "frequency_penalty": NO_PENALTY,
     "presence_penalty": NO_PENALTY,
     "modalities": Refused("the server answers in text alone", (["text"],)),

@@ -22,7 +22,6 @@ from localagent.server.exchange import (
 )
 from localagent.server.wires.choices import ChoiceWriter, read_choices
 from localagent.server.wires.openai import (
-    NO_BIAS,
     NO_PENALTY,
     OF_OTHER_SERVERS,
     SAMPLING,
@@ -40,7 +39,6 @@ OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys(("max_tokens", "logprobs", "n", "best_of"), "taken"),
     "user": "hint",
     "response_format": Refused("a format needs /v1/chat/completions", ({"type": "text"},)),
-    "logit_bias": NO_BIAS,
     "frequency_penalty": NO_PENALTY,
     "presence_penalty": NO_PENALTY,
     **OF_OTHER_SERVERS,

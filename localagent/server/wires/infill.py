@@ -20,7 +20,6 @@ from localagent.server.exchange import (
     opened,
 )
 from localagent.server.wires.openai import (
-    NO_BIAS,
     NO_PENALTY,
     OF_OTHER_SERVERS,
     SAMPLING,
@@ -35,7 +34,6 @@ OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys(SAMPLING, "taken"),
     **dict.fromkeys(("model", "input_prefix", "input_suffix", "input_extra", "prompt"), "taken"),
     **dict.fromkeys(("n_predict", "stream"), "taken"),
-    "logit_bias": NO_BIAS,
     "frequency_penalty": NO_PENALTY,
     "presence_penalty": NO_PENALTY,
     **OF_OTHER_SERVERS,

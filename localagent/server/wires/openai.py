@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from localagent.errors import ContextOverflow, UnknownModel
-from localagent.hosts.sampling import Numbers, Sampling, SamplingOptions
+from localagent.hosts.sampling import MOST_BIAS, MOST_BIASES, Numbers, Sampling, SamplingOptions
 from localagent.server.exchange import Answer, BadRequest, Refused, message_of, status_of
 from localagent.turn import Done, Scored
 from localagent.wire.payload import Fields, whole
@@ -49,7 +49,6 @@ def _overflow(problem: ContextOverflow) -> str:
 # -- options ---------------------------------------------------------------------------------------------
 
 NO_PENALTY = Refused("the server has no such penalty; repetition_penalty is one that it has", (0,))
-NO_BIAS = Refused("the server cannot favour single tokens", ({},))
 OF_OTHER_SERVERS: Mapping[str, Refused] = {
     **dict.fromkeys(
         ("grammar", "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
@@ -70,7 +69,7 @@ _SAMPLING = {
 }
 _MOST_STOPS = 100
 """Each of them is looked for at every token."""
-SAMPLING = (*_SAMPLING, "stop")
+SAMPLING = (*_SAMPLING, "stop", "logit_bias")
 """The fields that `read_sampling` takes, but for the limit, which has another name at each endpoint."""
 
 
@@ -84,7 +83,30 @@ def read_sampling(body: Fields, *limits: str) -> SamplingOptions:
         options |= {"top_p": None, "top_k": 1}
     if stops := read_stops(body, "stop"):
         options["stop"] = stops
+    if biases := read_bias(body):
+        options["logit_bias"] = biases
     return cast(SamplingOptions, options)
+
+
+def read_bias(body: Fields) -> dict[int, float]:
+    """What is added to the logits of tokens: the API's object, or llama-server's list of pairs, in which
+    false bans a token.
+    """
+    given = body.take("logit_bias")
+    pairs = given.items() if isinstance(given, dict) else given or []
+    biases: dict[int, float] = {}
+    for pair in pairs if isinstance(pairs, Iterable) else [None]:
+        token, bias = pair if isinstance(pair, tuple | list) and len(pair) == 2 else (None, None)
+        if isinstance(token, str) and token.isdecimal() and len(token) < 10:
+            token = int(token)
+        bias = -MOST_BIAS if bias is False else whole(bias)
+        if type(token) is not int or token < 0 or bias not in Numbers(least=-MOST_BIAS, most=MOST_BIAS):
+            said = f"it must be an object of token ids, each with a number from -{MOST_BIAS} to {MOST_BIAS}"
+            raise body.wrong(said, "logit_bias")
+        biases[token] = bias
+    if len(biases) > MOST_BIASES:
+        raise body.wrong(f"{len(biases):,} tokens, and the server takes {MOST_BIASES}", "logit_bias")
+    return biases
 
 
 def read_stops(body: Fields, name: str) -> list[str]:

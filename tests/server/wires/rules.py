@@ -237,6 +237,6 @@ def check_completion(data: list[Any], whole: dict[str, Any], usage: bool = False
     assert choices[-1]["finish_reason"] == choice["finish_reason"]
     for name, values in (choice["logprobs"] or {}).items():  # what is told beside the text, and nowhere else
         told = [each["logprobs"][name] for each in choices if each["text"]]
-        assert values == (sum(told, []) if values is not None else None)
+        assert values == (None if values is None else [item for items in told for item in items])
     assert not any(each["logprobs"] for each in choices if not each["text"])
     assert [chunk["usage"] for chunk in data[:-1] if "usage" in chunk] == ([whole["usage"]] if usage else [])
