@@ -43,13 +43,15 @@ class _Item:
     def part(self) -> dict[str, Any]:
         """The one part of a message or of reasoning, as far as it is written."""
         if self.object["type"] == "reasoning":
-            return {"type": "reasoning_text", "text": self.text}
+            kind = "reasoning_text" if "content" in self.object else "summary_text"
+            return {"type": kind, "text": self.text}
         return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": self.logprobs}
 
     def whole(self, status: str) -> dict[str, Any]:
         """The item as far as it is written."""
-        field = next(name for name in ("content", "arguments", "input") if name in self.object)
-        return {**self.object, field: [self.part()] if field == "content" else self.text, "status": status}
+        field = next(name for name in ("content", "summary", "arguments", "input") if name in self.object)
+        value = [self.part()] if field in ("content", "summary") else self.text
+        return {**self.object, field: value, "status": status}
 
 
 class ResponseWriter:
@@ -60,6 +62,7 @@ class ResponseWriter:
         self._offer: Offer = request.details["offer"]
         self._with_logprobs: bool = request.details["logprobs"]
         self._sealed: bool = request.details["sealed"]
+        self._summary: bool = request.details["summary"]
         self._echo: dict[str, Any] = request.details["echo"]
         self._passing = HeldCalls() if answer.buffer_tool_calls else StreamedCalls()
         self._sequence = 0
@@ -125,13 +128,19 @@ class ResponseWriter:
                 frames = self._opened("message")
                 entries = [entry for _, entry in self._scores.beside(event.start, event.end)]
                 self._item.logprobs += entries
-                return [*frames, self._delta("response.output_text.delta", text, 0, logprobs=entries)]
+                return [
+                    *frames,
+                    self._delta("response.output_text.delta", text, content_index=0, logprobs=entries),
+                ]
             case Scored() if self._with_logprobs:
                 self._scores.note(event)
             case Reasoning(text=text) if text:
                 self._reasoning.add(event.start, event.end)
                 frames = self._opened("reasoning")
-                return [*frames, self._delta("response.reasoning_text.delta", text, 0)]
+                if self._summary:
+                    kind = "response.reasoning_summary_text.delta"
+                    return [*frames, self._delta(kind, text, summary_index=0)]
+                return [*frames, self._delta("response.reasoning_text.delta", text, content_index=0)]
             case CallStart() if event.name not in self._offer.custom:
                 return [*self._close(), *self._call("function_call", event.index, event.name)]
             case ArgumentsDelta() if self._open is not None and "arguments" in self._open.object:
@@ -178,6 +187,10 @@ class ResponseWriter:
         frames = self._close()
         if kind == "message":
             frames += self._announce("msg", {"type": kind, "role": "assistant", "content": []})
+        elif self._summary:
+            frames += self._announce("rs", {"type": kind, "summary": []})
+            added = "response.reasoning_summary_part.added"
+            return [*frames, self._event(added, summary_index=0, part=self._item.part())]
         else:
             frames += self._announce("rs", {"type": kind, "summary": [], "content": []})
         return [*frames, self._event("response.content_part.added", content_index=0, part=self._item.part())]
@@ -196,11 +209,8 @@ class ResponseWriter:
         fields |= {"arguments": ""} if kind == "function_call" else {"input": ""}
         return self._announce("fc" if kind == "function_call" else "ctc", fields)
 
-    def _delta(self, kind: str, piece: str, part: int | None = None, **fields: Any) -> Frame:
-        """`part`: the number of the part of the item, for those that have any."""
+    def _delta(self, kind: str, piece: str, **fields: Any) -> Frame:
         self._item.written.append(piece)
-        if part is not None:
-            fields["content_index"] = part
         return self._event(kind, delta=piece, **fields)
 
     def _end_call(self, event: CallEnd) -> list[Frame]:
@@ -235,6 +245,11 @@ class ResponseWriter:
             case "message":
                 done = {"text": item.text, "logprobs": item.logprobs, "content_index": 0}
                 frames = [self._event("response.output_text.done", **done)]
+            case "reasoning" if self._summary:
+                kind = "response.reasoning_summary_text.done"
+                frames = [self._event(kind, text=item.text, summary_index=0)]
+                kind = "response.reasoning_summary_part.done"
+                frames.append(self._event(kind, part=item.part(), summary_index=0))
             case "reasoning":
                 frames = [self._event("response.reasoning_text.done", text=item.text, content_index=0)]
             case "function_call" if good:

@@ -190,7 +190,8 @@ def check_items(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
             assert added is None
             added, text = event["item"], ""
             assert added["status"] == "in_progress"
-            assert added.get("content", []) == [] and not added.get("arguments") and not added.get("input")
+            assert added.get("content", []) == [] and not added.get("summary")
+            assert not added.get("arguments") and not added.get("input")
         elif kind.endswith(".delta"):
             assert added is not None and event["item_id"] == added["id"]
             text += event["delta"]
@@ -199,7 +200,7 @@ def check_items(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
             assert added is not None
             assert {n: item[n] for n in ("id", "type")} == {n: added[n] for n in ("id", "type")}
             assert item.get("call_id") == added.get("call_id") and item.get("name") == added.get("name")
-            parts = "".join(part["text"] for part in item.get("content", ()))
+            parts = "".join(part["text"] for part in [*item.get("content", ()), *item.get("summary", ())])
             assert text == parts + item.get("arguments", "") + item.get("input", "")
             if "arguments" in item:
                 assert (item["status"] == "completed") is is_whole(text) and is_prefix(text)

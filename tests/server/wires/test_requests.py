@@ -162,6 +162,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("responses", {"prompt": {"id": "p"}}, "prompt", "stored prompts"),
     ("responses", {"top_logprobs": 30}, "top_logprobs", "at most 20"),
     ("responses", {"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema", "missing"),
+    ("responses", {"reasoning": {"summary": "long"}}, "reasoning.summary", "none of auto, concise"),
     ("responses", {"reasoning": {"effort": "furious"}}, "reasoning.effort", "none of none"),
     ("completions", {"prompt": None}, "prompt", "a text or token ids"),
     ("completions", {"prompt": []}, "prompt", "not be empty"),
@@ -257,7 +258,6 @@ def test_everything_of_a_response_is_read():
         "tools[1].format",
         "web_search",
         "text.verbosity",
-        "reasoning.summary",
     )
     assert [message.role for message in request.messages] == ["user", "assistant", "tool", "system"]
 

@@ -40,7 +40,7 @@ LEAST: list[tuple[Wire, dict[str, Any], TurnRequest]] = [
         {"input": "Go."},
         TurnRequest(
             model="", messages=GO, tools=[], thinking_field="reasoning.effort",
-            details={"offer": Offer(), "logprobs": False, "sealed": False, "echo": ECHO},
+            details={"offer": Offer(), "logprobs": False, "sealed": False, "summary": False, "echo": ECHO},
         ),
     ),
     (
@@ -79,7 +79,7 @@ def test_the_answer_repeats_what_the_request_asked_for() -> None:
         **ECHO,
         "instructions": "Be kind.",
         "max_output_tokens": 9,
-        "reasoning": {"effort": "high", "summary": None},
+        "reasoning": {"effort": "high", "summary": "auto"},
         "temperature": 0,
         "text": {"format": {"type": "json_object"}},
         "tool_choice": "required",
