@@ -380,6 +380,14 @@ class ServeOptions:
             help="Send each tool call only when it is complete, or its arguments as the model writes them.",
         ),
     ] = True
+    allow_pull: Annotated[
+        bool,
+        typer.Option(
+            "--allow-pull",
+            help="Let clients fetch models of the catalogue and of Hugging Face, and delete them "
+            "(Ollama's /api/pull and /api/delete). Not with --ray.",
+        ),
+    ] = False
     metrics: Annotated[bool, typer.Option("--metrics", help="Offer /metrics in the form of Prometheus.")] = (
         False
     )

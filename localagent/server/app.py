@@ -27,6 +27,7 @@ from localagent.server.answering import AskEndpoint, CountEndpoint, Endpoint
 from localagent.server.bounds import CROWDED, Receive
 from localagent.server.exchange import BadRequest, Wire
 from localagent.server.metrics import Watched
+from localagent.server.pulling import PullRoutes
 from localagent.server.queue import Overloaded
 from localagent.server.reply import Send, refuse
 from localagent.server.routes import OwnRoutes, Refused
@@ -163,6 +164,7 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
     """The application. `wires`: the APIs that it speaks; the first one gives other errors their shape."""
     shape = shapes(wires)
     own = OwnRoutes(service, wires, shape)
+    pulls = PullRoutes(own, service.pulling)
     routes = [Route(wire.path, _endpoint(wire)(wire, service), methods=["POST"]) for wire in wires]
     routes += [
         Route(wire.path, AskEndpoint(wire, service), methods=["POST"])
@@ -182,6 +184,8 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
         Route("/api/ps", own.ps),
         Route("/api/show", own.show, methods=["POST"]),
         Route("/api/version", own.version),
+        Route("/api/pull", pulls.pull, methods=["POST"]),
+        Route("/api/delete", pulls.delete, methods=["DELETE"]),
         Route("/api/v0/models", own.lm_studio_models),
         Route("/api/v0/models/{name:path}", own.lm_studio_model),
     ]

@@ -71,6 +71,8 @@ _OTHERS: Mapping[tuple[str, str], str] = {
     ("get", "/api/ps"): "Ollama's list of models in memory",
     ("post", "/api/show"): "Ollama's description of a model",
     ("get", "/api/version"): "The version of Ollama's API",
+    ("post", "/api/pull"): "Have a model: at once if it is here, else fetched with --allow-pull",
+    ("delete", "/api/delete"): "Delete a model's weights, with --allow-pull",
     ("get", "/api/v0/models"): "LM Studio's list of models",
     ("get", "/api/v0/models/{name}"): "LM Studio's description of a model",
     ("get", "/props"): "llama-server's properties",
@@ -98,7 +100,7 @@ def openapi(wires: Sequence[Wire], keys: bool) -> dict[str, Any]:
             paths[wire.path] = {"post": _turn(wire)}
     for (method, path), summary in _OTHERS.items():
         operation: dict[str, Any] = {"summary": summary, "responses": _answers("application/json")}
-        if method == "post":
+        if method != "get":
             operation["requestBody"] = _body(_NAMED)
         if "{name}" in path:
             operation["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": _TEXT}]

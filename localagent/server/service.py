@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TextIO
 
 from localagent.server.access import Access
@@ -14,12 +15,28 @@ from localagent.server.bounds import Bounds
 from localagent.server.metrics import Metrics
 from localagent.server.models import ModelPool, ServedModel
 from localagent.server.queue import FairQueue
+from localagent.server.weights import Weights
+from localagent.store.disk import Progress
 from localagent.wording import quoted
 
 log = logging.getLogger("localagent.server")
 _MOST_MENTIONED = 1000
 _LAST_WORDS = 2
 """Seconds that answers have to say that the server stops."""
+
+
+Prepared = tuple[str, Callable[[], ServedModel], Callable[[], Weights] | None]
+"""The name under which a model is served, what loads it, and what reads the header of its weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulling:
+    """What may be done to the models on the disk; both take long, and are called in a thread."""
+
+    fetch: Callable[[str, Progress], Prepared]
+    """Fetches the weights of a model, if need be. Raises LocalAgentError."""
+    remove: Callable[[str], object]
+    """Deletes the weights of a model. Raises LocalAgentError."""
 
 
 class Service:
@@ -34,8 +51,11 @@ class Service:
         metrics: bool = False,
         log_prompts: bool = False,
         buffer_tool_calls: bool = True,
+        pulling: Pulling | None = None,
     ) -> None:
-        """`metrics`: offer /metrics. `log_prompts`: log what is said. `buffer_tool_calls`: see `Answer`."""
+        """`metrics`: offer /metrics. `log_prompts`: log what is said. `buffer_tool_calls`: see `Answer`.
+        `pulling`: what fetches and deletes models, where clients may have that done.
+        """
         self.pool = pool
         self.access = access or Access()
         self.bounds = bounds or Bounds()
@@ -43,6 +63,7 @@ class Service:
         self.offers_metrics = metrics
         self.log_prompts = log_prompts
         self.buffer_tool_calls = buffer_tool_calls
+        self.pulling = pulling
         self.bodies = FairQueue(self.bounds.bodies, self.bounds.queue)
         """The room for large bodies, a slot a byte."""
         self.parsing = asyncio.Lock()

@@ -39,7 +39,7 @@ def respond(turn: Any, body: Any = ASK, **answer: Any) -> tuple[list[Any], dict[
 
 def said(item: dict[str, Any]) -> Any:
     """One item of the output, in short."""
-    text = "".join(part["text"] for part in item.get("content", ()))
+    text = "".join(part["text"] for part in [*item.get("content", ()), *item.get("summary", ())])
     return item["type"], item.get("name"), text or item.get("arguments") or item.get("input")
 
 
