@@ -346,6 +346,15 @@ class ServeOptions:
     deadline: Annotated[float, typer.Option(min=1, help="Seconds after which an answer is broken off.")] = (
         3600
     )
+    drain: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="After SIGTERM, let running answers end for so long, while new requests get 503. "
+            "A second signal, or Ctrl-C, ends at once. Not with --ray.",
+        ),
+    ] = 5
     lanes: Annotated[
         int | None, typer.Option(min=1, help="Answers at once, of each model. Default: as memory allows.")
     ] = None

@@ -56,7 +56,7 @@ def serve(options: ServeOptions) -> None:
         server.should_exit = True
 
     access = access_for(options)
-    bounds = Bounds(queue=options.max_queue, deadline=options.deadline)
+    bounds = Bounds(queue=options.max_queue, deadline=options.deadline, drain=options.drain)
     with bind(options.host, options.port) as listening:  # first: it fails at once, and loading takes long
         pool = _pool(options, give_up, access.owner)
         service = Service(

@@ -80,7 +80,7 @@ class Endpoint:
         unread, this = True, asyncio.current_task()
         assert this is not None
         try:
-            with self._service.running(this):
+            with self._service.running(this, answers=False):
                 body = await read_body(receive, bounds, head.one(b"content-length"), make_room)
             unread = False
             if keep is not None:

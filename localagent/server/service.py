@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import monotonic
 from typing import TextIO
 
 from localagent.server.access import Access
@@ -21,6 +22,8 @@ from localagent.wording import quoted
 
 log = logging.getLogger("localagent.server")
 _MOST_MENTIONED = 1000
+_LOOK = 0.1
+"""Seconds between two looks whether answers may still go on."""
 _LAST_WORDS = 2
 """Seconds that answers have to say that the server stops."""
 
@@ -70,26 +73,36 @@ class Service:
         """Held while a large body is parsed, which takes much memory."""
         self.stopping = False
         self._running: set[asyncio.Task[None]] = set()
+        self._asking: set[asyncio.Task[None]] = set()
         self._mentioned: set[str] = set()
 
     @contextmanager
-    def running(self, turn: asyncio.Task[None]) -> Iterator[None]:
-        """The turn is to be ended if the server stops meanwhile."""
-        self._running.add(turn)
+    def running(self, turn: asyncio.Task[None], answers: bool = True) -> Iterator[None]:
+        """The turn is to be ended if the server stops meanwhile. `answers`: False while it is being asked."""
+        tasks = self._running if answers else self._asking
+        tasks.add(turn)
         if self.stopping:
             turn.cancel()
         try:
             yield
         finally:
-            self._running.discard(turn)
+            tasks.discard(turn)
 
-    async def stop(self) -> None:
-        """End all answers with an error, and begin no more."""
+    async def stop(self, drains: Callable[[], bool] = lambda: False) -> None:
+        """End all answers with an error, and begin no more.
+
+        Those that run may come to their own end before that, within `Bounds.drain` and as long as `drains`.
+        """
         self.stopping = True
+        for turn in self._asking:
+            turn.cancel()
+        until = monotonic() + self.bounds.drain
+        while self._running and drains() and monotonic() < until:
+            await asyncio.wait(self._running, timeout=_LOOK)
         for turn in self._running:
             turn.cancel()
-        if self._running:
-            await asyncio.wait(self._running, timeout=_LAST_WORDS)
+        if ending := self._running | self._asking:
+            await asyncio.wait(ending, timeout=_LAST_WORDS)
 
     def speller(self, model: ServedModel) -> Callable[[Sequence[int]], Sequence[bytes]] | None:
         """What gives the bytes of tokens, without waiting for the engine."""
