@@ -68,7 +68,7 @@ def test_numbers_that_make_no_sense_are_refused():
         "chat": of_turns,
         "serve": {
             "port": 0, "max_queue": 0, "deadline": 1, "drain": 0, "lanes": 1, "idle": 1, "stall_limit": 0,
-            "models_per_replica": 1, **of_a_model,
+            "gpus": 0, "models_per_replica": 1, **of_a_model,
         },
         "doctor": {"timeout": 0.1},
         "bench model": {"sample": 1, "max_tokens": 1, "exchanges": 0, "rounds": 1, **of_a_model},
