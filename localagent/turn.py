@@ -62,6 +62,17 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class Scored:
+    """A token and its log-probabilities, before the events that it brings. `end`: where its text ends in the
+    raw output, in code points.
+    """
+
+    id: int
+    end: int
+    logprobs: Logprobs
+
+
+@dataclass(frozen=True, slots=True)
 class BrokenOff:
     """The last event of a turn that an error or Ctrl-C broke off: what the model had written so far.
 
@@ -71,7 +82,7 @@ class BrokenOff:
     message: AssistantMessage
 
 
-TurnEvent = Event | RequestWarning | Queued | Prefilled | BrokenOff | Done
+TurnEvent = Event | RequestWarning | Queued | Prefilled | Scored | BrokenOff | Done
 
 
 def run_turn(
@@ -88,7 +99,8 @@ def run_turn(
 ) -> Generator[TurnEvent, None, None]:
     """Run one turn: warnings about the request, parser events as they arrive, then Done.
 
-    With `progress`, `Queued` and `Prefilled` events tell what happens before the first token. Setting
+    With `progress`, `Queued` and `Prefilled` events tell what happens before the first token, and `Scored`
+    events the log-probabilities of each, where `sampling` asks for them. Setting
     `cancel` ends the generation at the next token, and the turn still ends in Done; closing the iterator ends
     it without Done. `name`: the model's name in the message, by default the one in the weights. `prices`: for
     the cost in its usage. `control`: what the turn is told beside the sampling. A turn that ends in calls has
@@ -196,6 +208,7 @@ class Turn:
         self._parser = StreamParser(dialect, tools=called, inside=self.prompt.inside, atomic=atomic)
         self._collector = Collector()
         self._tokens: list[Token] = []
+        self._written = 0  # code points
         self._markers = dialect.markers
         self._model = name or host.name
         self._progress = progress
@@ -206,9 +219,13 @@ class Turn:
         if not isinstance(step, Token):
             return (step,) if self._progress else ()
         self._tokens.append(step)
+        self._written += len(step.text)
+        scored: tuple[TurnEvent, ...] = ()
+        if self._progress and step.logprobs is not None:
+            scored = (Scored(step.id, self._written, step.logprobs),)
         if step.end and step.text not in self._markers:
-            return ()  # an end token that is no marker of this dialect is only for `raw`
-        return self._collected(self._parser.feed(step.text, step.special))
+            return scored  # an end token that is no marker of this dialect is only for `raw`
+        return (*scored, *self._collected(self._parser.feed(step.text, step.special)))
 
     def close(self, finish: Finish | None) -> Sequence[TurnEvent]:
         """The last events, after the generation has ended."""

@@ -55,7 +55,7 @@ from localagent.messages import (
 from localagent.prompt import RequestWarning
 from localagent.prompt.pairing import has_results
 from localagent.tools import Report, ToolContext, ToolSet
-from localagent.turn import BrokenOff, Done
+from localagent.turn import BrokenOff, Done, Scored
 
 
 class Run:
@@ -275,7 +275,7 @@ class Run:
                     return event
                 if isinstance(event, BrokenOff):  # the error comes next
                     self._keep_answer(event.message)
-                else:
+                elif not isinstance(event, Scored):  # `Done` has the same
                     yield event
         except GeneratorExit:  # the reader left: end the turn early, as cancelling does, and keep its message
             self.cancel.set()

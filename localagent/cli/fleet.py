@@ -38,7 +38,7 @@ _ENVIRONMENT = {
 }
 _RAISED = re.compile(r"^(?:\S*: )?localagent\.errors\.\w+: (.*)$", re.MULTILINE)
 _ONLY_WITH_RAY = ("replicas", "address", "gpus", "models_per_replica", "print_config")
-_NOT_WITH_RAY = ("idle", "restart", "stall_limit")
+_NOT_WITH_RAY = ("idle", "restart", "stall_limit", "allow_pull")
 
 
 def refuse_without_ray(options: ServeOptions) -> None:
@@ -53,7 +53,7 @@ def serve_fleet(options: ServeOptions) -> None:
     for name in _NOT_WITH_RAY:
         if getattr(options, name):
             raise UsageError(
-                f"{_spelled(name)} is not for --ray, which replaces replicas by itself: leave it out"
+                f"{_spelled(name)} is not for --ray, which loads and replaces by itself: leave it out"
             )
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)  # before Ray is imported; what it starts has the same

@@ -346,6 +346,15 @@ class ServeOptions:
     deadline: Annotated[float, typer.Option(min=1, help="Seconds after which an answer is broken off.")] = (
         3600
     )
+    drain: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="After SIGTERM, let running answers end for so long, while new requests get 503. "
+            "A second signal, or Ctrl-C, ends at once. Not with --ray.",
+        ),
+    ] = 5
     lanes: Annotated[
         int | None, typer.Option(min=1, help="Answers at once, of each model. Default: as memory allows.")
     ] = None
@@ -380,6 +389,14 @@ class ServeOptions:
             help="Send each tool call only when it is complete, or its arguments as the model writes them.",
         ),
     ] = True
+    allow_pull: Annotated[
+        bool,
+        typer.Option(
+            "--allow-pull",
+            help="Let clients fetch models of the catalogue and of Hugging Face, and delete them "
+            "(Ollama's /api/pull and /api/delete). Not with --ray.",
+        ),
+    ] = False
     metrics: Annotated[bool, typer.Option("--metrics", help="Offer /metrics in the form of Prometheus.")] = (
         False
     )

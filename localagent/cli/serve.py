@@ -17,15 +17,17 @@ from localagent.cli.naming import default_model, resolve
 from localagent.cli.options import ServeOptions
 from localagent.cli.terminal import say
 from localagent.distribution import install_command, version
-from localagent.errors import EngineFailed, ServerMissing, UsageError
+from localagent.errors import EngineFailed, ServerMissing, UnknownModel, UsageError
 from localagent.hosts.remote.address import is_address
-from localagent.wording import listed
+from localagent.wording import listed, quoted
 
 if TYPE_CHECKING:
     from localagent.model import Model
     from localagent.server.access import Access
     from localagent.server.models import ModelPool
+    from localagent.server.service import Pulling
     from localagent.server.weights import Weights
+    from localagent.store import Progress
 
 _STALL = 300.0
 """Seconds of one step after which an engine is given up."""
@@ -54,7 +56,7 @@ def serve(options: ServeOptions) -> None:
         server.should_exit = True
 
     access = access_for(options)
-    bounds = Bounds(queue=options.max_queue, deadline=options.deadline)
+    bounds = Bounds(queue=options.max_queue, deadline=options.deadline, drain=options.drain)
     with bind(options.host, options.port) as listening:  # first: it fails at once, and loading takes long
         pool = _pool(options, give_up, access.owner)
         service = Service(
@@ -64,6 +66,7 @@ def serve(options: ServeOptions) -> None:
             metrics=options.metrics,
             log_prompts=options.log_prompts,
             buffer_tool_calls=options.buffer_tool_calls,
+            pulling=pulling_for(options, access.owner) if options.allow_pull else None,
         )
         log_to_standard_error(options.log_prompts)
         server = listener(create_app(service, all_wires()), bounds, service.stop)
@@ -124,7 +127,8 @@ def _pool(options: ServeOptions, end: Callable[[str], None], owner: str = "") ->
         if header is not None:
             headers[name] = header
     aliases = [alias_of(text) for text in options.aliases or ()]
-    idle = options.idle if options.idle is not None or len(loaders) == 1 else _IDLE
+    alone = len(loaders) == 1 and not options.allow_pull
+    idle = options.idle if options.idle is not None or alone else _IDLE
     pool = ModelPool(
         loaders,
         headers=headers,
@@ -139,8 +143,42 @@ def _pool(options: ServeOptions, end: Callable[[str], None], owner: str = "") ->
     return pool
 
 
+def pulling_for(options: ServeOptions, owner: str) -> Pulling:
+    """What fetches and deletes models for clients: those of the catalogue, and of Hugging Face."""
+    from localagent.model import locate
+    from localagent.server.service import Pulling
+    from localagent.store import WeightStore
+
+    def remove(asked: str) -> None:
+        try:
+            found, engine = locate(_fetchable(asked), options.backend)
+        except UnknownModel as error:
+            raise UsageError(
+                f"{quoted(asked)} was not pulled: its weights are files of the user's"
+            ) from error
+        assert not isinstance(found, Path)
+        WeightStore().remove(found, engine)
+
+    return Pulling(lambda asked, progress: _prepared(_fetchable(asked), options, owner, progress), remove)
+
+
+def _fetchable(asked: str) -> str:
+    """The name by which a model is fetched, or was. Clients name no files of this machine, and no servers.
+
+    Raises UnknownModel.
+    """
+    from localagent.catalog import HUB, load_catalog
+
+    name = HUB + asked.partition("/")[2] if asked.startswith(("hf.co/", "huggingface.co/")) else asked
+    if name.startswith(HUB) or name in load_catalog():
+        return name
+    raise UnknownModel(
+        f"no model {quoted(asked)}: pull one of `localagent models list --all`, or {HUB}owner/name"
+    )
+
+
 def _prepared(
-    asked: str, options: ServeOptions, owner: str = ""
+    asked: str, options: ServeOptions, owner: str = "", progress: Progress | None = None
 ) -> tuple[str, Callable[[], Model], Callable[[], Weights] | None]:
     """The name under which a model is served, what loads it from weights that are here, and what only reads
     their header. A model on another server is looked for here, and opened again when it is asked for.
@@ -158,7 +196,7 @@ def _prepared(
             raise UsageError(f"{asked} parses calls itself: give that address to the clients, not to serve")
 
         return opened().name, opened, None
-    name, what, path, dialect = fetched(asked, options)
+    name, what, path, dialect = fetched(asked, options, progress)
     load_weights = cast("Callable[..., Model]", load)  # what `fetched` has found is no address
     loader = partial(
         load_weights,
@@ -179,9 +217,11 @@ def wanted(options: ServeOptions) -> Sequence[str]:
     return [resolve(name) for name in options.models or ()] or [default_model(options.backend)]
 
 
-def fetched(asked: str, options: ServeOptions) -> tuple[str, str | Path, Path, str | None]:
+def fetched(
+    asked: str, options: ServeOptions, progress: Progress | None = None
+) -> tuple[str, str | Path, Path, str | None]:
     """The name under which a model is served, what it is loaded by, its weights, which are fetched if need
-    be, and its dialect, where that is known without them.
+    be, and its dialect, where that is known without them. `progress`: told in place of the terminal.
     """
     from localagent.model import locate
     from localagent.store import WeightStore
@@ -190,7 +230,7 @@ def fetched(asked: str, options: ServeOptions) -> tuple[str, str | Path, Path, s
     if isinstance(found, Path):
         return found.name.removesuffix(".gguf"), found, found, options.dialect
     with Report(found) as report:
-        path = WeightStore().pull(found, engine, report)
+        path = WeightStore().pull(found, engine, progress or report)
     return found.name, found.name, path, options.dialect or found.dialect
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from localagent.errors import EngineFailed
+from localagent.hosts.markers import GapMarks
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.utf8 import Piece
 from localagent.prompt.segments import Segment
@@ -37,6 +38,10 @@ class Vocabulary(Protocol):
     @property
     def eos(self) -> str:
         """Text of the end-of-sequence token; empty when there is none."""
+
+    @property
+    def gap(self) -> GapMarks | None:
+        """The tokens of a prompt with a gap; None where the model was not trained to fill one."""
 
     def piece(self, token: int) -> Piece:
         """The bytes and flags of a token, cached. Raises IndexError for an id outside the vocabulary."""

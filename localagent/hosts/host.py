@@ -30,7 +30,7 @@ from localagent.hosts.prompting import Prompting
 from localagent.hosts.protocol import CancelFlag, Constraint
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.scheduler import Scheduler
-from localagent.prompt.segments import Prompt
+from localagent.prompt.segments import Prompt, Raw
 from localagent.prompt.template import ChatTemplate
 
 DEFAULT_CONTEXT = 32_768
@@ -201,9 +201,11 @@ class EngineHost:
         """The text of a prompt, which needs no engine. Raises TemplateFailed."""
         return self.template.render(messages, tools, **variables).text
 
-    def raw_prompt(self, text: str) -> Prompt:
-        """The prompt that is this text, in which control tokens are recognised. Raises ContextOverflow."""
-        return self._prompting.raw(text)
+    def raw_prompt(self, raw: Raw) -> Prompt:
+        """A prompt without the chat template. Raises ContextOverflow, and Unsupported for a gap where the
+        model has no tokens for it.
+        """
+        return self._prompting.raw(raw)
 
     def generate(
         self,
@@ -223,6 +225,8 @@ class EngineHost:
             raise ContextOverflow(len(ids), engine.context_size)
         if not 0 <= min(ids) <= max(ids) < engine.vocabulary.size:
             raise UsageError(f"the prompt holds an id outside the vocabulary of {engine.vocabulary.size:,}")
+        if any(token >= engine.vocabulary.size for token, _ in sampling.logit_bias):
+            raise UsageError(f"logit_bias has an id outside the vocabulary of {engine.vocabulary.size:,}")
         channel = Channel(self._owner.wake)
         size = engine.context_size
         generation = Generation(ids, sampling, engine.vocabulary, size, Cuts.of(engine))

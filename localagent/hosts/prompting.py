@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from localagent.errors import ContextOverflow
+from localagent.errors import ContextOverflow, Unsupported
 from localagent.hosts.counting import tokenize_within
 from localagent.hosts.engine import Vocabulary
 from localagent.hosts.prefix import Transcripts
 from localagent.hosts.prefix.transcripts import recorder, spell, unspell
 from localagent.hosts.protocol import Token
-from localagent.prompt.segments import Prompt, Segment, Spelling, TooManyTokens
+from localagent.prompt.segments import Gap, Prompt, Raw, Segment, Spelling, TooManyTokens
 from localagent.prompt.template import ChatTemplate
 
 
@@ -69,14 +69,38 @@ class Prompting:
         ids = known + ids
         return Prompt(ids, rendered.text, key=Spelling(text, ids), tail=rendered.tail)
 
-    def raw(self, text: str) -> Prompt:
-        """The prompt that is this text, in which control tokens are recognised. Raises ContextOverflow."""
+    def raw(self, raw: Raw) -> Prompt:
+        """A prompt without the chat template. Raises ContextOverflow, and Unsupported for a gap where the
+        vocabulary has no tokens for it.
+        """
+        if isinstance(raw, tuple):
+            return Prompt(raw, "")
         try:
             with self._reading():
-                ids = tokenize_within(self._vocabulary, (Segment(text, True),), self._context)
+                if isinstance(raw, Gap):
+                    return Prompt(self._around(raw), raw.before)
+                return Prompt(tokenize_within(self._vocabulary, (Segment(raw, True),), self._context), raw)
         except TooManyTokens as many:
             raise ContextOverflow(many.least - 1, self._context, exact=False) from None
-        return Prompt(ids, text)
+
+    def _around(self, gap: Gap) -> tuple[int, ...]:
+        """The ids of a gap: other files, what is before it, what is after it, and then it is filled."""
+        if (marks := self._vocabulary.gap) is None:
+            raise Unsupported("this model has no tokens for filling a gap: send a prompt without a suffix")
+        # An empty prompt has what the model wants at the beginning of each.
+        ids = [*tokenize_within(self._vocabulary, (Segment("", True),), self._context)]
+
+        def add(mark: int | None, text: str) -> None:
+            if mark is not None:
+                ids.append(mark)
+            left = self._context - len(ids)
+            ids.extend(tokenize_within(self._vocabulary, (Segment(text, False),), left, True))
+
+        for name, text in gap.others:
+            add(marks.file, f"{name}\n{text}\n")
+        add(marks.before, gap.before)
+        add(marks.after, gap.after)
+        return (*ids, marks.fill)
 
     def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
         """The ids of `text` with nothing added; control tokens are recognised only when `special`."""

@@ -6,6 +6,7 @@ The catalogue, a turn's options and the command line all take them from `Samplin
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict
 
@@ -13,6 +14,10 @@ from localagent.errors import UsageError
 
 MOST_LOGPROBS = 20
 """The most alternatives that `Sampling.logprobs` may ask for."""
+MOST_BIAS, MOST_BIASES = 100, 300
+"""The largest bias of a token, and how many tokens may have one."""
+_BAN = -1e9
+"""Less than any logit and more than the -inf of a mask: if a grammar allows this token alone, it comes."""
 PENALTY_WINDOW = 64
 """Tokens that the repetition penalty looks back on."""
 
@@ -29,6 +34,7 @@ class SamplingOptions(TypedDict, total=False):
     seed: int | None
     stop: str | list[str] | tuple[str, ...] | None
     logprobs: int | None
+    logit_bias: Mapping[int, float] | tuple[tuple[int, float], ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,8 @@ class Sampling:
 
     Generation ends before the first `stop` string, even if tokens straddle it. `logprobs`: return each
     token's log-probability and those of this many likeliest alternatives; 0 for the token's own only.
+    `logit_bias`: what is added to the logits of these token ids, from -100, which bans one unless a grammar
+    leaves no other, to 100. Log-probabilities are those before it.
     """
 
     max_tokens: int | None = _option(
@@ -89,6 +97,14 @@ class Sampling:
         None, "Log-probabilities of this many alternatives.", Numbers(whole=True, least=0, most=MOST_LOGPROBS)
     )
 
+    logit_bias: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def biases(self) -> tuple[list[int], list[float]]:
+        """The ids of `logit_bias`, and what to add to the logits of each."""
+        ids = [token for token, _ in self.logit_bias]
+        return ids, [_BAN if bias <= -MOST_BIAS else bias for _, bias in self.logit_bias]
+
     def __post_init__(self) -> None:
         """Raise UsageError for a value outside its range."""
         for each in fields(self):
@@ -100,6 +116,17 @@ class Sampling:
         if not isinstance(stop, tuple) or not all(isinstance(text, str) and text for text in stop):
             raise _refusal("stop", stop, "a list of texts, none of them empty")
         object.__setattr__(self, "stop", stop)
+        given: Any = self.logit_bias
+        pairs = tuple(given.items() if isinstance(given, Mapping) else given or ())
+        if len(pairs) > MOST_BIASES or not all(_is_bias(pair) for pair in pairs):
+            range_ = f"at most {MOST_BIASES} token ids, each with a number from -{MOST_BIAS} to {MOST_BIAS}"
+            raise _refusal("logit_bias", given, range_)
+        object.__setattr__(self, "logit_bias", pairs)
+
+
+def _is_bias(pair: Any) -> bool:
+    token, bias = pair if isinstance(pair, tuple) and len(pair) == 2 else (None, None)
+    return type(token) is int and token >= 0 and bias in Numbers(least=-MOST_BIAS, most=MOST_BIAS)
 
 
 def _refusal(name: str, value: object, range_: object) -> UsageError:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from localagent.errors import EngineFailed, InvalidWeights, LocalAgentError
-from localagent.hosts.markers import looks_like_marker
+from localagent.hosts.markers import GapMarks, find_gap_marks, looks_like_marker
 from localagent.hosts.tokenizer_files import TokenizerFiles
 from localagent.hosts.utf8 import Piece, make_piece
 from localagent.prompt.segments import Segment
@@ -94,6 +94,11 @@ class FileVocabulary:
         if not continued and ids[:1] != self._lead_bos:
             ids = self._lead_bos + ids
         return tuple(ids)
+
+    @cached_property
+    def gap(self) -> GapMarks | None:
+        """The tokens of a prompt with a gap, found by their names."""
+        return find_gap_marks(self._tokenizer.token_to_id)
 
     def _continue(self, text: str, special: bool) -> tuple[int, ...]:
         """Tokenize what follows other text: after a character whose tokens are then taken off again."""

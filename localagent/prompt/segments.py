@@ -66,6 +66,22 @@ class Spelling:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """A gap in a text, for a model that was trained to fill one. `others`: names and texts of other files,
+    which come first.
+    """
+
+    before: str
+    after: str
+    others: tuple[tuple[str, str], ...] = ()
+
+
+Raw = str | tuple[int, ...] | Gap
+"""A prompt without a chat template: a text or ids to continue, or a gap to fill. Control tokens are
+recognised in a text to continue, but not in those around a gap."""
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """A rendered conversation: token ids, the text they spell, and the span it leaves open.
 

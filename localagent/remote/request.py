@@ -47,6 +47,8 @@ def chat_body(
 
 def _sampled(sampling: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in sampling.items() if value is not None}
+    if bias := dict(given.pop("logit_bias", None) or ()):
+        given["logit_bias"] = bias
     if (top := given.pop("logprobs", None)) is not None:
         given |= {"logprobs": True, "top_logprobs": top}
     if (stop := given.get("stop")) is not None:

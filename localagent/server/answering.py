@@ -14,6 +14,7 @@ import secrets
 import traceback
 from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from functools import partial
 from time import monotonic, time
 from typing import Any, cast
 
@@ -21,11 +22,14 @@ from localagent.control import CONTROLS
 from localagent.errors import EngineFailed, LocalAgentError
 from localagent.messages import UserMessage
 from localagent.prompt import RequestWarning
+from localagent.prompt.segments import Raw
 from localagent.server.access import Head
 from localagent.server.bounds import SMALL, Gone, Receive, parse_json, read_body
 from localagent.server.exchange import (
     Answer,
     BadRequest,
+    ChoicesWriter,
+    Frame,
     TurnRequest,
     Wire,
     Writer,
@@ -34,12 +38,12 @@ from localagent.server.exchange import (
 from localagent.server.metrics import Watched
 from localagent.server.models import Served, ServedModel
 from localagent.server.queue import Overloaded
-from localagent.server.raw import continuing
+from localagent.server.raw import continuing, spelled
 from localagent.server.reply import Reply, Send, refuse, retry_after
 from localagent.server.service import Service
 from localagent.server.tokens import TellingWire
 from localagent.server.wires.messages import counted
-from localagent.turn import Done
+from localagent.turn import Done, TurnEvent
 
 _STOPPING = "the server is stopping: ask again when it is back"
 _PROMPTING = ("system", "tools", "thinking", "thinking_budget")
@@ -76,7 +80,7 @@ class Endpoint:
         unread, this = True, asyncio.current_task()
         assert this is not None
         try:
-            with self._service.running(this):
+            with self._service.running(this, answers=False):
                 body = await read_body(receive, bounds, head.one(b"content-length"), make_room)
             unread = False
             if keep is not None:
@@ -163,26 +167,64 @@ class Endpoint:
             model = lease.model
             note["dialect"] = model.dialect.name
             answer.load_seconds, answer.spell = lease.load_seconds, service.speller(model)
+            if request.echo:
+                answer.prompts = await asyncio.to_thread(spelled, model, request.raw_prompts)
             if not request.only_loads:
-                async with served.queue.place(client.name):
+                turns = turns_of(request, model)
+                async with served.queue.place(client.name, min(len(turns), model.lanes)):
                     asked = served.for_scope(model, client.scope)
-                    await self._run(asked, request, writer, reply, watched)
-            if service.log_prompts and watched.done:
-                prompts.info("%s %r", wire.path, watched.done.message.raw)
+                    await self._run(asked, request, turns, writer, reply, watched)
+            if service.log_prompts:
+                for done in watched.done:
+                    prompts.info("%s %r", wire.path, done.message.raw)
         if streams:
             await reply.write((), last=True)
         else:
             await reply.json(200, writer.whole())
 
     async def _run(
-        self, model: ServedModel, request: TurnRequest, writer: Writer, reply: Reply, watched: Watched
+        self,
+        model: ServedModel,
+        request: TurnRequest,
+        turns: Sequence[tuple[Raw | None, dict[str, Any]]],
+        writer: Writer,
+        reply: Reply,
+        watched: Watched,
     ) -> None:
-        """Run the turn, and send what is written of it if the client wants a stream."""
+        """Run the turns, as many at once as there are lanes. One that fails ends the others."""
+        if len(turns) == 1:
+            await self._run_one(model, request, *turns[0], writer.feed, reply, watched)
+            return
+        lanes = asyncio.Semaphore(model.lanes)
+
+        async def run(number: int, raw: Raw | None, options: dict[str, Any]) -> None:
+            feed = partial(cast(ChoicesWriter, writer).feed_choice, number)
+            async with lanes:
+                await self._run_one(model, request, raw, options, feed, reply, watched)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number, turn in enumerate(turns):
+                    group.create_task(run(number, *turn))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _run_one(
+        self,
+        model: ServedModel,
+        request: TurnRequest,
+        raw: Raw | None,
+        options: dict[str, Any],
+        feed: Callable[[TurnEvent], list[Frame]],
+        reply: Reply,
+        watched: Watched,
+    ) -> None:
+        """Run a turn, and send what is written of it if the client wants a stream."""
         messages = request.messages
-        if request.raw_prompt is not None:
-            model = continuing(model, request.raw_prompt)
+        if raw is not None:
+            model = continuing(model, raw)
             messages = [UserMessage(content="-")]  # not rendered
-        async with aclosing(model.astream(messages, **turn_options(request))) as events:
+        async with aclosing(model.astream(messages, **options)) as events:
             async for event in events:
                 match event:
                     case Done() if event.message.stop_reason == "cancelled":
@@ -193,7 +235,7 @@ class Endpoint:
                     case RequestWarning(kind="images_removed"):  # those that a tool has shown
                         self._ignore(["image"], reply)
                 watched.feed(event)
-                frames = writer.feed(event)
+                frames = feed(event)
                 if request.stream and frames:
                     await reply.write(frames)
 
@@ -293,6 +335,25 @@ def turn_options(request: TurnRequest) -> dict[str, Any]:
 
 
 _UNSET = TurnRequest(model="")
+
+
+def turns_of(request: TurnRequest, model: ServedModel) -> list[tuple[Raw | None, dict[str, Any]]]:
+    """What each turn of a request continues, or None for its conversation, and its options.
+
+    Choices of one prompt have seeds one after the other, or they would all be the same. Raises BadRequest
+    for more of them than the model gives at once.
+    """
+    if request.choices > model.lanes:
+        said = f"n: {model.name} gives at most {model.lanes} answers at once, and {request.choices} are asked"
+        raise BadRequest(f"{said} (by n, or by best_of)", "n", "unsupported_value")
+    turns = []
+    for raw in request.raw_prompts or (None,):
+        for number in range(request.choices):
+            options = turn_options(request)
+            if (seed := options.get("seed")) is not None:
+                options["seed"] = seed + number
+            turns.append((raw, options))
+    return turns
 
 
 async def _left(receive: Receive) -> None:

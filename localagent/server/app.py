@@ -21,11 +21,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from localagent.messages import Usage
 from localagent.server.access import Client, Head, in_origin_form
 from localagent.server.answering import AskEndpoint, CountEndpoint, Endpoint
 from localagent.server.bounds import CROWDED, Receive
 from localagent.server.exchange import BadRequest, Wire
 from localagent.server.metrics import Watched
+from localagent.server.pulling import PullRoutes
 from localagent.server.queue import Overloaded
 from localagent.server.reply import Send, refuse
 from localagent.server.routes import OwnRoutes, Refused
@@ -33,6 +35,7 @@ from localagent.server.service import Service
 from localagent.server.tokens import ApplyTemplate, Detokenize, Tokenize
 from localagent.server.wires.chat import ChatCompletions
 from localagent.server.wires.completions import Completions
+from localagent.server.wires.infill import Infill
 from localagent.server.wires.messages import CountTokensWire, MessagesWire
 from localagent.server.wires.ollama import OllamaChat, OllamaGenerate
 from localagent.server.wires.responses import Responses
@@ -106,8 +109,8 @@ class Guard:
             model, dialect = note.get("model", ""), note.get("dialect", "")
             self._service.metrics.ended(model, dialect, outcome, watched or Watched())
             words += [outcome, model]
-        if watched is not None and watched.done is not None:
-            usage = watched.done.message.usage
+        if watched is not None and watched.done:
+            usage = sum((done.message.usage for done in watched.done), Usage())
             words.append(f"{usage.input} ({usage.cache_read} cached) + {usage.output} tokens")
             words.append(f"first {watched.first or 0:.3f} s")
         access_log.info("%s", " ".join([*filter(None, words), f"{seconds:.3f} s"]))
@@ -132,6 +135,7 @@ def all_wires() -> tuple[Wire, ...]:
         ChatCompletions(),
         Responses(),
         Completions(),
+        Infill(),
         MessagesWire(),
         CountTokensWire(),
         OllamaChat(),
@@ -160,6 +164,7 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
     """The application. `wires`: the APIs that it speaks; the first one gives other errors their shape."""
     shape = shapes(wires)
     own = OwnRoutes(service, wires, shape)
+    pulls = PullRoutes(own, service.pulling)
     routes = [Route(wire.path, _endpoint(wire)(wire, service), methods=["POST"]) for wire in wires]
     routes += [
         Route(wire.path, AskEndpoint(wire, service), methods=["POST"])
@@ -179,6 +184,8 @@ def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
         Route("/api/ps", own.ps),
         Route("/api/show", own.show, methods=["POST"]),
         Route("/api/version", own.version),
+        Route("/api/pull", pulls.pull, methods=["POST"]),
+        Route("/api/delete", pulls.delete, methods=["DELETE"]),
         Route("/api/v0/models", own.lm_studio_models),
         Route("/api/v0/models/{name:path}", own.lm_studio_model),
     ]

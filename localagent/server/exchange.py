@@ -29,6 +29,7 @@ from localagent.errors import (
 from localagent.hosts.sampling import SamplingOptions
 from localagent.messages import AssistantMessage, Message
 from localagent.prompt.rendering import ToolSchema
+from localagent.prompt.segments import Raw
 from localagent.tools.bounds import TOOL_BOUNDS, ToolBounds
 from localagent.turn import TurnEvent
 from localagent.wire.payload import Fields
@@ -70,6 +71,8 @@ class Limits:
     depth: int = 64
     images: bool = False
     """Whether the model can see."""
+    prompts: int = 128
+    """Prompts of one request that are continued one after the other."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -98,8 +101,12 @@ class TurnRequest:
     """Whether a stream has the arguments of calls as the model writes them; None: as the server says."""
     ignored: tuple[str, ...] = ()
     """Fields that were ignored and tools that were left out, for the header x-localagent-ignored."""
-    raw_prompt: str | None = None
-    """Text for the model to continue, without a chat template. There are no messages then."""
+    raw_prompts: Sequence[Raw] = ()
+    """What the model is to continue, without a chat template. There are no messages then."""
+    choices: int = 1
+    """Answers to the conversation, or to each of those prompts; no more than the model gives at once."""
+    echo: bool = False
+    """The writer needs the texts of the prompts: see `Answer.prompts`."""
     continue_final_message: bool = False
     keep_alive: float | None = None
     """Seconds that the model stays loaded after the answer, infinity for ever; None: as the server says."""
@@ -112,12 +119,12 @@ class TurnRequest:
 
         Nothing is fed to the writer then, and `whole` is the answer, also for a client that wants a stream.
         """
-        return not self.messages and self.raw_prompt is None
+        return not self.messages and not self.raw_prompts
 
 
 @dataclass(slots=True, kw_only=True)
 class Answer:
-    """What a wire has to be told to write an answer. The last two are filled in when the model is loaded."""
+    """What a wire has to be told to write an answer; the last three when the model is loaded."""
 
     model: str
     """The name to answer with."""
@@ -131,6 +138,8 @@ class Answer:
     """The time that it took to load the model for this answer."""
     spell: Callable[[Sequence[int]], Sequence[bytes]] | None = None
     """The bytes of each of these tokens, for log-probabilities."""
+    prompts: Sequence[str] = ()
+    """The texts of the prompts, if the request asks for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +196,13 @@ class Writer(Protocol):
 
     def whole(self) -> dict[str, Any]:
         """The answer as one object, when `Done` was fed."""
+
+
+class ChoicesWriter(Writer, Protocol):
+    """Several answers in one: the events of many turns that run at once."""
+
+    def feed_choice(self, number: int, event: TurnEvent) -> list[Frame]:
+        """As `feed`, for one of the turns. All choices of a prompt come before those of the next."""
 
 
 class Wire(Protocol):

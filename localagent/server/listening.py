@@ -1,11 +1,16 @@
-"""The socket and uvicorn, and how the server ends: running answers first, before uvicorn waits for them."""
+"""The socket and uvicorn, and how the server ends: running answers first, before uvicorn waits for them.
+
+SIGTERM comes from what looks after services, and lets answers end; Ctrl-C is pressed by somebody who waits.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 import socket
 from collections.abc import Awaitable, Callable
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -19,20 +24,34 @@ _GRACE = 5
 """Seconds that connections have to take the end of their answers when the server stops."""
 
 
+EndAnswers = Callable[[Callable[[], bool]], Awaitable[None]]
+"""Ends all answers, and lets them go on before that as long as the function says so; see `Service.stop`."""
+
+
 class Listener(uvicorn.Server):
     """A uvicorn server that ends running answers first when it is to stop."""
 
-    def __init__(self, config: uvicorn.Config, end_answers: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, config: uvicorn.Config, end_answers: EndAnswers) -> None:
         super().__init__(config)
         self._end_answers = end_answers
+        self._drains = False
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal stops the server, and the second one at once."""
+        if self.should_exit:
+            self._drains, self.force_exit = False, True
+        else:
+            self._drains = sig == signal.SIGTERM
+        super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting, end the answers with an error, wait for the connections."""
-        for server in self.servers:
-            server.close()
-        await self._end_answers()
+        """Let answers end or end them with an error, stop accepting, wait for the connections.
+
+        Whoever comes until then is told that the server stops.
+        """
+        await self._end_answers(lambda: self._drains)
         await super().shutdown(sockets)
-        if self.force_exit:  # a second Ctrl-C: uvicorn waits for nobody then, and leaves this out
+        if self.force_exit:  # a second signal: uvicorn waits for nobody then, and leaves this out
             await self.lifespan.shutdown()
 
 
@@ -58,7 +77,7 @@ def bind(host: str, port: int) -> socket.socket:
         raise UsageError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
 
 
-def listener(app: Any, bounds: Bounds, end_answers: Callable[[], Awaitable[None]]) -> Listener:
+def listener(app: Any, bounds: Bounds, end_answers: EndAnswers) -> Listener:
     """A server for an ASGI application; `run(sockets=[...])` serves until SIGINT or SIGTERM."""
 
     config = uvicorn.Config(

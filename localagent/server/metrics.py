@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from localagent.hosts.protocol import Prefilled, Queued
 from localagent.messages import MalformedToolCallPart, ToolCallPart
 from localagent.prompt import RequestWarning
-from localagent.turn import Done, TurnEvent
+from localagent.turn import Done, Scored, TurnEvent
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -21,7 +21,7 @@ _SPEEDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 
 
 class Watched:
-    """One answer as it is measured: fed the events of its turn, it knows the times that clients feel."""
+    """One answer as it is measured: fed the events of its turns, it knows the times that clients feel."""
 
     def __init__(self) -> None:
         self.began = monotonic()
@@ -29,16 +29,17 @@ class Watched:
         """Seconds from the request to the first token that can be seen."""
         self.gap = 0.0
         """The longest time between two events after that, in seconds."""
-        self.done: Done | None = None
+        self.done: list[Done] = []
+        """The end of each turn; several where a request wants several choices."""
         self._last = 0.0
 
     def feed(self, event: TurnEvent) -> None:
         """Note when `event` came."""
-        if isinstance(event, Queued | Prefilled | RequestWarning):
+        if isinstance(event, Queued | Prefilled | RequestWarning | Scored):
             return
         now = monotonic()
         if isinstance(event, Done):
-            self.done = event
+            self.done.append(event)
         elif self.first is None:
             self.first = now - self.began
         else:
@@ -87,9 +88,11 @@ class Metrics:
         if watched.first is not None:
             self._first.labels(model).observe(watched.first)
             self._gap.labels(model).observe(watched.gap)
-        if watched.done is None:
-            return
-        message = watched.done.message
+        for done in watched.done:
+            self._turn_ended(model, dialect, done)
+
+    def _turn_ended(self, model: str, dialect: str, done: Done) -> None:
+        message = done.message
         usage, decode = message.usage, message.timings.decode
         self._prompt.labels(model).inc(usage.input)
         self._cached.labels(model).inc(usage.cache_read)
@@ -102,7 +105,7 @@ class Metrics:
                 self._malformed.labels(model, dialect).inc()
             elif isinstance(part, ToolCallPart) and part.repaired:
                 self._repaired.labels(model, dialect).inc()
-        self._relaxed.labels(model).inc(len(getattr(watched.done, "relaxed", ())))
+        self._relaxed.labels(model).inc(len(done.relaxed))
 
     def collect(self) -> Iterator[Metric]:
         """What is read when it is asked for: see `prometheus_client.registry.Collector`."""

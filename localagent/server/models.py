@@ -171,6 +171,7 @@ class ModelPool:
                 )
         read = headers or {}
         self.served = {name: Served(name, load, queue, read.get(name)) for name, load in loaders.items()}
+        self.queue = queue
         self._aliases = tuple(aliases)
         self._idle = idle
         self._restart = restart
@@ -195,6 +196,15 @@ class ModelPool:
         if not exactly and (not asked or len(self.served) == 1):
             return next(iter(self.served.values()))
         raise UnknownModel(f"no model {quoted(asked)} is served here; served are {listed(self.served)}")
+
+    def add(self, served: Served) -> None:
+        """Serve one more model, unless there is one of that name."""
+        if served.name not in self.served:  # a new mapping, since others are in the middle of the old one
+            self.served = {**self.served, served.name: served}
+
+    def remove(self, served: Served) -> None:
+        """Serve a model no longer, which is unloaded."""
+        self.served = {name: each for name, each in self.served.items() if each is not served}
 
     def begin_with(self, name: str) -> None:
         """Load a model now, before there is an event loop. Raises what loading raises."""

@@ -7,12 +7,17 @@ from typing import Any
 
 from localagent.distribution import version
 from localagent.server.exchange import Option, Refused, Wire
-from localagent.server.wires import chat, completions, messages, ollama, responses
+from localagent.server.wires import chat, completions, infill, messages, ollama, responses
 
 _TABLES: Mapping[str, tuple[str, Mapping[str, Option]]] = {
     "/v1/chat/completions": ("OpenAI's chat completions", chat.OPTIONS),
     "/v1/responses": ("OpenAI's responses, without anything stored", responses.OPTIONS),
-    "/v1/completions": ("OpenAI's older completions: text without a chat template", completions.OPTIONS),
+    "/v1/completions": (
+        "OpenAI's older completions: text without a chat template, at most 16 tokens unless max_tokens says "
+        "more, or -1 for no limit",
+        completions.OPTIONS,
+    ),
+    "/infill": ("llama-server's completion of code at the cursor", infill.OPTIONS),
     "/v1/messages": ("Anthropic's messages", messages.OPTIONS),
     "/v1/messages/count_tokens": ("How many tokens a request to /v1/messages has", messages.OPTIONS),
     "/api/chat": ("Ollama's chat", ollama.CHAT_OPTIONS),
@@ -37,7 +42,10 @@ _TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("stream_options", "response_format", "options"), _OBJECT),
     "input": {"anyOf": [_TEXT, _LIST]},
     "messages": {"type": "array", "items": _MESSAGE, "minItems": 1},
-    "prompt": {"type": "string", "minLength": 1},
+    "prompt": {"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "minItems": 1}]},
+    **dict.fromkeys(("suffix", "input_prefix", "input_suffix"), _TEXT),
+    **dict.fromkeys(("n", "best_of"), _COUNT),
+    "echo": _FLAG,
     "seed": {"type": "integer"},
     "temperature": {"type": "number", "minimum": 0},
     "tools": _LIST,
@@ -63,6 +71,8 @@ _OTHERS: Mapping[tuple[str, str], str] = {
     ("get", "/api/ps"): "Ollama's list of models in memory",
     ("post", "/api/show"): "Ollama's description of a model",
     ("get", "/api/version"): "The version of Ollama's API",
+    ("post", "/api/pull"): "Have a model: at once if it is here, else fetched with --allow-pull",
+    ("delete", "/api/delete"): "Delete a model's weights, with --allow-pull",
     ("get", "/api/v0/models"): "LM Studio's list of models",
     ("get", "/api/v0/models/{name}"): "LM Studio's description of a model",
     ("get", "/props"): "llama-server's properties",
@@ -90,7 +100,7 @@ def openapi(wires: Sequence[Wire], keys: bool) -> dict[str, Any]:
             paths[wire.path] = {"post": _turn(wire)}
     for (method, path), summary in _OTHERS.items():
         operation: dict[str, Any] = {"summary": summary, "responses": _answers("application/json")}
-        if method == "post":
+        if method != "get":
             operation["requestBody"] = _body(_NAMED)
         if "{name}" in path:
             operation["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": _TEXT}]
@@ -113,7 +123,7 @@ def _turn(wire: Wire) -> dict[str, Any]:
     summary, options = _TABLES[wire.path]
     schema = {
         "type": "object",
-        "properties": {name: _property(name, how) for name, how in options.items()},
+        "properties": {name: _property(wire.path, name, how) for name, how in options.items()},
         "required": _NEEDED.get(wire.path, []),
     }
     streamed = "application/x-ndjson" if wire.framing == "ndjson" else "text/event-stream"
@@ -124,12 +134,12 @@ def _turn(wire: Wire) -> dict[str, Any]:
     }
 
 
-def _property(name: str, how: Option) -> dict[str, Any]:
+def _property(path: str, name: str, how: Option) -> dict[str, Any]:
     if isinstance(how, Refused):
         return {"description": f"An error: {how.why}."}
     if how == "hint":
         return {"description": "Ignored, and named in the header x-localagent-ignored."}
-    return dict(_TYPES.get(name, {}))
+    return _TEXT if name == "prompt" and path not in _NEEDED else dict(_TYPES.get(name, {}))
 
 
 def _body(schema: Mapping[str, Any]) -> dict[str, Any]:

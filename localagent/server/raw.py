@@ -1,4 +1,4 @@
-"""A model that continues a text instead of answering a conversation."""
+"""A model that continues a text, or fills a gap in one, instead of answering a conversation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from localagent.errors import Unsupported
 from localagent.model import Model
-from localagent.prompt.segments import Prompt
+from localagent.prompt.segments import Gap, Prompt, Raw
 from localagent.server.models import ServedModel
 from parsers import DIALECTS
 
@@ -16,25 +16,44 @@ TEXT = dataclasses.replace(DIALECTS["plain"], name="text", reasoning=None, ends=
 """The dialect of a model that continues a text: no markers, so that all of its output is text."""
 
 
-def continuing(model: ServedModel, text: str) -> ServedModel:
-    """The same model for turns whose prompt is this text, whatever their messages are.
+def continuing(model: ServedModel, raw: Raw) -> ServedModel:
+    """The same model for turns whose prompt is this one, whatever their messages are.
 
     Raises Unsupported for a host that takes no text.
     """
     if not isinstance(model, Model):  # replicas have it
-        elsewhere: ServedModel = cast(Any, model).continuing(text)
+        elsewhere: ServedModel = cast(Any, model).continuing(raw)
         return elsewhere
     if not hasattr(model.host, "raw_prompt"):
         raise Unsupported(f"{model.name} takes conversations, and no text to continue")
-    return Model(_Continuing(model.host, text), TEXT, model.sampling, model.name, model.prices)
+    return Model(_Continuing(model.host, raw), TEXT, model.sampling, model.name, model.prices)
+
+
+def spelled(model: ServedModel, raws: Sequence[Raw]) -> list[str]:
+    """The texts of prompts. Not to be called on an event loop.
+
+    Raises Unsupported for ids where the bytes of tokens are not known, UsageError for an unknown id.
+    """
+    return [_spelled(model, raw) for raw in raws]
+
+
+def _spelled(model: ServedModel, raw: Raw) -> str:
+    if isinstance(raw, str):
+        return raw
+    if isinstance(raw, Gap):
+        return raw.before
+    if (detokenize := getattr(model.host, "detokenize", None)) is None:
+        raise Unsupported(f"{model.name} runs elsewhere, and the texts of its tokens are not known here")
+    data: bytes = detokenize(raw)
+    return data.decode("utf-8", "replace")
 
 
 class _Continuing:
-    """A host that renders every conversation to one text."""
+    """A host that renders every conversation to one prompt."""
 
-    def __init__(self, host: Any, text: str) -> None:
+    def __init__(self, host: Any, raw: Raw) -> None:
         self._host = host
-        self._text = text
+        self._raw = raw
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._host, name)
@@ -47,6 +66,6 @@ class _Continuing:
         limit: float | None = None,
         **_: Any,
     ) -> Prompt:
-        """The prompt that is this text."""
-        prompt: Prompt = self._host.raw_prompt(self._text)
+        """The prompt."""
+        prompt: Prompt = self._host.raw_prompt(self._raw)
         return prompt

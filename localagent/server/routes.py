@@ -16,7 +16,7 @@ from localagent.errors import LocalAgentError, UnknownModel, UsageError
 from localagent.server.access import Head
 from localagent.server.bounds import SMALL, Gone, Receive, parse_json, read_body
 from localagent.server.exchange import BadRequest, Wire, dump, message_of
-from localagent.server.models import Served
+from localagent.server.models import ModelPool, Served
 from localagent.server.openapi import openapi
 from localagent.server.page import page, state
 from localagent.server.reply import Send, refuse
@@ -70,6 +70,11 @@ class OwnRoutes:
         self._wires = wires
         self._shape = shape
 
+    @property
+    def pool(self) -> ModelPool:
+        """The models."""
+        return self._service.pool
+
     async def root(self, request: Request) -> Response:
         """The page, for browsers. Ollama's clients look here whether a server runs."""
         if self._service.access.page and Head.of(request.scope).wants_page:
@@ -116,7 +121,7 @@ class OwnRoutes:
         try:
             served = self._service.pool.find(name, exactly=True)
         except UnknownModel as error:
-            return self._refused(request, error)
+            return self.refused(request, error)
         return JsonAnswer(await _described(served))
 
     async def load(self, request: Request) -> Response:
@@ -125,7 +130,7 @@ class OwnRoutes:
             served = await self._named(request)
             await self._service.pool.load(served)
         except Exception as error:
-            return self._refused(request, error)
+            return self.refused(request, error)
         return JsonAnswer(await _described(served))
 
     async def unload(self, request: Request) -> Response:
@@ -134,7 +139,7 @@ class OwnRoutes:
             served = await self._named(request)
             await self._service.pool.unload(served)
         except Exception as error:
-            return self._refused(request, error)
+            return self.refused(request, error)
         return JsonAnswer(await _described(served))
 
     async def metrics(self, _: Request) -> Response:
@@ -154,11 +159,11 @@ class OwnRoutes:
     async def show(self, request: Request) -> Response:
         """Ollama's description of a model."""
         try:
-            name = ollama_models.asked_model(await self._body(request))
+            name = ollama_models.asked_model(await self.body(request))
             described = await _for_ollama(self._service.pool.find(name, exactly=True))
             return JsonAnswer(ollama_models.show(described))
         except (UsageError, Gone) as error:
-            return self._refused(request, error)
+            return self.refused(request, error)
 
     async def version(self, _: Request) -> Response:
         """The version of Ollama's API."""
@@ -174,7 +179,7 @@ class OwnRoutes:
         try:
             served = self._service.pool.find(request.path_params["name"], exactly=True)
         except UnknownModel as error:
-            return self._refused(request, error)
+            return self.refused(request, error)
         return JsonAnswer(await _for_lm_studio(served))
 
     async def props(self, request: Request) -> Response:
@@ -182,7 +187,7 @@ class OwnRoutes:
         try:
             served = self._service.pool.find(request.query_params.get("model", ""))
         except UnknownModel as error:
-            return self._refused(request, error)
+            return self.refused(request, error)
         described = await _for_ollama(served)
         return JsonAnswer(
             {
@@ -196,7 +201,8 @@ class OwnRoutes:
             }
         )
 
-    def _refused(self, request: Request, error: Exception) -> Response:
+    def refused(self, request: Request, error: Exception) -> Response:
+        """An error in the shape of the API whose path was asked for."""
         if isinstance(error, Gone):
             return Response(status_code=400)  # nobody is there to read it
         if not isinstance(error, LocalAgentError):
@@ -204,14 +210,15 @@ class OwnRoutes:
         unread = isinstance(error, BadRequest) and error.status in (408, 413)  # some of the body, at least
         return Refused(self._shape(request.url.path), error, self._service, unread)
 
-    async def _body(self, request: Request) -> Any:
+    async def body(self, request: Request) -> Any:
+        """The JSON of a small body. Raises BadRequest, Gone."""
         bounds = replace(self._service.bounds, body=min(SMALL, self._service.bounds.body))
         announced = request.headers.get("content-length")
         return parse_json(await read_body(request.receive, bounds, announced), bounds)
 
     async def _named(self, request: Request) -> Served:
         """The model that the body names. Raises BadRequest, UnknownModel."""
-        value = await self._body(request)
+        value = await self.body(request)
         name = value.get("model") if isinstance(value, dict) else None
         if not isinstance(name, str) or not name:
             raise BadRequest("model: the name of a model is needed", "model")

@@ -32,7 +32,7 @@ class Tokenize(Completions):
         """As `Wire.read`."""
         fields = open_body(body, limits)
         with refusing():
-            details = {
+            details: dict[str, Any] = {
                 "begin": fields.flag("add_special"),
                 "special": fields.flag("parse_special", True),
                 "pieces": fields.flag("with_pieces"),
@@ -40,12 +40,13 @@ class Tokenize(Completions):
             content = fields.maybe_text("content")
             if content is None:
                 raise fields.wrong("it must be a text", "content")
-            return TurnRequest(model=fields.maybe_text("model") or "", raw_prompt=content, details=details)
+            details["content"] = content
+            return TurnRequest(model=fields.maybe_text("model") or "", raw_prompts=[content], details=details)
 
     def tell(self, model: ServedModel, request: TurnRequest, prompting: Mapping[str, Any]) -> dict[str, Any]:
         """As `TellingWire.tell`."""
         here, asked = _here(model), request.details
-        ids = here.host.tokenize(request.raw_prompt or "", asked["special"])
+        ids = here.host.tokenize(asked["content"], asked["special"])
         if asked["begin"] and (raw := getattr(here.host, "raw_prompt", None)) is not None:
             ids = (*raw("").ids, *ids)  # an empty prompt has what the model wants at the beginning of each
         if asked["pieces"]:
@@ -65,7 +66,7 @@ class Detokenize(Completions):
             ids = fields.take("tokens")
             if not isinstance(ids, list) or not all(type(each) is int and each >= 0 for each in ids):
                 raise fields.wrong("it must be a list of token ids", "tokens")
-            return TurnRequest(model=fields.maybe_text("model") or "", raw_prompt="", details={"ids": ids})
+            return TurnRequest(model=fields.maybe_text("model") or "", raw_prompts=[""], details={"ids": ids})
 
     def tell(self, model: ServedModel, request: TurnRequest, prompting: Mapping[str, Any]) -> dict[str, Any]:
         """As `TellingWire.tell`."""

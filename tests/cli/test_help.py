@@ -40,6 +40,7 @@ def test_options_that_are_not_given_are_what_the_help_says():
             "port": 8080,
             "max_queue": 64,
             "deadline": 3600,
+            "drain": 5,
             "buffer_tool_calls": True,
         },
         "connect": {"url": "http://127.0.0.1:8080"},
@@ -66,8 +67,8 @@ def test_numbers_that_make_no_sense_are_refused():
         "run": of_turns,
         "chat": of_turns,
         "serve": {
-            "port": 0, "max_queue": 0, "deadline": 1, "lanes": 1, "idle": 1, "stall_limit": 0, "gpus": 0,
-            "models_per_replica": 1, **of_a_model,
+            "port": 0, "max_queue": 0, "deadline": 1, "drain": 0, "lanes": 1, "idle": 1, "stall_limit": 0,
+            "gpus": 0, "models_per_replica": 1, **of_a_model,
         },
         "doctor": {"timeout": 0.1},
         "bench model": {"sample": 1, "max_tokens": 1, "exchanges": 0, "rounds": 1, **of_a_model},

@@ -78,7 +78,7 @@ def test_it_listens_says_how_to_connect_and_ends(server, capsys):
     pool, access, given, named = server.service
     assert [*pool.served] == ["one", "two"]
     assert (access, given) == (Access(page=True), bounds)
-    assert named == {"metrics": False, "log_prompts": False, "buffer_tool_calls": True}
+    assert named == {"metrics": False, "log_prompts": False, "buffer_tool_calls": True, "pulling": None}
     assert (server.app, server.bounds, server.stop) == (("stop", "wires"), bounds, "stop")
     assert (server.logs, server.exits) == ([False], [])
     assert server.handlers == dict.fromkeys((signal.SIGINT, signal.SIGTERM), server.handle_exit)
@@ -88,7 +88,7 @@ def test_options_reach_the_server(server, capsys):
     server.lanes, server.names = 0, ("one",)
     serve.serve(
         ServeOptions(
-            port=0, host="localhost", max_queue=5, deadline=6, metrics=True, log_prompts=True, buffer_tool_calls=False,
+            port=0, host="localhost", max_queue=5, deadline=6, drain=0.5, metrics=True, log_prompts=True, buffer_tool_calls=False,
             no_page=True, share_prefixes=True, origins=["http://a"], allow_hosts=["x.lan"],
         )
     )  # fmt: skip
@@ -99,8 +99,8 @@ def test_options_reach_the_server(server, capsys):
     assert said[-2:] == ["  what is asked and answered is logged here", "stopped"]
     _, access, bounds, named = server.service
     assert access == Access("localhost", origins=("http://a",), share=True, allow_hosts=("x.lan",))
-    assert bounds == Bounds(queue=5, deadline=6)
-    assert named == {"metrics": True, "log_prompts": True, "buffer_tool_calls": False}
+    assert bounds == Bounds(queue=5, deadline=6, drain=0.5)
+    assert named == {"metrics": True, "log_prompts": True, "buffer_tool_calls": False, "pulling": None}
     assert server.logs == [True]
 
 

@@ -26,6 +26,7 @@ class Bytes:
 
     size = 260
     bos = eos = ""
+    gap = None
 
     def __init__(self) -> None:
         self.special = {END: "<e>", START: "<s>"}

@@ -277,6 +277,40 @@ def test_a_stop_string_ends_the_text_before_it(hosts: dict[str, EngineHost], eng
     assert generation.finish.stop is None
 
 
+@pytest.mark.parametrize("more", [{}, {"temperature": 0.7, "seed": 5}, {"repetition_penalty": 1.2}])
+def test_a_bias_bans_a_token_and_brings_another(hosts: dict[str, EngineHost], more: dict[str, Any]) -> None:
+    for engine, host in hosts.items():
+        prompt = host.render([QUESTION])
+        free, _ = run(host, prompt, Sampling(max_tokens=12, logprobs=0, **more))
+        banned = {token.id: -100.0 for token in free}
+        without, _ = run(host, prompt, Sampling(max_tokens=12, logit_bias=banned, logprobs=2, **more))
+        assert not {token.id for token in without} & banned.keys(), engine
+        # What is told is the model's own opinion, which has not changed.
+        first = without[0].logprobs
+        assert first is not None and (more.get("temperature") or first.top[0][0] == free[0].id or more)
+        wanted = max(host.vocabulary.special) + 40
+        only, _ = run(host, prompt, Sampling(max_tokens=3, logit_bias={wanted: 100.0}, **more))
+        assert [token.id for token in only] == [wanted] * 3, engine
+
+
+def test_a_bias_is_for_its_own_generation_alone(hosts: dict[str, EngineHost]) -> None:
+    for engine, host in hosts.items():
+        prompt = host.render([QUESTION])
+        alone, _ = run(host, prompt, Sampling(max_tokens=10))
+        bans = {alone[0].id: -100.0}
+        with_ban, _ = run(host, prompt, Sampling(max_tokens=10, logit_bias=bans))
+        both = [host.generate(prompt, Sampling(max_tokens=10, logit_bias=each)) for each in (None, bans)]
+        assert [[token.id for token in one] for one in both] == [
+            [token.id for token in one] for one in (alone, with_ban)
+        ], engine
+
+
+def test_a_bias_for_a_token_that_there_is_not(hosts: dict[str, EngineHost]) -> None:
+    for host in hosts.values():
+        with pytest.raises(UsageError, match="logit_bias has an id outside the vocabulary"):
+            host.generate(host.render([QUESTION]), Sampling(logit_bias={host.vocabulary.size: 1}))
+
+
 def test_both_engines_report_the_same_logprobs(hosts: dict[str, EngineHost]) -> None:
     found = {}
     for engine in ENGINES:

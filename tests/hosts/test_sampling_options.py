@@ -19,9 +19,35 @@ NUMBERS = [each for each in fields(Sampling) if each.metadata]
 def test_type_checkers_see_the_options_that_there_are():
     assert list(get_type_hints(SamplingOptions)) == list(DEFAULTS)
     taken, given = get_type_hints(Sampling), get_type_hints(SamplingOptions)
-    assert {name: taken[name] for name in taken if name != "stop"} == {
-        name: given[name] for name in given if name != "stop"
+    wider = {"stop", "logit_bias"}  # than what is kept of them
+    assert {name: taken[name] for name in taken if name not in wider} == {
+        name: given[name] for name in given if name not in wider
     }
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {5: 101},
+        {5: float("nan")},
+        {-1: 1},
+        {True: 1},
+        {5: True},
+        [(5,)],
+        [[5, 1]],
+        dict.fromkeys(range(301), 1),
+    ],
+)
+def test_a_bias_is_a_number_for_a_token(wrong):
+    with pytest.raises(UsageError, match=r"^logit_bias is .*: it must be at most 300 token ids"):
+        Sampling(logit_bias=wrong)
+
+
+def test_biases_are_kept_as_pairs():
+    sampling = Sampling(logit_bias={5: -100, 7: 2.5})
+    assert sampling.logit_bias == ((5, -100), (7, 2.5)) == Sampling(logit_bias=sampling.logit_bias).logit_bias
+    assert sampling.biases == ([5, 7], [-1e9, 2.5])
+    assert Sampling(logit_bias=None) == Sampling() and hash(sampling)
 
 
 def test_the_catalogue_has_the_same_defaults_and_types():

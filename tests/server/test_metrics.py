@@ -58,11 +58,11 @@ def test_the_times_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     before = [(0.0, Queued(1)), (0.0, Prefilled(1, 2, 0)), (0.0, RequestWarning("thinking", "no"))]
     end = done()
     times = watched(monkeypatch, *before, (102, WORD), (102.5, WORD), (104, WORD), (104.5, WORD), (109, end))
-    assert (times.first, times.gap, times.done) == (2, 1.5, end)
+    assert (times.first, times.gap, times.done) == (2, 1.5, [end])
     alone = watched(monkeypatch, (101, WORD), (109, end))
     assert (alone.first, alone.gap) == (1, 0)
     empty = watched(monkeypatch, *before)
-    assert (empty.first, empty.gap, empty.done) == (None, 0, None)
+    assert (empty.first, empty.gap, empty.done) == (None, 0, [])
 
 
 @pytest.fixture

@@ -281,6 +281,7 @@ LEAST: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": "H"},
     "/v1/messages": {"messages": MESSAGES, "max_tokens": 1},
     "/v1/messages/count_tokens": {"messages": MESSAGES},
+    "/infill": {},
     "/api/chat": {},
     "/api/generate": {},
 }
@@ -349,7 +350,7 @@ def test_the_document_and_the_server_take_the_same_requests(wire: Wire) -> None:
     validator = Draft202012Validator(schema)
     typed = {name for name, how in schema["properties"].items() if "description" not in how}
     rows = [({**least, name: value}, good) for name, value, good in VALUES if name in typed]
-    if wire.path.startswith("/api/"):  # an empty conversation or prompt loads the model there
+    if wire.path.startswith(("/api/", "/infill")):  # an empty conversation or prompt loads the model there
         rows = [
             (body, good) for body, good in rows if body.get("messages") != [] and body.get("prompt") != ""
         ]
@@ -428,7 +429,7 @@ def test_a_line_for_every_request(caplog: pytest.LogCaptureFixture) -> None:
         serving(model, wires=all_wires(), access=Access(keys=("k",))) as server,
     ):
         server.ask(ASK, path=CHAT, **KEY)
-        server.ask({**ASK, "model": "x", "n": 2}, path=CHAT, **KEY)
+        server.ask({**ASK, "model": "x", "n": 200}, path=CHAT, **KEY)
         server.ask(ASK, path=CHAT)
         get(server, "/v1/nothing%07?secret", user_agent="curl/8", **KEY)
         get(server, "/health", user_agent="curl/8 (linux)")

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from tests.conftest import schedules
-from tests.server.test_serve import CHAT, Process
+from tests.server.serving import read
+from tests.server.test_serve import CHAT, Process, served
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 BEGINS = "import sys, localagent.cli; print('begins', file=sys.stderr, flush=True); localagent.cli.main()"
@@ -103,3 +105,53 @@ def test_a_signal_ends_the_server_at_every_stage(
         if server.child.poll() is None:
             with suppress(Exception):
                 server.end(signal.SIGKILL)
+
+
+def streaming_in(server: Process, tokens: int) -> Any:
+    """A connection on which an answer of so many tokens is being streamed."""
+    ask = [{"role": "user", "content": "Go on."}]
+    body = {"temperature": 2, "seed": 1, "stream": True, "max_tokens": tokens, "messages": ask}
+    connection = server.client.connect()
+    connection.sendall(server.client.request({**body, "logit_bias": ENDS}, path="/v1/chat/completions"))
+    assert connection.recv(100)
+    return connection
+
+
+ENDS = {"2": -100, "7": -100}
+"""So that answers have all their tokens: what ends one in lfm2-nano."""
+posix = pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
+
+
+@posix
+@pytest.mark.engine
+def test_sigterm_lets_answers_end_and_takes_no_more(nano: dict[str, Path], tmp_path: Path) -> None:
+    options = ["--model", str(nano["llamacpp"]), "--lanes", "2", "--drain", "30"]
+    with served(*options, home=tmp_path) as server:
+        connection = streaming_in(server, 1500)
+        server.child.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        late = server.client.ask({"messages": [{"role": "user", "content": "Hello."}]}, path=CHAT)
+        assert late.status == 503 and b"the server is stopping" in late.body
+        answer = read(connection, 30, time.monotonic())
+        assert b"[DONE]" in answer.data and b"stopping" not in answer.data
+        assert server.end(0) == 0 and server.said.splitlines()[-1] == "stopped"
+
+
+@posix
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("drain", "signals"), [("0.3", [signal.SIGTERM]), ("60", [signal.SIGTERM] * 2), ("60", [signal.SIGINT])]
+)
+def test_what_does_not_end_in_time_is_ended(
+    drain: str, signals: list[signal.Signals], nano: dict[str, Path], tmp_path: Path
+) -> None:
+    with served("--model", str(nano["llamacpp"]), "--lanes", "2", "--drain", drain, home=tmp_path) as server:
+        connection = streaming_in(server, 30_000)
+        began = time.monotonic()
+        for number in signals:
+            server.child.send_signal(number)
+            time.sleep(0.3)
+        answer = read(connection, 30, time.monotonic())
+        assert b"the server is stopping" in answer.data and b"[DONE]" not in answer.data
+        server.end(0)
+        assert server.said.splitlines()[-1] == "stopped" and time.monotonic() - began < 20

@@ -156,6 +156,7 @@ class LlamaCppLane:
         self._row: Any = None
         self._mask: Any = None
         self._scored = False
+        self._bias: tuple[Any, Any] | None = None
         self.output = 0
         """The row of logits of the chunk evaluated last."""
 
@@ -168,6 +169,7 @@ class LlamaCppLane:
         self.end()
         self._sampler = Sampler(self._native, self._context.size, sampling)
         self._scored = sampling.logprobs is not None
+        self._bias = sampling.biases if sampling.logit_bias else None
         self._sampler.accept(history)
 
     def end(self) -> None:
@@ -193,9 +195,11 @@ class LlamaCppLane:
         assert self._sampler is not None
         self._row = logits[row]
         mask, self._mask = self._mask, None
+        if self._scored and (mask is not None or self._bias is not None):
+            self._row = self._row.copy()  # log-probabilities are those before them
+        if self._bias is not None:
+            logits[row][self._bias[0]] += self._bias[1]
         if mask is not None:
-            if self._scored:
-                self._row = self._row.copy()  # log-probabilities are those before the mask
             bound(logits[row], mask)
         token = self._sampler.draw(logits[row], self._context.pointer, row - len(logits))
         self._drawn = token

@@ -1,8 +1,9 @@
 """Choosing the next token with llama.cpp's samplers.
 
 A `Sampler` lives for one generation, on the owner thread. Its order is repetition penalty, top_k, top_p,
-min_p, temperature, draw, so the truncations work on untempered probabilities. At temperature 0 the token is
-the argmax of the penalised logits, the first where several are equal.
+min_p, temperature, draw, after the logit bias, which the lane adds. So the truncations work on untempered
+probabilities. At temperature 0 the token is the argmax of the penalised logits, the first where several are
+equal.
 """
 
 from __future__ import annotations

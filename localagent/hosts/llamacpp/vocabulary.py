@@ -11,12 +11,13 @@ import ctypes
 import os
 import weakref
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from localagent.errors import InvalidWeights
 from localagent.hosts.llamacpp.library import forget, library, reason
-from localagent.hosts.markers import looks_like_marker
+from localagent.hosts.markers import GapMarks, find_gap_marks, looks_like_marker
 from localagent.hosts.utf8 import Piece, make_piece
 from localagent.prompt.segments import Segment
 
@@ -92,6 +93,16 @@ class LlamaCppVocabulary:
             piece = make_piece(token, self._spell(token), token in self.special, end)
             self._pieces[token] = piece
         return piece
+
+    @cached_property
+    def gap(self) -> GapMarks | None:
+        """The tokens of a prompt with a gap: those that the file names, or else found by their names."""
+        native, handle = self._native, self._handle
+        names = ("fim_pre", "fim_suf", "fim_mid", "fim_sep")
+        before, after, fill, file = (getattr(native, f"llama_vocab_{name}")(handle) for name in names)
+        if min(before, after, fill) >= 0:
+            return GapMarks(before, after, fill, file if file >= 0 else None)
+        return find_gap_marks({text: token for token, text in self.special.items()}.get)
 
     def _text_of(self, token: int) -> str:
         """The text of a token; empty for the id -1, which stands for none."""

@@ -1,9 +1,9 @@
 """Choosing the next token with MLX.
 
-A `Sampler` lives for one generation, on the owner thread. Its order is llama.cpp's: repetition penalty,
-top_k, top_p, min_p, temperature, draw. So the truncations work on untempered probabilities, and keep what
-llama.cpp's samplers keep. At temperature 0 the token is the argmax of the penalised logits, the first where
-several are equal. Nothing here waits for a result: the arrays go into the graph of the next step.
+A `Sampler` lives for one generation, on the owner thread. Its order is llama.cpp's: logit bias, repetition
+penalty, top_k, top_p, min_p, temperature, draw. So the truncations work on untempered probabilities, and keep
+what llama.cpp's samplers keep. At temperature 0 the token is the argmax of the penalised logits, the first
+where several are equal. Nothing here waits for a result: the arrays go into the graph of the next step.
 """
 
 from __future__ import annotations
@@ -49,6 +49,10 @@ class Sampler:
         self._sampling = sampling
         penalty = sampling.repetition_penalty
         self._penalty = None if penalty == 1.0 else penalty
+        ids, values = sampling.biases
+        self._biased = (
+            (self._mx.array([ids], dtype=self._mx.uint32), self._mx.array([values])) if ids else None
+        )
         recent = list(history[-PENALTY_WINDOW:])
         self._recent: Any = self._mx.array([recent], dtype=self._mx.uint32) if recent else None
         seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
@@ -60,7 +64,7 @@ class Sampler:
     @property
     def plain(self) -> bool:
         """Whether it takes the likeliest token and does nothing else."""
-        return self._keys is None and self._penalty is None
+        return self._keys is None and self._penalty is None and self._biased is None
 
     def draw(self, logits: Any) -> Any:
         """The next token, uint32 of shape [1]."""
@@ -82,6 +86,11 @@ class Sampler:
             self._remember(self._mx.array([[token]], dtype=self._mx.uint32))
 
     def _draw(self, logits: Any) -> Any:
+        if self._biased is not None:
+            (ids, values), mx = self._biased, self._mx
+            logits = logits.astype(mx.float32)
+            changed = mx.take_along_axis(logits, ids, axis=1) + values
+            logits = mx.put_along_axis(logits, ids, changed, axis=1)
         if self._penalty is not None:
             logits = self._penalise(logits.astype(self._mx.float32))
         token = self._mx.argmax(logits, axis=1) if self._keys is None else self._random(logits)

@@ -31,7 +31,7 @@ from localagent.hosts.remote.generation import RemoteGeneration
 from localagent.hosts.remote.http import Server
 from localagent.hosts.remote.vocabulary import ModelFiles, Spelling
 from localagent.hosts.sampling import Sampling
-from localagent.prompt.segments import Prompt
+from localagent.prompt.segments import Prompt, Raw
 from localagent.prompt.template import ChatTemplate
 
 _NO_CUTS = Cuts(None, None)
@@ -120,9 +120,11 @@ class RemoteHost:
         """The text of a prompt. Raises TemplateFailed."""
         return self.template.render(messages, tools, **variables).text
 
-    def raw_prompt(self, text: str) -> Prompt:
-        """The prompt that is this text, in which control tokens are recognised. Raises ContextOverflow."""
-        return self._prompting.raw(text)
+    def raw_prompt(self, raw: Raw) -> Prompt:
+        """A prompt without the chat template. Raises ContextOverflow, and Unsupported for a gap where the
+        model has no tokens for it.
+        """
+        return self._prompting.raw(raw)
 
     def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
         """The ids of `text` with nothing added; control tokens are recognised only when `special`."""
@@ -143,6 +145,8 @@ class RemoteHost:
         passed = cast("PassedOn | None", constraint)
         if passed is not None and getattr(passed, "form", None) is None:
             raise Unsupported(f"{self.server.url} draws the tokens, which no mask can bound from here")
+        if sampling.logit_bias:
+            raise Unsupported(f"{self.server.url} draws the tokens, and is not told of a logit_bias")
         ids, size = prompt.ids, self.pieces.size
         if not ids:
             raise UsageError("the prompt is empty: it needs at least one token")

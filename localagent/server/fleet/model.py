@@ -13,6 +13,7 @@ from localagent.errors import EngineFailed, LocalAgentError
 from localagent.hosts.protocol import Prefilled, Queued
 from localagent.messages import Message
 from localagent.prompt import RequestWarning
+from localagent.prompt.segments import Raw
 from localagent.server.fleet.affinity import marks_of
 from localagent.server.queue import Overloaded
 from localagent.turn import TurnEvent
@@ -29,7 +30,7 @@ _BEFORE = (Queued, Prefilled, RequestWarning)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to a replica. `options`: of `Model.astream`. `raw`: text to continue, in place of messages.
+    """A request to a replica. `options`: of `Model.astream`. `raw`: in place of messages.
 
     `scope`: clients who share their evaluated prompts; see `EngineHost.scoped`.
     """
@@ -37,7 +38,7 @@ class Call:
     messages: Sequence[Message]
     options: Mapping[str, Any]
     scope: str = ""
-    raw: str | None = None
+    raw: Raw | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Spelled:
-    """Beside `Done`, whose log-probabilities name ids: the bytes of each."""
+    """Before `Scored`, whose log-probabilities name ids: the bytes of each."""
 
     bytes: Mapping[int, bytes]
 
@@ -87,7 +88,7 @@ class FleetModel:
     host: Window
     dialect: Dialect
     scope: str = ""
-    raw: str | None = None
+    raw: Raw | None = None
 
     @property
     def lanes(self) -> int:
@@ -98,9 +99,9 @@ class FleetModel:
         """The model for clients who share their evaluated prompts with nobody else."""
         return dataclasses.replace(self, scope=scope)
 
-    def continuing(self, text: str) -> FleetModel:
-        """The model for turns that continue this text."""
-        return dataclasses.replace(self, raw=text)
+    def continuing(self, raw: Raw) -> FleetModel:
+        """The model for turns that continue this."""
+        return dataclasses.replace(self, raw=raw)
 
     async def astream(self, messages: Sequence[Message], **options: Any) -> AsyncGenerator[TurnEvent, None]:
         """As `Model.astream`. While nothing has come, a replica that dies is replaced by another one.

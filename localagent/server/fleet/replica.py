@@ -20,7 +20,7 @@ from localagent.server.fleet.plan import Plan
 from localagent.server.models import ServedModel, alive, stalled
 from localagent.server.raw import continuing
 from localagent.server.service import log_to_standard_error
-from localagent.turn import Done
+from localagent.turn import Done, Scored
 
 GROUP = 0.02
 """Seconds for which events are collected: each group is serialized, and tells a few processes of itself."""
@@ -98,8 +98,8 @@ class Replica:
                             usage = event.message.usage
                             told = f"{usage.input} ({usage.cache_read} cached) + {usage.output} tokens"
                             log.info("%s %s", name, told)
-                            if event.logprobs:
-                                yield _spelled(model, event)
+                        elif isinstance(event, Scored):
+                            yield _spelled(model, event)
                         yield event
         except LocalAgentError as error:
             yield Failed(error)
@@ -194,8 +194,8 @@ async def grouped(items: AsyncGenerator[Item, None], every: float) -> AsyncGener
         await asyncio.gather(taking, return_exceptions=True)
 
 
-def _spelled(model: ServedModel, done: Done) -> Spelled:
+def _spelled(model: ServedModel, scored: Scored) -> Spelled:
     """The bytes of all tokens that the log-probabilities name."""
-    ids = sorted({*done.token_ids, *(token for each in done.logprobs for token, _ in each.top)})
+    ids = sorted({scored.id, *(token for token, _ in scored.logprobs.top)})
     spell = getattr(model.host, "token_bytes", None)
     return Spelled(dict(zip(ids, spell(ids), strict=True)) if spell is not None else {})

@@ -18,7 +18,6 @@ from localagent.server.exchange import (
     DEFAULT_LIMITS,
     STATELESS,
     Answer,
-    Frame,
     Framing,
     Limits,
     Option,
@@ -29,6 +28,7 @@ from localagent.server.exchange import (
     header_word,
     opened,
 )
+from localagent.server.wires.choices import ChoiceWriter, read_choices
 from localagent.server.wires.offer import (
     Offer,
     custom_input,
@@ -37,23 +37,19 @@ from localagent.server.wires.offer import (
     refuse_images,
 )
 from localagent.server.wires.openai import (
-    NO_BIAS,
     NO_PENALTY,
     OF_OTHER_SERVERS,
-    ONE,
     SAMPLING,
+    Scores,
     Spans,
-    chat_usage,
     error_body,
-    logprobs_of,
     malformed_entry,
-    own_fields,
     read_effort,
     read_sampling,
     unfit_entries,
     worth_telling,
 )
-from localagent.turn import Done, TurnEvent
+from localagent.turn import Done, Scored, TurnEvent
 from localagent.wire import openai
 from localagent.wire.openai.items import CUSTOM_INPUT
 from localagent.wire.payload import Fields, whole
@@ -69,9 +65,8 @@ OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys(("user", "metadata", "store", "service_tier", "safety_identifier", "verbosity"), "hint"),
     **dict.fromkeys(("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"), "hint"),
     **dict.fromkeys(("prediction", "moderation", "web_search_options"), "hint"),
-    "n": ONE,
-    "best_of": ONE,
-    "logit_bias": NO_BIAS,
+    **dict.fromkeys(("n", "best_of"), "taken"),
+    "echo": Refused("the answer has no prompt in it", (False,)),
     "frequency_penalty": NO_PENALTY,
     "presence_penalty": NO_PENALTY,
     "modalities": Refused("the server answers in text alone", (["text"],)),
@@ -110,10 +105,13 @@ class ChatCompletions:
             if (most := _logprobs(fields)) is not None:
                 options["logprobs"] = most
             thinking, budget, asked, unread = _thinking(fields)
+            stream = fields.flag("stream")
+            wanted, made = read_choices(fields, options, stream)
             stream_options = fields.maybe_object("stream_options") or Fields({}, "stream_options")
             return TurnRequest(
                 model=fields.maybe_text("model") or "",
                 messages=conversation,
+                choices=made,
                 continue_final_message=_continues(fields, conversation),
                 tools=offer.tools,
                 options=options,
@@ -124,19 +122,21 @@ class ChatCompletions:
                 thinking=thinking,
                 thinking_budget=budget,
                 thinking_field=asked,
-                stream=fields.flag("stream"),
+                stream=stream,
                 stream_tool_calls=fields.maybe_flag("stream_tool_calls"),
                 ignored=(*ignored, *offer.ignored, *unread),
                 details={
                     "offer": offer,
                     "include_usage": stream_options.flag("include_usage"),
                     "logprobs": most is not None,
+                    "wanted": wanted,
                 },
             )
 
-    def writer(self, request: TurnRequest, answer: Answer) -> ChatWriter:
+    def writer(self, request: TurnRequest, answer: Answer) -> ChoiceWriter:
         """As `Wire.writer`."""
-        return ChatWriter(request, answer)
+        kinds = ("chat.completion.chunk", "chat.completion")
+        return ChoiceWriter(request, answer, ChatChoice, "chatcmpl", kinds)
 
     def error(self, problem: Exception) -> tuple[int, dict[str, Any]]:
         """As `Wire.error`."""
@@ -231,42 +231,35 @@ def _first(given: Mapping[str, Any]) -> tuple[str, Any]:
     return next(((name, value) for name, value in given.items() if value is not None), ("", None))
 
 
-class ChatWriter:
-    """One chat completion."""
+class ChatChoice:
+    """One choice of a chat completion."""
 
-    def __init__(self, request: TurnRequest, answer: Answer) -> None:
+    def __init__(self, request: TurnRequest, answer: Answer, number: int) -> None:
+        self.reasoning_tokens = 0
         self._answer = answer
+        self._number = number
         self._offer: Offer = request.details["offer"]
-        self._with_usage: bool = request.details["include_usage"]
         self._with_logprobs: bool = request.details["logprobs"]
         self._passing = HeldCalls() if answer.buffer_tool_calls else StreamedCalls()
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[int, _Call] = {}  # by the index of their events, in the order of their positions
         self._malformed: list[dict[str, Any]] = []
-        self._text_spans, self._reasoning_spans = Spans(), Spans()
+        self._reasoning_spans = Spans()
+        self._scores = Scores(answer)
+        self._entries: list[dict[str, Any]] = []
         self._end: dict[str, Any] = {}
-        created = int(answer.created)
-        self._head = {"id": f"chatcmpl-{answer.key}", "object": "", "created": created, "model": answer.model}
 
-    def begin(self) -> list[Frame]:
-        """As `Writer.begin`."""
+    def begin(self) -> list[dict[str, Any]]:
+        """As `Choice.begin`."""
         return [self._chunk({"role": "assistant"})]
 
-    def feed(self, event: TurnEvent) -> list[Frame]:
-        """As `Writer.feed`."""
-        return [frame for each in self._passing.feed(event) for frame in self._write(each)]
-
-    def keep_alive(self) -> list[Frame]:
-        """As `Writer.keep_alive`."""
-        return [Frame(comment="working")]
-
-    def fail(self, error: Exception) -> list[Frame]:
-        """As `Writer.fail`."""
-        return [Frame(error_body(error)[1])]
+    def feed(self, event: TurnEvent) -> list[dict[str, Any]]:
+        """As `Choice.feed`."""
+        return [said for each in self._passing.feed(event) for said in self._write(each)]
 
     def whole(self) -> dict[str, Any]:
-        """As `Writer.whole`."""
+        """As `Choice.whole`."""
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self._text), "refusal": None}
         if calls := [call for call in self._calls.values() if call.good]:
             whole = [call.whole() for call in calls]
@@ -277,15 +270,15 @@ class ChatWriter:
             message["reasoning_content"] = "".join(self._reasoning)
         if self._malformed:
             message["malformed_tool_calls"] = self._malformed
-        choice = {"index": 0, "message": message, **self._end["choice"]}
-        return {**self._envelope("chat.completion", [choice]), **self._end["numbers"]}
+        return {"index": self._number, "message": message, **self._end}
 
-    def _write(self, event: TurnEvent) -> list[Frame]:
+    def _write(self, event: TurnEvent) -> list[dict[str, Any]]:
         match event:
             case Text(text=text) if text:
                 self._text.append(text)
-                self._text_spans.add(event.start, event.end)
-                return [self._chunk({"content": text})]
+                return [self._chunk({"content": text}, **self._scored(event))]
+            case Scored() if self._with_logprobs:
+                self._scores.note(event)
             case Reasoning(text=text) if text:
                 self._reasoning.append(text)
                 self._reasoning_spans.add(event.start, event.end)
@@ -302,18 +295,19 @@ class ChatWriter:
                 return self._finish(event)
         return []
 
-    def _start(self, index: int, name: str, custom: bool = False) -> Frame:
-        call = _Call(len(self._calls), f"call_{self._answer.key}{index}", name, custom)
+    def _start(self, index: int, name: str, custom: bool = False) -> dict[str, Any]:
+        number = f"{self._number}_{index}" if self._number else index  # no two choices have calls of one id
+        call = _Call(len(self._calls), f"call_{self._answer.key}{number}", name, custom)
         self._calls[index] = call
         return self._chunk({"tool_calls": [{"index": call.position, **call.whole()}]})
 
-    def _go_on(self, index: int, piece: str) -> Frame:
+    def _go_on(self, index: int, piece: str) -> dict[str, Any]:
         call = self._calls[index]
         call.written.append(piece)
         delta = {"custom": {"input": piece}} if call.custom else {"function": {"arguments": piece}}
         return self._chunk({"tool_calls": [{"index": call.position, **delta}]})
 
-    def _end_call(self, event: CallEnd) -> list[Frame]:
+    def _end_call(self, event: CallEnd) -> list[dict[str, Any]]:
         frames = []
         if event.name in self._offer.custom:  # only now is it known what the tool is given
             frames = [self._start(event.index, event.name, custom=True)]
@@ -324,7 +318,7 @@ class ChatWriter:
             frames.append(self._chunk({"unfit_tool_calls": entries}))
         return frames
 
-    def _fail_call(self, event: Malformed) -> list[Frame]:
+    def _fail_call(self, event: Malformed) -> list[dict[str, Any]]:
         call = None if event.index is None else self._calls.get(event.index)
         frames = []
         if call is not None and not call.written:
@@ -335,34 +329,26 @@ class ChatWriter:
         self._malformed.append(entry)
         return [*frames, self._chunk({"malformed_tool_calls": [entry]})]
 
-    def _finish(self, done: Done) -> list[Frame]:
+    def _finish(self, done: Done) -> list[dict[str, Any]]:
         called = any(call.good for call in self._calls.values())
         reason = "tool_calls" if called else _FINISH.get(done.message.stop_reason, "stop")
         frames = [] if self._text or called else [self._chunk({"content": ""})]
-        scores = None
-        if self._with_logprobs:
-            scored = logprobs_of(done, self._text_spans.tokens(done), self._answer)
-            scores = {"content": scored, "refusal": None}
-            frames.append(self._chunk({}, logprobs=scores))
-        usage = {"usage": chat_usage(done, self._reasoning_spans)}
-        own = own_fields(done)
-        self._end = {"choice": {"logprobs": scores, "finish_reason": reason}, "numbers": usage | own}
-        if self._with_usage:
-            counted = self._envelope("chat.completion.chunk", []) | usage | own
-            frames += [self._chunk({}, finish_reason=reason), Frame(counted)]
-        else:
-            frames.append(Frame(self._body({}, finish_reason=reason) | own))
-        return [*frames, Frame("[DONE]")]
+        scores = {"content": self._entries, "refusal": None} if self._with_logprobs else None
+        untold = {"logprobs": scores} if scores and not self._text else {}
+        self.reasoning_tokens = len(self._reasoning_spans.tokens(done))
+        self._end = {"logprobs": scores, "finish_reason": reason}
+        return [*frames, self._chunk({}, finish_reason=reason, **untold)]
 
-    def _chunk(self, delta: Mapping[str, Any], **fields: Any) -> Frame:
-        return Frame(self._body(delta, **fields))
+    def _scored(self, event: Text) -> dict[str, Any]:
+        """What stands beside a piece of the text: its log-probabilities, if they are wanted."""
+        if not self._with_logprobs:
+            return {}
+        entries = [entry for _, entry in self._scores.beside(event.start, event.end)]
+        self._entries += entries
+        return {"logprobs": {"content": entries, "refusal": None}}
 
-    def _body(self, delta: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "finish_reason": None, **fields}
-        return self._envelope("chat.completion.chunk", [choice])
-
-    def _envelope(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        return {**self._head, "object": kind, "choices": choices}
+    def _chunk(self, delta: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+        return {"index": self._number, "delta": delta, "finish_reason": None, **fields}
 
 
 @dataclass(slots=True)

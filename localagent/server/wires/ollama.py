@@ -15,6 +15,7 @@ from typing import Any
 
 from localagent.hosts.sampling import SamplingOptions
 from localagent.messages import ImagePart, Message, SystemMessage
+from localagent.prompt.segments import Gap, Raw
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
     Answer,
@@ -37,15 +38,14 @@ from localagent.server.wires.ollama_models import moment
 from localagent.server.wires.openai import (
     EFFORTS,
     SAMPLING,
-    Spans,
-    logprobs_of,
+    Scores,
     malformed_entry,
     own_fields,
     read_sampling,
     unfit_entries,
     worth_telling,
 )
-from localagent.turn import Done, TurnEvent
+from localagent.turn import Done, Scored, TurnEvent
 from localagent.wire import openai
 from localagent.wire.payload import Fields, at
 from parsers import CallEnd, Malformed, Reasoning, Text
@@ -60,8 +60,7 @@ _BOTH: Mapping[str, Option] = {
 CHAT_OPTIONS: Mapping[str, Option] = {**_BOTH, **dict.fromkeys(("messages", "tools", "tool_choice"), "taken")}
 GENERATE_OPTIONS: Mapping[str, Option] = {
     **_BOTH,
-    **dict.fromkeys(("prompt", "system", "raw", "images"), "taken"),
-    "suffix": Refused("the server cannot fill in the middle of a text", ("",)),
+    **dict.fromkeys(("prompt", "suffix", "system", "raw", "images"), "taken"),
     "template": Refused("the model's own chat template is used; `raw` does without one", ("",)),
     "context": Refused("the server never gave one: send the conversation to /api/chat", ([],)),
     **dict.fromkeys(("width", "height", "steps"), "hint"),
@@ -126,11 +125,16 @@ class OllamaGenerate(OllamaChat):
         with opened(body, limits, GENERATE_OPTIONS) as (fields, ignored):
             prompt, system = fields.maybe_text("prompt") or "", fields.maybe_text("system")
             turn = {"role": "user", "content": prompt, "images": fields.take("images")}
-            if fields.flag("raw"):
+            suffix = fields.maybe_text("suffix")
+            if suffix and turn["images"]:
+                raise fields.wrong("there is no place for images around a gap in a text", "suffix")
+            if fields.flag("raw") or suffix:
                 if system:
                     ignored.append("system")
                 _as_openai(turn, "", DEFAULT_LIMITS)  # refuses images, for which there is no place in text
-                return _request(fields, limits, ignored, raw_prompt=prompt or None)
+                return _request(
+                    fields, limits, ignored, raw=Gap(prompt, suffix) if suffix else prompt or None
+                )
             if not prompt and not turn["images"]:
                 return _request(fields, limits, ignored)
             messages = openai.from_wire([_as_openai(turn, "", limits)])
@@ -152,7 +156,7 @@ def _request(
     ignored: list[str],
     messages: Iterable[Message] = (),
     offer: Offer | None = None,
-    raw_prompt: str | None = None,
+    raw: Raw | None = None,
 ) -> TurnRequest:
     """The request, with the fields that both endpoints take."""
     offer = offer or Offer()
@@ -179,7 +183,7 @@ def _request(
         thinking_field="think",
         stream=body.flag("stream", True),
         ignored=tuple(map(header_word, (*ignored, *offer.ignored))),
-        raw_prompt=raw_prompt,
+        raw_prompts=() if raw is None else (raw,),
         keep_alive=_keep_alive(body),
     )
 
@@ -287,7 +291,8 @@ class OllamaWriter:
         self._calls: list[dict[str, Any]] = []
         self._malformed: list[dict[str, Any]] = []
         self._unfit: list[dict[str, Any]] = []
-        self._spans = Spans()
+        self._scores = Scores(answer)
+        self._entries: list[dict[str, Any]] = []
         self._end: dict[str, Any] | None = None
 
     def begin(self) -> list[Frame]:
@@ -299,8 +304,13 @@ class OllamaWriter:
         match event:
             case Text(text=text) if text:
                 self._text.append(text)
-                self._spans.add(event.start, event.end)
-                return [self._line(text)]
+                if not self._with_logprobs:
+                    return [self._line(text)]
+                entries = [entry for _, entry in self._scores.beside(event.start, event.end)]
+                self._entries += entries
+                return [Frame(self._object({}, text) | {"done": False, "logprobs": entries})]
+            case Scored() if self._with_logprobs:
+                self._scores.note(event)
             case Reasoning(text=text) if text:
                 self._thinking.append(text)
                 return [self._line(thinking=text)]
@@ -340,7 +350,8 @@ class OllamaWriter:
             more["malformed_tool_calls"] = self._malformed
         if self._unfit:
             more["unfit_tool_calls"] = self._unfit
-        return self._object(more, "".join(self._text)) | end
+        scores = {"logprobs": self._entries} if self._with_logprobs else {}
+        return self._object(more, "".join(self._text)) | end | scores
 
     def _line(self, text: str = "", **more: Any) -> Frame:
         return Frame(self._object(more, text) | {"done": False})
@@ -366,10 +377,7 @@ class OllamaWriter:
             "eval_count": message.usage.output,
             "eval_duration": decode,
         }
-        numbers |= own_fields(done)
-        if self._with_logprobs:
-            numbers["logprobs"] = logprobs_of(done, self._spans.tokens(done), self._answer)
-        return numbers
+        return numbers | own_fields(done)
 
 
 def _error(problem: Exception) -> dict[str, Any]:

@@ -54,6 +54,12 @@ def asked_model(body: Any, limits: Limits = DEFAULT_LIMITS) -> str:
         return name.removesuffix(":latest")
 
 
+def asked_pull(body: Any, limits: Limits = DEFAULT_LIMITS) -> tuple[str, bool]:
+    """The name in a request to `/api/pull`, and whether its progress is streamed. Raises BadRequest."""
+    with refusing():
+        return asked_model(body, limits), open_body(body, limits).flag("stream", True)
+
+
 def tags(models: Iterable[Described]) -> dict[str, Any]:
     """The answer of `/api/tags`: the models that can be asked."""
     return {"models": [_entry(model) | {"modified_at": moment(model.modified)} for model in models]}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from localagent.errors import ContextOverflow, UnknownModel
-from localagent.hosts.sampling import Numbers, Sampling, SamplingOptions
+from localagent.hosts.sampling import MOST_BIAS, MOST_BIASES, Numbers, Sampling, SamplingOptions
 from localagent.server.exchange import Answer, BadRequest, Refused, message_of, status_of
-from localagent.turn import Done
+from localagent.turn import Done, Scored
 from localagent.wire.payload import Fields, whole
 from parsers import Fits, Malformed, misfits
 
@@ -47,15 +48,12 @@ def _overflow(problem: ContextOverflow) -> str:
 
 # -- options ---------------------------------------------------------------------------------------------
 
-ONE = Refused("the server gives one answer to a request", (1,))
 NO_PENALTY = Refused("the server has no such penalty; repetition_penalty is one that it has", (0,))
-NO_BIAS = Refused("the server cannot favour single tokens", ({},))
 OF_OTHER_SERVERS: Mapping[str, Refused] = {
     **dict.fromkeys(
         ("grammar", "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
         Refused("the server takes response_format of /v1/chat/completions instead"),
     ),
-    "echo": Refused("the server returns what the model wrote, without the prompt", (False,)),
     "ignore_eos": Refused("the server ends where the model does", (False,)),
     "min_tokens": Refused("the server ends where the model does", (0,)),
 }
@@ -71,7 +69,7 @@ _SAMPLING = {
 }
 _MOST_STOPS = 100
 """Each of them is looked for at every token."""
-SAMPLING = (*_SAMPLING, "stop")
+SAMPLING = (*_SAMPLING, "stop", "logit_bias")
 """The fields that `read_sampling` takes, but for the limit, which has another name at each endpoint."""
 
 
@@ -85,7 +83,30 @@ def read_sampling(body: Fields, *limits: str) -> SamplingOptions:
         options |= {"top_p": None, "top_k": 1}
     if stops := read_stops(body, "stop"):
         options["stop"] = stops
+    if biases := read_bias(body):
+        options["logit_bias"] = biases
     return cast(SamplingOptions, options)
+
+
+def read_bias(body: Fields) -> dict[int, float]:
+    """What is added to the logits of tokens: the API's object, or llama-server's list of pairs, in which
+    false bans a token.
+    """
+    given = body.take("logit_bias")
+    pairs = given.items() if isinstance(given, dict) else given or []
+    biases: dict[int, float] = {}
+    for pair in pairs if isinstance(pairs, Iterable) else [None]:
+        token, bias = pair if isinstance(pair, tuple | list) and len(pair) == 2 else (None, None)
+        if isinstance(token, str) and token.isdecimal() and len(token) < 10:
+            token = int(token)
+        bias = -MOST_BIAS if bias is False else whole(bias)
+        if type(token) is not int or token < 0 or bias not in Numbers(least=-MOST_BIAS, most=MOST_BIAS):
+            said = f"it must be an object of token ids, each with a number from -{MOST_BIAS} to {MOST_BIAS}"
+            raise body.wrong(said, "logit_bias")
+        biases[token] = bias
+    if len(biases) > MOST_BIASES:
+        raise body.wrong(f"{len(biases):,} tokens, and the server takes {MOST_BIASES}", "logit_bias")
+    return biases
 
 
 def read_stops(body: Fields, name: str) -> list[str]:
@@ -163,64 +184,74 @@ class Spans:
         return found
 
 
-def logprobs_of(done: Done, positions: Sequence[int], answer: Answer) -> list[dict[str, Any]]:
-    """Log-probabilities of these tokens, with their alternatives."""
-    if not done.logprobs:
-        return []
-    ids: dict[int, bytes] = {}
-    for position in positions:
-        ids |= dict.fromkeys(
-            [done.token_ids[position], *(each for each, _ in done.logprobs[position].top)], b""
-        )
-    if answer.spell is not None:
-        ids = dict(zip(ids, answer.spell(list(ids)), strict=True))
+class Scores:
+    """The log-probabilities of a text that comes in pieces: each beside the first piece that has something of
+    its token.
 
-    def entry(token: int, value: float) -> dict[str, Any]:
-        text = ids[token].decode("utf-8", "replace")
-        return {"token": text, "logprob": max(value, _LEAST), "bytes": list(ids[token])}
+    A token whose character comes complete with a later one belongs where that character stands.
+    """
 
-    return [
-        {
-            **entry(done.token_ids[position], done.logprobs[position].token),
-            "top_logprobs": [entry(*each) for each in done.logprobs[position].top],
-        }
-        for position in positions
-    ]
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._waiting: deque[tuple[int, Scored]] = deque()  # with the place where each begins
+        self._end = 0
+
+    def note(self, event: Scored) -> None:
+        """The next token, of text or of anything else."""
+        self._waiting.append((self._end, event))
+        self._end = event.end
+
+    def beside(self, start: int, end: int) -> list[tuple[int, dict[str, Any]]]:
+        """Those of the piece that is this span of the raw output: where each token begins, and its entry."""
+        entries = []
+        while self._waiting and self._waiting[0][0] < end:
+            begin, scored = self._waiting.popleft()
+            if start < max(scored.end, begin + 1):
+                entries.append((begin, self._entry(scored)))
+        return entries
+
+    def _entry(self, scored: Scored) -> dict[str, Any]:
+        top = scored.logprobs.top
+        ids = list(dict.fromkeys([scored.id, *(token for token, _ in top)]))
+        spell = self._answer.spell
+        spelled = dict(zip(ids, spell(ids) if spell is not None else [b""] * len(ids), strict=True))
+
+        def entry(token: int, value: float) -> dict[str, Any]:
+            data = spelled[token]
+            text = data.decode("utf-8", "replace")
+            return {"token": text, "logprob": max(value, _LEAST), "bytes": list(data)}
+
+        likeliest = [entry(*each) for each in top]
+        return {**entry(scored.id, scored.logprobs.token), "top_logprobs": likeliest}
 
 
 _LEAST = -9999.0
 """What the API says of a token that cannot come: JSON has no infinity."""
 
 
-def own_fields(done: Done) -> dict[str, Any]:
-    """What stands beside the API's own fields: `timings`, and `relaxed_schemas` if anything was relaxed."""
-    relaxed = [dataclasses.asdict(each) for each in done.relaxed]
+def own_fields(*done: Done) -> dict[str, Any]:
+    """What stands beside the API's own fields: `timings`, and `relaxed_schemas` if anything was relaxed.
+
+    Of several turns of one request, the numbers are sums, and the same schemas were relaxed in all.
+    """
+    relaxed = [dataclasses.asdict(each) for each in done[0].relaxed]
     return {"timings": _timings(done), **({"relaxed_schemas": relaxed} if relaxed else {})}
 
 
-def _timings(done: Done) -> dict[str, Any]:
+def _timings(done: Sequence[Done]) -> dict[str, Any]:
     """llama-server's object of this name, which many user interfaces show."""
-    usage, timings = done.message.usage, done.message.timings
-    spans = (("prompt", usage.prefilled, timings.prefill), ("predicted", usage.output, timings.decode))
-    numbers: dict[str, Any] = {"cache_n": usage.cache_read}
+    usages, timings = [each.message.usage for each in done], [each.message.timings for each in done]
+    spans = (
+        ("prompt", sum(usage.prefilled for usage in usages), sum(each.prefill for each in timings)),
+        ("predicted", sum(usage.output for usage in usages), sum(each.decode for each in timings)),
+    )
+    numbers: dict[str, Any] = {"cache_n": sum(usage.cache_read for usage in usages)}
     for name, tokens, seconds in spans:
         numbers[f"{name}_n"] = tokens
         numbers[f"{name}_ms"] = round(seconds * 1000, 3)
         numbers[f"{name}_per_token_ms"] = round(seconds * 1000 / tokens, 3) if tokens else 0.0
         numbers[f"{name}_per_second"] = round(tokens / seconds, 3) if seconds else 0.0
     return numbers
-
-
-def chat_usage(done: Done, reasoning: Spans) -> dict[str, Any]:
-    """Tokens, in the words of chat completions and completions."""
-    usage = done.message.usage
-    return {
-        "prompt_tokens": usage.input,
-        "completion_tokens": usage.output,
-        "total_tokens": usage.total,
-        "prompt_tokens_details": {"cached_tokens": usage.cache_read},
-        "completion_tokens_details": {"reasoning_tokens": len(reasoning.tokens(done))},
-    }
 
 
 def malformed_entry(event: Malformed, index: int, call_id: str | None, arguments: str) -> dict[str, Any]:

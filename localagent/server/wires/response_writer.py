@@ -15,15 +15,15 @@ from localagent.server.calls import HeldCalls, StreamedCalls
 from localagent.server.exchange import Answer, BadRequest, Frame, TurnRequest
 from localagent.server.wires.offer import Offer, custom_input
 from localagent.server.wires.openai import (
+    Scores,
     Spans,
     error_body,
-    logprobs_of,
     malformed_entry,
     own_fields,
     unfit_entries,
     worth_telling,
 )
-from localagent.turn import Done, TurnEvent
+from localagent.turn import Done, Scored, TurnEvent
 from localagent.wire.openai.items import SEALED
 from parsers import ArgumentsDelta, CallEnd, CallStart, Malformed, Reasoning, Text
 
@@ -35,7 +35,6 @@ class _Item:
     position: int
     object: dict[str, Any]
     written: list[str] = field(default_factory=list)
-    spans: Spans = field(default_factory=Spans)
     logprobs: list[dict[str, Any]] = field(default_factory=list)
     good: bool = True
 
@@ -46,13 +45,15 @@ class _Item:
     def part(self) -> dict[str, Any]:
         """The one part of a message or of reasoning, as far as it is written."""
         if self.object["type"] == "reasoning":
-            return {"type": "reasoning_text", "text": self.text}
+            kind = "reasoning_text" if "content" in self.object else "summary_text"
+            return {"type": kind, "text": self.text}
         return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": self.logprobs}
 
     def whole(self, status: str) -> dict[str, Any]:
         """The item as far as it is written."""
-        field = next(name for name in ("content", "arguments", "input") if name in self.object)
-        return {**self.object, field: [self.part()] if field == "content" else self.text, "status": status}
+        field = next(name for name in ("content", "summary", "arguments", "input") if name in self.object)
+        value = [self.part()] if field in ("content", "summary") else self.text
+        return {**self.object, field: value, "status": status}
 
 
 class ResponseWriter:
@@ -63,12 +64,14 @@ class ResponseWriter:
         self._offer: Offer = request.details["offer"]
         self._with_logprobs: bool = request.details["logprobs"]
         self._sealed: bool = request.details["sealed"]
+        self._summary: bool = request.details["summary"]
         self._echo: dict[str, Any] = request.details["echo"]
         self._passing = HeldCalls() if answer.buffer_tool_calls else StreamedCalls()
         self._sequence = 0
         self._items: list[_Item] = []
         self._open: _Item | None = None
         self._reasoning = Spans()
+        self._scores = Scores(answer)
         self._malformed: list[dict[str, Any]] = []
         self._unfit: list[dict[str, Any]] = []
         self._called = 0  # complete calls so far
@@ -127,15 +130,25 @@ class ResponseWriter:
         match event:
             case Text(text=text) if text:
                 frames = self._opened("message")
-                return [*frames, self._delta(event, "response.output_text.delta", text, logprobs=[])]
+                entries = [entry for _, entry in self._scores.beside(event.start, event.end)]
+                self._item.logprobs += entries
+                return [
+                    *frames,
+                    self._delta("response.output_text.delta", text, content_index=0, logprobs=entries),
+                ]
+            case Scored() if self._with_logprobs:
+                self._scores.note(event)
             case Reasoning(text=text) if text:
                 self._reasoning.add(event.start, event.end)
                 frames = self._opened("reasoning")
-                return [*frames, self._delta(event, "response.reasoning_text.delta", text)]
+                if self._summary:
+                    kind = "response.reasoning_summary_text.delta"
+                    return [*frames, self._delta(kind, text, summary_index=0)]
+                return [*frames, self._delta("response.reasoning_text.delta", text, content_index=0)]
             case CallStart() if event.name not in self._offer.custom:
                 return [*self._close(), *self._call("function_call", event.index, event.name)]
             case ArgumentsDelta() if self._open is not None and "arguments" in self._open.object:
-                return [self._delta(None, "response.function_call_arguments.delta", event.json)]
+                return [self._delta("response.function_call_arguments.delta", event.json)]
             case CallEnd():
                 return self._end_call(event)
             case Malformed() if worth_telling(event):
@@ -145,9 +158,6 @@ class ResponseWriter:
         return []
 
     def _finish(self, done: Done) -> list[Frame]:
-        if self._with_logprobs:
-            for item in self._items:
-                item.logprobs = logprobs_of(done, item.spans.tokens(done), self._answer)
         reason = done.message.stop_reason
         status = "completed" if reason in ("stop", "tool_calls") else "incomplete"
         frames = self._close(status)
@@ -183,6 +193,10 @@ class ResponseWriter:
         frames = self._close()
         if kind == "message":
             frames += self._announce("msg", {"type": kind, "role": "assistant", "content": []})
+        elif self._summary:
+            frames += self._announce("rs", {"type": kind, "summary": []})
+            added = "response.reasoning_summary_part.added"
+            return [*frames, self._event(added, summary_index=0, part=self._item.part())]
         else:
             frames += self._announce("rs", {"type": kind, "summary": [], "content": []})
         return [*frames, self._event("response.content_part.added", content_index=0, part=self._item.part())]
@@ -201,11 +215,8 @@ class ResponseWriter:
         fields |= {"arguments": ""} if kind == "function_call" else {"input": ""}
         return self._announce("fc" if kind == "function_call" else "ctc", fields)
 
-    def _delta(self, event: Text | Reasoning | None, kind: str, piece: str, **fields: Any) -> Frame:
+    def _delta(self, kind: str, piece: str, **fields: Any) -> Frame:
         self._item.written.append(piece)
-        if event is not None:
-            self._item.spans.add(event.start, event.end)
-            fields["content_index"] = 0
         return self._event(kind, delta=piece, **fields)
 
     def _end_call(self, event: CallEnd) -> list[Frame]:
@@ -213,7 +224,7 @@ class ResponseWriter:
         if event.name in self._offer.custom:  # only now is it known what the tool is given
             frames = [*self._close(), *self._call("custom_tool_call", event.index, event.name)]
             kind = "response.custom_tool_call_input.delta"
-            frames.append(self._delta(None, kind, custom_input(event)))
+            frames.append(self._delta(kind, custom_input(event)))
         self._unfit += unfit_entries(self._called, event.fits)
         self._called += 1
         return [*frames, *self._close()]
@@ -224,7 +235,7 @@ class ResponseWriter:
         if event.index is not None and self._open is not None and "arguments" in self._open.object:
             if not self._open.written:
                 # Nothing at all would pass for a call without arguments; half an object never does.
-                frames = [self._delta(None, "response.function_call_arguments.delta", "{")]
+                frames = [self._delta("response.function_call_arguments.delta", "{")]
             call_id, sent = self._open.object["call_id"], self._open.text
             frames += self._close("incomplete", good=False)
         self._malformed.append(malformed_entry(event, len(self._malformed), call_id, sent))
@@ -242,6 +253,11 @@ class ResponseWriter:
             case "message":
                 done = {"text": item.text, "logprobs": item.logprobs, "content_index": 0}
                 frames = [self._event("response.output_text.done", **done)]
+            case "reasoning" if self._summary:
+                kind = "response.reasoning_summary_text.done"
+                frames = [self._event(kind, text=item.text, summary_index=0)]
+                kind = "response.reasoning_summary_part.done"
+                frames.append(self._event(kind, part=item.part(), summary_index=0))
             case "reasoning":
                 frames = [self._event("response.reasoning_text.done", text=item.text, content_index=0)]
             case "function_call" if good:

@@ -47,6 +47,8 @@ OPTIONS: Mapping[str, Option] = {
 
 LOGPROBS = "message.output_text.logprobs"
 SEALED_REASONING = "reasoning.encrypted_content"
+SUMMARIES = ("auto", "concise", "detailed")
+"""Whichever is asked for, the reasoning itself is what stands where its summary would."""
 
 
 class Responses:
@@ -79,6 +81,7 @@ class Responses:
             reasoning = fields.maybe_object("reasoning") or Fields({}, "reasoning")
             effort = reasoning.maybe_text("effort")
             thinking = read_effort(Fields({"effort": effort}, "reasoning"), "effort")
+            summary = reasoning.word("summary", SUMMARIES)
             ignored.extend(map(header_word, map(reasoning.path, reasoning.rest())))
             parallel = fields.flag("parallel_tool_calls", True)
             return TurnRequest(
@@ -101,11 +104,12 @@ class Responses:
                     "offer": offer,
                     "logprobs": "logprobs" in options,
                     "sealed": SEALED_REASONING in include,
+                    "summary": summary is not None,
                     "echo": {
                         "instructions": system,
                         "max_output_tokens": options.get("max_tokens"),
                         "parallel_tool_calls": parallel,
-                        "reasoning": {"effort": effort, "summary": None},
+                        "reasoning": {"effort": effort, "summary": summary},
                         "temperature": options.get("temperature"),
                         "text": {"format": _flat(response_format)},
                         "tool_choice": _echo_choice(offer),

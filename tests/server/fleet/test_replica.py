@@ -14,11 +14,11 @@ import pytest
 from localagent.errors import EngineFailed, Unsupported
 from localagent.hosts.protocol import Logprobs
 from localagent.hosts.replay import ReplayHost
-from localagent.messages import AssistantMessage, UserMessage
+from localagent.messages import UserMessage
 from localagent.model import Model
 from localagent.server.fleet.model import Call, Failed, Spelled
 from localagent.server.fleet.plan import Plan
-from localagent.turn import Done
+from localagent.turn import Done, Scored
 from parsers import Text
 from tests.agent.replaying import LFM2, recording
 from tests.hosts.speaking import Speaking, speaking_host
@@ -247,8 +247,7 @@ def test_the_bytes_of_all_tokens_that_are_named_are_told() -> None:
     class Fake:
         host: Any = Host()
 
-    scores = (Logprobs(-0.5, ((9, -1.0), (7, -2.0))), Logprobs(-0.5, ()))
-    done = Done(AssistantMessage(content="Hi"), (8, 7), logprobs=scores)
-    assert _spelled(Fake(), done) == Spelled({7: b"7", 8: b"8", 9: b"9"})  # type: ignore[arg-type]
+    scored = Scored(8, 2, Logprobs(-0.5, ((9, -1.0), (7, -2.0))))
+    assert _spelled(Fake(), scored) == Spelled({7: b"7", 8: b"8", 9: b"9"})  # type: ignore[arg-type]
     Fake.host = object()
-    assert _spelled(Fake(), done) == Spelled({})  # type: ignore[arg-type]
+    assert _spelled(Fake(), scored) == Spelled({})  # type: ignore[arg-type]

@@ -193,7 +193,8 @@ def check_items(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
             assert added is None
             added, text = event["item"], ""
             assert added["status"] == "in_progress"
-            assert added.get("content", []) == [] and not added.get("arguments") and not added.get("input")
+            assert added.get("content", []) == [] and not added.get("summary")
+            assert not added.get("arguments") and not added.get("input")
         elif kind.endswith(".delta"):
             assert added is not None and event["item_id"] == added["id"]
             text += event["delta"]
@@ -202,7 +203,7 @@ def check_items(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
             assert added is not None
             assert {n: item[n] for n in ("id", "type")} == {n: added[n] for n in ("id", "type")}
             assert item.get("call_id") == added.get("call_id") and item.get("name") == added.get("name")
-            parts = "".join(part["text"] for part in item.get("content", ()))
+            parts = "".join(part["text"] for part in [*item.get("content", ()), *item.get("summary", ())])
             assert text == parts + item.get("arguments", "") + item.get("input", "")
             if "arguments" in item:
                 assert (item["status"] == "completed") is is_whole(text) and is_prefix(text)
@@ -238,7 +239,8 @@ def check_completion(data: list[Any], whole: dict[str, Any], usage: bool = False
     assert "".join(each["text"] for each in choices) == choice["text"]
     assert [each["finish_reason"] for each in choices if each["finish_reason"]] == [choice["finish_reason"]]
     assert choices[-1]["finish_reason"] == choice["finish_reason"]
-    assert [each["logprobs"] for each in choices if each["logprobs"]] == (
-        [choice["logprobs"]] if choice["logprobs"] else []
-    )
+    for name, values in (choice["logprobs"] or {}).items():  # what is told beside the text, and nowhere else
+        told = [each["logprobs"][name] for each in choices if each["text"]]
+        assert values == (None if values is None else [item for items in told for item in items])
+    assert not any(each["logprobs"] for each in choices if not each["text"])
     assert [chunk["usage"] for chunk in data[:-1] if "usage" in chunk] == ([whole["usage"]] if usage else [])

@@ -44,7 +44,7 @@ def tell(wire: Wire, body: Mapping[str, Any], output: str | Model, answer: Answe
     """The answer to this request of a model, or of one that writes `output` in LFM2's notation."""
     request = wire.read(body)
     model = model_of(recording(output)) if isinstance(output, str) else output
-    said = request.messages or [UserMessage(content=request.raw_prompt or "")]
+    said = request.messages or [UserMessage(content=str(request.raw_prompts))]
     events = model.stream(said, tools=request.tools or None, **request.options)
     return Told(*answered(wire, body, events, answer))
 

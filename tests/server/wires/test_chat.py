@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
@@ -19,9 +20,9 @@ from localagent.prompt.variables import TARGET, to_wire
 from localagent.server.exchange import BadRequest
 from localagent.server.wires.chat import OPTIONS, ChatCompletions
 from localagent.server.wires.completions import Completions
-from localagent.server.wires.openai import Spans, logprobs_of
+from localagent.server.wires.openai import Scores, Spans
 from localagent.server.wires.responses import Responses
-from localagent.turn import Done
+from localagent.turn import Done, Scored
 from parsers import DIALECTS, CallStart, Malformed, Reason
 from tests.parsers import outputs
 from tests.server.wires.rules import check_chat, deltas_of
@@ -382,13 +383,10 @@ def test_a_token_belongs_to_a_stretch_if_some_of_its_text_or_its_character_does(
 
 
 def test_tokens_that_nobody_can_spell_and_that_cannot_come_are_still_json():
-    *events, done = scored(turn_of("Good"))
-    assert isinstance(done, Done)
-    done = dataclasses.replace(done, logprobs=(Logprobs(float("-inf"), ()),))
-    _, whole = chat([*events, done], ASK | {"logprobs": True})
+    events = [Scored(0, 4, Logprobs(float("-inf"))), *turn_of("Good")]
+    _, whole = chat(events, ASK | {"logprobs": True})
     (entry,) = whole["choices"][0]["logprobs"]["content"]
     assert entry == {"token": "", "logprob": -9999.0, "bytes": [], "top_logprobs": []}
-    assert logprobs_of(turn_of("Good")[-1], [0], ANSWER) == []
 
 
 def test_progress_and_warnings_are_no_part_of_an_answer():
@@ -426,6 +424,39 @@ def test_logprobs_are_those_of_the_tokens_of_the_content():
             {"token": " day", "logprob": -1.5, "bytes": [32, 100, 97, 121]},
         ],
     }
+
+
+@given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 12), max_size=6), st.booleans())
+def test_every_token_of_a_text_is_told_once_beside_the_piece_where_it_begins(sizes, cuts, early):
+    """Tokens without text are parts of a character. `early`: all tokens come before the first piece."""
+    ends = [*accumulate(sizes)]
+    size = ends[-1] if ends else 0
+    places = sorted({0, *(cut for cut in cuts if cut < size), size})
+    pieces = [*pairwise(places)]
+    scores, told = Scores(ANSWER), []
+    waiting = [Scored(number, end, Logprobs(0.0)) for number, end in enumerate(ends)]
+    before = 0
+    for start, end in pieces:
+        while waiting and (early or before < end):
+            before = waiting[0].end
+            scores.note(waiting.pop(0))
+        told += [(begin, (start, end)) for begin, _ in scores.beside(start, end)]
+    begins = [0, *ends][:-1] if ends else []
+    assert [begin for begin, _ in told] == [begin for begin in begins if begin < size]
+    assert all(start <= begin < end for begin, (start, end) in told)
+
+
+def test_a_stream_has_log_probabilities_beside_the_text():
+    tokens = tokens_of(f"<think>hm</think>Good day{S}[f(a=1)]{E}")
+    data, _ = chat(scored(turn_of(tokens), 0), ASK | {"logprobs": True}, spell=spell(tokens))
+    choices = [choice for chunk in data[:-1] for choice in chunk["choices"]]
+    told = [
+        (each["delta"]["content"], each["logprobs"]["content"]) for each in choices if each.get("logprobs")
+    ]
+    assert [(text, [entry["token"] for entry in entries]) for text, entries in told] == [
+        ("Good", ["Good"]),
+        (" day", [" day"]),
+    ]
 
 
 def test_a_custom_tool_is_given_its_input_as_plain_text():

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import zip_longest
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openai.types import Completion
 
 from localagent.errors import EngineFailed, Unsupported
+from localagent.hosts.protocol import Logprobs
+from localagent.prompt.segments import Gap
 from localagent.server.exchange import BadRequest
 from localagent.server.raw import continuing
 from localagent.server.wires.completions import Completions
@@ -89,10 +93,81 @@ def test_rule_13_and_22_a_comment_keeps_it_alive_and_errors_have_the_shape_of_th
     assert not WIRE.fails_in_stream(EngineFailed("no"))
 
 
-def test_a_prompt_is_one_text():
-    assert WIRE.read(ASK).raw_prompt == "Once upon"
-    assert WIRE.read({"prompt": ["Once"]}).raw_prompt == "Once"
-    assert WIRE.read(ASK).messages == ()
+@pytest.mark.parametrize(
+    ("prompt", "prompts"),
+    [
+        ("Once", ("Once",)),
+        (["Once", "Twice"], ("Once", "Twice")),
+        ([5, 6], ((5, 6),)),
+        ([[5, 6], "Once", [7]], ((5, 6), "Once", (7,))),
+    ],
+)
+def test_a_prompt_is_text_or_ids_or_a_list_of_them(prompt, prompts):
+    request = WIRE.read({"prompt": prompt})
+    assert (request.raw_prompts, request.messages) == (prompts, ())
+
+
+def test_with_a_suffix_a_prompt_is_a_gap():
+    request = WIRE.read({"prompt": ["def f(", ""], "suffix": "return 1"})
+    assert request.raw_prompts == (Gap("def f(", "return 1"), Gap("", "return 1"))
+    assert WIRE.read(ASK | {"suffix": ""}).raw_prompts == ("Once upon",)
+
+
+@pytest.mark.parametrize(("asked", "most"), [({}, 16), ({"max_tokens": None}, 16), ({"max_tokens": 3}, 3)])
+def test_the_length_has_the_default_of_the_api(asked, most):
+    assert WIRE.read(ASK | asked).options["max_tokens"] == most
+    assert "max_tokens" not in WIRE.read(ASK | {"max_tokens": -1}).options
+
+
+def several(body: Any, turns: Any, **answer: Any) -> tuple[list[Any], dict[str, Any]]:
+    """The stream and the whole answer of turns whose events come one from each in turn."""
+    writer = WIRE.writer(WIRE.read(body), dataclasses.replace(ANSWER, **answer))
+    frames = writer.begin()
+    for events in zip_longest(*turns):
+        for number, event in enumerate(events):
+            frames += [] if event is None else writer.feed_choice(number, event)
+    return data_of(frames), writer.whole()
+
+
+@pytest.mark.parametrize("usage", [False, True])
+def test_every_choice_is_told_with_its_number_and_all_are_counted(usage):
+    body = {"prompt": ["One", "Two"], "n": 2, "stream_options": {"include_usage": usage}}
+    texts = ["", " a time", "text of twelve", "end"]
+    data, whole = several(body, [turn_of(text, "text") for text in texts])
+    assert data[-1] == "[DONE]"
+    for index, text in enumerate(texts):
+        told = [choice for chunk in data[:-1] for choice in chunk["choices"] if choice["index"] == index]
+        assert "".join(choice["text"] for choice in told) == text
+        assert [choice["finish_reason"] for choice in told][-1] == "stop"
+    assert [(choice["index"], choice["text"]) for choice in whole["choices"]] == [*enumerate(texts)]
+    done = [turn_of(text, "text")[-1].message.usage for text in texts]
+    assert whole["usage"]["prompt_tokens"] == done[0].input + done[2].input, "a prompt counts once"
+    assert whole["usage"]["completion_tokens"] == sum(each.output for each in done)
+    assert whole["timings"]["predicted_n"] == sum(each.output for each in done)
+    assert [chunk["usage"] for chunk in data[:-1] if "usage" in chunk] == [whole["usage"]] * usage
+    assert [chunk["timings"] for chunk in data[:-1] if "timings" in chunk] == [whole["timings"]]
+    Completion.model_validate(whole, strict=True)
+
+
+def test_of_several_answers_the_likeliest_are_given():
+    texts = ["poor", "best", "good"]
+    turns = [turn_of(text, "text") for text in texts]
+    for events, score in zip(turns, (-3.0, -1.0, -2.0), strict=True):
+        events[-1] = dataclasses.replace(events[-1], logprobs=(Logprobs(score),))
+    request = WIRE.read(ASK | {"n": 2, "best_of": 3})
+    assert (request.choices, request.options["logprobs"]) == (3, 0)
+    _, whole = several(ASK | {"n": 2, "best_of": 3}, turns)
+    assert [(each["index"], each["text"]) for each in whole["choices"]] == [(0, "best"), (1, "good")]
+    assert whole["choices"][0]["logprobs"] is None
+    assert whole["usage"]["completion_tokens"] == 3, "all that were made are paid for"
+
+
+def test_an_echo_comes_before_the_text():
+    body = {"prompt": ["One", "Two"], "echo": True}
+    data, whole = several(body, [turn_of(" a", "text"), turn_of("", "text")], prompts=["One", "Two"])
+    assert [choice["text"] for choice in whole["choices"]] == ["One a", "Two"]
+    told = [(choice["index"], choice["text"]) for chunk in data[:-1] for choice in chunk["choices"]]
+    assert [each for each in told if each[1]] == [(0, "One"), (0, " a"), (1, "Two")]
 
 
 @pytest.mark.engine

@@ -29,6 +29,7 @@ from localagent.messages import (
     Usage,
     UserMessage,
 )
+from localagent.prompt.segments import Gap
 from localagent.server.exchange import BadRequest, Frame, Limits
 from localagent.server.wires.ollama import (
     CHAT_OPTIONS,
@@ -47,7 +48,7 @@ from localagent.server.wires.ollama_models import (
     version,
 )
 from localagent.tools.bounds import ToolBounds
-from localagent.turn import Done
+from localagent.turn import Done, Scored
 from parsers import DIALECTS, Text
 from tests.agent.replaying import block
 from tests.messages.strategies import json_values
@@ -381,15 +382,11 @@ def test_why_it_is_done(reason, expected):
     assert frame.data["done_reason"] == expected
 
 
-def test_log_probabilities_are_in_the_last_line():
+def test_log_probabilities_are_beside_the_text():
     answer = replace(ANSWER, spell=lambda ids: [str(each).encode() for each in ids])
     writer = CHAT.writer(CHAT.read(chat(logprobs=True, top_logprobs=1)), answer)
-    writer.feed(Text("Hi", 0, 2))
-    (frame,) = writer.feed(
-        Done(
-            AssistantMessage(content="Hi"), (7, 8), logprobs=(Logprobs(-0.5, ((9, -1.0),)),) * 2, ends=(2, 2)
-        )
-    )
+    assert writer.feed(Scored(7, 2, Logprobs(-0.5, ((9, -1.0),)))) == []
+    (frame,) = writer.feed(Text("Hi", 0, 2))
     assert frame.data["logprobs"] == [
         {
             "token": "7",
@@ -398,6 +395,9 @@ def test_log_probabilities_are_in_the_last_line():
             "top_logprobs": [{"token": "9", "logprob": -1.0, "bytes": [57]}],
         }
     ]
+    writer.feed(Scored(8, 2, Logprobs(-0.5)))
+    (last,) = writer.feed(Done(AssistantMessage(content="Hi"), (7, 8), ends=(2, 2)))
+    assert "logprobs" not in last.data
     assert writer.whole()["logprobs"] == frame.data["logprobs"]
     ChatResponse.model_validate(frame.data)
 
@@ -518,9 +518,15 @@ def test_a_prompt_with_instructions():
 
 def test_a_raw_prompt_is_text_alone():
     request = GENERATE.read(generate(raw=True, system="Be kind.", suffix="", template="", context=[]))
-    assert (request.raw_prompt, list(request.messages), request.only_loads) == ("Hello.", [], False)
+    assert (request.raw_prompts, list(request.messages), request.only_loads) == (("Hello.",), [], False)
     told = tell(GENERATE, generate(raw=True), "Yes.")
     assert told.whole["response"] == "Yes."
+
+
+def test_a_suffix_asks_for_a_gap_to_be_filled():
+    request = GENERATE.read(generate(suffix="return 1", system="Be kind."))
+    assert (request.raw_prompts, list(request.messages)) == ((Gap("Hello.", "return 1"),), [])
+    assert "system" in request.ignored
 
 
 PNG = "iVBORw0KGgo="
@@ -589,7 +595,8 @@ WRONG_TEXTS: list[tuple[dict[str, Any], str]] = [
     ({"raw": "yes"}, "raw"),
     ({"raw": True, "images": [PNG]}, "images"),
     ({"images": {"a": 1}}, "images"),
-    ({"suffix": "return"}, "suffix"),
+    ({"suffix": 7}, "suffix"),
+    ({"suffix": "return", "images": [PNG]}, "suffix"),
     ({"template": "{{ .Prompt }}"}, "template"),
     ({"context": [1, 2]}, "context"),
 ]  # fmt: skip

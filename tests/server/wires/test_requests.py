@@ -122,9 +122,14 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("chat", {"stop": ["a"] * 101}, "stop", "takes 100"),
     ("chat", {"top_logprobs": 21, "logprobs": True}, "top_logprobs", "at most 20"),
     ("chat", {"top_logprobs": 2, "logprobs": False}, "top_logprobs", "logprobs to be true"),
-    ("chat", {"n": 2}, "n", "one answer"),
-    ("chat", {"n": True}, "n", "one answer"),
-    ("chat", {"logit_bias": {"50256": -100}}, "logit_bias", "single tokens"),
+    ("chat", {"n": 200}, "n", "at most 128"),
+    ("chat", {"n": True}, "n", "at least 1"),
+    ("chat", {"logit_bias": {"50256": -101}}, "logit_bias", "a number from -100 to 100"),
+    ("chat", {"logit_bias": {"Hello": 1}}, "logit_bias", "an object of token ids"),
+    ("chat", {"logit_bias": [["Hello", 1]]}, "logit_bias", "an object of token ids"),
+    ("chat", {"logit_bias": 7}, "logit_bias", "an object of token ids"),
+    ("chat", {"logit_bias": {"5": True}}, "logit_bias", "a number from -100 to 100"),
+    ("chat", {"logit_bias": {str(n): 1 for n in range(301)}}, "logit_bias", "301 tokens, and the server takes 300"),
     ("chat", {"presence_penalty": 0.5}, "presence_penalty", "no such penalty"),
     ("chat", {"modalities": ["text", "audio"]}, "modalities", "text alone"),
     ("chat", {"audio": {"voice": "x"}}, "audio", "text alone"),
@@ -132,7 +137,9 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("chat", {"guided_json": {}}, "guided_json", "response_format"),
     ("chat", {"reasoning_effort": "low", "thinking_budget_tokens": 0, "reasoning": None}, "thinking_budget_tokens", "reasoning_effort asks for thinking"),
     ("chat", {"thinking_budget_tokens": -2}, "thinking_budget_tokens", "at least 0"),
-    ("chat", {"n": 1.5}, "n", "one answer"),
+    ("chat", {"n": 1.5}, "n", "a whole number"),
+    ("chat", {"n": 3, "best_of": 2}, "best_of", "at least n, which is 3"),
+    ("chat", {"echo": True}, "echo", "no prompt in it"),
     ("chat", {"top_logprobs": 2.5}, "top_logprobs", "a count belongs"),
     ("chat", {"reasoning_effort": "furious"}, "reasoning_effort", "none of none, minimal"),
     ("chat", {"tool_choice": "maybe"}, "tool_choice", "none of none, auto, required"),
@@ -155,14 +162,18 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("responses", {"prompt": {"id": "p"}}, "prompt", "stored prompts"),
     ("responses", {"top_logprobs": 30}, "top_logprobs", "at most 20"),
     ("responses", {"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema", "missing"),
+    ("responses", {"reasoning": {"summary": "long"}}, "reasoning.summary", "none of auto, concise"),
     ("responses", {"reasoning": {"effort": "furious"}}, "reasoning.effort", "none of none"),
-    ("completions", {"prompt": None}, "prompt", "one text"),
-    ("completions", {"prompt": ["a", "b"]}, "prompt", "one text"),
-    ("completions", {"prompt": [1, 2]}, "prompt", "one text"),
-    ("completions", {"prompt": ""}, "prompt", "not empty"),
-    ("completions", {"echo": True}, "echo", "without the prompt"),
-    ("completions", {"suffix": "x"}, "suffix", "fill a gap"),
-    ("completions", {"best_of": 3}, "best_of", "one answer"),
+    ("completions", {"prompt": None}, "prompt", "a text or token ids"),
+    ("completions", {"prompt": []}, "prompt", "not be empty"),
+    ("completions", {"prompt": [[]]}, "prompt", "none empty"),
+    ("completions", {"prompt": ["a", [1], True]}, "prompt", "a text or token ids"),
+    ("completions", {"prompt": [1, -2]}, "prompt", "a text or token ids"),
+    ("completions", {"prompt": ["a"] * 129}, "prompt", "129 of them, and the server takes 128"),
+    ("completions", {"prompt": [1], "suffix": "x"}, "prompt", "it must be a text"),
+    ("completions", {"prompt": ""}, "prompt", "none empty"),
+    ("completions", {"echo": True, "logprobs": 1}, "echo", "no log-probabilities here"),
+    ("completions", {"best_of": 3, "stream": True}, "best_of", "ask without stream"),
     ("completions", {"logprobs": 30}, "logprobs", "at most 20"),
 ]  # fmt: skip
 
@@ -247,7 +258,6 @@ def test_everything_of_a_response_is_read():
         "tools[1].format",
         "web_search",
         "text.verbosity",
-        "reasoning.summary",
     )
     assert [message.role for message in request.messages] == ["user", "assistant", "tool", "system"]
 
@@ -267,6 +277,8 @@ def test_everything_of_a_response_is_read():
         ({"stop": "a"}, {"stop": ["a"]}),
         ({"stop": []}, {}),
         ({"stop": None, "temperature": None}, {}),
+        ({"logit_bias": {"50256": -100, "7": 1.0}}, {"logit_bias": {50256: -100, 7: 1}}),
+        ({"logit_bias": [[7, 1.5], ["8", False]]}, {"logit_bias": {7: 1.5, 8: -100}}),
         ({"n": 1, "frequency_penalty": 0, "presence_penalty": 0.0, "logit_bias": {}}, {}),
     ],
 )
@@ -414,7 +426,7 @@ def test_what_just_fits_is_taken():
     assert request.tools[1]["function"]["parameters"] == schema
     items = [{"role": "user", "content": "x"}] * 2
     assert Responses().read({"input": items, "top_logprobs": 20}, limits).options == {"logprobs": 20}
-    assert Completions().read({"prompt": ["x"], "logprobs": 20}).options == {"logprobs": 20}
+    assert Completions().read({"prompt": ["x"], "logprobs": 20}).options["logprobs"] == 20
 
 
 FUNCTION = {"type": "function", "name": "f"}

@@ -39,7 +39,7 @@ def respond(turn: Any, body: Any = ASK, **answer: Any) -> tuple[list[Any], dict[
 
 def said(item: dict[str, Any]) -> Any:
     """One item of the output, in short."""
-    text = "".join(part["text"] for part in item.get("content", ()))
+    text = "".join(part["text"] for part in [*item.get("content", ()), *item.get("summary", ())])
     return item["type"], item.get("name"), text or item.get("arguments") or item.get("input")
 
 
@@ -81,7 +81,9 @@ def test_any_output_in_any_pieces_keeps_the_rules(dialect, data):
     inside = data.draw(st.sampled_from([None, "reasoning"]))
     limit = data.draw(st.none() | st.integers(1, 30))
     option = OPTION_ROWS[
-        data.draw(st.sampled_from(["nothing", "top_logprobs", "custom tool", "sealed reasoning"]))
+        data.draw(
+            st.sampled_from(["nothing", "top_logprobs", "custom tool", "sealed reasoning", "reasoning"])
+        )
     ]
     events = scored(turn_of(tokens, dialect, inside, max_tokens=limit, tools=data.draw(outputs.tools)))
     chunks, whole = respond(
@@ -301,6 +303,26 @@ def test_an_answer_sent_back_is_the_turn_that_the_model_wrote():
     assert (said.reasoning, said.text) == ("so", "First.")
     assert [call.arguments for call in said.tool_calls] == [{"a": "x"}, {"a": "y"}]
     assert isinstance(answer, ToolMessage) and [result.text for result in answer.results] == ["1", "0"]
+
+
+@pytest.mark.parametrize("length", ["auto", "concise", "detailed"])
+def test_reasoning_is_the_summary_of_whoever_asks_for_one(length):
+    data, whole = respond("<think>so it is</think>First.", ASK | {"reasoning": {"summary": length}})
+    check_response(data, whole)
+    part = {"type": "summary_text", "text": "so it is"}
+    assert (whole["output"][0]["summary"], "content" in whole["output"][0]) == ([part], False)
+    kinds = [event["type"].removeprefix("response.") for event in data]
+    assert list(dict.fromkeys(kinds))[2:8] == [
+        "output_item.added",
+        "reasoning_summary_part.added",
+        "reasoning_summary_text.delta",
+        "reasoning_summary_text.done",
+        "reasoning_summary_part.done",
+        "output_item.done",
+    ]
+    assert {event["summary_index"] for event in data if "summary" in event["type"]} == {0}
+    assert WIRE.read({"input": [whole["output"][0]]}).messages[0].reasoning == "so it is"
+    assert whole["reasoning"]["summary"] == length
 
 
 def test_codex_gets_its_reasoning_back():

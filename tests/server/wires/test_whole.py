@@ -32,7 +32,7 @@ LEAST: list[tuple[Wire, dict[str, Any], TurnRequest]] = [
         ChatCompletions(),
         {"messages": USER},
         TurnRequest(
-            model="", messages=GO, tools=[], details={"offer": Offer(), "include_usage": False, "logprobs": False}
+            model="", messages=GO, tools=[], details={"offer": Offer(), "include_usage": False, "logprobs": False, "wanted": 1},
         ),
     ),
     (
@@ -40,13 +40,16 @@ LEAST: list[tuple[Wire, dict[str, Any], TurnRequest]] = [
         {"input": "Go."},
         TurnRequest(
             model="", messages=GO, tools=[], thinking_field="reasoning.effort",
-            details={"offer": Offer(), "logprobs": False, "sealed": False, "echo": ECHO},
+            details={"offer": Offer(), "logprobs": False, "sealed": False, "summary": False, "echo": ECHO},
         ),
     ),
     (
         Completions(),
         {"prompt": "Go."},
-        TurnRequest(model="", raw_prompt="Go.", details={"include_usage": False, "logprobs": None}),
+        TurnRequest(
+            model="", raw_prompts=("Go.",), options={"max_tokens": 16},
+            details={"include_usage": False, "logprobs": None, "wanted": 1},
+        ),
     ),
     (MessagesWire(), {"messages": USER}, TurnRequest(model="", messages=GO, tools=[], thinking_field="thinking")),
     (CountTokensWire(), {"messages": USER}, TurnRequest(model="", messages=GO, tools=[], thinking_field="thinking")),
@@ -56,7 +59,7 @@ LEAST: list[tuple[Wire, dict[str, Any], TurnRequest]] = [
     (
         OllamaGenerate(),
         {"prompt": "Go.", "raw": True},
-        TurnRequest(model="", messages=[], tools=[], stream=True, thinking_field="think", raw_prompt="Go."),
+        TurnRequest(model="", messages=[], tools=[], stream=True, thinking_field="think", raw_prompts=("Go.",)),
     ),
 ]  # fmt: skip
 
@@ -76,7 +79,7 @@ def test_the_answer_repeats_what_the_request_asked_for() -> None:
         **ECHO,
         "instructions": "Be kind.",
         "max_output_tokens": 9,
-        "reasoning": {"effort": "high", "summary": None},
+        "reasoning": {"effort": "high", "summary": "auto"},
         "temperature": 0,
         "text": {"format": {"type": "json_object"}},
         "tool_choice": "required",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from localagent.model import Model
 from localagent.prompt.segments import Prompt
 from localagent.server.exchange import Answer, Frame, Wire
 from localagent.server.raw import TEXT
-from localagent.turn import Done, TurnEvent
+from localagent.turn import Done, Scored, TurnEvent
 from parsers import DIALECTS, Dialect
 
 ANSWER = Answer(model="lfm2-nano", created=1_700_000_000.5, key="k3y", buffer_tool_calls=False)
@@ -62,7 +63,15 @@ def scored(events: Sequence[TurnEvent], tops: int = 1) -> list[TurnEvent]:
     *others, done = events
     assert isinstance(done, Done)
     scores = tuple(Logprobs(-0.5, tuple((at + n, -0.5 - n) for n in range(tops))) for at in done.token_ids)
-    return [*others, dataclasses.replace(done, logprobs=scores)]
+    waiting = deque(map(Scored, done.token_ids, done.ends, scores))
+    told: list[TurnEvent] = []
+    begin = 0
+    for event in others:
+        while waiting and begin < getattr(event, "end", 0):
+            begin = waiting[0].end
+            told.append(waiting.popleft())
+        told.append(event)
+    return [*told, *waiting, dataclasses.replace(done, logprobs=scores)]
 
 
 def spell(output: Sequence[Token]) -> Any:
