@@ -43,14 +43,23 @@ class _Item:
 
     def part(self) -> dict[str, Any]:
         """The one part of a message or of reasoning, as far as it is written."""
-        if self.object["type"] == "reasoning":
-            return {"type": "reasoning_text", "text": self.text}
-        return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": self.logprobs}
+        if self.object["type"] == "message":
+            return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": self.logprobs}
+        return {"type": "reasoning_text" if "content" in self.object else "summary_text", "text": self.text}
+
+    def part_event(self, kind: str) -> tuple[str, dict[str, Any]]:
+        """The event of a kind such as "part.added" or "text.delta", and the number of the part."""
+        name = self.part()["type"].removesuffix("_text")
+        if name == "summary":
+            return f"response.reasoning_summary_{kind}", {"summary_index": 0}
+        about = "content" if kind.startswith("part") else name
+        return f"response.{about}_{kind}", {"content_index": 0}
 
     def whole(self, status: str) -> dict[str, Any]:
         """The item as far as it is written."""
-        field = next(name for name in ("content", "arguments", "input") if name in self.object)
-        return {**self.object, field: [self.part()] if field == "content" else self.text, "status": status}
+        field = next(name for name in ("content", "arguments", "input", "summary") if name in self.object)
+        written = [self.part()] if field in ("content", "summary") else self.text
+        return {**self.object, field: written, "status": status}
 
 
 class ResponseWriter:
@@ -62,6 +71,7 @@ class ResponseWriter:
         self._with_logprobs: bool = request.details["logprobs"]
         self._sealed: bool = request.details["sealed"]
         self._echo: dict[str, Any] = request.details["echo"]
+        self._summed = self._echo["reasoning"]["summary"] is not None
         self._passing = HeldCalls() if answer.buffer_tool_calls else StreamedCalls()
         self._sequence = 0
         self._items: list[_Item] = []
@@ -122,16 +132,14 @@ class ResponseWriter:
     def _write(self, event: TurnEvent) -> list[Frame]:
         match event:
             case Text(text=text) if text:
-                frames = self._opened("message")
-                return [*frames, self._delta(event, "response.output_text.delta", text, logprobs=[])]
+                return [*self._opened("message"), self._delta(event, text, logprobs=[])]
             case Reasoning(text=text) if text:
                 self._reasoning.add(event.start, event.end)
-                frames = self._opened("reasoning")
-                return [*frames, self._delta(event, "response.reasoning_text.delta", text)]
+                return [*self._opened("reasoning"), self._delta(event, text)]
             case CallStart() if event.name not in self._offer.custom:
                 return [*self._close(), *self._call("function_call", event.index, event.name)]
             case ArgumentsDelta() if self._open is not None and "arguments" in self._open.object:
-                return [self._delta(None, "response.function_call_arguments.delta", event.json)]
+                return [self._call_delta("response.function_call_arguments.delta", event.json)]
             case CallEnd():
                 return self._end_call(event)
             case Malformed() if worth_telling(event):
@@ -177,9 +185,11 @@ class ResponseWriter:
         frames = self._close()
         if kind == "message":
             frames += self._announce("msg", {"type": kind, "role": "assistant", "content": []})
-        else:
-            frames += self._announce("rs", {"type": kind, "summary": [], "content": []})
-        return [*frames, self._event("response.content_part.added", content_index=0, part=self._item.part())]
+        else:  # the thought is its own summary, and where that is asked for, goes out as one and not twice
+            frames += self._announce(
+                "rs", {"type": kind, "summary": []} | ({} if self._summed else {"content": []})
+            )
+        return [*frames, self._part_event("part.added", part=self._item.part())]
 
     def _announce(self, prefix: str, fields: dict[str, Any]) -> list[Frame]:
         position = len(self._items)
@@ -195,19 +205,21 @@ class ResponseWriter:
         fields |= {"arguments": ""} if kind == "function_call" else {"input": ""}
         return self._announce("fc" if kind == "function_call" else "ctc", fields)
 
-    def _delta(self, event: Text | Reasoning | None, kind: str, piece: str, **fields: Any) -> Frame:
+    def _delta(self, event: Text | Reasoning, piece: str, **fields: Any) -> Frame:
         self._item.written.append(piece)
-        if event is not None:
-            self._item.spans.add(event.start, event.end)
-            fields["content_index"] = 0
-        return self._event(kind, delta=piece, **fields)
+        self._item.spans.add(event.start, event.end)
+        return self._part_event("text.delta", delta=piece, **fields)
+
+    def _call_delta(self, kind: str, piece: str) -> Frame:
+        self._item.written.append(piece)
+        return self._event(kind, delta=piece)
 
     def _end_call(self, event: CallEnd) -> list[Frame]:
         frames = []
         if event.name in self._offer.custom:  # only now is it known what the tool is given
             frames = [*self._close(), *self._call("custom_tool_call", event.index, event.name)]
             kind = "response.custom_tool_call_input.delta"
-            frames.append(self._delta(None, kind, custom_input(event)))
+            frames.append(self._call_delta(kind, custom_input(event)))
         return [*frames, *self._close()]
 
     def _fail_call(self, event: Malformed) -> list[Frame]:
@@ -216,7 +228,7 @@ class ResponseWriter:
         if event.index is not None and self._open is not None and "arguments" in self._open.object:
             if not self._open.written:
                 # Nothing at all would pass for a call without arguments; half an object never does.
-                frames = [self._delta(None, "response.function_call_arguments.delta", "{")]
+                frames = [self._call_delta("response.function_call_arguments.delta", "{")]
             call_id, sent = self._open.object["call_id"], self._open.text
             frames += self._close("incomplete", good=False)
         self._malformed.append(malformed_entry(event, len(self._malformed), call_id, sent))
@@ -232,17 +244,16 @@ class ResponseWriter:
             item.object["encrypted_content"] = SEALED + item.text
         match item.object["type"]:
             case "message":
-                done = {"text": item.text, "logprobs": item.logprobs, "content_index": 0}
-                frames = [self._event("response.output_text.done", **done)]
+                frames = [self._part_event("text.done", text=item.text, logprobs=item.logprobs)]
             case "reasoning":
-                frames = [self._event("response.reasoning_text.done", text=item.text, content_index=0)]
+                frames = [self._part_event("text.done", text=item.text)]
             case "function_call" if good:
                 done = {"arguments": item.text, "name": item.object["name"]}
                 frames = [self._event("response.function_call_arguments.done", **done)]
             case "custom_tool_call":
                 frames = [self._event("response.custom_tool_call_input.done", input=item.text)]
-        if "content" in item.object:
-            frames.append(self._event("response.content_part.done", content_index=0, part=item.part()))
+        if item.object["type"] in ("message", "reasoning"):
+            frames.append(self._part_event("part.done", part=item.part()))
         frames.append(self._event("response.output_item.done", item=item.whole(status)))
         self._open = None
         return frames
@@ -264,6 +275,10 @@ class ResponseWriter:
             if "item" not in fields:
                 about["item_id"] = self._open.object["id"]
         return Frame({"type": kind, "sequence_number": number, **about, **fields}, event=kind)
+
+    def _part_event(self, kind: str, **fields: Any) -> Frame:
+        name, numbered = self._item.part_event(kind)
+        return self._event(name, **numbered, **fields)
 
     def _lifecycle(self, kind: str) -> Frame:
         return self._event(kind, response=self.whole())

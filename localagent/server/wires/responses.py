@@ -79,6 +79,9 @@ class Responses:
             reasoning = fields.maybe_object("reasoning") or Fields({}, "reasoning")
             effort = reasoning.maybe_text("effort")
             thinking = read_effort(Fields({"effort": effort}, "reasoning"), "effort")
+            summary = reasoning.maybe_text("summary")
+            if summary not in (None, "auto", "concise", "detailed"):
+                raise reasoning.wrong("none of auto, concise, detailed", "summary")
             ignored.extend(map(header_word, map(reasoning.path, reasoning.rest())))
             parallel = fields.flag("parallel_tool_calls", True)
             return TurnRequest(
@@ -105,7 +108,7 @@ class Responses:
                         "instructions": system,
                         "max_output_tokens": options.get("max_tokens"),
                         "parallel_tool_calls": parallel,
-                        "reasoning": {"effort": effort, "summary": None},
+                        "reasoning": {"effort": effort, "summary": summary},
                         "temperature": options.get("temperature"),
                         "text": {"format": _flat(response_format)},
                         "tool_choice": _echo_choice(offer),

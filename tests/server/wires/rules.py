@@ -161,7 +161,7 @@ def check_response(data: list[dict[str, Any]], whole: dict[str, Any]) -> None:
     assert all("response" not in event for event in data[2:-1] if event["type"] != "response.in_progress")
     done = [unscored(item) for item in check_items(data)]
     output = [unscored(item) for item in whole["output"]]
-    good = [item for item in done if item["status"] == "completed" or "content" in item]
+    good = [item for item in done if item["status"] == "completed" or {"content", "summary"} & set(item)]
     assert output == [item for item in good if item in output]
     back = {entry["id"] for entry in whole.get("malformed_tool_calls", ())} - {None}
     assert {item.get("call_id") for item in done if item not in output} == back
@@ -190,7 +190,7 @@ def check_items(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
             assert added is None
             added, text = event["item"], ""
             assert added["status"] == "in_progress"
-            assert added.get("content", []) == [] and not added.get("arguments") and not added.get("input")
+            assert not any(added.get(name) for name in ("content", "summary", "arguments", "input"))
         elif kind.endswith(".delta"):
             assert added is not None and event["item_id"] == added["id"]
             text += event["delta"]
@@ -199,7 +199,7 @@ def check_items(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
             assert added is not None
             assert {n: item[n] for n in ("id", "type")} == {n: added[n] for n in ("id", "type")}
             assert item.get("call_id") == added.get("call_id") and item.get("name") == added.get("name")
-            parts = "".join(part["text"] for part in item.get("content", ()))
+            parts = "".join(part["text"] for part in item.get("content") or item.get("summary", ()))
             assert text == parts + item.get("arguments", "") + item.get("input", "")
             if "arguments" in item:
                 assert (item["status"] == "completed") is is_whole(text) and is_prefix(text)

@@ -156,6 +156,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("responses", {"top_logprobs": 30}, "top_logprobs", "at most 20"),
     ("responses", {"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema", "missing"),
     ("responses", {"reasoning": {"effort": "furious"}}, "reasoning.effort", "none of none"),
+    ("responses", {"reasoning": {"summary": "long"}}, "reasoning.summary", "none of auto"),
     ("completions", {"prompt": None}, "prompt", "one text"),
     ("completions", {"prompt": ["a", "b"]}, "prompt", "one text"),
     ("completions", {"prompt": [1, 2]}, "prompt", "one text"),
@@ -247,7 +248,6 @@ def test_everything_of_a_response_is_read():
         "tools[1].format",
         "web_search",
         "text.verbosity",
-        "reasoning.summary",
     )
     assert [message.role for message in request.messages] == ["user", "assistant", "tool", "system"]
 

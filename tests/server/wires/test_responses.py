@@ -39,7 +39,7 @@ def respond(turn: Any, body: Any = ASK, **answer: Any) -> tuple[list[Any], dict[
 
 def said(item: dict[str, Any]) -> Any:
     """One item of the output, in short."""
-    text = "".join(part["text"] for part in item.get("content", ()))
+    text = "".join(part["text"] for part in item.get("content") or item.get("summary", ()))
     return item["type"], item.get("name"), text or item.get("arguments") or item.get("input")
 
 
@@ -81,7 +81,9 @@ def test_any_output_in_any_pieces_keeps_the_rules(dialect, data):
     inside = data.draw(st.sampled_from([None, "reasoning"]))
     limit = data.draw(st.none() | st.integers(1, 30))
     option = OPTION_ROWS[
-        data.draw(st.sampled_from(["nothing", "top_logprobs", "custom tool", "sealed reasoning"]))
+        data.draw(
+            st.sampled_from(["nothing", "top_logprobs", "custom tool", "sealed reasoning", "reasoning"])
+        )
     ]
     events = scored(turn_of(tokens, dialect, inside, max_tokens=limit, tools=data.draw(outputs.tools)))
     chunks, whole = respond(
@@ -301,6 +303,19 @@ def test_an_answer_sent_back_is_the_turn_that_the_model_wrote():
     assert (said.reasoning, said.text) == ("so", "First.")
     assert [call.arguments for call in said.tool_calls] == [{"a": "x"}, {"a": "y"}]
     assert isinstance(answer, ToolMessage) and [result.text for result in answer.results] == ["1", "0"]
+
+
+def test_a_summary_that_is_asked_for_is_the_thought_itself():
+    data, whole = respond(TURNS["everything"], ASK | OPTION_ROWS["reasoning"])
+    assert whole["reasoning"]["summary"] == "auto"
+    assert whole["output"][0]["summary"] == [{"type": "summary_text", "text": "so"}]
+    assert "content" not in whole["output"][0], "it would be shown twice"
+    told = {event["type"].removeprefix("response.") for event in data}
+    parts = {"part.added", "text.delta", "text.done", "part.done"}
+    assert {kind for kind in told if kind.startswith("reasoning")} == {
+        f"reasoning_summary_{each}" for each in parts
+    }
+    assert WIRE.read({"input": whole["output"][:1]}).messages[0].reasoning == "so"
 
 
 def test_codex_gets_its_reasoning_back():
