@@ -312,7 +312,7 @@ Litellm = Callable[..., Any]
 def litellm() -> Iterator[Litellm]:
     """Asks a server through litellm, which takes many seconds to import: all tests share one process."""
     with subprocess.Popen(
-        [installed.litellm(), "-c", LITELLM],
+        [installed.program("frameworks"), "-c", LITELLM],
         env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

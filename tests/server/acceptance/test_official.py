@@ -208,7 +208,7 @@ console.log(JSON.stringify((await runner.runUntilDone()).content));
 """
 
 
-@installed.client("anthropic-sdk")
+@installed.client("@anthropic-ai/sdk")
 @pytest.mark.parametrize("stream", ["false", "true"])
 def test_the_tool_runner_of_node(client: str, stream: str) -> None:
     with playing(CALL, ANSWER) as server:
