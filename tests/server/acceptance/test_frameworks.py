@@ -33,6 +33,7 @@ from tests.server.acceptance.scenes import (
     spoken,
 )
 from tests.server.serving import Running
+from tests.server.test_faults import until
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 """What the packages warn of among themselves is theirs to mend."""
@@ -269,6 +270,16 @@ def test_langchain_has_no_call_that_broke_off(client: str, api: str, stream: boo
     with playing(cut) as server:
         said = invoked(langchain_model(server, api).bind_tools([delete_file]), QUESTION, stream)
         assert (said.tool_calls, said.invalid_tool_calls) == ([], [])
+
+
+@client("langchain-openai", "openai")
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_the_model_stops_when_langchain_does(client: str, api: str) -> None:
+    with playing("word " * 100_000) as server:
+        words = langchain_model(server, api).stream(QUESTION)
+        assert next(words)
+        words.close()
+        until(lambda: server.service.metrics.totals().get("model-1", {}).get("cancelled"), LONGEST)
 
 
 @client("langchain-openai", "openai")
