@@ -363,6 +363,9 @@ def test_litellm(client: str, api: str, stream: bool, litellm: Litellm, nano_ser
     with playing(THOUGHT) as server:
         thought = litellm(server, **turn, messages=ASK)
         assert (thought["content"], thought["reasoning_content"]) == ("Yes.", "Oslo is wet.")
+    shape = {"type": "json_schema", "json_schema": {"name": "paint", "schema": Paint.model_json_schema()}}
+    painted = litellm(nano_server, **turn, messages=ASK, response_format=shape)
+    assert Paint.model_validate_json(painted["content"])
     failed = litellm(nano_server, **turn, messages=[{"role": "user", "content": TOO_LONG}])
     # Of this provider it maps no error to a window that is too small.
     kind = "BadRequestError" if api == "ollama_chat" else "ContextWindowExceededError"
