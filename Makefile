@@ -4,7 +4,7 @@
 #   make test          all tests, those on real weights included
 #   make test-core     tests that need no engine, in an environment without one; TESTS=... picks some
 #   make test-parsers  tests of the parsers, where localagent cannot be imported
-#   make clients       install the command lines that tests/server/acceptance runs, for make test to find
+#   make clients       install the clients that tests/server/acceptance runs, for make test to find
 #   make serve-demo    the server on lfm2-nano, and one request by each official client
 #   make test-long     all tests, with thirty times as many examples
 #   make screens       write the screens that tests compare, and the pictures of the README, anew
@@ -98,9 +98,9 @@ demo: weights
 serve-demo: dev
 	@$(BIN)/python -m tests.server.acceptance.demonstration
 
-# Into the user's cache folder; litellm into an environment of its own. NEWEST=1: not the versions that CI runs.
+# Into the user's cache folder, Python's into environments of their own. NEWEST=1: not the versions that CI runs.
 clients: dev
-	@echo "==> installing command lines for the acceptance tests"
+	@echo "==> installing clients for the acceptance tests"
 	@$(BIN)/python -m tests.server.acceptance.installed $(if $(NEWEST),--newest)
 
 test: dev weights

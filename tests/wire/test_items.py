@@ -228,7 +228,7 @@ def test_calls_of_every_kind_and_their_results() -> None:
 @pytest.mark.parametrize(
     ("item", "said"),
     [
-        ({"type": "item_reference", "id": "x"}, "input[0].type: the server is stateless: it kept no items to refer to"),
+        ({"type": "item_reference", "id": "x"}, "input[0].type: no items are kept: send it whole, as clients do with store: false"),
         ({"type": "compaction_summary"}, "input[0].type: only the server that wrote this compaction can read it"),
         ({"role": "x" * 90, "content": "a"}, f"input[0].role: '{'x' * 59} is no role: system, developer, user, assistant"),
         (output("b"), "input[0].call_id: no call before it has the id 'b'"),

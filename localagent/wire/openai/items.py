@@ -93,7 +93,7 @@ class _Reader:
             case "function_call_output" | "custom_tool_call_output":
                 self._result(item)
             case "item_reference":
-                raise item.wrong("the server is stateless: it kept no items to refer to", "type")
+                raise item.wrong("no items are kept: send it whole, as clients do with store: false", "type")
             case "compaction" | "compaction_summary":
                 raise item.wrong("only the server that wrote this compaction can read it", "type")
             case _:

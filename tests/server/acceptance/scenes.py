@@ -34,6 +34,9 @@ class Paint(BaseModel):
     litres: Literal[1, 2]
 
 
+NOWHERE = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
+NOWHERE |= dict.fromkeys(("no_proxy", "NO_PROXY"), "127.0.0.1,localhost")
+"""For the environment of a client: whatever else it would like to ask is refused at once."""
 LONGEST = 60
 """Seconds that a client may wait for an answer: the machines that run tests are busy."""
 

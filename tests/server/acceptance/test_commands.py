@@ -1,4 +1,4 @@
-"""The command lines of Codex and OpenCode, as people install them, against a scripted model on loopback."""
+"""Command lines as people install them, against a scripted model on loopback: Codex, OpenCode, qwen-code, aider."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from tests.agent.replaying import block
 from tests.server.acceptance import installed
-from tests.server.acceptance.scenes import heard, playing
+from tests.server.acceptance.scenes import NOWHERE, heard, playing, spoken
 from tests.server.serving import Running
 
 ORDER = "Say hello from the shell."
@@ -29,9 +29,7 @@ def run(program: Path, arguments: Sequence[str], work: Path, **settings: str) ->
     """Run a command line to its end; the events that it prints, one object a line."""
     home = work / "home"
     (home / "work").mkdir(parents=True)
-    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
-    env = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "dumb", **nowhere, **settings}
-    env |= dict.fromkeys(("no_proxy", "NO_PROXY"), "127.0.0.1,localhost")
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "dumb", **NOWHERE, **settings}
     child = subprocess.Popen(
         [program, *arguments],
         cwd=home / "work",
@@ -89,7 +87,7 @@ exporter = "none"
 CODEX = ("exec", "--json", "--skip-git-repo-check", "--sandbox", "danger-full-access")
 
 
-@installed.client("codex")
+@installed.client("@openai/codex")
 def test_codex_runs_a_command_and_answers(client: str, tmp_path: Path) -> None:
     codex = installed.command("codex")
     shell = block('exec_command(cmd="echo hello-from-shell")')
@@ -105,7 +103,7 @@ def test_codex_runs_a_command_and_answers(client: str, tmp_path: Path) -> None:
     assert events[-1]["usage"]["output_tokens"] > 0
 
 
-@installed.client("opencode")
+@installed.client("opencode-ai")
 def test_opencode_runs_a_command_and_answers(client: str, tmp_path: Path) -> None:
     opencode = installed.command("opencode")
     shell = block('bash(command="echo hello-from-shell", description="Says hello")')
@@ -140,6 +138,56 @@ def test_opencode_runs_a_command_and_answers(client: str, tmp_path: Path) -> Non
     assert ran["state"]["output"] == "hello-from-shell\n"
     assert [part["text"] for part in parts if part["type"] == "text"] == ["Let me look.", SAID]
     assert parts[-1]["reason"] == "stop"
+
+
+@installed.client("@qwen-code/qwen-code")
+def test_qwen_code_runs_a_command_and_answers(client: str, tmp_path: Path) -> None:
+    script = installed.folder() / "node_modules" / "@qwen-code" / "qwen-code" / "cli.js"
+    shell = block('run_shell_command(command="echo hello-from-shell", is_background=False)')
+    with playing(f"<think>A shell, then.</think>Let me look.{shell}", SAID) as server:
+        events = run(
+            Path(installed.node()),
+            [str(script), "--bare", "--approval-mode", "yolo", "--output-format", "stream-json", ORDER],
+            tmp_path,
+            **dict.fromkeys(NOWHERE, ""),  # it sends all to a proxy, what is on this machine, too
+            QWEN_TELEMETRY_ENABLED="false",
+            OPENAI_BASE_URL=f"{server.url}/v1",
+            OPENAI_API_KEY="any",
+            OPENAI_MODEL="model-1",
+        )
+        check_told(server)
+    contents = [part for event in events if "message" in event for part in event["message"]["content"]]
+    texts = [part.get("thinking") or part.get("text") or part.get("name") for part in contents]
+    assert texts == ["A shell, then.", "Let me look.", "run_shell_command", None, SAID]
+
+
+@installed.client("aider-chat")
+def test_aider_writes_a_file(client: str, tmp_path: Path) -> None:
+    """It calls no tools: what is to be in a file is part of the text."""
+    written = 'print("hello from aider")'
+    options = (
+        *(
+            "--message",
+            ORDER,
+            "--model",
+            "ollama_chat/model-1",
+            "--edit-format",
+            "whole",
+            "--map-tokens",
+            "0",
+        ),
+        *("--yes-always", "--no-git", "--no-pretty", "--no-show-model-warnings"),
+        *("--no-analytics", "--no-check-update", "--no-show-release-notes"),
+    )
+    with playing(f"hello.py\n```\n{written}\n```\n") as server:
+        bases = {
+            "OPENAI_API_BASE": f"{server.url}/v1",
+            "OLLAMA_API_BASE": server.url,
+            "OPENAI_API_KEY": "any",
+        }
+        run(installed.program("aider", "aider"), [*options, "hello.py"], tmp_path, **bases)
+        assert ORDER in spoken(heard(server)[-1])[-1]
+    assert (tmp_path / "home" / "work" / "hello.py").read_text() == f"{written}\n"
 
 
 FETCH = (

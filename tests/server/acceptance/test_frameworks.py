@@ -33,6 +33,7 @@ from tests.server.acceptance.scenes import (
     spoken,
 )
 from tests.server.serving import Running
+from tests.server.test_faults import until
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 """What the packages warn of among themselves is theirs to mend."""
@@ -273,6 +274,16 @@ def test_langchain_has_no_call_that_broke_off(client: str, api: str, stream: boo
 
 @client("langchain-openai", "openai")
 @pytest.mark.parametrize("api", ["chat", "responses"])
+def test_the_model_stops_when_langchain_does(client: str, api: str) -> None:
+    with playing("word " * 100_000) as server:
+        words = langchain_model(server, api).stream(QUESTION)
+        assert next(words)
+        words.close()
+        until(lambda: server.service.metrics.totals().get("model-1", {}).get("cancelled"), LONGEST)
+
+
+@client("langchain-openai", "openai")
+@pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_errors_reach_langchain(
     client: str, api: str, stream: bool, two_models: Running, nano_server: Running
@@ -312,7 +323,7 @@ Litellm = Callable[..., Any]
 def litellm() -> Iterator[Litellm]:
     """Asks a server through litellm, which takes many seconds to import: all tests share one process."""
     with subprocess.Popen(
-        [installed.litellm(), "-c", LITELLM],
+        [installed.program("frameworks"), "-c", LITELLM],
         env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -352,6 +363,9 @@ def test_litellm(client: str, api: str, stream: bool, litellm: Litellm, nano_ser
     with playing(THOUGHT) as server:
         thought = litellm(server, **turn, messages=ASK)
         assert (thought["content"], thought["reasoning_content"]) == ("Yes.", "Oslo is wet.")
+    shape = {"type": "json_schema", "json_schema": {"name": "paint", "schema": Paint.model_json_schema()}}
+    painted = litellm(nano_server, **turn, messages=ASK, response_format=shape)
+    assert Paint.model_validate_json(painted["content"])
     failed = litellm(nano_server, **turn, messages=[{"role": "user", "content": TOO_LONG}])
     # Of this provider it maps no error to a window that is too small.
     kind = "BadRequestError" if api == "ollama_chat" else "ContextWindowExceededError"

@@ -30,6 +30,7 @@ from tests.server.acceptance.scenes import (
     spoken,
 )
 from tests.server.serving import Running
+from tests.server.test_faults import until
 
 MOST = 24
 """Tokens of an answer of lfm2-nano."""
@@ -208,7 +209,7 @@ console.log(JSON.stringify((await runner.runUntilDone()).content));
 """
 
 
-@installed.client("anthropic-sdk")
+@installed.client("@anthropic-ai/sdk")
 @pytest.mark.parametrize("stream", ["false", "true"])
 def test_the_tool_runner_of_node(client: str, stream: str) -> None:
     with playing(CALL, ANSWER) as server:
@@ -243,6 +244,26 @@ def test_errors(client: str, api: str, stream: bool, two_models: Running, nano_s
         return
     with pytest.raises(package.BadRequestError, match="4096"):
         ask(nano_server, api, stream, TOO_LONG)
+
+
+@pytest.mark.parametrize("api", ["chat", "responses", "messages"])
+@client("openai", "anthropic")
+def test_the_model_stops_when_a_stream_is_closed(client: str, api: str) -> None:
+    given: dict[str, Any] = {"model": "any", "stream": True}
+    with (
+        playing("word " * 100_000) as server,
+        openai_client(server) as openai,
+        anthropic_client(server) as anthropic,
+    ):
+        if api == "chat":
+            stream = openai.chat.completions.create(**given, messages=ASK)
+        elif api == "responses":
+            stream = openai.responses.create(**given, input=QUESTION)
+        else:
+            stream = anthropic.messages.create(**given, messages=ASK, max_tokens=100_000)
+        assert next(iter(stream))
+        stream.close()
+        until(lambda: server.service.metrics.totals().get("model-1", {}).get("cancelled"), LONGEST)
 
 
 @client("openai")

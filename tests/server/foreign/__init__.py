@@ -1,0 +1,1 @@
+"""Tests that other servers have of themselves, run against ours."""
