@@ -24,7 +24,7 @@ from parsers.collect import (
 )
 from parsers.dialect import Dialect
 from parsers.engine.emitter import Place
-from parsers.engine.fits import check_call, misfits
+from parsers.engine.fits import ToolCheck, misfits
 from parsers.engine.spans import Span
 from parsers.engine.stream import StreamParser
 from parsers.events import (
@@ -72,7 +72,7 @@ __all__ = [
     "StreamParser",
     "Text",
     "TextPart",
-    "check_call",
+    "ToolCheck",
     "collect",
     "dialect_named",
     "misfits",

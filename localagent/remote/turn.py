@@ -33,6 +33,7 @@ from localagent.remote.calls import UNPLACED, RemoteCalls, reason_of
 from localagent.turn import BrokenOff, Done, TurnEvent, as_part
 from localagent.wording import writable
 from parsers import (
+    ArgumentEnd,
     ArgumentsDelta,
     CallEnd,
     CallPart,
@@ -43,7 +44,7 @@ from parsers import (
     MalformedPart,
     Reasoning,
     Text,
-    check_call,
+    ToolCheck,
 )
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class RemoteTurn:
         """`name`: the model's, where the server does not say which one answered. `tools`: the declared ones,
         since no server but our own says whether a call fits them.
         """
-        self._tools = tools
+        self._check = ToolCheck(tools)
         self._server = server
         self._name = name
         self._prices = prices
@@ -216,8 +217,13 @@ class RemoteTurn:
             if isinstance(event, Malformed) and event.index is None:
                 size = len(event.raw)
             placed = replace(event, start=self._at, end=self._at + size)
-            if isinstance(placed, CallEnd):
-                placed = replace(placed, fits=check_call(placed.name, placed.arguments, self._tools))
+            if isinstance(placed, CallStart):
+                placed = replace(placed, fits=self._check.name(placed.name))
+            elif isinstance(placed, ArgumentEnd):
+                name = self._calls.all[placed.index].name
+                placed = replace(placed, fits=self._check.argument(name, placed.key, placed.value))
+            elif isinstance(placed, CallEnd):
+                placed = replace(placed, fits=self._check.call(placed.name, placed.arguments))
             self._at += size
             self._collector.add(placed)
             if isinstance(event, CallEnd | Malformed):

@@ -72,25 +72,30 @@ class Block:
             return False
         writer = call.writer
         fits = writer.fits()
-        if misfits(fits) and (yield from self._shows_a_fault(writer, misfits(fits), end)):
+        raw = source.since(start)[: end - start] if misfits(fits) else ""
+        if raw and (yield from self._shows_a_fault(writer, misfits(fits), raw, end)):
             self.faulty = True
-            raw = source.since(start)[: end - start]
             self.emit.malformed(raw, Reason.UNFIT, end, writer.name, writer.index, writer.arguments)
             return False
         writer.finish(end, fits)
         return True
 
     def _shows_a_fault(
-        self, writer: CallWriter, reasons: Sequence[Misfit], end: int
+        self, writer: CallWriter, reasons: Sequence[Misfit], raw: str, end: int
     ) -> Generator[None, None, bool]:
         """Whether a call that does not fit is what a fault has made of another one.
 
         Where nothing is amiss the model may have meant it, and whoever is asked to run it can tell it so.
         """
-        if self.emit.amiss or is_torn(reasons):
+        if self.emit.amiss:
             return True
+        if writer.tool is not None and is_torn(writer.tool, reasons, writer.arguments, raw):
+            return True
+        kinds = {reason.kind for reason in reasons}
+        if kinds == {MisfitKind.MARKUP}:
+            return writer.repaired
         # Where the schema decides how text is read, it has been judged by its type already.
-        typed = writer.by_schema and all(reason.kind is MisfitKind.TYPE for reason in reasons)
+        typed = writer.by_schema and kinds == {MisfitKind.TYPE}
         if (writer.repaired or self.faulty) and not typed:
             return True
         source = self.source

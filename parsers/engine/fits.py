@@ -21,6 +21,9 @@ MAX_STEPS = 10_000
 _NO_MARKS = re.compile(r"(?!)")
 _STRUCTURE = re.compile(r"""["'\u2018-\u201f{}\[\]()<>,:=|\\\n\r]""")
 """What stands between the keys and values of every notation; no key has it."""
+_QUOTE = r"""["'\u2018-\u201f]"""
+_BEFORE_A_KEY = rf"(?:{_QUOTE}|[>|,(\u007b])\s*"
+_BEHIND_A_KEY = rf"(?:{_QUOTE}?\s*[:=<>|]|{_QUOTE}\s+\w+=)"
 _KINDS = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 
 
@@ -91,6 +94,8 @@ def argument_fits(tool: Tool | None, key: str, value: Any, marks: re.Pattern[str
     """Whether an argument of a declared tool fits. `marks`: those of the dialect that count as such."""
     if tool is None:
         return None
+    if type(value) is tool.plain.get(key) and (type(value) is not str or not marks.search(value)):
+        return True  # as most are
     return _fits((*ArgumentCheck().of(tool, key, value), *_markup(value, f"/{_escaped(key)}", marks)))
 
 
@@ -101,6 +106,8 @@ def call_fits(
     tool = tools.get(name)
     if tool is None:
         return name_fits(name, tools)
+    if tool.required <= arguments.keys() and all(fits is True for fits in checked.values()):
+        return True
     wrong = (misfit for key in arguments for misfit in misfits(checked.get(key)))
     lacking = (
         Misfit(MisfitKind.MISSING, f"/{_escaped(key)}") for key in tool.required if key not in arguments
@@ -113,26 +120,69 @@ def misfits(fits: Fits) -> tuple[Misfit, ...]:
     return () if fits is None or fits is True else fits
 
 
-def check_call(name: str, arguments: Mapping[str, Any], tools: Iterable[Mapping[str, Any]] | None) -> Fits:
-    """Whether a call that comes from elsewhere fits the declared tools, which are OpenAI function tools.
+class ToolCheck:
+    """The check for calls that come from elsewhere. `tools`: the declared ones, as OpenAI function tools.
 
     Raises ValueError for what is no such tool.
     """
-    known = declared(tools)
-    tool = known.get(name)
-    checked = {key: argument_fits(tool, key, value, _NO_MARKS) for key, value in arguments.items()}
-    return call_fits(name, arguments, known, checked)
+
+    def __init__(self, tools: Iterable[Mapping[str, Any]] | None) -> None:
+        self._tools = declared(tools)
+
+    def name(self, name: str) -> Fits:
+        """As `CallStart.fits`."""
+        return name_fits(name, self._tools)
+
+    def argument(self, name: str, key: str, value: Any) -> Fits:
+        """As `ArgumentEnd.fits`. `name`: the tool's."""
+        return argument_fits(self._tools.get(name), key, value, _NO_MARKS)
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Fits:
+        """As `CallEnd.fits`."""
+        checked = {key: self.argument(name, key, value) for key, value in arguments.items()}
+        return call_fits(name, arguments, self._tools, checked)
 
 
-def is_torn(reasons: Sequence[Misfit]) -> bool:
-    """Whether the reasons why a call does not fit are such as a fault makes, and no model means.
+def is_torn(tool: Tool, reasons: Sequence[Misfit], arguments: Mapping[str, Any], raw: str) -> bool:
+    """Whether a call does not fit in such a way as a fault makes, and no model means.
 
-    That is a key that holds what stands around keys, or a mark of the dialect beside another contradiction.
+    Then a key holds what stands around keys, or is put together of two that are declared; or a string holds
+    the name of a parameter that got no argument; or, beside another contradiction, a mark of the dialect,
+    which stands as such in the `raw` text of the call, and not escaped.
     """
     kinds = {reason.kind for reason in reasons}
-    if MisfitKind.MARKUP in kinds and len(kinds) > 1:
+    unknown = [key for key in arguments if key not in tool.schemas] if MisfitKind.UNKNOWN in kinds else []
+    if any(map(_STRUCTURE.search, unknown)):
         return True
-    return any(reason.kind is MisfitKind.UNKNOWN and _STRUCTURE.search(reason.path) for reason in reasons)
+    if MisfitKind.MISSING in kinds and any(_is_spliced(key, tool.schemas) for key in unknown):
+        return True
+    texts = {key: value for key, value in arguments.items() if isinstance(value, str) and value in raw}
+    marked = {reason.path for reason in reasons if reason.kind is MisfitKind.MARKUP}
+    if len(marked) < len(reasons) and any(f"/{_escaped(key)}" in marked for key in texts):
+        return True
+    absent = "|".join(re.escape(key) for key in tool.schemas if key not in arguments and len(key) > 1)
+    swallowed = re.compile(rf"{_BEFORE_A_KEY}(?:{absent}){_BEHIND_A_KEY}")
+    return bool(absent) and any(map(swallowed.search, texts.values()))
+
+
+def _is_spliced(key: str, names: Iterable[str]) -> bool:
+    """Whether a key begins as one of the names and ends as another: what stood between them was lost.
+
+    One that begins and ends as the same name is a misspelled one, which is the model's own word.
+    """
+    begins = ends = 0
+    for name in names:
+        begin, end = _in_common(key, name), _in_common(key[::-1], name[::-1])
+        if begin + end >= len(key):
+            return False
+        begins, ends = max(begins, begin), max(ends, end)
+    return begins > 1 and ends > 1 and begins + ends >= len(key)
+
+
+def _in_common(one: str, other: str) -> int:
+    """With how many characters both begin."""
+    differs = (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differs, min(len(one), len(other)))
 
 
 def _fits(reasons: Iterable[Misfit]) -> Fits:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +33,8 @@ _NAMES = {
 _ANY = frozenset({"any", "json", "mixed", ""})
 _NAME = re.compile(r"\s*([a-z]+)\s*(?:[\[<(].*)?", re.DOTALL)
 """The name of a type, without what it is made of: `list[str]`."""
-
+_RESTRICTING = frozenset(("enum", "const", "anyOf", "oneOf"))
+_PLAIN: Mapping[str, type] = {"string": str, "integer": int, "boolean": bool}
 _TYPES: Mapping[str, tuple[type, ...]] = {"integer": (int,), "number": (int, float), "boolean": (bool,)}
 
 
@@ -43,15 +44,17 @@ class Tool:
 
     `kinds` has all JSON types that a parameter's schema allows, for parameters whose schema limits them, and
     `schemas` the schemas themselves, for what is nested in a value. `required` are the parameters that every
-    call must have; `closed`: whether `schemas` has all that there are.
+    call must have; `closed`: whether `schemas` has all that there are; `plain`: the Python types of those
+    whose schema asks for nothing but that.
     """
 
     name: str
     types: Mapping[str, str | None] = field(default_factory=dict)
     kinds: Mapping[str, frozenset[str]] = field(default_factory=dict)
     schemas: Mapping[str, Any] = field(default_factory=dict)
-    required: tuple[str, ...] = ()
+    required: Set[str] = frozenset()
     closed: bool = False
+    plain: Mapping[str, type] = field(default_factory=dict)
 
     def type_of(self, parameter: str) -> str | None:
         """ "integer", "number", "boolean" or "string": the types that decide how a value is read."""
@@ -102,8 +105,9 @@ def declared(tools: Iterable[Mapping[str, Any]] | None) -> dict[str, Tool]:
             {key: _one_type(value) for key, value in types},
             {key: allowed for key, allowed in kinds.items() if allowed},
             dict(types),
-            required_of(schema),
+            dict.fromkeys(required_of(schema)).keys(),
             _is_closed(schema),
+            {key: kind for key, value in types if (kind := _plain_type(value)) is not None},
         )
     return found
 
@@ -112,6 +116,13 @@ def required_of(schema: Any) -> tuple[str, ...]:
     """The keys that an object with this schema must have."""
     names = schema.get("required") if isinstance(schema, Mapping) else None
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
+
+
+def _plain_type(schema: Any) -> type | None:
+    """The Python type of all values that a schema allows, if that is all that it asks for."""
+    if not isinstance(schema, Mapping) or not _RESTRICTING.isdisjoint(schema):
+        return None
+    return _PLAIN.get(schema["type"]) if isinstance(schema.get("type"), str) else None
 
 
 def _is_closed(schema: Any) -> bool:

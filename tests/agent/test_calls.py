@@ -302,3 +302,27 @@ def test_a_coroutine_for_which_there_is_no_loop_is_an_error_result():
     )
     assert "tool: ! RuntimeError: can't start new thread" in done.stdout, done.stderr
     assert "'tool: 2'" in done.stdout
+
+
+def test_a_tool_that_fails_on_a_call_that_does_not_fit_says_so_and_why():
+    def bind(arguments):
+        return lambda context: {"city": arguments["city"], "days": 1 / arguments["days"]}
+
+    schema = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
+    weather = Tool(
+        name="weather", description="Weather.", parameters={**schema, "required": ["city"]}, bind=bind,
+        side_effects=False,
+    )  # fmt: skip
+    agent = Agent(scripted(block("weather(days=1)"), "Hm."), [weather])
+    events, _ = follow(agent)
+    (ended,) = (event for event in events if isinstance(event, ToolEnded))
+    assert ended.result.is_error
+    assert ended.result.text.startswith("(The call does not fit the tool: city: missing.)\n")
+    agent = Agent(scripted(block("weather(city='Rome', days=0)"), "Hm."), [weather])
+    events, _ = follow(agent)
+    (ended,) = (event for event in events if isinstance(event, ToolEnded))
+    assert ended.result.is_error and "does not fit" not in ended.result.text
+    agent = Agent(scripted(block("weather(city='Rome', days=1, unit='C')"), "Hm."), [weather])
+    events, _ = follow(agent)
+    (ended,) = (event for event in events if isinstance(event, ToolEnded))
+    assert not ended.result.is_error  # the tool makes something of it

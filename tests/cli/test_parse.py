@@ -27,7 +27,7 @@ def test_a_line_in_a_line_out(localagent):
         "id": "one",
         "content": "Hi !",
         "reasoning": "hm",
-        "tool_calls": [{"name": "f", "arguments": {"a": 7}, "repaired": True}],
+        "tool_calls": [{"name": "f", "arguments": {"a": 7}, "repaired": True, "fits": None}],
         "malformed": [{"raw": "g('x')", "reason": "positional_argument", "name": "g"}],
         "events": 16,
     }
@@ -51,6 +51,16 @@ def test_chunks_pieces_inside_and_finish(localagent):
     assert answers[1]["content"] == f"{START}[]"
     assert answers[2]["malformed"] == [{"raw": "f(", "reason": "truncated", "name": "f"}]
     assert answers[3]["segments"] == []
+
+
+def test_the_tools_of_a_line_say_whether_its_calls_fit(localagent):
+    parameters = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
+    (answer,) = parse(localagent, {"text": f"{START}[f(a='x'), f(b=1)]{END}", "tools": tools})
+    assert [call["fits"] for call in answer["tool_calls"]] == [
+        True,
+        [{"kind": "unknown_key", "path": "/b"}, {"kind": "missing_required", "path": "/a"}],
+    ]
 
 
 def test_the_tools_of_a_line_give_its_arguments_their_types(localagent):
@@ -136,7 +146,7 @@ def test_an_output_may_tell_its_dialect(localagent):
         dialect="auto",
     )  # fmt: skip
     assert [answer.get("dialect") for answer in answers] == ["hermes", "lfm2", None, "seed-oss", None]
-    assert answers[0]["tool_calls"] == [{"name": "f", "arguments": {"a": 1}, "repaired": False}]
+    assert answers[0]["tool_calls"] == [{"name": "f", "arguments": {"a": 1}, "repaired": False, "fits": None}]
     assert answers[2] == {
         "id": 3,
         "error": "no dialect reads calls from this output without anything malformed: name one",
@@ -157,7 +167,7 @@ def test_a_dialect_from_a_file(localagent, tmp_path):
     (answer,) = parse(
         localagent, {"id": 1, "text": '[CALL]{"name": "f", "arguments": {}}[/CALL]'}, dialect=str(file)
     )
-    assert answer["tool_calls"] == [{"name": "f", "arguments": {}, "repaired": False}]
+    assert answer["tool_calls"] == [{"name": "f", "arguments": {}, "repaired": False, "fits": None}]
     file.write_text('name = "mine"\nbased_on = "hermes"\n[calls]\nopen = 3\n')
     localagent.refuse("parse", "-d", str(file), code=2, says=f"{file}: calls.open: must be a text")
 
@@ -206,7 +216,7 @@ def test_a_dialect_that_a_model_declares(localagent, tmp_path):
         assert lines[1:] == ["text  Look:", 'call  ls {"path": "/tmp"}']
     line = json.dumps({"id": 1, "text": raw.decode()}).encode()
     (answer,) = localagent("parse", "--dialect-from", str(file), "--jsonl", stdin=line).stdout.splitlines()
-    calls = [{"name": "ls", "arguments": {"path": "/tmp"}, "repaired": False}]
+    calls = [{"name": "ls", "arguments": {"path": "/tmp"}, "repaired": False, "fits": None}]
     assert json.loads(answer)["tool_calls"] == calls
     assert "dialect" not in json.loads(answer)
 
@@ -249,7 +259,9 @@ def test_w14_a_file_is_read(localagent, tmp_path):
     lines = tmp_path / "outputs.jsonl"
     lines.write_text(json.dumps({"id": 1, "text": f"{START}[f(a=1)]{END}"}) + "\n")
     done = localagent("parse", "--jsonl", str(lines))
-    assert json.loads(done.stdout)["tool_calls"] == [{"name": "f", "arguments": {"a": 1}, "repaired": False}]
+    assert json.loads(done.stdout)["tool_calls"] == [
+        {"name": "f", "arguments": {"a": 1}, "repaired": False, "fits": None}
+    ]
     assert b"text  Hi" in localagent("parse", "-", stdin=b"Hi").stdout
 
 

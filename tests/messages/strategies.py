@@ -28,6 +28,7 @@ from localagent.messages import (
     UsageCost,
     UserMessage,
 )
+from parsers import Misfit, MisfitKind
 
 text = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=12)
 name = st.text(alphabet="abcdef_-.1", min_size=1, max_size=8)
@@ -82,7 +83,7 @@ unknown = st.builds(
 )
 calls = st.builds(
     ToolCallPart, id=text, name=name, arguments=json_objects, tool_kind=maybe_text, repaired=st.booleans(),
-    provider_metadata=metadata,
+    provider_metadata=metadata, fits=st.sampled_from([None, True, (Misfit(MisfitKind.TYPE, "/a"),)]),
 )  # fmt: skip
 malformed = st.builds(
     MalformedToolCallPart, raw=text, reason=text, name=maybe_text, partial=json_objects, id=text

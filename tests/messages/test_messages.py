@@ -37,6 +37,7 @@ from localagent.messages import (
     load_messages,
 )
 from localagent.messages.values import same_json
+from parsers import Misfit, MisfitKind
 from tests.messages import strategies
 
 
@@ -76,6 +77,11 @@ def test_the_json_form_is_small_and_begins_with_what_matters():
         (
             ToolCallPart(id="1", name="f"),
             '{"kind":"tool_call","id":"1","name":"f","arguments":{},"arguments_text":"{}","repaired":false}',
+        ),
+        (
+            ToolCallPart(id="1", name="f", fits=(Misfit(MisfitKind.MISSING, "/a"),)),
+            '{"kind":"tool_call","id":"1","name":"f","arguments":{},"arguments_text":"{}","repaired":false,'
+            '"fits":[{"kind":"missing_required","path":"/a"}]}',
         ),
         (
             MalformedToolCallPart(raw="f(", reason="truncated"),
@@ -467,3 +473,10 @@ def test_what_is_wrong_with_one_message_is_told_to_the_letter(text, says):
     with pytest.raises(InvalidMessage) as caught:
         load_message(text)
     assert str(caught.value) == says
+
+
+def test_a_call_with_other_arguments_is_not_known_to_fit():
+    call = ToolCallPart(id="1", name="f", arguments={"a": 1}, fits=True)
+    assert call.changed(id="2").fits is True
+    for change in ({"name": "g"}, {"arguments": {"b": 1}}, {"arguments_text": '{"b": 1}'}):
+        assert call.changed(**change).fits is None

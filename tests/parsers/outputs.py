@@ -131,6 +131,9 @@ def noise(name: str) -> st.SearchStrategy[str]:
 
 def declaring(calls: Iterable[Call]) -> Tools:
     """Tools that declare each argument with the type of its value."""
+    merged: dict[str, dict[str, Any]] = {}
+    for name, arguments in calls.items() if isinstance(calls, dict) else calls:
+        merged.setdefault(name, {}).update(arguments)
     return [
         {
             "type": "function",
@@ -142,7 +145,7 @@ def declaring(calls: Iterable[Call]) -> Tools:
                 },
             },
         }
-        for name, arguments in dict(calls).items()
+        for name, arguments in merged.items()
     ]
 
 

@@ -16,15 +16,18 @@ from parsers import (
     CallPart,
     CallStart,
     Event,
+    Fits,
     Malformed,
     MalformedPart,
     Markup,
+    MisfitKind,
     Reasoning,
     ReasoningPart,
     StreamParser,
     Text,
     TextPart,
     collect,
+    misfits,
     segments,
 )
 
@@ -140,11 +143,20 @@ def check_calls(events: list[Event]) -> None:
             case CallStart():
                 assert current is None
                 current = event.index
+                told = dict[str | None, Fits]({None: event.fits})
             case ArgumentsDelta() | ArgumentEnd():
                 assert event.index == current
+                if isinstance(event, ArgumentEnd):
+                    told[event.key] = event.fits
             case CallEnd() | Malformed() if event.index is not None:
                 assert event.index == current
                 current = None
+                if isinstance(event, CallEnd):
+                    before = [reason for fits in told.values() for reason in misfits(fits)]
+                    last = misfits(event.fits)
+                    assert last[: len(before)] == tuple(before[: len(last)])
+                    assert {r.kind for r in last[len(before) :]} <= {MisfitKind.MISSING}
+                    assert (event.fits is None) is (told[None] is None)
     assert current is None
     started = [event.index for event in events if isinstance(event, CallStart)]
     assert started == list(range(len(started)))

@@ -14,9 +14,8 @@ from tests.parsers.outputs import END, START
 from tests.parsers.reading import outcome, read
 
 README = (Path(parsers.__file__).parent / "README.md").read_text()
-TOOLS = [
-    {"type": "function", "function": {"name": "f", "parameters": {"properties": {"n": {"type": "integer"}}}}}
-]
+ANY_OTHERS = {"properties": {"n": {"type": "integer"}}, "additionalProperties": True}
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": ANY_OTHERS}}]
 
 
 def policies():

@@ -26,7 +26,18 @@ from localagent.remote.calls import RemoteCalls
 from localagent.remote.request import chat_body, counting_body
 from localagent.remote.turn import RemoteTurn
 from localagent.turn import BrokenOff, Done
-from parsers import ArgumentEnd, ArgumentsDelta, CallEnd, CallStart, Malformed, Reason, Reasoning, Text
+from parsers import (
+    ArgumentEnd,
+    ArgumentsDelta,
+    CallEnd,
+    CallStart,
+    Malformed,
+    Misfit,
+    MisfitKind,
+    Reason,
+    Reasoning,
+    Text,
+)
 from tests.server.wires.turns import TOOL
 
 URL = "http://there:1"
@@ -34,6 +45,16 @@ URL = "http://there:1"
 
 def turn(prices: Prices | None = None) -> RemoteTurn:
     return RemoteTurn(Server(URL), "asked", prices)
+
+
+def test_a_call_says_whether_it_fits_the_tools_that_were_declared() -> None:
+    made = RemoteTurn(Server(URL), "asked", None, [TOOL])
+    for each in (call(0, "x", "f", '{"b": 1}'), call(1, "y", "f", '{"a": 1}')):
+        made.feed(chunk({"tool_calls": [each]}))
+    made.feed(chunk(finish="tool_calls"))
+    end = made.close()[-1]
+    assert isinstance(end, Done)
+    assert [part.fits for part in end.message.tool_calls] == [(Misfit(MisfitKind.UNKNOWN, "/b"),), True]
 
 
 def chunk(delta: Any = None, finish: str | None = None, **fields: Any) -> dict[str, Any]:

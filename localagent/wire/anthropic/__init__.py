@@ -8,7 +8,7 @@ What this wire cannot express, and what becomes of it:
 - text without anything but white space: left out, as the API refuses it, and so is a message without content;
 - call ids with other characters than letters, digits, `_` and `-`: written in those, with a checksum;
 - the name of a result: it is that of its call;
-- `arguments_text` that is not in json.dumps' notation, `repaired`, `tool_kind`, metadata that is null;
+- `arguments_text` that is not in json.dumps' notation, `repaired`, `fits`, `tool_kind`, null metadata;
 - the media type of what goes by URL or file id: an image or a document, and a document is a PDF;
 - reasoning without a signature, encrypted reasoning that is not redacted, a second system message, a call
   without an id, bytes of unknown type, documents that are not UTF-8 or go by URL and are no PDF, audio,

@@ -10,7 +10,7 @@ here it is kept as its JSON text.
 
 What this wire cannot express, and what becomes of it:
 - empty text and empty thoughts with no field beside them: left out, and so is a message without content;
-- `arguments_text` that is not in json.dumps' notation, `repaired`, `tool_kind`;
+- `arguments_text` that is not in json.dumps' notation, `repaired`, `fits`, `tool_kind`;
 - a file id that looks like a URL, as Gemini's own do: comes back as URL; a URL that looks like none, as id;
 - a recording in an image part: comes back as audio;
 - provider metadata of text inside results, names of media there, metadata that is null: left out;

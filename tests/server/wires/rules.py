@@ -14,7 +14,7 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
-DELTAS = {"role", "content", "reasoning_content", "tool_calls", "malformed_tool_calls"}
+DELTAS = {"role", "content", "reasoning_content", "tool_calls", "malformed_tool_calls", "unfit_tool_calls"}
 
 
 def deltas_of(data: list[Any], field: str) -> list[Any]:
@@ -118,7 +118,10 @@ def folded(chunks: list[Any]) -> dict[str, Any]:
     (choice,) = snapshot["choices"]
     message = choice["message"]
     back = {entry["id"] for entry in message.get("malformed_tool_calls") or ()}
-    calls = [strip(call) for call in message.pop("tool_calls", None) or () if call["id"] not in back]
+    announced = message.pop("tool_calls", None) or ()
+    for entry in message.get("unfit_tool_calls") or ():  # the place among the calls that are left
+        entry["index"] -= sum(call["id"] in back for call in announced[: entry["index"]])
+    calls = [strip(call) for call in announced if call["id"] not in back]
     message.pop("parsed", None)
     if calls:
         message["tool_calls"] = calls

@@ -98,7 +98,7 @@ def folded(told: Told) -> dict[str, Any]:
     return snapshot.to_dict(mode="json")
 
 
-OURS = ("malformed_tool_calls", "timings", "relaxed_schemas")
+OURS = ("malformed_tool_calls", "unfit_tool_calls", "timings", "relaxed_schemas")
 """The fields that are not of the API."""
 
 

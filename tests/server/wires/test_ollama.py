@@ -88,7 +88,7 @@ def folded(told: Told, chats: bool) -> dict[str, Any]:
         for name, value in said.items():
             if name in ("content", "thinking", "response"):
                 mine[name] = mine.get(name, "") + value
-            elif name in ("tool_calls", "malformed_tool_calls"):
+            elif name in ("tool_calls", "malformed_tool_calls", "unfit_tool_calls"):
                 mine[name] = mine.get(name, []) + value
             else:
                 mine[name] = value

@@ -17,7 +17,7 @@ from localagent.server.wires.ollama import OllamaChat, OllamaGenerate
 from localagent.server.wires.responses import Responses
 from localagent.turn import Done, TurnEvent
 from tests.server.wires.test_requests import RESPONSES, SCHEMA
-from tests.server.wires.turns import TOOL, answered, turn_of
+from tests.server.wires.turns import ANSWER, TOOL, answered, turn_of
 
 USER = [{"role": "user", "content": "Go."}]
 GO = [UserMessage.text("Go.")]
@@ -187,6 +187,38 @@ def test_the_whole_answer_letter_for_letter(wire: Wire, body: Any, whole: dict[s
     events = turn_of(f"<think>hm</think>Yes.{S}[f(a=1)]{E}{S}[f(a=")
     usage, timings = Usage(input=10, output=8, cache_read=4), Timings(prefill=0.25, decode=2)
     assert answered(wire, body, measured(events, usage, timings))[1] == whole
+
+
+UNFIT = [
+    {"index": 1, "reasons": [{"kind": "unknown_key", "path": "/b"}]},
+    {"index": 2, "reasons": [{"kind": "undeclared_name", "path": ""}]},
+]
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize(
+    ("wire", "body"), [each[:2] for each in ANSWERS], ids=[each[0].path for each in ANSWERS]
+)
+def test_calls_that_do_not_fit_are_named_with_their_reasons(wire: Wire, body: Any, buffered: bool) -> None:
+    answer = dataclasses.replace(ANSWER, buffer_tool_calls=buffered)
+    events = turn_of(f"{S}[f(a=1), f(b=2), g()]{E}", tools=[TOOL])
+    frames, whole = answered(wire, body, events, answer)
+    message = whole["choices"][0]["message"] if "choices" in whole else whole.get("message", whole)
+    assert message["unfit_tool_calls"] == UNFIT
+    told = [entry for frame in frames for entry in _unfit(frame.data)]
+    assert told == UNFIT
+    _, whole = answered(wire, body, turn_of(f"{S}[f(a=1)]{E}", tools=[TOOL]), answer)
+    assert "unfit_tool_calls" not in str(whole)
+
+
+def _unfit(data: Any) -> list[Any]:
+    """The entries in one frame, wherever its API has them."""
+    if isinstance(data, list):
+        return [entry for item in data for entry in _unfit(item)]
+    if not isinstance(data, dict):
+        return []
+    own = data.get("unfit_tool_calls", [])
+    return [*own, *(entry for name in data if name != "unfit_tool_calls" for entry in _unfit(data[name]))]
 
 
 def test_a_continued_text_letter_for_letter() -> None:
