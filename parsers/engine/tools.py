@@ -20,8 +20,6 @@ MAX_BARE_NAME = 256
 MAX_SCHEMA_DEPTH = 8
 """How deep alternatives of alternatives are followed."""
 
-_RESTRICTING = frozenset(("enum", "const", "anyOf", "oneOf"))
-_PLAIN: Mapping[str, type] = {"string": str, "integer": int, "boolean": bool}
 _LOOSE = {
     "float": "number", "double": "number", "decimal": "number", "int": "integer", "long": "integer",
     "str": "string", "text": "string", "char": "string", "bool": "boolean", "dict": "object", "map": "object",
@@ -35,7 +33,8 @@ _NAMES = {
 _ANY = frozenset({"any", "json", "mixed", ""})
 _NAME = re.compile(r"\s*([a-z]+)\s*(?:[\[<(].*)?", re.DOTALL)
 """The name of a type, without what it is made of: `list[str]`."""
-
+_RESTRICTING = frozenset(("enum", "const", "anyOf", "oneOf"))
+_PLAIN: Mapping[str, type] = {"string": str, "integer": int, "boolean": bool}
 _TYPES: Mapping[str, tuple[type, ...]] = {"integer": (int,), "number": (int, float), "boolean": (bool,)}
 
 

@@ -26,7 +26,15 @@ from parsers.engine.writer import NAME, json_text
 from parsers.events import Reason
 from parsers.literals.raw import RawCall
 from parsers.literals.strings import whole_characters
-from parsers.literals.typed_text import ANY_JSON, CONTAINERS, STRING, Kinds, holds_no_tags, typed_text
+from parsers.literals.typed_text import (
+    ANY_JSON,
+    CONTAINERS,
+    OR_TEXT,
+    STRING,
+    Kinds,
+    holds_no_tags,
+    typed_text,
+)
 from parsers.literals.values import MAX_DEPTH
 from parsers.literals.verbatim import Verbatim
 from parsers.literals.writer import JSON, Writer, verbatim
@@ -214,7 +222,7 @@ class KimiCall(RawCall):
             if kinds != STRING and not holds_no_tags(kinds):
                 kinds = ANY_JSON
         else:
-            kinds = declared or STRING
+            kinds = declared | OR_TEXT if in_text else declared or STRING
         self.writer.key(key)
         if kinds == STRING:
             self.writer.write('"')

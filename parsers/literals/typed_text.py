@@ -27,8 +27,8 @@ Kinds = frozenset[str] | None
 STRING: Kinds = frozenset({"string"})
 ANY_JSON: Kinds = frozenset({"json"})
 """Not a type: what the format itself says is written as JSON, whatever type it has."""
-JSON_OR_TEXT: Kinds = frozenset({"json", "text"})
-"""The same, where the tool's schema allows a string: what is no JSON is that."""
+OR_TEXT = frozenset({"text"})
+"""Besides other kinds: what is of none of them is a string."""
 
 _CONTAINERS = {"[": list, "{": dict}
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -117,9 +117,9 @@ def typed_text(text: str, kinds: Kinds) -> tuple[Any, bool]:
         return text, False
     if kinds is None:
         return untyped(text)
-    if kinds == JSON_OR_TEXT:
+    if kinds >= OR_TEXT:
         try:
-            return typed_text(text, ANY_JSON)
+            return typed_text(text, kinds - OR_TEXT)
         except Fault:
             return text, True
     found = untyped(text) if "string" in kinds else _literal_of(text, kinds)

@@ -143,7 +143,7 @@ def check_calls(events: list[Event]) -> None:
             case CallStart():
                 assert current is None
                 current = event.index
-                told = dict[str, Fits]({"": event.fits})
+                told = dict[str | None, Fits]({None: event.fits})
             case ArgumentsDelta() | ArgumentEnd():
                 assert event.index == current
                 if isinstance(event, ArgumentEnd):
@@ -156,7 +156,7 @@ def check_calls(events: list[Event]) -> None:
                     last = misfits(event.fits)
                     assert last[: len(before)] == tuple(before[: len(last)])
                     assert {r.kind for r in last[len(before) :]} <= {MisfitKind.MISSING}
-                    assert (event.fits is None) is (told[""] is None)
+                    assert (event.fits is None) is (told[None] is None)
     assert current is None
     started = [event.index for event in events if isinstance(event, CallStart)]
     assert started == list(range(len(started)))

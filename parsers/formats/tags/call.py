@@ -37,7 +37,7 @@ from parsers.literals.raw import QUOTING, Ends, RawCall
 from parsers.literals.typed_text import (
     ANY_JSON,
     CONTAINERS,
-    JSON_OR_TEXT,
+    OR_TEXT,
     STRING,
     Kinds,
     holds_no_tags,
@@ -289,9 +289,9 @@ class TagCall(RawCall):
                 declared = self.kinds_of(self._argument)
                 if said == "true" and declared is not None and declared <= CONTAINERS:
                     self.writer.repaired = True  # an object that is said to be text
-                    return declared
+                    return declared | OR_TEXT
                 if said == "false" and declared is not None and "string" in declared:
-                    return JSON_OR_TEXT
+                    return frozenset({"json"}) | OR_TEXT
                 return _BOOLEANS[said]
             if is_near(name, "string"):
                 raise Fault(Reason.SYNTAX)
