@@ -19,8 +19,6 @@ MAX_BARE_NAME = 256
 MAX_SCHEMA_DEPTH = 8
 """How deep alternatives of alternatives are followed."""
 
-_RESTRICTING = frozenset(("enum", "const", "anyOf", "oneOf"))
-_PLAIN: Mapping[str, type] = {"string": str, "integer": int, "boolean": bool}
 _TYPES: Mapping[str, tuple[type, ...]] = {"integer": (int,), "number": (int, float), "boolean": (bool,)}
 
 
@@ -102,6 +100,10 @@ def required_of(schema: Any) -> tuple[str, ...]:
     """The keys that an object with this schema must have."""
     names = schema.get("required") if isinstance(schema, Mapping) else None
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
+
+
+_RESTRICTING = frozenset(("enum", "const", "anyOf", "oneOf"))
+_PLAIN: Mapping[str, type] = {"string": str, "integer": int, "boolean": bool}
 
 
 def _plain_type(schema: Any) -> type | None:
