@@ -33,8 +33,6 @@ _NAMES = {
 _ANY = frozenset({"any", "json", "mixed", ""})
 _NAME = re.compile(r"\s*([a-z]+)\s*(?:[\[<(].*)?", re.DOTALL)
 """The name of a type, without what it is made of: `list[str]`."""
-_RESTRICTING = frozenset(("enum", "const", "anyOf", "oneOf"))
-_PLAIN: Mapping[str, type] = {"string": str, "integer": int, "boolean": bool}
 _TYPES: Mapping[str, tuple[type, ...]] = {"integer": (int,), "number": (int, float), "boolean": (bool,)}
 
 
@@ -116,6 +114,10 @@ def required_of(schema: Any) -> tuple[str, ...]:
     """The keys that an object with this schema must have."""
     names = schema.get("required") if isinstance(schema, Mapping) else None
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
+
+
+_RESTRICTING = frozenset(("enum", "const", "anyOf", "oneOf"))
+_PLAIN: Mapping[str, type] = {"string": str, "integer": int, "boolean": bool}
 
 
 def _plain_type(schema: Any) -> type | None:

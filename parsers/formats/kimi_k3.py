@@ -222,7 +222,9 @@ class KimiCall(RawCall):
             if kinds != STRING and not holds_no_tags(kinds):
                 kinds = ANY_JSON
         else:
-            kinds = declared | OR_TEXT if in_text else declared or STRING
+            kinds = declared or STRING
+            if declared is not None and in_text:
+                kinds = declared | OR_TEXT
         self.writer.key(key)
         if kinds == STRING:
             self.writer.write('"')
