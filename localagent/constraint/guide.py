@@ -22,7 +22,7 @@ from localagent.constraint.schema import Relaxed
 from localagent.errors import ConstraintFailed
 from localagent.hosts.utf8 import TokenText
 from localagent.prompt.segments import Segment
-from parsers import CallStart, StreamParser
+from parsers import CallEnd, CallStart, StreamParser
 
 if TYPE_CHECKING:
     from localagent.constraint.bars import Bars
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 _REMEMBERED = 256
 """Tokens and characters before the point at which the parser says that a block has begun."""
 UNFORESEEN = "the model began its calls in a way that its own template does not"
+_STRICT = (
+    "strict: a call of {tool} began with {begun!r}, and calls of the dialect {dialect} are bounded where "
+    "they begin with {opener}: require the call with tool_choice, or leave strict out"
+)
 
 
 class Matching(Protocol):
@@ -130,16 +134,21 @@ class Guide:
         self._size = vocabulary.size
         self._tokenize = vocabulary.tokenize_segments
         self._ends = ends
+        self._ending_mask = only(ends, vocabulary.size)
         self._must = tuple(ways)
         self._ways: list[Way] = []
         self._waiting = inside and bool(ways)
         if not inside:
             self._start()
         self._over = False
-        self._named: list[str] = []
+        self._begun: list[CallStart] = []
         """The calls that have begun with the present token."""
+        self._ended = False
+        """A call has ended with it."""
         self._rest: Matching | None = None
         """The matcher of a block that is whole, and in which more may come."""
+        self._bare = False
+        """The calls of that block have no marker."""
         self._block = block
         self._bars = bars
         self._parallel = parallel
@@ -179,6 +188,21 @@ class Guide:
             return ~only(self._ends, self._size)  # the turn must not end before it has come to the calls
         return None if self._bars is None else self._bars.mask()
 
+    def otherwise(self) -> int | None:
+        """See `protocol.Constraint`.
+
+        Behind a call that was required, the model decides whether it makes another one, and not the grammar,
+        which may have left over nothing else for it to write.
+        """
+        required = any(way.then == "over" for way in self._ways)
+        return self._ends[0] if required and self._may_end() else None
+
+    def _may_end(self) -> bool:
+        """Whether the matchers let the turn end here."""
+        return any(
+            way.matcher.accepting or (way.matcher.mask() & self._ending_mask).any() for way in self._ways
+        )
+
     @property
     def bounded(self) -> bool:
         """Whether a matcher says what may come, and `accept` raises ConstraintFailed for what may not."""
@@ -187,7 +211,7 @@ class Guide:
     @property
     def whole(self) -> bool:
         """Whether the turn may end here."""
-        return not self._waiting and (not self._ways or any(way.matcher.accepting for way in self._ways))
+        return not self._waiting and (not self._ways or self._may_end())
 
     # -- what came ------------------------------------------------------------------------------------
 
@@ -209,12 +233,13 @@ class Guide:
                 self._start()
         elif place == "calls" and self._parser.since != self._seen and self._block is not None:
             self._seen = self._parser.since
-            self._enter()
+            self._enter(self._seen, "")
         elif self._rest is not None:
             self._look_on(token)
-        for name in self._named if not self._ways and not bounded else ():
-            self._let_through(name)
-        self._named.clear()
+        for call in self._begun if not self._ways and not bounded else ():
+            self._enter(call.start, call.name)
+        self._begun.clear()
+        self._ended = False
 
     def _read(self, token: int) -> str:
         """Have the parser read it; returns the text that it completes."""
@@ -225,7 +250,8 @@ class Guide:
             found += each.text
             events = self._parser.feed(each.text, each.special)
             if events:
-                self._named += [event.name for event in events if isinstance(event, CallStart)]
+                self._begun += [event for event in events if isinstance(event, CallStart)]
+                self._ended |= any(isinstance(event, CallEnd) for event in events)
         self._pending -= len(found.encode())
         self._offset += len(found)
         self._said = (self._said + found)[-_REMEMBERED:]
@@ -257,22 +283,30 @@ class Guide:
         if way.then == "free" and self._parallel is not None:
             self._bars, self._parallel = self._parallel, None
 
-    def _enter(self) -> None:
-        """A block of calls has been opened: bound the rest of it."""
-        assert self._block is not None
+    def _enter(self, since: int, tool: str) -> None:
+        """A block of calls has been opened, or without that a call of `tool`: bound the rest of it."""
+        if self._block is None:
+            return
         matcher = self._block.copy()
         try:
-            for token in self._held():
+            for token in self._held(since):
                 matcher.accept(token)
         except ConstraintFailed:
-            self._let_through("")
+            self._let_through(since, tool)
             return
+        self._bare = bool(tool)
+        # Behind a call without a marker nothing can keep the model from another one but the end of the turn.
+        over = self._bare and self._parallel is not None
         if not matcher.accepting:
-            self._ways = [Way(matcher, "free")]
+            self._ways = [Way(matcher, "over" if over else "free")]
+        elif self._bare:
+            self._over, self._rest = over, matcher
 
-    def _held(self) -> Sequence[int]:
-        """The tokens of the block so far. One that began before it is cut, and the rest tokenized anew."""
-        behind = self._offset - self._parser.since
+    def _held(self, since: int) -> Sequence[int]:
+        """The tokens of the block so far, which begins at the offset `since`. One that began before it is
+        cut, and the rest tokenized anew.
+        """
+        behind = self._offset - since
         text = self._said[-behind:] if behind else ""
         size = len(text.encode()) + self._pending
         held: deque[int] = deque()
@@ -294,17 +328,25 @@ class Guide:
         rest = self._rest
         if rest is None or not _goes_on(rest, token):
             self._rest = None
-        elif self._named or (self._piece(token).special and self._parser.place == "calls"):
+        elif (
+            self._begun
+            or (self._bare and not rest.accepting)
+            or (self._piece(token).special and self._parser.place == "calls")
+        ):
             self._rest, self._ways = None, [Way(rest, "free")]
 
-    def _let_through(self, tool: str) -> None:
-        """There are calls that are not bounded. Raises ConstraintFailed if they must be."""
-        if self._block is None:
-            return
+    def _let_through(self, since: int, tool: str) -> None:
+        """From the offset `since` on there are calls that are not bounded. Raises ConstraintFailed if they
+        must be.
+        """
         if self._strict:
-            raise ConstraintFailed(f"calls cannot be bounded: {UNFORESEEN}")
+            dialect, begun = self._parser.dialect, self._said[since - self._offset :]
+            opener = repr(dialect.calls.open) if dialect.calls else "a JSON object"
+            told = {"tool": repr(tool) if tool else "a tool", "begun": begun[:40], "opener": opener}
+            raise ConstraintFailed(_STRICT.format(dialect=dialect.name, **told))
         if self._parallel is not None:
             self._bars, self._parallel = self._parallel, None
+            self._over = self._ended and self._parser.place != "calls"
         relaxed = Relaxed(tool, "", "", UNFORESEEN)
         if relaxed not in self.relaxed:
             self.relaxed += (relaxed,)

@@ -58,6 +58,9 @@ class Bounded:
         rule = self._rule(self.said)
         return mask_of(rule[:1], self._size) if isinstance(rule, list) else rule
 
+    def otherwise(self) -> int | None:
+        return None
+
     def accept(self, token: int) -> None:
         self.said.append(token)
 

@@ -107,9 +107,9 @@ class SpeakingLane(Chain):
         self.mask = None
         return self.drawn
 
-    def bound(self, mask: Any) -> None:
+    def bound(self, mask: Any, otherwise: int | None = None) -> None:
         assert self.begun is not None
-        self.mask = mask
+        self.mask, self.otherwise = mask, otherwise
 
     def force(self, tokens: Sequence[int]) -> None:
         self._engine.log.append(("force", (self.number,)))
