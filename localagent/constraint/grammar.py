@@ -32,8 +32,6 @@ _JSON: Final = Notation(
 )
 _SPACED: Final = replace(_JSON, comma=",", colon=":", gap=r"[ \t\r\n]{1,64}")
 """JSON in whatever white space the model is used to."""
-_SEPARATOR: Final = r"/([ \t\r\n,;]|```[A-Za-z0-9_\-]*)+/"
-"""What may stand between objects that are calls, and behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +58,9 @@ def block_grammar(
     Several blocks, where the dialect writes one call to a block and `parallel` is set. `names`: only these
     tools. `special`: id by text of the tokens that the vocabulary holds whole. `renderer`: the dialect's
     notation, by default its first. `ends`: the tokens that end a turn; one of them may come where the parser
-    takes that for the end of the block. `bare`: or JSON objects without any marker, as models write them that
-    do not follow their template, in any white space, with the name first. The rule `opener` is the marker
-    alone, "" where the dialect has none, and `inside` all that follows it.
+    takes that for the end of the block. `bare`: or a JSON object without any marker, as models write it that
+    do not follow their template: in any white space, the name first. The rule `opener` is the marker alone,
+    "" where the dialect has none, and `inside` all that follows it.
 
     Raises GrammarMissing, Unsupported for a dialect without calls, UsageError for a name that is not
     declared, and, if `strict`, SchemaRefused.
@@ -90,10 +88,12 @@ def block_grammar(
         raise Unsupported(f"{first.tool} cannot be called in the dialect {dialect.name}: {first.reason}")
     one = rules.rule(choice(call.start for call in calls if call.start))
     texts = Texts(rules, literals)
-    more = f"({texts.write(shape.between)} {one})*" if parallel and shape.between is not None else ""
+    joins = [texts.write(text) for text in (shape.between, shape.again) if text is not None]
+    more = f"({choice(joins)} {one})*" if parallel and joins else ""
     closings = [texts.write(shape.tail) or '""']
     if ends:
-        closings += [f"{texts.write(cut)} <[{','.join(map(str, ends))}]>" for cut in shape.cuts]
+        cuts = [cut for cut in shape.cuts if more or len(cut) < len(shape.tail)]
+        closings += [f"{texts.write(cut)} <[{','.join(map(str, ends))}]>" for cut in cuts]
     rules.bodies["inside"] = f"{texts.write(shape.head)} {one} {more} {choice(closings)}"
     rules.bodies["opener"] = texts.write(shape.opener) or '""'
     start = "opener inside" if shape.opener else "inside"
@@ -105,8 +105,7 @@ def block_grammar(
             objects.append(written)
             relaxed += reader.relaxed.values()
             seconds += reader.trials.seconds
-        one, gap = rules.rule(choice(objects)), rules.terminal(_SEPARATOR)
-        start += f" | ({one} {gap}?)+" if parallel else f" | {one}"
+        start += f" | {choice(objects)}"
     return Grammar(rules.text(start), tuple(dict.fromkeys(relaxed)))
 
 

@@ -13,6 +13,7 @@ before all of that.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 _REMEMBERED = 256
 """Tokens and characters before the point at which the parser says that a block has begun."""
 UNFORESEEN = "the model began its calls in a way that its own template does not"
+_BETWEEN = re.compile(r"(?:[\s,;\[\]]|`+[\w-]*)*")
+"""What may stand between calls without markers: white space, brackets of a list, Markdown fences."""
 _STRICT = (
     "strict: a call of {tool} began with {begun!r}, and calls of the dialect {dialect} are bounded where "
     "they begin with {opener}: require the call with tool_choice, or leave strict out"
@@ -148,7 +151,9 @@ class Guide:
         self._rest: Matching | None = None
         """The matcher of a block that is whole, and in which more may come."""
         self._bare = False
-        """The calls of that block have no marker."""
+        """The call that is bounded, or was last, has no marker."""
+        self._behind: int | None = None
+        """The offset at which that call ended, where another one may follow."""
         self._block = block
         self._bars = bars
         self._parallel = parallel
@@ -233,11 +238,13 @@ class Guide:
                 self._start()
         elif place == "calls" and self._parser.since != self._seen and self._block is not None:
             self._seen = self._parser.since
-            self._enter(self._seen, "")
+            self._enter(self._seen)
         elif self._rest is not None:
             self._look_on(token)
+        elif self._behind is not None:
+            self._look_behind(self._behind)
         for call in self._begun if not self._ways and not bounded else ():
-            self._enter(call.start, call.name)
+            self._enter(call.start, call.name, bare=True)
         self._begun.clear()
         self._ended = False
 
@@ -276,6 +283,7 @@ class Guide:
         self._ways = []
         self._rest = None if way.matcher.stopped else way.matcher
         self._over = way.then == "over"
+        self._behind = self._offset if self._bare else None
         if way.then == "reasoning":
             self._waiting = True
             self._must = tuple(each for each in self._must if each.then != "reasoning")
@@ -283,8 +291,8 @@ class Guide:
         if way.then == "free" and self._parallel is not None:
             self._bars, self._parallel = self._parallel, None
 
-    def _enter(self, since: int, tool: str) -> None:
-        """A block of calls has been opened, or without that a call of `tool`: bound the rest of it."""
+    def _enter(self, since: int, tool: str = "", bare: bool = False) -> None:
+        """A block of calls was opened, or, `bare`, a call of `tool` without one: bound the rest of it."""
         if self._block is None:
             return
         matcher = self._block.copy()
@@ -294,13 +302,25 @@ class Guide:
         except ConstraintFailed:
             self._let_through(since, tool)
             return
-        self._bare = bool(tool)
+        self._bare = bare
         # Behind a call without a marker nothing can keep the model from another one but the end of the turn.
-        over = self._bare and self._parallel is not None
+        over = bare and self._parallel is not None
         if not matcher.accepting:
             self._ways = [Way(matcher, "over" if over else "free")]
-        elif self._bare:
-            self._over, self._rest = over, matcher
+        elif bare:
+            self._over, self._behind = over, self._offset
+
+    def _look_behind(self, end: int) -> None:
+        """Behind a call without a marker, which ended at the offset `end`: bound another one.
+
+        Whether it counts is only known when the turn is over, so until then the parser says nothing of it.
+        """
+        text = self._said[end - self._offset :]
+        between = _BETWEEN.match(text)
+        if between is not None and between.end() < len(text):
+            self._behind = None
+            if text[between.end()] == "{":
+                self._enter(end + between.end(), bare=True)
 
     def _held(self, since: int) -> Sequence[int]:
         """The tokens of the block so far, which begins at the offset `since`. One that began before it is
@@ -328,11 +348,7 @@ class Guide:
         rest = self._rest
         if rest is None or not _goes_on(rest, token):
             self._rest = None
-        elif (
-            self._begun
-            or (self._bare and not rest.accepting)
-            or (self._piece(token).special and self._parser.place == "calls")
-        ):
+        elif self._begun or (self._piece(token).special and self._parser.place == "calls"):
             self._rest, self._ways = None, [Way(rest, "free")]
 
     def _let_through(self, since: int, tool: str) -> None:

@@ -87,7 +87,8 @@ class Argument:
 class Layout:
     """One notation of a dialect; see the module. Texts hold `INDEX` for the number of the call.
 
-    `between` is None where the dialect writes several calls in another way than one. `cuts`: beginnings of
+    `between` is None where the dialect writes several calls in another way than one; `again` is what may
+    stand there as well, without the markers: None if nothing may. `cuts`: beginnings of
     `tail`, and white space behind it, where the turn may end as well: many models leave closing markers out,
     and the parser takes the end of the turn for them. `strings`: how a
     string is written as an argument, and `constants`: true, false and null; within lists and objects
@@ -105,6 +106,7 @@ class Layout:
     head: str
     gaps: tuple[str, ...]
     between: str | None
+    again: str | None
     tail: str
     cuts: tuple[str, ...]
     empty: str
@@ -177,6 +179,7 @@ def layout(dialect: Dialect, renderer: str | None = None) -> Layout:
         head=head,
         gaps=tuple(gaps),
         between=between,
+        again=head if between is not None and _repeats(dialect, opener, head, begun + empty, tail) else None,
         tail=tail,
         cuts=_cuts(dialect, begun + empty, tail, between or ""),
         empty=empty,
@@ -221,16 +224,21 @@ def _is_call(dialect: Dialect, text: str) -> bool:
     """Whether this, in which `INDEX` may be any number, is read as one call that lacks nothing, and as such
     at every end of a turn.
     """
-    return all(_is_whole(dialect, text + end) for end in ("", *dialect.ends))
+    return all(_reads(dialect, text + end, 1) for end in ("", *dialect.ends))
 
 
-def _is_whole(dialect: Dialect, text: str) -> bool:
+def _repeats(dialect: Dialect, opener: str, head: str, call: str, tail: str) -> bool:
+    """Whether calls may also stand one behind the other in a block, each on a line of its own."""
+    return head[:1].isspace() and _reads(dialect, call + call.removeprefix(opener) + tail, 2)
+
+
+def _reads(dialect: Dialect, text: str, count: int) -> bool:
     parser = StreamParser(dialect, [{"function": {"name": _NAMES[0]}}])
     events = [*parser.feed(text.replace(INDEX, "0")), *parser.close()]
     calls = [event for event in events if isinstance(event, CallEnd)]
     return (
-        len(calls) == 1
-        and not calls[0].repaired
+        len(calls) == count
+        and not any(call.repaired for call in calls)
         and not any(
             isinstance(event, Malformed) or (isinstance(event, Text) and event.text.strip())
             for event in events

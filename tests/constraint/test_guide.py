@@ -197,6 +197,113 @@ def test_a_block_that_is_opened_is_bounded_from_there_on(name: str, tokens: str)
         assert [call.arguments for call in calls_in(events)] == [arguments for _, arguments in TWO]
 
 
+@pytest.mark.parametrize("parallel", [True, False])
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("name", ["hermes", "mistral", "gemma4", "json"])
+def test_objects_without_markers_are_bounded_from_where_they_are_known(
+    name: str, strict: bool, parallel: bool
+) -> None:
+    """As a model of Qwen writes them: fenced, over several lines, and one after the other."""
+    one = '{\n  "name": "f",\n  "arguments": {\n    "a": 1,\n    "text": "x y"\n  }\n}'
+    said = f"```json\n{one}\n```\n```json\n{one}\n```"
+    for seed in range(4):
+        vocabulary = Pieces(said, [], seed)
+        control = Control(strict=strict, parallel_tool_calls=parallel)
+        guide = guided(Host(vocabulary), DIALECTS[name], OFFERED, control, Prompt((0,), "")).guide  # type: ignore[arg-type]
+        assert guide is not None
+        draw, left, bounded = random.Random(seed), said.encode(), list[bytes]()
+        calls = said.encode()
+        while left:
+            mask = guide.mask()
+            fitting = [t for t, data in enumerate(vocabulary.data) if data and left.startswith(data)]
+            fitting = [t for t in fitting if allows(mask, t)]
+            if not fitting:
+                break
+            token = draw.choice(fitting)
+            bounded += [vocabulary.data[token]] if mask is not None else []
+            guide.accept(token)
+            left = left[len(vocabulary.data[token]) :]
+        assert not guide.relaxed
+        if parallel:
+            assert not left
+            assert b"".join(bounded).count(b'"text": "x y"\n  }\n}') == 2
+        else:
+            assert left == calls[calls.index(b"}\n}") + 3 :], "only the end may come"
+            assert numpy.flatnonzero(guide.mask()).size == 1
+
+
+def test_a_value_that_does_not_fit_cannot_be_written_in_an_object_without_markers() -> None:
+    begun = '{"name": "f", "arguments": {"a": '
+    vocabulary = Pieces(begun, [], 0)
+    guide = guided(Host(vocabulary), DIALECTS["hermes"], OFFERED, Control(), Prompt((0,), "")).guide  # type: ignore[arg-type]
+    assert guide is not None
+    for byte in begun.encode():
+        guide.accept(byte)
+    mask = guide.mask()
+    assert mask is not None
+    assert {chr(byte) for byte in range(256) if allows(mask, byte)} == set("-0123456789 \t\r\n")
+
+
+def test_json_that_is_no_call_is_free() -> None:
+    for said in (
+        '{"result": {"a": [1]}}',
+        '```json\n{"name": "nobody", "arguments": {}}\n```',
+        '[1, {"name": "f"}]',
+    ):
+        vocabulary = Pieces(said, [], 0)
+        guide = guided(
+            Host(vocabulary), DIALECTS["hermes"], OFFERED, Control(strict=True), Prompt((0,), "")
+        ).guide  # type: ignore[arg-type]
+        assert guide is not None
+        for byte in said.encode():
+            assert guide.mask() is None
+            guide.accept(byte)
+        assert not guide.relaxed
+
+
+CUT = '<tool_call>\n{"name": "g", "arguments": {}}'
+
+
+@pytest.mark.parametrize("choice", ["required", "g"])
+def test_after_a_required_call_the_model_decides_whether_it_goes_on(choice: str) -> None:
+    """It may leave the closing marker out, and what it writes in place of another call ends the turn."""
+    dialect = DIALECTS["hermes"]
+    vocabulary = Pieces(CUT, [], 0)
+    guide = guided(Host(vocabulary), dialect, OFFERED, Control(tool_choice=choice), Prompt((0,), "")).guide  # type: ignore[arg-type]
+    assert guide is not None
+    end = vocabulary.size - 1
+
+    def write(text: str, ends: bool) -> None:
+        for byte in text.encode():
+            assert allows(guide.mask(), byte)
+            assert guide.otherwise() == (end if ends else None)
+            assert allows(guide.mask(), end) == ends
+            guide.accept(byte)
+
+    write(CUT, ends=False)
+    for text in ("", "\n"):
+        write(text, ends=True)
+        assert guide.otherwise() == end
+    if choice == "g":
+        assert guide.whole
+        write("</tool_call>"[:1], ends=True)
+        write("</tool_call>"[1:], ends=False)
+        assert not any(allows(guide.mask(), byte) for byte in range(256))
+        assert allows(guide.mask(), end)
+        return
+    again = guided(Host(vocabulary), dialect, OFFERED, Control(tool_choice=choice), Prompt((0,), "")).guide  # type: ignore[arg-type]
+    for byte in (CUT + "\n").encode():
+        again.accept(byte)
+    guide, first = again, guide
+    write(CUT[12:13], ends=True)  # another object in the same block
+    write(CUT[13:], ends=False)
+    guide = first
+    for piece in ("</tool_call>", "\n", CUT):
+        write(piece[:1], ends=True)
+        write(piece[1:], ends=False)
+    assert guide.otherwise() == end
+
+
 # -- made-up output -----------------------------------------------------------------------------------
 
 
@@ -722,6 +829,19 @@ def test_calls_that_begin_otherwise_are_reported_and_strictly_refused(name: str,
             assert not strict
             assert guide.relaxed
             assert "a way that its own template does not" in guide.relaxed[0].reason
+
+
+def test_what_strict_cannot_bound_is_named_with_what_to_do() -> None:
+    vocabulary = Pieces("", [], 0)
+    guide = guided(Host(vocabulary), DIALECTS["lfm2"], OFFERED, Control(strict=True), Prompt((0,), "")).guide  # type: ignore[arg-type]
+    assert guide is not None
+    with pytest.raises(ConstraintFailed) as caught:
+        for byte in b"[f(a=1)] ":
+            guide.accept(byte)
+    assert str(caught.value) == (
+        "strict: a call of 'f' began with 'f(a=1)]', and calls of the dialect lfm2 are bounded where they begin "
+        "with '<|tool_call_start|>': require the call with tool_choice, or leave strict out"
+    )
 
 
 def test_what_cannot_be_bounded_is_reported_or_refused_where_it_must_be() -> None:

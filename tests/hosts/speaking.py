@@ -109,7 +109,8 @@ class SpeakingLane(Chain):
 
     def bound(self, mask: Any, otherwise: int | None = None) -> None:
         assert self.begun is not None
-        self.mask, self.otherwise = mask, otherwise
+        assert otherwise is None, "real engines are tried with it"
+        self.mask = mask
 
     def force(self, tokens: Sequence[int]) -> None:
         self._engine.log.append(("force", (self.number,)))
