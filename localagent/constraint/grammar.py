@@ -58,9 +58,9 @@ def block_grammar(
     Several blocks, where the dialect writes one call to a block and `parallel` is set. `names`: only these
     tools. `special`: id by text of the tokens that the vocabulary holds whole. `renderer`: the dialect's
     notation, by default its first. `ends`: the tokens that end a turn; one of them may come where the parser
-    takes that for the end of the block. `bare`: or a JSON object without any marker, as models write it that
-    do not follow their template: in any white space, the name first. The rule `opener` is the marker alone,
-    "" where the dialect has none, and `inside` all that follows it.
+    takes that for the end of the block. `bare`: or one call without its marker, as models write it that do
+    not follow their template: a JSON object, in any white space, the name first, or the dialect's own. The
+    rule `opener` is the marker alone, "" where the dialect has none, and `inside` all that follows it.
 
     Raises GrammarMissing, Unsupported for a dialect without calls, UsageError for a name that is not
     declared, and, if `strict`, SchemaRefused.
@@ -106,6 +106,8 @@ def block_grammar(
             relaxed += reader.relaxed.values()
             seconds += reader.trials.seconds
         start += f" | {choice(objects)}"
+        if shape.unmarked is not None:
+            start += f" | {texts.write(shape.unmarked)} {one}"
     return Grammar(rules.text(start), tuple(dict.fromkeys(relaxed)))
 
 

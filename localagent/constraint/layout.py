@@ -88,9 +88,12 @@ class Layout:
     """One notation of a dialect; see the module. Texts hold `INDEX` for the number of the call.
 
     `between` is None where the dialect writes several calls in another way than one; `again` is what may
-    stand there as well, without the markers: None if nothing may. `cuts`: beginnings of
-    `tail`, and white space behind it, where the turn may end as well: many models leave closing markers out,
-    and the parser takes the end of the turn for them. `strings`: how a
+    stand there as well, without the markers: None if nothing may. `unmarked`: what stands in front of a name
+    where `opener` is missing; None if that is no call, or one in JSON, which may be laid out otherwise.
+    `cuts`: beginnings of `tail`, and white space behind it, where the turn may end as well: many models leave
+    closing markers out, and the parser takes the end of the turn for them.
+
+    `strings`: how a
     string is written as an argument, and `constants`: true, false and null; within lists and objects
     `values` says it. `is_typed`: the text in front of a value says of what type it is, so that no string
     is taken for a number. `is_sorted`: arguments stand in the order of their names, not in that of the
@@ -107,6 +110,7 @@ class Layout:
     gaps: tuple[str, ...]
     between: str | None
     again: str | None
+    unmarked: str | None
     tail: str
     cuts: tuple[str, ...]
     empty: str
@@ -179,6 +183,7 @@ def layout(dialect: Dialect, renderer: str | None = None) -> Layout:
         head=head,
         gaps=tuple(gaps),
         between=between,
+        unmarked=_unmarked(dialect, opener, head, begun + empty),
         again=head if between is not None and _repeats(dialect, opener, head, begun + empty, tail) else None,
         tail=tail,
         cuts=_cuts(dialect, begun + empty, tail, between or ""),
@@ -230,6 +235,13 @@ def _is_call(dialect: Dialect, text: str) -> bool:
 def _repeats(dialect: Dialect, opener: str, head: str, call: str, tail: str) -> bool:
     """Whether calls may also stand one behind the other in a block, each on a line of its own."""
     return head[:1].isspace() and _reads(dialect, call + call.removeprefix(opener) + tail, 2)
+
+
+def _unmarked(dialect: Dialect, opener: str, head: str, call: str) -> str | None:
+    lead = head.lstrip()
+    if not opener or lead[:1] in ("", "{", "["):
+        return None
+    return lead if _reads(dialect, call.removeprefix(opener).lstrip(), 1) else None
 
 
 def _reads(dialect: Dialect, text: str, count: int) -> bool:

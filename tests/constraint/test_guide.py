@@ -808,7 +808,7 @@ def test_a_dialect_that_frames_its_answers_says_that_they_cannot_be_bounded(nano
 
 UNLIKE_ITS_TEMPLATE = [
     ("lfm2", "Well. [f(a=1)] "),  # no marker
-    ("qwen3-coder", "<function=f>\n<parameter=a>\n1\n</parameter>\n</function>"),  # another marker
+    ("hermes", '{"arguments": {"a": 1}, "name": "f"}'),  # the name comes last
 ]
 
 
@@ -829,6 +829,29 @@ def test_calls_that_begin_otherwise_are_reported_and_strictly_refused(name: str,
             assert not strict
             assert guide.relaxed
             assert "a way that its own template does not" in guide.relaxed[0].reason
+
+
+TAGS = "<function=f>\n<parameter=a>\n1\n</parameter>\n</function>"
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+@pytest.mark.parametrize("strict", [True, False])
+def test_calls_in_tags_without_their_marker_are_bounded(strict: bool, parallel: bool) -> None:
+    said = f"{TAGS}\n{TAGS}"
+    vocabulary = Pieces(said, [], 0)
+    control = Control(strict=strict, parallel_tool_calls=parallel)
+    guide = guided(Host(vocabulary), DIALECTS["qwen3-coder"], OFFERED, control, Prompt((0,), "")).guide  # type: ignore[arg-type]
+    assert guide is not None
+    bounded = ""
+    for byte in said.encode():
+        mask = guide.mask()
+        if not allows(mask, byte):
+            break
+        bounded += chr(byte) if mask is not None else ""
+        guide.accept(byte)
+    assert bounded.startswith(TAGS.removeprefix("<function="))
+    assert bounded.count("</function>") == 1 + parallel
+    assert not guide.relaxed
 
 
 def test_what_strict_cannot_bound_is_named_with_what_to_do() -> None:
