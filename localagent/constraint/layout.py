@@ -93,10 +93,9 @@ class Layout:
     `cuts`: beginnings of `tail`, and white space behind it, where the turn may end as well: many models leave
     closing markers out, and the parser takes the end of the turn for them.
 
-    `strings`: how a
-    string is written as an argument, and `constants`: true, false and null; within lists and objects
-    `values` says it. `is_typed`: the text in front of a value says of what type it is, so that no string
-    is taken for a number. `is_sorted`: arguments stand in the order of their names, not in that of the
+    `strings`: how a string is written as an argument, and `constants`: true, false and null; within lists and
+    objects `values` says it. `is_typed`: the text in front of a value says of what type it is, so that no
+    string is taken for a number. `is_sorted`: arguments stand in the order of their names, not in that of the
     schema.
 
     Of raw text: `reserved` is what it may not hold, `near` the tags of which it may not even hold something

@@ -324,9 +324,11 @@ def guide_of(
 
 
 def written(
-    model: Model, guide: Guide, draw: random.Random, first: str = "", most: int = 400
+    model: Model, guide: Guide, draw: random.Random, first: str = "", most: int = 400, whole: bool = False
 ) -> tuple[str, bool]:
-    """What comes of drawing at random whatever is allowed, after `first`; and whether it came to an end."""
+    """What comes of drawing at random whatever is allowed, after `first`; and whether it came to an end.
+    `whole`: it ends nowhere where more may come.
+    """
     vocabulary = model.host.vocabulary
     ids = list(model.host.tokenize(first, special=True))
     [close] = model.host.tokenize("</think>", special=True)
@@ -344,6 +346,9 @@ def written(
             token = end
         else:
             allowed = numpy.flatnonzero(numpy.unpackbits(mask.view(numpy.uint8), bitorder="little"))
+            if whole:
+                others = [t for t in allowed.tolist() if not vocabulary.piece(t).end]
+                allowed = numpy.array(others or allowed)
             short = [
                 t for t in allowed.tolist() if vocabulary.piece(t).data in (b'"', b"]", b"}", b")", b"'")
             ]
@@ -418,12 +423,12 @@ def test_a_block_that_the_model_opens_is_bounded_and_what_follows_it_is_free(nan
         guide = guide_of(nano_model)
         assert guide.mask() is None
         assert not guide.forced()
-        text, _ = written(nano_model, guide, random.Random(seed), f"Let me see.{start}")
+        text, _ = written(nano_model, guide, random.Random(seed), f"Let me see.{start}", whole=True)
         assert guide.mask() is None, "the block has ended"
         found = calls_in(parsed(nano_model, text))
         assert all(fits(call.name, call.arguments) for call in found)
         assert text.startswith(f"Let me see.{start}[")
-        again, _ = written(nano_model, guide, random.Random(seed), f" And{start}")
+        again, _ = written(nano_model, guide, random.Random(seed), f" And{start}", whole=True)
         assert again.startswith(f" And{start}[")
 
 
@@ -431,7 +436,7 @@ def test_a_block_that_the_model_opens_is_bounded_and_what_follows_it_is_free(nan
 def test_one_call_is_all_where_calls_are_not_to_be_parallel(nano_model: Model) -> None:
     start = nano_model.dialect.calls.open  # type: ignore[union-attr]
     guide = guide_of(nano_model, parallel_tool_calls=False)
-    text, _ = written(nano_model, guide, random.Random(1), start, most=200)
+    text, _ = written(nano_model, guide, random.Random(1), start, most=200, whole=True)
     assert len(calls_in(parsed(nano_model, text[: text.index("<|tool_call_end|>") + 17]))) == 1
     [opener] = nano_model.host.tokenize(start, special=True)
     assert not allows(guide.mask(), opener)
