@@ -247,6 +247,8 @@ class _Request:
         try:
             return factory.compile(grammar), list(grammar.relaxed)
         except GrammarTooLarge:
+            if bare:  # then at least what has its marker is bounded
+                return self._block(factory)
             if self._control.strict or self._control.named:
                 raise
         relaxed, kept = list[Relaxed](), []
