@@ -315,12 +315,13 @@ class Guide:
 
         Whether it counts is only known when the turn is over, so until then the parser says nothing of it.
         """
-        text = self._said[end - self._offset :]
+        behind = self._offset - end
+        text = self._said[-behind:] if behind else ""
         between = _BETWEEN.match(text)
         if between is not None and between.end() < len(text):
             self._behind = None
             if text[between.end()] == "{":
-                self._enter(end + between.end(), bare=True)
+                self._enter(self._offset - len(text) + between.end(), bare=True)
 
     def _held(self, since: int) -> Sequence[int]:
         """The tokens of the block so far, which begins at the offset `since`. One that began before it is

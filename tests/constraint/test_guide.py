@@ -244,6 +244,22 @@ def test_a_value_that_does_not_fit_cannot_be_written_in_an_object_without_marker
     assert {chr(byte) for byte in range(256) if allows(mask, byte)} == set("-0123456789 \t\r\n")
 
 
+@pytest.mark.parametrize("gap", [0, 300])
+def test_half_a_character_behind_an_object_is_not_another_one(gap: int) -> None:
+    said = '{"name": "f", "arguments": {"a": 1}}'
+    vocabulary = Pieces(said, [], 0)
+    guide = guided(
+        Host(vocabulary), DIALECTS["hermes"], OFFERED, Control(strict=True), Prompt((0,), "")
+    ).guide  # type: ignore[arg-type]
+    assert guide is not None
+    for byte in (said + " " * gap).encode():
+        guide.accept(byte)
+    for byte in "é{".encode():
+        assert guide.mask() is None
+        guide.accept(byte)
+    assert guide.mask() is None
+
+
 def test_json_that_is_no_call_is_free() -> None:
     for said in (
         '{"result": {"a": [1]}}',
