@@ -39,9 +39,9 @@ from localagent.agent.recovery import (
     also_ran,
     what_was_wrong,
 )
-from localagent.agent.slot import Slot, ends_run, open_slots, settled
+from localagent.agent.slot import ANY, Slot, ends_run, open_slots, settled
 from localagent.chat_model import ChatModel
-from localagent.control import after_calls
+from localagent.control import after_calls, control_of
 from localagent.errors import LocalAgentError
 from localagent.messages import (
     AssistantMessage,
@@ -92,6 +92,8 @@ class Run:
         self._message: AssistantMessage | None = None
         self._slots: list[Slot] = []
         """The calls of the present turn."""
+        self._control = ANY
+        """What the present turn was told about calls."""
         self._called = False
         """A turn of this run has made calls: what `tool_choice` required has been done."""
 
@@ -252,7 +254,9 @@ class Run:
         request = ModelRequest((*self.instructions(), *told), tools, options, self.model)
         yield TurnStarted(self.turn, self.agent.name, bool(tools))
         answer = self._hooks.before_model(request)
+        self._control = ANY  # an answer that a hook gives has no options
         if isinstance(answer, ModelRequest):
+            self._control = control_of(answer.sampling)
             done = yield from self._stream(answer)
         else:
             done = Done(answer, ())
@@ -311,7 +315,8 @@ class Run:
     def _execute(self, message: AssistantMessage) -> Generator[AgentEvent, None, None]:
         """Decide about the calls together, run them, and keep their results in the order of the calls."""
         self._called = True
-        slots = self._slots = open_slots(message.tool_calls, self.tools, self.agent.max_calls)
+        most, control = self.agent.max_calls, self._control
+        slots = self._slots = open_slots(message.tool_calls, self.tools, most, control)
         if self._rounds.repeats_last(slots):
             yield Retried("same_calls", REPEATED, self._rounds.repeats)
         yield from approve(slots, self.agent.approvals, self._coroutines, self.cancel)

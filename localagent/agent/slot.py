@@ -8,17 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from localagent.control import Control
 from localagent.messages import TextPart, ToolCallPart, ToolResultPart
 from localagent.tools import Tool, ToolSet
 from localagent.tools.names import normal_name
 
 P = TypeVar("P")
 
+ANY: Final = Control()
+"""Allows every call."""
+
 NOT_RUN = "Not run: the run was stopped before this call."
 STOPPED = "No result: the run was stopped while this call was running. It may have done part of its work."
 TOO_MANY = "Not run: only the first {:,} calls of a message run. Make this call again if it is still needed."
+ONE = "Not run: only the first call of this message may run. Make this call again if it is still needed."
+ONLY = "Not run: only the tool {!r} may be called now."
+NONE = "Not run: no tool may be called now. Answer in plain words."
 EDITED = "(The user changed the arguments to: {})\n"
 
 
@@ -35,7 +42,7 @@ class Slot:
     result: ToolResultPart | None = None
     started: bool = False
     too_many: bool = False
-    """The turn had so many calls that this one was not looked at."""
+    """The turn had so many calls that this one was not looked at, or its options did not allow it."""
 
     @property
     def edited(self) -> bool:
@@ -58,17 +65,33 @@ class Slot:
         return self.result
 
 
-def open_slots(calls: Sequence[ToolCallPart], tools: ToolSet, most: int) -> list[Slot]:
-    """A slot for every call. Calls of unknown tools, and all after the first `most`, have their results."""
+def open_slots(
+    calls: Sequence[ToolCallPart], tools: ToolSet, most: int, control: Control = ANY
+) -> list[Slot]:
+    """A slot for every call. Calls of unknown tools, all after the first `most`, and those that the turn's
+    `control` does not allow, have their results: no grammar keeps every model from making them.
+    """
     slots = []
     for place, call in enumerate(calls):
-        slot = Slot(call, call, tools.find(call.name), too_many=place >= most)
-        if slot.too_many:
-            slot.refuse(TOO_MANY.format(most))
+        slot = Slot(call, call, tools.find(call.name))
+        text = TOO_MANY.format(most) if place >= most else _refusal(slot, place, control)
+        slot.too_many = bool(text)
+        if text:
+            slot.refuse(text)
         elif slot.tool is None:
             slot.refuse(tools.unknown(call.name))
         slots.append(slot)
     return slots
+
+
+def _refusal(slot: Slot, place: int, control: Control) -> str:
+    """Why the options of the turn do not allow this call, "" if they do."""
+    named = control.named
+    if control.choice == "none":
+        return NONE
+    if named is not None and named != (slot.asked.name if slot.tool is None else slot.tool.name):
+        return ONLY.format(named)
+    return ONE if place and (named is not None or not control.parallel_tool_calls) else ""
 
 
 def settled(part: P, tools: ToolSet | None) -> P:

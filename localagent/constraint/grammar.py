@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from localagent.constraint.calls import Call, Texts, any_arguments, call_rules
 from localagent.constraint.layout import Notation, Strings, layout
 from localagent.constraint.merging import DEEPEST
 from localagent.constraint.options import fallback
-from localagent.constraint.rules import Literals, Rules, choice
+from localagent.constraint.rules import Literals, Rules, choice, quoted
 from localagent.constraint.schema import Reader, Relaxed
 from localagent.constraint.values import Values
 from localagent.errors import Unsupported, UsageError
@@ -30,6 +30,8 @@ MOST_SECONDS: Final = 6.0
 _JSON: Final = Notation(
     Strings("quoted", '"', '"'), {True: "true", False: "false", None: "null"}, ", ", ": ", has_bare=False
 )
+_SPACED: Final = replace(_JSON, comma=",", colon=":", gap=r"[ \t\r\n]{1,64}")
+"""JSON in whatever white space the model is used to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,17 @@ def block_grammar(
     strict: bool = False,
     special: Mapping[str, int] | None = None,
     renderer: str | None = None,
+    ends: Sequence[int] = (),
+    bare: bool = False,
 ) -> Grammar:
     """A whole block of calls, from the marker that opens it up to and with what closes it.
 
     Several blocks, where the dialect writes one call to a block and `parallel` is set. `names`: only these
     tools. `special`: id by text of the tokens that the vocabulary holds whole. `renderer`: the dialect's
-    notation, by default its first. The rule `opener` is the marker alone, "" where the dialect has none, and
-    `inside` all that follows it.
+    notation, by default its first. `ends`: the tokens that end a turn; one of them may come where the parser
+    takes that for the end of the block. `bare`: or one call without its marker, as models write it that do
+    not follow their template: a JSON object, in any white space, the name first, or the dialect's own. The
+    rule `opener` is the marker alone, "" where the dialect has none, and `inside` all that follows it.
 
     Raises GrammarMissing, Unsupported for a dialect without calls, UsageError for a name that is not
     declared, and, if `strict`, SchemaRefused.
@@ -82,18 +88,58 @@ def block_grammar(
         raise Unsupported(f"{first.tool} cannot be called in the dialect {dialect.name}: {first.reason}")
     one = rules.rule(choice(call.start for call in calls if call.start))
     texts = Texts(rules, literals)
-    more = f"({texts.write(shape.between)} {one})*" if parallel and shape.between is not None else ""
-    rules.bodies["inside"] = f"{texts.write(shape.head)} {one} {more} {texts.write(shape.tail)}"
+    joins = [texts.write(text) for text in (shape.between, shape.again) if text is not None]
+    more = f"({choice(joins)} {one})*" if parallel and joins else ""
+    closings = [texts.write(shape.tail) or '""']
+    if ends:
+        cuts = [cut for cut in shape.cuts if more or len(cut) < len(shape.tail)]
+        closings += [f"{texts.write(cut)} <[{','.join(map(str, ends))}]>" for cut in cuts]
+    rules.bodies["inside"] = f"{texts.write(shape.head)} {one} {more} {choice(closings)}"
     rules.bodies["opener"] = texts.write(shape.opener) or '""'
     start = "opener inside" if shape.opener else "inside"
-    return Grammar(rules.text(start), tuple(found for call in calls for found in call.relaxed))
+    relaxed = [found for call in calls for found in call.relaxed]
+    if bare:
+        seconds, objects = sum(call.seconds for call in calls), list[str]()
+        for name in wanted:
+            written, reader = _object(rules, known_tools[name], strict, seconds > MOST_SECONDS)
+            objects.append(written)
+            relaxed += reader.relaxed.values()
+            seconds += reader.trials.seconds
+        start += f" | {choice(objects)}"
+        if shape.unmarked is not None:
+            start += f" | {texts.write(shape.unmarked)} {one}"
+    return Grammar(rules.text(start), tuple(dict.fromkeys(relaxed)))
+
+
+def _object(rules: Rules, function: Mapping[str, Any], strict: bool, spent: bool) -> tuple[str, Reader]:
+    """The rule for a call of one tool as an object, and what read the schema. `spent`: there is no time left
+    to try that.
+    """
+    gap = f"{rules.terminal(f'/{_SPACED.gap}/')}?"
+    schema = (not spent and function.get("parameters")) or {}
+    if isinstance(schema, dict) and not isinstance(schema.get("type"), list):
+        schema = {**schema, "type": "object"}
+    arguments, reader = _json(rules, function["name"], schema, strict, _SPACED)
+    parts = ['"{"', '"\\"name\\""', '":"', quoted(json.dumps(function["name"])), '","']
+    parts += ['("\\"arguments\\"" | "\\"parameters\\"")', '":"', arguments, '"}"']
+    return rules.rule(f" {gap} ".join(parts)), reader
 
 
 def schema_grammar(schema: Any = None, strict: bool = True, name: str = "response_format") -> Grammar:
     """JSON that fits `schema`; any JSON object without one. Raises GrammarMissing and SchemaRefused."""
-    reader = Reader(name, {"type": "object"} if schema is None else schema, strict)
     rules = Rules()
-    values = Values(rules, reader, _JSON, Literals({}), _json_member)
+    start, reader = _json(rules, name, {"type": "object"} if schema is None else schema, strict, _JSON)
+    return Grammar(rules.text(start), tuple(reader.relaxed.values()))
+
+
+def _json(rules: Rules, name: str, schema: Any, strict: bool, notation: Notation) -> tuple[str, Reader]:
+    """The rule for JSON that fits `schema`, and what read that."""
+    reader = Reader(name, schema, strict)
+
+    def member(key: str) -> str:
+        return json.dumps(key, ensure_ascii=False) + notation.colon
+
+    values = Values(rules, reader, notation, Literals({}), member)
     read = reader.read(reader.root, "")
     options = values.finite(read)
     if not options:  # `false` allows what {"not": {}} does
@@ -107,7 +153,7 @@ def schema_grammar(schema: Any = None, strict: bool = True, name: str = "respons
     if said := rules.refusal([start], reader.trials):
         reader.relax("", "size", f"it is too much to be enforced: {said}")
         start = values.any_of(fallback(schema))
-    return Grammar(rules.text(start), tuple(reader.relaxed.values()))
+    return start, reader
 
 
 def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -129,7 +175,3 @@ def _shallow(value: Any, depth: int) -> Any:
     if isinstance(value, Mapping):
         return {key: _shallow(inner, depth - 1) for key, inner in value.items()}
     return [_shallow(inner, depth - 1) for inner in value] if isinstance(value, list) else value
-
-
-def _json_member(key: str) -> str:
-    return f"{json.dumps(key, ensure_ascii=False)}: "

@@ -13,6 +13,7 @@ before all of that.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from localagent.constraint.schema import Relaxed
 from localagent.errors import ConstraintFailed
 from localagent.hosts.utf8 import TokenText
 from localagent.prompt.segments import Segment
-from parsers import CallStart, StreamParser
+from parsers import CallEnd, CallStart, StreamParser
 
 if TYPE_CHECKING:
     from localagent.constraint.bars import Bars
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
 _REMEMBERED = 256
 """Tokens and characters before the point at which the parser says that a block has begun."""
 UNFORESEEN = "the model began its calls in a way that its own template does not"
+_BETWEEN = re.compile(r"(?:[\s,;\[\]]|`+[\w-]*)*")
+"""What may stand between calls without markers: white space, brackets of a list, Markdown fences."""
+_STRICT = (
+    "strict: a call of {tool} began with {begun!r}, and calls of the dialect {dialect} are bounded where "
+    "they begin with {opener}: require the call with tool_choice, or leave strict out"
+)
 
 
 class Matching(Protocol):
@@ -130,16 +137,23 @@ class Guide:
         self._size = vocabulary.size
         self._tokenize = vocabulary.tokenize_segments
         self._ends = ends
+        self._ending_mask = only(ends, vocabulary.size)
         self._must = tuple(ways)
         self._ways: list[Way] = []
         self._waiting = inside and bool(ways)
         if not inside:
             self._start()
         self._over = False
-        self._named: list[str] = []
+        self._begun: list[CallStart] = []
         """The calls that have begun with the present token."""
+        self._ended = False
+        """A call has ended with it."""
         self._rest: Matching | None = None
         """The matcher of a block that is whole, and in which more may come."""
+        self._bare = False
+        """The call that is bounded, or was last, has no marker."""
+        self._behind: int | None = None
+        """The offset at which that call ended, where another one may follow."""
         self._block = block
         self._bars = bars
         self._parallel = parallel
@@ -179,6 +193,21 @@ class Guide:
             return ~only(self._ends, self._size)  # the turn must not end before it has come to the calls
         return None if self._bars is None else self._bars.mask()
 
+    def otherwise(self) -> int | None:
+        """See `protocol.Constraint`.
+
+        Behind a call that was required, the model decides whether it makes another one, and not the grammar,
+        which may have left over nothing else for it to write.
+        """
+        required = any(way.then == "over" for way in self._ways)
+        return self._ends[0] if required and self._may_end() else None
+
+    def _may_end(self) -> bool:
+        """Whether the matchers let the turn end here."""
+        return any(
+            way.matcher.accepting or (way.matcher.mask() & self._ending_mask).any() for way in self._ways
+        )
+
     @property
     def bounded(self) -> bool:
         """Whether a matcher says what may come, and `accept` raises ConstraintFailed for what may not."""
@@ -187,7 +216,7 @@ class Guide:
     @property
     def whole(self) -> bool:
         """Whether the turn may end here."""
-        return not self._waiting and (not self._ways or any(way.matcher.accepting for way in self._ways))
+        return not self._waiting and (not self._ways or self._may_end())
 
     # -- what came ------------------------------------------------------------------------------------
 
@@ -209,12 +238,15 @@ class Guide:
                 self._start()
         elif place == "calls" and self._parser.since != self._seen and self._block is not None:
             self._seen = self._parser.since
-            self._enter()
+            self._enter(self._seen)
         elif self._rest is not None:
             self._look_on(token)
-        for name in self._named if not self._ways and not bounded else ():
-            self._let_through(name)
-        self._named.clear()
+        elif self._behind is not None:
+            self._look_behind(self._behind)
+        for call in self._begun if not self._ways and not bounded else ():
+            self._enter(call.start, call.name, bare=True)
+        self._begun.clear()
+        self._ended = False
 
     def _read(self, token: int) -> str:
         """Have the parser read it; returns the text that it completes."""
@@ -225,7 +257,8 @@ class Guide:
             found += each.text
             events = self._parser.feed(each.text, each.special)
             if events:
-                self._named += [event.name for event in events if isinstance(event, CallStart)]
+                self._begun += [event for event in events if isinstance(event, CallStart)]
+                self._ended |= any(isinstance(event, CallEnd) for event in events)
         self._pending -= len(found.encode())
         self._offset += len(found)
         self._said = (self._said + found)[-_REMEMBERED:]
@@ -250,6 +283,7 @@ class Guide:
         self._ways = []
         self._rest = None if way.matcher.stopped else way.matcher
         self._over = way.then == "over"
+        self._behind = self._offset if self._bare else None
         if way.then == "reasoning":
             self._waiting = True
             self._must = tuple(each for each in self._must if each.then != "reasoning")
@@ -257,22 +291,43 @@ class Guide:
         if way.then == "free" and self._parallel is not None:
             self._bars, self._parallel = self._parallel, None
 
-    def _enter(self) -> None:
-        """A block of calls has been opened: bound the rest of it."""
-        assert self._block is not None
+    def _enter(self, since: int, tool: str = "", bare: bool = False) -> None:
+        """A block of calls was opened, or, `bare`, a call of `tool` without one: bound the rest of it."""
+        if self._block is None:
+            return
         matcher = self._block.copy()
         try:
-            for token in self._held():
+            for token in self._held(since):
                 matcher.accept(token)
         except ConstraintFailed:
-            self._let_through("")
+            self._let_through(since, tool)
             return
+        self._bare = bare
+        # Behind a call without a marker nothing can keep the model from another one but the end of the turn.
+        over = bare and self._parallel is not None
         if not matcher.accepting:
-            self._ways = [Way(matcher, "free")]
+            self._ways = [Way(matcher, "over" if over else "free")]
+        elif bare:
+            self._over, self._behind = over, self._offset
 
-    def _held(self) -> Sequence[int]:
-        """The tokens of the block so far. One that began before it is cut, and the rest tokenized anew."""
-        behind = self._offset - self._parser.since
+    def _look_behind(self, end: int) -> None:
+        """Behind a call without a marker, which ended at the offset `end`: bound another one.
+
+        Whether it counts is only known when the turn is over, so until then the parser says nothing of it.
+        """
+        behind = self._offset - end
+        text = self._said[-behind:] if behind else ""
+        between = _BETWEEN.match(text)
+        if between is not None and between.end() < len(text):
+            self._behind = None
+            if text[between.end()] == "{":
+                self._enter(self._offset - len(text) + between.end(), bare=True)
+
+    def _held(self, since: int) -> Sequence[int]:
+        """The tokens of the block so far, which begins at the offset `since`. One that began before it is
+        cut, and the rest tokenized anew.
+        """
+        behind = self._offset - since
         text = self._said[-behind:] if behind else ""
         size = len(text.encode()) + self._pending
         held: deque[int] = deque()
@@ -294,17 +349,21 @@ class Guide:
         rest = self._rest
         if rest is None or not _goes_on(rest, token):
             self._rest = None
-        elif self._named or (self._piece(token).special and self._parser.place == "calls"):
+        elif self._begun or (self._piece(token).special and self._parser.place == "calls"):
             self._rest, self._ways = None, [Way(rest, "free")]
 
-    def _let_through(self, tool: str) -> None:
-        """There are calls that are not bounded. Raises ConstraintFailed if they must be."""
-        if self._block is None:
-            return
+    def _let_through(self, since: int, tool: str) -> None:
+        """From the offset `since` on there are calls that are not bounded. Raises ConstraintFailed if they
+        must be.
+        """
         if self._strict:
-            raise ConstraintFailed(f"calls cannot be bounded: {UNFORESEEN}")
+            dialect, begun = self._parser.dialect, self._said[since - self._offset :]
+            opener = repr(dialect.calls.open) if dialect.calls else "a JSON object"
+            told = {"tool": repr(tool) if tool else "a tool", "begun": begun[:40], "opener": opener}
+            raise ConstraintFailed(_STRICT.format(dialect=dialect.name, **told))
         if self._parallel is not None:
             self._bars, self._parallel = self._parallel, None
+            self._over = self._ended and self._parser.place != "calls"
         relaxed = Relaxed(tool, "", "", UNFORESEEN)
         if relaxed not in self.relaxed:
             self.relaxed += (relaxed,)

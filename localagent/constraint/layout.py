@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, Final, Literal
 
 from localagent.errors import Unsupported
-from parsers import Dialect
+from parsers import CallEnd, Dialect, Malformed, StreamParser, Text
 
 Kind = Literal["string", "integer", "number", "boolean", "null", "array", "object"]
 
@@ -38,6 +38,8 @@ _PROBES: Final[Mapping[Kind, tuple[Any, str]]] = {
 }
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """Keys that every notation writes as they are."""
+_PIECE: Final = re.compile(r"\s+|<[^<>]*>?|[^\s<]+")
+"""What belongs together in the text between calls: a turn ends in front of one of these."""
 _TAG: Final = re.compile(r"</?[^<>=\"]+[=>]")
 INDEX: Final = "\x00"
 """Stands in texts of a layout for the number of a call, which some formats write."""
@@ -59,13 +61,17 @@ class Strings:
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """How values are written within lists and objects. `has_bare`: names stand without quotes as keys."""
+    """How values are written within lists and objects. `has_bare`: names stand without quotes as keys.
+    `gap`: a regular expression for white space between the parts of a list or an object, "" for none but that
+    in `comma` and `colon`.
+    """
 
     strings: Strings
     constants: Mapping[bool | None, str]
     comma: str
     colon: str
     has_bare: bool
+    gap: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +87,15 @@ class Argument:
 class Layout:
     """One notation of a dialect; see the module. Texts hold `INDEX` for the number of the call.
 
-    `between` is None where the dialect writes several calls in another way than one. `strings`: how a
-    string is written as an argument, and `constants`: true, false and null; within lists and objects
-    `values` says it. `is_typed`: the text in front of a value says of what type it is, so that no string
-    is taken for a number. `is_sorted`: arguments stand in the order of their names, not in that of the
+    `between` is None where the dialect writes several calls in another way than one; `again` is what may
+    stand there as well, without the markers: None if nothing may. `unmarked`: what stands in front of a name
+    where `opener` is missing; None if that is no call, or one in JSON, which may be laid out otherwise.
+    `cuts`: beginnings of `tail`, and white space behind it, where the turn may end as well: many models leave
+    closing markers out, and the parser takes the end of the turn for them.
+
+    `strings`: how a string is written as an argument, and `constants`: true, false and null; within lists and
+    objects `values` says it. `is_typed`: the text in front of a value says of what type it is, so that no
+    string is taken for a number. `is_sorted`: arguments stand in the order of their names, not in that of the
     schema.
 
     Of raw text: `reserved` is what it may not hold, `near` the tags of which it may not even hold something
@@ -97,7 +108,10 @@ class Layout:
     head: str
     gaps: tuple[str, ...]
     between: str | None
+    again: str | None
+    unmarked: str | None
     tail: str
+    cuts: tuple[str, ...]
     empty: str
     close: str
     strings: Strings
@@ -146,6 +160,11 @@ def layout(dialect: Dialect, renderer: str | None = None) -> Layout:
     after = _cut(_after_name(dialect, renderer, {_KEYS[1]: _NUMBER}), "integer")
     if after is None or not after[1].startswith(number.post) or not after[1].endswith(tail):
         raise _unsupported(dialect, "its calls end in several ways")
+    close = after[1][len(number.post) : len(after[1]) - len(tail)]
+    begun = one[: one.rindex(_NAMES[0])] + _NAMES[0]
+    if spare := _spare(dialect, begun, empty, close):  # what closes a block is no part of the call
+        empty, close = empty.removesuffix(spare), close.removesuffix(spare)
+        between, tail = None if between is None else spare + between, spare + tail
     values = _notation(dialect, renderer)
     is_typed = not text.first.startswith(number.first)
     quote = "" if is_typed else text.first[len(number.first) :]
@@ -163,9 +182,12 @@ def layout(dialect: Dialect, renderer: str | None = None) -> Layout:
         head=head,
         gaps=tuple(gaps),
         between=between,
+        unmarked=_unmarked(dialect, opener, head, begun + empty),
+        again=head if between is not None and _repeats(dialect, opener, head, begun + empty, tail) else None,
         tail=tail,
+        cuts=_cuts(dialect, begun + empty, tail, between or ""),
         empty=empty,
-        close=after[1][len(number.post) : len(after[1]) - len(tail)],
+        close=close,
         strings=strings,
         constants=_constants(dialect, renderer),
         values=values,
@@ -182,6 +204,56 @@ def layout(dialect: Dialect, renderer: str | None = None) -> Layout:
             )
         ),
         join=join,
+    )
+
+
+def _spare(dialect: Dialect, begun: str, empty: str, close: str) -> str:
+    """How much of what ends a call, with and without arguments, the end of the turn can stand for."""
+    shared = [
+        close[piece.start() :] for piece in _PIECE.finditer(close) if empty.endswith(close[piece.start() :])
+    ]
+    return next((text for text in shared if _is_call(dialect, begun + empty.removesuffix(text))), "")
+
+
+def _cuts(dialect: Dialect, call: str, tail: str, between: str) -> tuple[str, ...]:
+    """Where in `tail`, behind `call`, the end of a turn may follow; `between` may have white space more."""
+    texts = [tail[: piece.start()] for piece in _PIECE.finditer(tail)]
+    if between.startswith(tail):
+        rest = between[len(tail) :]
+        texts.append(tail + rest[: len(rest) - len(rest.lstrip())])
+    return tuple(text for text in dict.fromkeys(texts) if text != tail and _is_call(dialect, call + text))
+
+
+def _is_call(dialect: Dialect, text: str) -> bool:
+    """Whether this, in which `INDEX` may be any number, is read as one call that lacks nothing, and as such
+    at every end of a turn.
+    """
+    return all(_reads(dialect, text + end, 1) for end in ("", *dialect.ends))
+
+
+def _repeats(dialect: Dialect, opener: str, head: str, call: str, tail: str) -> bool:
+    """Whether calls may also stand one behind the other in a block, each on a line of its own."""
+    return head[:1].isspace() and _reads(dialect, call + call.removeprefix(opener) + tail, 2)
+
+
+def _unmarked(dialect: Dialect, opener: str, head: str, call: str) -> str | None:
+    lead = head.lstrip()
+    if not opener or lead[:1] in ("", "{", "["):
+        return None
+    return lead if _reads(dialect, call.removeprefix(opener).lstrip(), 1) else None
+
+
+def _reads(dialect: Dialect, text: str, count: int) -> bool:
+    parser = StreamParser(dialect, [{"function": {"name": _NAMES[0]}}])
+    events = [*parser.feed(text.replace(INDEX, "0")), *parser.close()]
+    calls = [event for event in events if isinstance(event, CallEnd)]
+    return (
+        len(calls) == count
+        and not any(call.repaired for call in calls)
+        and not any(
+            isinstance(event, Malformed) or (isinstance(event, Text) and event.text.strip())
+            for event in events
+        )
     )
 
 

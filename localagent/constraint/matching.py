@@ -132,6 +132,8 @@ class Matcher:
         came, self._came = self._came, []
         self._state = State(*self._ask("accept", self._number, came))
         if self._state.error:
+            # Copies share a lexer, which grows with all that they read, up to a limit.
+            self._process.spent |= "lexer" in self._state.error
             raise ConstraintFailed(f"the grammar cannot go on: {self._state.error}")
 
     def copy(self) -> Matcher:
@@ -170,7 +172,7 @@ class Factory:
             kept = self._kept.get(text)
             if kept is not None:
                 self._kept.move_to_end(text)
-        if kept is not None:
+        if kept is not None and not kept[0].spent:
             with suppress(ConstraintFailed):  # it has been ended since
                 return Matcher(kept[0], 0, kept[1])
         kept = self._compiled(text)

@@ -124,6 +124,10 @@ class Passed:
         """See `protocol.Constraint`."""
         return self._guide.mask()
 
+    def otherwise(self) -> int | None:
+        """See `protocol.Constraint`."""
+        return self._guide.otherwise()
+
     def accept(self, token: int) -> None:
         """See `protocol.PassedOn`."""
         # A matcher's mask may have one of the ways to spell what must come; a server may have taken another.
@@ -165,6 +169,9 @@ class PassedSchema:
         return ()
 
     def mask(self) -> None:
+        """See `protocol.Constraint`."""
+
+    def otherwise(self) -> None:
         """See `protocol.Constraint`."""
 
     def accept(self, token: int) -> None:

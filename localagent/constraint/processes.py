@@ -86,6 +86,8 @@ class Child:
         self._owner = os.getpid()
         self.forgotten: list[int] = []
         """Numbers of matchers that are not needed any more. Finalizers add to it, and must not wait."""
+        self.spent = False
+        """The grammar's lexer is used up: no new matcher is to be made here."""
         self.close = finalize(self, connection.close)
 
     @property
@@ -139,6 +141,7 @@ class Here:
         self._matchers = Matchers(tokenizer)
         self._lock = threading.Lock()
         self.forgotten: list[int] = []
+        self.spent = False
 
     def ask(self, name: str, *arguments: object) -> Any:
         """See `Child`."""

@@ -23,7 +23,7 @@ from localagent.hosts.protocol import Form, Host
 from localagent.prompt import RequestWarning
 from localagent.prompt.rendering import thinking_support
 from localagent.prompt.segments import Prompt
-from parsers import CallEnd, Dialect, StreamParser
+from parsers import CallEnd, CallStart, Dialect, StreamParser
 
 if TYPE_CHECKING:
     from localagent.hosts.engine import Vocabulary
@@ -216,10 +216,11 @@ class _Request:
 
     def _offered(self, factory: Factory) -> Guide:
         """The guide of a turn in which the model may call tools."""
-        control = self._control
+        control, bare = self._control, self._reads_objects()
         try:
-            block, relaxed = self._block(factory)
-            if not layout(self._dialect).opener:
+            block, relaxed = self._block(factory, bare)
+            shape = layout(self._dialect)
+            if not shape.opener and not (bare and shape.head.lstrip("[").startswith("{")):
                 raise Unsupported(
                     f"calls of the dialect {self._dialect.name} begin without a marker, and are not bounded"
                 )
@@ -230,21 +231,30 @@ class _Request:
         spare = None if control.parallel_tool_calls else self._bars()
         return self._guide(block=block, parallel=spare, relaxed=relaxed)
 
-    def _block(self, factory: Factory) -> tuple[Matcher, list[Relaxed]]:
-        """A matcher for the block of calls, and what it does not hold.
+    def _reads_objects(self) -> bool:
+        """Whether a JSON object without a marker is read as a call, and known as one before it ends."""
+        parser = StreamParser(self._dialect, [{"function": {"name": "f"}}])
+        events = parser.feed('{"name": "f", "arguments": {"a')
+        return any(isinstance(event, CallStart) and event.start == 0 for event in events)
+
+    def _block(self, factory: Factory, bare: bool = False) -> tuple[Matcher, list[Relaxed]]:
+        """A matcher for the block of calls, `bare` also without its marker, and what it does not hold.
 
         A tool that cannot be compiled alone may have any arguments, so that it spoils no other.
         """
-        grammar = self._block_grammar()
+        how: dict[str, Any] = {"ends": _ends_of(self._vocabulary), "bare": bare}
+        grammar = self._block_grammar(**how)
         try:
             return factory.compile(grammar), list(grammar.relaxed)
         except GrammarTooLarge:
+            if bare:  # then at least what has its marker is bounded
+                return self._block(factory)
             if self._control.strict or self._control.named:
                 raise
         relaxed, kept = list[Relaxed](), []
         for tool in self._tools:
             function = tool.get("function", tool)
-            alone = self._block_grammar([tool])
+            alone = self._block_grammar([tool], **how)
             try:
                 factory.compile(alone)
                 kept.append(tool)
@@ -252,7 +262,7 @@ class _Request:
             except GrammarTooLarge as error:
                 kept.append({"function": {"name": function["name"]}})
                 relaxed.append(Relaxed(function["name"], "", "size", str(error)))
-        return factory.compile(self._block_grammar(kept)), relaxed
+        return factory.compile(self._block_grammar(kept, **how)), relaxed
 
     def _without(self, missing: GrammarMissing, required: bool) -> Guided:
         """What can be done without the package."""
@@ -291,11 +301,12 @@ class _Request:
             **how,
         )
 
-    def _block_grammar(self, tools: Sequence[Mapping[str, Any]] | None = None) -> Grammar:
+    def _block_grammar(self, tools: Sequence[Mapping[str, Any]] | None = None, **how: Any) -> Grammar:
         control, tools = self._control, self._tools if tools is None else tools
         one = [control.named] if control.named else None
         parallel = control.parallel_tool_calls and not one
-        return block_grammar(self._dialect, tools, one, parallel, control.strict, self._special)
+        strict, special = control.strict, self._special
+        return block_grammar(self._dialect, tools, one, parallel, strict, special, **how)
 
     def _answer_grammar(self) -> Grammar:
         if self._dialect.frames_content:
@@ -363,10 +374,11 @@ def _spelled(data: bytes) -> str:
 
 
 def _ends_of(vocabulary: Vocabulary) -> Sequence[int]:
-    """The tokens that end a turn, looked for once."""
+    """The tokens that end a turn, looked for once; the usual one comes first."""
     found = _ends.get(vocabulary)
     if found is None:
-        found = _ends[vocabulary] = [token for token in range(vocabulary.size) if vocabulary.piece(token).end]
+        ends = [token for token in range(vocabulary.size) if vocabulary.piece(token).end]
+        found = _ends[vocabulary] = sorted(ends, key=lambda t: vocabulary.special.get(t) != vocabulary.eos)
     return found
 
 

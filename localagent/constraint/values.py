@@ -60,6 +60,8 @@ class Values:
         self._member = member
         self._unwritable = unwritable
         self._is_sorted = is_sorted
+        self._gap = f"{rules.terminal(f'/{notation.gap}/')}?" if notation.gap else ""
+        self._comma = f"{self._gap} {quoted(notation.comma)} {self._gap}".strip()
         self._references: set[str] = set()
         self._finite: set[str] = set()
 
@@ -258,7 +260,7 @@ class Values:
 
     def _list(self, option: List) -> str:
         """`[`, the items of `lead` in order, and then the others; how many is counted."""
-        comma = quoted(self._notation.comma)
+        comma, gap = self._comma, self._gap
         lead: list[str] = []
         most = option.most
         for number, options in enumerate(option.lead[:most]):
@@ -285,29 +287,29 @@ class Values:
             if number:
                 part = f"{comma} {part}"
             body = part if number < option.least else f"({part})?"
-        return self.rules.rule(f'"[" {body} "]"')
+        return self.rules.rule(f'"[" {gap} {body} {gap} "]"')
 
     def _record(self, option: Record) -> str:
-        comma, key_text = self._notation.comma, self._member
+        comma, gap, key_text = self._comma, self._gap, self._member
         members = []
         keys = sorted(option.properties, key=str.lower) if self._is_sorted else list(option.properties)
         for key in keys:
             kept = self.finite(option.properties[key])
             if kept:
                 value = self.rules.rule(self.any_of(kept))
-                members.append((self._given(key_text(key)) + " " + value, key in option.required))
+                members.append((f"{self._given(key_text(key))} {gap} {value}", key in option.required))
         fewest = max(0, option.least - len(members))
         most = None if option.most is None else max(0, option.most - len(members))
         first = more = ""
         if most != 0 and (extra := self._extra(option)):
-            another = f"{quoted(comma)} {extra}"
+            another = f"{comma} {extra}"
             rest = _repeated(another, max(0, fewest - 1), None if most is None else most - 1)
             first = f"({extra} {rest})" + ("" if fewest else "?")
             more = _repeated(another, fewest, most)
         return self.chain(
-            [(f'"{{" {text}', f"{quoted(comma)} {text}", needed) for text, needed in members],
-            f'"{{" {first} "}}"',
-            f'{more} "}}"',
+            [(f'"{{" {gap} {text}', f"{comma} {text}", needed) for text, needed in members],
+            f'"{{" {gap} {first} {gap} "}}"',
+            f'{more} {gap} "}}"',
         )
 
     def chain(self, members: list[tuple[str, str, bool]], empty: str, close: str) -> str:
@@ -332,13 +334,13 @@ class Values:
             kept = self.finite(options)
             if kept:
                 others = [other for other in patterns if other != pattern]
-                parts.append(
-                    self.any_key(option, [pattern], others) + " " + self.rules.rule(self.any_of(kept))
-                )
+                key = self.any_key(option, [pattern], others)
+                parts.append(f"{key} {self._gap} {self.rules.rule(self.any_of(kept))}")
         is_open = option.extra is None and not option.properties and not option.patterns
         kept = self.finite(ANYTHING if is_open else option.extra or ())
         if kept and (option.most is None or option.most > 0):
-            parts.append(self.any_key(option, [], patterns) + " " + self.rules.rule(self.any_of(kept)))
+            key = self.any_key(option, [], patterns)
+            parts.append(f"{key} {self._gap} {self.rules.rule(self.any_of(kept))}")
         return self.rules.rule(choice(parts)) if parts else ""
 
     def any_key(self, option: Record, matching: list[str], unlike: list[str]) -> str:

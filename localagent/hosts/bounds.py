@@ -47,6 +47,11 @@ class Bounds:
                     raise ConstraintFailed("the constraint allows no token")
             return mask
 
+    def otherwise(self) -> int | None:
+        """What comes in place of a token that is not in the mask: see `protocol.Constraint`."""
+        with _failing_typed():
+            return self._constraint.otherwise()
+
     def accept(self, token: int) -> None:
         """This token came."""
         with _failing_typed():

@@ -111,8 +111,10 @@ class Lane(Protocol):
     def end(self) -> None:
         """Draw no more. Safe to call twice and without `begin`."""
 
-    def bound(self, mask: Any) -> None:
-        """Draw the next token, and only that one, among those in `mask`: see `protocol.Constraint`."""
+    def bound(self, mask: Any, otherwise: int | None = None) -> None:
+        """Draw the next token, and only that one, among those in `mask`, or as without it, with `otherwise`
+        in place of a token that is not in it: see `protocol.Constraint`.
+        """
 
     def force(self, tokens: Sequence[int]) -> None:
         """Append `tokens`, at most a chunk, as if they had been drawn one by one. The repetition penalty

@@ -114,6 +114,11 @@ class Constraint(Protocol):
         It holds where tokens are `forced`, too: a host may rather draw them one by one.
         """
 
+    def otherwise(self) -> int | None:
+        """What comes where the model would choose a token that is not in the mask: this token, which is in
+        it and ends the turn. None: of those in the mask, the one that it would choose.
+        """
+
     def accept(self, token: int) -> None:
         """This token came."""
 

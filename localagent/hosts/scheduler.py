@@ -340,7 +340,7 @@ class Scheduler:
                 if bounds.forced(2):
                     return False
             if (mask := bounds.mask(self._engine.vocabulary.size)) is not None:
-                job.lane.bound(mask)
+                job.lane.bound(mask, bounds.otherwise())
         except Exception as error:
             self._broke(job, error)
             return False

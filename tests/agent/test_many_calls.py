@@ -12,7 +12,7 @@ import pytest
 
 from localagent.agent import Agent, Allow, ApprovalAsked, RunDone, ToolEnded, ToolStarted
 from localagent.agent.recovery import REPEATED
-from localagent.agent.slot import NOT_RUN, STOPPED, TOO_MANY
+from localagent.agent.slot import NONE, NOT_RUN, ONE, ONLY, STOPPED, TOO_MANY
 from localagent.errors import UsageError
 from localagent.tools import ToolContext, tool
 from tests.agent.replaying import block, follow, scripted
@@ -310,3 +310,34 @@ def test_agents_within_tools_wait_for_nobodys_place(follow: Any, kind: str, oute
         _, done = follow(Agent(scripted(calls(20), "Done."), tools, max_parallel=parallel, tool_timeout=60))
         assert texts(done) == ["Inner."] * 20
         assert [sorted(work.ran) for work in works] == [[0, 1, 2]] * 20
+
+
+ALLOWED = [
+    ({"parallel_tool_calls": False}, [False, True, True], ONE),
+    ({"tool_choice": "work"}, [False, True, True], ONE),
+    ({"tool_choice": "rest"}, [True, True, True], ONLY.format("rest")),
+    ({"tool_choice": "none"}, [True, True, True], NONE),
+]
+
+
+@pytest.mark.parametrize(("options", "refused", "text"), ALLOWED, ids=str)
+def test_what_the_options_do_not_allow_is_kept_and_not_run(
+    options: dict[str, Any], refused: list[bool], text: str
+) -> None:
+    """What is played here nothing bounds, as where a server draws that takes no grammar."""
+    work = Work()
+    rest = tool(name="rest")(lambda: "rested")
+    agent = Agent(scripted(calls(3), "Done."), [work.tool(), rest])
+    asked = agent.model.stream  # with `tool_choice` "none" a model on this machine does not even read calls
+
+    def stream(*args: Any, **given: Any) -> Any:
+        return asked(*args, **{**given, "tool_choice": "auto"})
+
+    agent.model.stream = stream  # type: ignore[method-assign]
+    events, done = follow(agent, **options)
+    assert [result.is_error for result in done.messages[2].results] == refused
+    assert work.ran == [n for n in range(3) if not refused[n]]
+    assert texts(done)[-1] == text
+    assert len(done.messages[1].tool_calls) == 3
+    assert len([event for event in events if isinstance(event, ToolEnded)]) == 3
+    assert done.message.text == "Done."

@@ -58,7 +58,7 @@ def draw(vocabulary: Any, matcher: Matcher, dialect: Dialect | None, random: Ran
         if not forced:
             mask = np.unpackbits(matcher.mask().view(np.uint8), bitorder="little")
             token = int(random.choice(np.flatnonzero(mask).tolist()))
-            if vocabulary.piece(token).end and matcher.accepting:
+            if vocabulary.piece(token).end:
                 return drawn
             forced = [token]
         for token in forced:

@@ -57,6 +57,7 @@ class Pieces:
         self.data = [*spelled, *(each.encode() for each in special), b"<end>"]
         self.special = {len(spelled) + at: text for at, text in enumerate([*special, "<end>"])}
         self.size = len(self.data)
+        self.eos = "<end>"
 
     def piece(self, token: int) -> Piece:
         return make_piece(token, self.data[token], token in self.special, token == self.size - 1)
@@ -143,8 +144,9 @@ OFFERED = [
     },
     {"type": "function", "function": {"name": "g", "parameters": {"type": "object", "properties": {}}}},
 ]
-# Their calls have no marker of their own, or are messages that begin in more than one way.
-UNBOUNDED = {"llama-pythonic", "llama3-json", "json"}
+# Lists in Python without a marker are calls only as a whole; objects are known as calls by their names.
+UNBOUNDED = {"llama-pythonic"}
+UNMARKED = {"llama3-json", "json"}
 
 
 @pytest.mark.parametrize("tokens", ["all", "markers", "none"])
@@ -159,7 +161,7 @@ def test_a_block_that_is_opened_is_bounded_from_there_on(name: str, tokens: str)
     whole_words = (*dialect.markers, *(dialect.tags if tokens == "all" else ()))
     special = [marker for marker in whole_words if marker not in dialect.cores]
     special += [core for core in set(dialect.cores.values()) if core and core not in special]
-    wanted = "So. " + dialect.render(TWO)
+    wanted = ("" if name in UNMARKED else "So. ") + dialect.render(TWO)
     for seed in range(8 if LONG else 2):
         vocabulary = Pieces(wanted, special if known else [], seed)
         host = Host(vocabulary)
@@ -195,6 +197,129 @@ def test_a_block_that_is_opened_is_bounded_from_there_on(name: str, tokens: str)
         assert [call.arguments for call in calls_in(events)] == [arguments for _, arguments in TWO]
 
 
+@pytest.mark.parametrize("parallel", [True, False])
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("name", ["hermes", "mistral", "gemma4", "json"])
+def test_objects_without_markers_are_bounded_from_where_they_are_known(
+    name: str, strict: bool, parallel: bool
+) -> None:
+    """As a model of Qwen writes them: fenced, over several lines, and one after the other."""
+    one = '{\n  "name": "f",\n  "arguments": {\n    "a": 1,\n    "text": "x y"\n  }\n}'
+    said = f"```json\n{one}\n```\n```json\n{one}\n```"
+    for seed in range(4):
+        vocabulary = Pieces(said, [], seed)
+        control = Control(strict=strict, parallel_tool_calls=parallel)
+        guide = guided(Host(vocabulary), DIALECTS[name], OFFERED, control, Prompt((0,), "")).guide  # type: ignore[arg-type]
+        assert guide is not None
+        draw, left, bounded = random.Random(seed), said.encode(), list[bytes]()
+        calls = said.encode()
+        while left:
+            mask = guide.mask()
+            fitting = [t for t, data in enumerate(vocabulary.data) if data and left.startswith(data)]
+            fitting = [t for t in fitting if allows(mask, t)]
+            if not fitting:
+                break
+            token = draw.choice(fitting)
+            bounded += [vocabulary.data[token]] if mask is not None else []
+            guide.accept(token)
+            left = left[len(vocabulary.data[token]) :]
+        assert not guide.relaxed
+        if parallel:
+            assert not left
+            assert b"".join(bounded).count(b'"text": "x y"\n  }\n}') == 2
+        else:
+            assert left == calls[calls.index(b"}\n}") + 3 :], "only the end may come"
+            assert numpy.flatnonzero(guide.mask()).size == 1
+
+
+def test_a_value_that_does_not_fit_cannot_be_written_in_an_object_without_markers() -> None:
+    begun = '{"name": "f", "arguments": {"a": '
+    vocabulary = Pieces(begun, [], 0)
+    guide = guided(Host(vocabulary), DIALECTS["hermes"], OFFERED, Control(), Prompt((0,), "")).guide  # type: ignore[arg-type]
+    assert guide is not None
+    for byte in begun.encode():
+        guide.accept(byte)
+    mask = guide.mask()
+    assert mask is not None
+    assert {chr(byte) for byte in range(256) if allows(mask, byte)} == set("-0123456789 \t\r\n")
+
+
+@pytest.mark.parametrize("gap", [0, 300])
+def test_half_a_character_behind_an_object_is_not_another_one(gap: int) -> None:
+    said = '{"name": "f", "arguments": {"a": 1}}'
+    vocabulary = Pieces(said, [], 0)
+    guide = guided(
+        Host(vocabulary), DIALECTS["hermes"], OFFERED, Control(strict=True), Prompt((0,), "")
+    ).guide  # type: ignore[arg-type]
+    assert guide is not None
+    for byte in (said + " " * gap).encode():
+        guide.accept(byte)
+    for byte in "é{".encode():
+        assert guide.mask() is None
+        guide.accept(byte)
+    assert guide.mask() is None
+
+
+def test_json_that_is_no_call_is_free() -> None:
+    for said in (
+        '{"result": {"a": [1]}}',
+        '```json\n{"name": "nobody", "arguments": {}}\n```',
+        '[1, {"name": "f"}]',
+    ):
+        vocabulary = Pieces(said, [], 0)
+        guide = guided(
+            Host(vocabulary), DIALECTS["hermes"], OFFERED, Control(strict=True), Prompt((0,), "")
+        ).guide  # type: ignore[arg-type]
+        assert guide is not None
+        for byte in said.encode():
+            assert guide.mask() is None
+            guide.accept(byte)
+        assert not guide.relaxed
+
+
+CUT = '<tool_call>\n{"name": "g", "arguments": {}}'
+
+
+@pytest.mark.parametrize("choice", ["required", "g"])
+def test_after_a_required_call_the_model_decides_whether_it_goes_on(choice: str) -> None:
+    """It may leave the closing marker out, and what it writes in place of another call ends the turn."""
+    dialect = DIALECTS["hermes"]
+    vocabulary = Pieces(CUT, [], 0)
+    guide = guided(Host(vocabulary), dialect, OFFERED, Control(tool_choice=choice), Prompt((0,), "")).guide  # type: ignore[arg-type]
+    assert guide is not None
+    end = vocabulary.size - 1
+
+    def write(text: str, ends: bool) -> None:
+        for byte in text.encode():
+            assert allows(guide.mask(), byte)
+            assert guide.otherwise() == (end if ends else None)
+            assert allows(guide.mask(), end) == ends
+            guide.accept(byte)
+
+    write(CUT, ends=False)
+    for text in ("", "\n"):
+        write(text, ends=True)
+        assert guide.otherwise() == end
+    if choice == "g":
+        assert guide.whole
+        write("</tool_call>"[:1], ends=True)
+        write("</tool_call>"[1:], ends=False)
+        assert not any(allows(guide.mask(), byte) for byte in range(256))
+        assert allows(guide.mask(), end)
+        return
+    again = guided(Host(vocabulary), dialect, OFFERED, Control(tool_choice=choice), Prompt((0,), "")).guide  # type: ignore[arg-type]
+    for byte in (CUT + "\n").encode():
+        again.accept(byte)
+    guide, first = again, guide
+    write(CUT[12:13], ends=True)  # another object in the same block
+    write(CUT[13:], ends=False)
+    guide = first
+    for piece in ("</tool_call>", "\n", CUT):
+        write(piece[:1], ends=True)
+        write(piece[1:], ends=False)
+    assert guide.otherwise() == end
+
+
 # -- made-up output -----------------------------------------------------------------------------------
 
 
@@ -215,9 +340,11 @@ def guide_of(
 
 
 def written(
-    model: Model, guide: Guide, draw: random.Random, first: str = "", most: int = 400
+    model: Model, guide: Guide, draw: random.Random, first: str = "", most: int = 400, whole: bool = False
 ) -> tuple[str, bool]:
-    """What comes of drawing at random whatever is allowed, after `first`; and whether it came to an end."""
+    """What comes of drawing at random whatever is allowed, after `first`; and whether it came to an end.
+    `whole`: it ends nowhere where more may come.
+    """
     vocabulary = model.host.vocabulary
     ids = list(model.host.tokenize(first, special=True))
     [close] = model.host.tokenize("</think>", special=True)
@@ -230,8 +357,14 @@ def written(
             assert allows(mask, token)
         elif mask is None:
             return text.decode("utf-8", "replace"), False
+        elif (end := guide.otherwise()) is not None and draw.random() < 0.3:
+            assert allows(mask, end)
+            token = end
         else:
             allowed = numpy.flatnonzero(numpy.unpackbits(mask.view(numpy.uint8), bitorder="little"))
+            if whole:
+                others = [t for t in allowed.tolist() if not vocabulary.piece(t).end]
+                allowed = numpy.array(others or allowed)
             short = [
                 t for t in allowed.tolist() if vocabulary.piece(t).data in (b'"', b"]", b"}", b")", b"'")
             ]
@@ -306,12 +439,12 @@ def test_a_block_that_the_model_opens_is_bounded_and_what_follows_it_is_free(nan
         guide = guide_of(nano_model)
         assert guide.mask() is None
         assert not guide.forced()
-        text, _ = written(nano_model, guide, random.Random(seed), f"Let me see.{start}")
+        text, _ = written(nano_model, guide, random.Random(seed), f"Let me see.{start}", whole=True)
         assert guide.mask() is None, "the block has ended"
         found = calls_in(parsed(nano_model, text))
         assert all(fits(call.name, call.arguments) for call in found)
         assert text.startswith(f"Let me see.{start}[")
-        again, _ = written(nano_model, guide, random.Random(seed), f" And{start}")
+        again, _ = written(nano_model, guide, random.Random(seed), f" And{start}", whole=True)
         assert again.startswith(f" And{start}[")
 
 
@@ -319,7 +452,7 @@ def test_a_block_that_the_model_opens_is_bounded_and_what_follows_it_is_free(nan
 def test_one_call_is_all_where_calls_are_not_to_be_parallel(nano_model: Model) -> None:
     start = nano_model.dialect.calls.open  # type: ignore[union-attr]
     guide = guide_of(nano_model, parallel_tool_calls=False)
-    text, _ = written(nano_model, guide, random.Random(1), start, most=200)
+    text, _ = written(nano_model, guide, random.Random(1), start, most=200, whole=True)
     assert len(calls_in(parsed(nano_model, text[: text.index("<|tool_call_end|>") + 17]))) == 1
     [opener] = nano_model.host.tokenize(start, special=True)
     assert not allows(guide.mask(), opener)
@@ -696,7 +829,7 @@ def test_a_dialect_that_frames_its_answers_says_that_they_cannot_be_bounded(nano
 
 UNLIKE_ITS_TEMPLATE = [
     ("lfm2", "Well. [f(a=1)] "),  # no marker
-    ("qwen3-coder", "<function=f>\n<parameter=a>\n1\n</parameter>\n</function>"),  # another marker
+    ("hermes", '{"arguments": {"a": 1}, "name": "f"}'),  # the name comes last
 ]
 
 
@@ -719,8 +852,44 @@ def test_calls_that_begin_otherwise_are_reported_and_strictly_refused(name: str,
             assert "a way that its own template does not" in guide.relaxed[0].reason
 
 
+TAGS = "<function=f>\n<parameter=a>\n1\n</parameter>\n</function>"
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+@pytest.mark.parametrize("strict", [True, False])
+def test_calls_in_tags_without_their_marker_are_bounded(strict: bool, parallel: bool) -> None:
+    said = f"{TAGS}\n{TAGS}"
+    vocabulary = Pieces(said, [], 0)
+    control = Control(strict=strict, parallel_tool_calls=parallel)
+    guide = guided(Host(vocabulary), DIALECTS["qwen3-coder"], OFFERED, control, Prompt((0,), "")).guide  # type: ignore[arg-type]
+    assert guide is not None
+    bounded = ""
+    for byte in said.encode():
+        mask = guide.mask()
+        if not allows(mask, byte):
+            break
+        bounded += chr(byte) if mask is not None else ""
+        guide.accept(byte)
+    assert bounded.startswith(TAGS.removeprefix("<function="))
+    assert bounded.count("</function>") == 1 + parallel
+    assert not guide.relaxed
+
+
+def test_what_strict_cannot_bound_is_named_with_what_to_do() -> None:
+    vocabulary = Pieces("", [], 0)
+    guide = guided(Host(vocabulary), DIALECTS["lfm2"], OFFERED, Control(strict=True), Prompt((0,), "")).guide  # type: ignore[arg-type]
+    assert guide is not None
+    with pytest.raises(ConstraintFailed) as caught:
+        for byte in b"[f(a=1)] ":
+            guide.accept(byte)
+    assert str(caught.value) == (
+        "strict: a call of 'f' began with 'f(a=1)]', and calls of the dialect lfm2 are bounded where they begin "
+        "with '<|tool_call_start|>': require the call with tool_choice, or leave strict out"
+    )
+
+
 def test_what_cannot_be_bounded_is_reported_or_refused_where_it_must_be() -> None:
-    dialect, vocabulary = DIALECTS["llama3-json"], Pieces("", [], 0)
+    dialect, vocabulary = DIALECTS["llama-pythonic"], Pieces("", [], 0)
 
     def made(**options: Any) -> Guide | None:
         return guided(Host(vocabulary), dialect, OFFERED, Control(**options), Prompt((0,), "")).guide  # type: ignore[arg-type]

@@ -14,10 +14,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from localagent.constraint.grammar import block_grammar
+from localagent.constraint.grammar import Grammar, block_grammar
 from localagent.constraint.layout import layout
 from localagent.constraint.matching import matcher_factory
-from parsers import DIALECTS, Dialect
+from parsers import DIALECTS, CallEnd, Dialect, Malformed, StreamParser
 from tests.conftest import LONG
 from tests.constraint.drawing import draw, read, records, special_of, takes, text_of, tool_of, words_in
 
@@ -35,7 +35,8 @@ def test_what_is_accepted_is_a_valid_call(
 ) -> None:
     vocabulary, (schema, _) = vocabularies[name], record
     tools = [tool_of("do.it", schema), OTHER]
-    grammar = block_grammar(dialect, tools, special=special_of(vocabulary))
+    ends = [token for token in range(vocabulary.size) if vocabulary.piece(token).end]
+    grammar = block_grammar(dialect, tools, special=special_of(vocabulary), ends=ends)
     drawn = draw(vocabulary, matcher_factory(vocabulary).compile(grammar), dialect, Random(seed))
     assume(drawn is not None)
     text = text_of(vocabulary, drawn)
@@ -43,6 +44,12 @@ def test_what_is_accepted_is_a_valid_call(
     # No grammar keeps a map from naming a key twice; the parser takes the last and counts it as a repair.
     assume(calls != "repaired" or "additionalProperties" not in str(schema))
     assert not isinstance(calls, str), (calls, text)
+    check_that_they_fit(calls, tools, grammar, text)
+
+
+def check_that_they_fit(
+    calls: list[CallEnd], tools: list[dict[str, Any]], grammar: Grammar, text: str
+) -> None:
     checked = {relaxed.tool for relaxed in grammar.relaxed}
     for call in calls:
         if call.name not in checked:
@@ -52,6 +59,31 @@ def test_what_is_accepted_is_a_valid_call(
                 for error in Draft202012Validator(tool["parameters"]).iter_errors(dict(call.arguments))
             ]
             assert not errors, (errors, text)
+
+
+@pytest.mark.parametrize("fenced", [False, True], ids=["bare", "fenced"])
+@pytest.mark.parametrize("name", ["hermes", "mistral", "harmony", "qwen3-coder", "json"])
+@settings(max_examples=EXAMPLES)
+@given(record=records(), seed=st.integers(0, 2**32))
+def test_objects_without_markers_are_calls_that_fit(
+    name: str, fenced: bool, record: Any, seed: int, vocabulary: Any
+) -> None:
+    dialect, (schema, _) = DIALECTS[name], record
+    tools = [tool_of("do.it", schema), OTHER]
+    grammar = block_grammar(dialect, tools, special=special_of(vocabulary), bare=True)
+    matcher = matcher_factory(vocabulary).compile(grammar)
+    begun = vocabulary.tokenize('{"name": "', special=False)
+    for token in begun:
+        matcher.accept(token)
+    drawn = draw(vocabulary, matcher, None, Random(seed))
+    assume(drawn is not None)
+    text = ("```json\n" if fenced else "") + text_of(vocabulary, [*begun, *drawn])
+    parser = StreamParser(dialect, tools)
+    events = [*parser.feed(text), *parser.close()]
+    assert not [event for event in events if isinstance(event, Malformed)], text
+    calls = [event for event in events if isinstance(event, CallEnd)]
+    assert calls, text
+    check_that_they_fit(calls, tools, grammar, text)
 
 
 @pytest.mark.parametrize("dialect", CALLING, ids=lambda dialect: dialect.name)

@@ -26,27 +26,27 @@ TEXTS = {
     "hermes": (
         "<tool_call>",
         '\n{"name": "',
-        '\n<tool_call>\n{"name": "',
-        "",
-        '", "arguments": {}}\n</tool_call>',
-        "}}\n</tool_call>",
+        '\n</tool_call>\n<tool_call>\n{"name": "',
+        "\n</tool_call>",
+        '", "arguments": {}}',
+        "}}",
     ),
     "qwen3-coder": (
         "<tool_call>",
         "\n<function=",
-        "\n<tool_call>\n<function=",
-        "",
-        ">\n</function>\n</tool_call>",
-        "</function>\n</tool_call>",
+        "\n</tool_call>\n<tool_call>\n<function=",
+        "\n</tool_call>",
+        ">\n</function>",
+        "</function>",
     ),
-    "gemma4": ("<|tool_call>", "call:", "<|tool_call>call:", "", "{}<tool_call|>", "}<tool_call|>"),
+    "gemma4": ("<|tool_call>", "call:", "<tool_call|><|tool_call>call:", "<tool_call|>", "{}", "}"),
     "kimi-k2": (
         "<|tool_calls_section_begin|>",
         "<|tool_call_begin|>functions.",
-        "<|tool_call_begin|>functions.",
-        "<|tool_calls_section_end|>",
-        f":{INDEX}<|tool_call_argument_begin|>{{}}<|tool_call_end|>",
-        "}<|tool_call_end|>",
+        "<|tool_call_end|><|tool_call_begin|>functions.",
+        "<|tool_call_end|><|tool_calls_section_end|>",
+        f":{INDEX}<|tool_call_argument_begin|>{{}}",
+        "}",
     ),
     "glm45": ("<tool_call>", "", "\n<tool_call>", "", "\n</tool_call>", "</tool_call>"),
 }
@@ -101,6 +101,15 @@ ARGUMENTS = {
         ),
     ),
 }
+CUTS = {
+    "lfm2": ("]",),
+    "hermes": ("", "\n", "\n</tool_call>\n"),
+    "qwen3-coder": ("", "\n", "\n</tool_call>\n"),
+    "gemma4": ("",),
+    "kimi-k2": ("", "<|tool_call_end|>"),
+    "glm45": ("\n",),
+}
+"""Behind what the turn may end, besides a whole block."""
 NEAR = {
     "qwen3-coder": ("<function=", "<parameter=", "</parameter>", "</function>"),
     "glm45": ("<arg_key>", "<arg_value>", "</arg_value>"),
@@ -118,6 +127,7 @@ def test_a_layout_is_what_the_dialect_writes(name: str) -> None:
         shape.empty,
         shape.close,
     ) == TEXTS[name]
+    assert shape.cuts == CUTS[name]
     assert (shape.strings, shape.constants, shape.values) == VALUES[name]
     assert (shape.gaps, shape.is_typed, shape.near) == ((), False, NEAR.get(name, ()))
     assert shape.is_sorted == (name == "gemma4")

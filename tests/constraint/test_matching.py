@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from random import Random
 from typing import Any
 from weakref import ref
 
@@ -17,6 +18,7 @@ from localagent.errors import ConstraintFailed, GrammarMissing, GrammarTooLarge
 from localagent.hosts.utf8 import make_piece
 from parsers import DIALECTS
 from tests.constraint.drawing import special_of, tool_of
+from tests.constraint.twelve import TWELVE
 
 
 class Bytes:
@@ -162,3 +164,28 @@ def test_both_vocabularies_write_the_same_call(vocabularies: dict[str, Any]) -> 
             matcher.accept(token)
         assert matcher.accepting
         assert ("<[" in grammar.text) == ("<|tool_call_start|>" in special_of(vocabulary))
+
+
+@pytest.mark.engine
+def test_a_grammar_whose_lexer_is_used_up_is_compiled_anew(vocabulary: Any) -> None:
+    """Raw text between tags, of which no tag may be part: each text makes the lexer larger, up to a limit."""
+    factory = Factory(vocabulary)
+    grammar = block_grammar(DIALECTS["qwen3-coder"], TWELVE, special=special_of(vocabulary))
+    first = factory.compile(grammar)
+    process = first._process
+    text = "".join(map(chr, range(97, 123))) * 2
+    draw = Random(1)
+    with pytest.raises(ConstraintFailed, match="lexer"):
+        for _ in range(3000):
+            matcher = factory.compile(grammar)
+            assert matcher._process is process
+            words = "".join(draw.sample("</" + text + "parmte=functio>\n ", 30))
+            for token in vocabulary.tokenize(_BEGUN + words, special=True):
+                matcher.accept(token)
+    again = factory.compile(grammar)
+    assert again._process is not process
+    for token in vocabulary.tokenize(_BEGUN, special=True):
+        again.accept(token)
+
+
+_BEGUN = "<tool_call>\n<function=translate>\n<parameter=text>\n"

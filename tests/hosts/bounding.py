@@ -45,8 +45,10 @@ def made_up(seed: int, size: int, among: int | None = None, free: float = 0.4) -
 class Bounded:
     """See `protocol.Constraint`: a rule, and all that came."""
 
-    def __init__(self, rule: Rule, size: int) -> None:
+    def __init__(self, rule: Rule, size: int, instead: int | None = None) -> None:
+        """`instead`: comes wherever a token is drawn that a mask bars."""
         self.said: list[int] = []
+        self._instead = instead
         self._rule = rule
         self._size = size
 
@@ -57,6 +59,9 @@ class Bounded:
     def mask(self) -> Any | None:
         rule = self._rule(self.said)
         return mask_of(rule[:1], self._size) if isinstance(rule, list) else rule
+
+    def otherwise(self) -> int | None:
+        return self._instead
 
     def accept(self, token: int) -> None:
         self.said.append(token)

@@ -108,8 +108,9 @@ class SpeakingLane(Chain):
         self.mask = None
         return self.drawn
 
-    def bound(self, mask: Any) -> None:
+    def bound(self, mask: Any, otherwise: int | None = None) -> None:
         assert self.begun is not None
+        assert otherwise is None, "real engines are tried with it"
         self.mask = mask
 
     def force(self, tokens: Sequence[int]) -> None:

@@ -71,6 +71,32 @@ def run_alone(engine: Engine, ids: Any, sampling: Sampling, rule: Rule | None) -
     return asked
 
 
+@pytest.mark.parametrize("options", MIXED, ids=str)
+def test_what_the_mask_bars_ends_the_turn_where_it_is_to(engine: Engine, options: dict[str, Any]) -> None:
+    """The model draws as it would without a mask; only where that is barred does the end come in its place."""
+    size = engine.vocabulary.size
+    [end] = engine.vocabulary.tokenize("<|im_end|>", True)
+    ids, sampling = prompt(engine, "Rome"), Sampling(max_tokens=12, **options)
+    free = run_alone(engine, ids, sampling, None)
+    assert end not in free.ids[:5]
+
+    def asked(barred: int) -> Asked:
+        for lane in engine.lanes:
+            lane.clear()
+        stepping = Stepping(engine, budget=0)
+        mask = mask_of([token for token in range(size) if token != barred], size)
+        answer = stepping.ask(ids, sampling, Bounded(lambda _: mask, size, end))
+        stepping.run()
+        return answer
+
+    place = max(range(5), key=lambda n: free.ids.index(free.ids[n]))
+    ended = asked(free.ids[place])
+    assert ended.ids == [*free.ids[:place], end]
+    assert ended.outcome == "stop"
+    unused = next(token for token in words_only(engine) if token not in free.ids)
+    assert said(asked(unused)) == said(free)
+
+
 def said(asked: Asked) -> list[Any]:
     """What came. A batch may change the last bits of a log-probability, so these are compared elsewhere."""
     return [(token.id, token.text, token.logprobs is None) for token in asked.tokens]

@@ -155,6 +155,7 @@ class LlamaCppLane:
         self._drawn: int | None = None
         self._row: Any = None
         self._mask: Any = None
+        self._otherwise: int | None = None
         self._scored = False
         self._bias: tuple[Any, Any] | None = None
         self.output = 0
@@ -195,19 +196,22 @@ class LlamaCppLane:
         assert self._sampler is not None
         self._row = logits[row]
         mask, self._mask = self._mask, None
-        if self._scored and (mask is not None or self._bias is not None):
+        masked = mask is not None and self._otherwise is None
+        if self._scored and (masked or self._bias is not None):
             self._row = self._row.copy()  # log-probabilities are those before them
         if self._bias is not None:
             logits[row][self._bias[0]] += self._bias[1]
-        if mask is not None:
+        if masked:
             bound(logits[row], mask)
         token = self._sampler.draw(logits[row], self._context.pointer, row - len(logits))
+        if mask is not None and self._otherwise is not None and not mask[token // 32] >> token % 32 & 1:
+            token = self._otherwise
         self._drawn = token
         return token
 
-    def bound(self, mask: Any) -> None:
+    def bound(self, mask: Any, otherwise: int | None = None) -> None:
         """The logits are llama.cpp's own, which its samplers read: they are masked there."""
-        self._mask = mask
+        self._mask, self._otherwise = mask, otherwise
 
     def force(self, tokens: Sequence[int]) -> None:
         """Evaluate what is due and all of them but the last, which is due then."""

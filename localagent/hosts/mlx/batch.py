@@ -90,11 +90,11 @@ def _step(context: Context, lanes: Sequence[MlxLane]) -> list[int | EngineFailed
     return results
 
 
-def _bounded(lane: MlxLane) -> tuple[int, Sampler, Any]:
-    """A lane's row, sampler and mask, which is used up by that."""
+def _bounded(lane: MlxLane) -> tuple[int, Sampler, Any, int | None]:
+    """A lane's row, sampler, mask, which is used up by that, and what comes in place of what it bars."""
     assert lane.sampler is not None
     mask, lane.mask = lane.mask, None
-    return lane.rows.lanes.index(lane), lane.sampler, mask
+    return lane.rows.lanes.index(lane), lane.sampler, mask, lane.otherwise
 
 
 def _alone(context: Context, lane: MlxLane) -> int | EngineFailed:

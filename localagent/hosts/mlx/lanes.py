@@ -97,6 +97,8 @@ class MlxLane:
         """The logits from which the last token was drawn, and the row."""
         self.mask: Any = None
         """What bounds the next token; None if nothing does."""
+        self.otherwise: int | None = None
+        """What comes in place of a token that is not in the mask; None: another one is drawn."""
         self._context = context
         self._logits: Any = None
         """[1, size], not computed: what follows the chunk evaluated last."""
@@ -139,9 +141,11 @@ class MlxLane:
         if not self.rows.joined:
             self.rows.drawn = None
 
-    def bound(self, mask: Any) -> None:
-        """The token drawn ahead will be drawn once more, from the same logits."""
-        self.mask = mask
+    def bound(self, mask: Any, otherwise: int | None = None) -> None:
+        """The token drawn ahead will be drawn once more, from the same logits, unless `otherwise` takes the
+        place of what the mask does not allow.
+        """
+        self.mask, self.otherwise = mask, otherwise
 
     def force(self, tokens: Sequence[int]) -> None:
         """Evaluate them all and draw ahead. A lane in a batch leaves it for that."""

@@ -161,18 +161,23 @@ def draw(lib: Library, samplers: Sequence[Sampler], logits: Any) -> Drawn:
     return Drawn(tokens, mx.isfinite(mx.max(logits, axis=1)), logits)
 
 
-def redraw(lib: Library, drawn: Drawn, bounded: Sequence[tuple[int, Sampler, Any]]) -> Drawn:
-    """The same with other tokens in some rows: drawn by that sampler, among those in that mask only.
+def redraw(lib: Library, drawn: Drawn, bounded: Sequence[tuple[int, Sampler, Any, int | None]]) -> Drawn:
+    """The same with other tokens in some rows: drawn by that sampler, among those in that mask only; or,
+    where a token is given beside the mask, that one, unless the one that was drawn is in the mask.
 
     The logits stay as they were: log-probabilities are those before a mask.
     """
     mx, numpy = lib.mx, lib.numpy
     tokens = [drawn.tokens[row : row + 1] for row in range(drawn.tokens.shape[0])]
     size = drawn.logits.shape[-1]
-    for row, sampler, mask in bounded:
-        allowed = numpy.unpackbits(mask.view(numpy.uint8), count=size, bitorder="little")
-        logits = mx.where(mx.array(allowed.view(numpy.bool_)), drawn.logits[row : row + 1], -math.inf)
-        tokens[row] = sampler.redraw(logits)
+    for row, sampler, mask, otherwise in bounded:
+        bits = numpy.unpackbits(mask.view(numpy.uint8), count=size, bitorder="little")
+        allowed = mx.array(bits.view(numpy.bool_))
+        if otherwise is None:
+            tokens[row] = sampler.redraw(mx.where(allowed, drawn.logits[row : row + 1], -math.inf))
+        else:
+            ending = mx.array([otherwise], dtype=tokens[row].dtype)
+            tokens[row] = mx.where(allowed[tokens[row]], tokens[row], ending)
     return Drawn(mx.concatenate(tokens), drawn.finite, drawn.logits)
 
 
