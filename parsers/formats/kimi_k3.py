@@ -222,7 +222,7 @@ class KimiCall(RawCall):
             if kinds != STRING and not holds_no_tags(kinds):
                 kinds = ANY_JSON
         else:
-            kinds = declared | OR_TEXT if in_text else declared or STRING
+            kinds = declared | OR_TEXT if in_text and declared else declared or STRING
         self.writer.key(key)
         if kinds == STRING:
             self.writer.write('"')
