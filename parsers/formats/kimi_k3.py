@@ -222,9 +222,7 @@ class KimiCall(RawCall):
             if kinds != STRING and not holds_no_tags(kinds):
                 kinds = ANY_JSON
         else:
-            kinds = declared or STRING
-            if declared is not None and in_text:
-                kinds = declared | OR_TEXT
+            kinds = declared | OR_TEXT if in_text and declared else declared or STRING
         self.writer.key(key)
         if kinds == STRING:
             self.writer.write('"')

@@ -150,8 +150,7 @@ def _literal_of(text: str, kinds: frozenset[str]) -> tuple[Any, bool] | None:
     if word.lower() in _IN_ANY_CASE and (word[0] in "nN" or kinds == ANY_JSON or "boolean" in kinds):
         return _IN_ANY_CASE[word.lower()], word not in CONSTANTS  # `TRUE`, `NULL` (slip 12)
     if kinds <= CONTAINERS and '\\"' in text and not _QUOTE.search(text):
-        text = text.replace('\\"', '"')  # every quote in it is escaped: `[\"a\"]`
-        return read_literal(text)[0], True
+        return read_literal(text.replace('\\"', '"'))[0], True  # every quote is escaped: `[\"a\"]`
     try:
         value, repaired = read_literal(text)
     except Fault as fault:
