@@ -175,9 +175,9 @@ def test_without_declared_tools_nothing_is_said():
     assert isinstance(part, CallPart) and len(misfits(part.fits)) == 2
 
 
-def test_a_repeated_argument_fits_as_often_as_it_is_written():
-    _, first, last, end = told(f"{S}[f(city=1.5e3, city=1.5e3)]{E}", tools=[tool(properties={"city": {}})])
-    assert first[1] is last[1] is end[1] is True
+def test_of_a_repeated_argument_nothing_is_unknown():
+    *_, end = told(f"{S}[f(city='x', city='x')]{E}", tools=TOOLS)
+    assert end == ("CallEnd", True)
 
 
 def test_a_marker_in_a_string_is_named_unless_its_token_cannot_stand_there():
