@@ -140,7 +140,7 @@ def test_no_schema_hangs_anybody(kind):
         done.wait(0.01)
         longest = max(longest, time.monotonic() - before)
     # Generous to a busy machine; an engine that holds the lock takes all the time there is.
-    assert longest < 3 * SECONDS
+    assert longest < 8 * SECONDS
 
 
 @pytest.mark.parametrize(
