@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from localagent.moved import install
-
 if TYPE_CHECKING:
     from localagent.agent import Agent
     from localagent.errors import LocalAgentError
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
     from localagent.turn import Done
 
 __all__ = ["Agent", "Done", "LocalAgentError", "Model", "RemoteModel", "load", "tool"]
-
-install()
 
 _HOMES = {
     "Agent": "localagent.agent",

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 # The modules and packages of localagent, lowest first. Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"distribution", "errors", "files", "moved", "settings", "wording"},
+    {"distribution", "errors", "files", "settings", "wording"},
     {"messages"},
     {"prompt", "tools"},
     {"detection", "wire", "hosts"},
