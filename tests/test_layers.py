@@ -54,6 +54,7 @@ LAZY = {
         "prompt_toolkit",
         "rich",
         "ruamel",
+        "tomlkit",
     ),
 }
 EXTENDS = {"localagent.cli.show.blocks": {"rich"}}

@@ -1,13 +1,13 @@
 """A configuration file as its text, in which single values are set and removed.
 
-Libraries that write a whole file anew do not give back the bytes of what they removed: a blank line more, a
-quote less. So each format only finds where a value stands, the text is cut there, and the result is read
-by the format's own parser: if that finds anything but the change that was meant, the change is refused.
+Libraries that write a whole file anew do not give back what they read: ruamel.yaml indents all lists alike
+and joins the lines of quoted text, and tomlkit removes a table with the comments below it. So a library only
+finds where a value is written, the text is cut there, and the result is read again: if anything but that
+value has changed, the change is refused.
 """
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -16,6 +16,8 @@ from localagent.wording import quoted
 
 Keys = tuple[str, ...]
 """Where a value stands: the names of the tables or objects that lead to it, and its own."""
+Span = tuple[int, int]
+"""Where something begins and ends in the text."""
 
 
 class CannotEdit(UsageError):
@@ -39,16 +41,25 @@ class Document(ABC):
         """What the text means: None if it is empty. Raises ValueError."""
 
     @abstractmethod
+    def _span(self, keys: Keys) -> Span | None:
+        """Where a value is written; None if there is none that could be replaced."""
+
+    @abstractmethod
+    def _written(self, keys: Keys, value: Any, start: int) -> str:
+        """How a value is written instead of one that begins at `start`."""
+
+    @abstractmethod
+    def _with(self, keys: Keys, value: Any) -> str:
+        """The text with a value that is not there yet."""
+
+    @abstractmethod
+    def _without(self, keys: Keys, span: Span) -> str:
+        """The text without the value that is written there."""
+
     def raw(self, keys: Keys) -> str | None:
         """A value as it is written; None if there is none."""
-
-    @abstractmethod
-    def _with(self, keys: Keys, value: Any, raw: str | None) -> str:
-        """The text with this value; `raw`: how it is written, if that is known."""
-
-    @abstractmethod
-    def _without(self, keys: Keys) -> str:
-        """The text without this value."""
+        span = self._span(keys)
+        return None if span is None else self.text[slice(*span)]
 
     def get(self, keys: Keys) -> Any:
         """A value; None if there is none."""
@@ -63,55 +74,57 @@ class Document(ABC):
 
     def set(self, keys: Keys, value: Any) -> None:
         """Set a value. Raises CannotEdit."""
-        expected = copy.deepcopy(self.value)
-        inside = expected
-        for key in keys[:-1]:
-            if inside.get(key) is None:
-                inside[key] = {}
-            inside = inside[key]
-            if not isinstance(inside, dict):
-                raise CannotEdit(f"{shown(keys)} cannot be set: {key} holds something else")
-        inside[keys[-1]] = value
-        self._change(self._with(keys, value, None), expected, keys)
+        for length in range(1, len(keys)):
+            if not isinstance(self.get(keys[:length]), dict | None):
+                raise CannotEdit(f"{shown(keys)} cannot be set: {keys[length - 1]} holds something else")
+        if (span := self._span(keys)) is None:
+            text = self._with(keys, value)
+        else:
+            text = self.text[: span[0]] + self._written(keys, value, span[0]) + self.text[span[1] :]
+        self._change(text, keys, value)
 
     def restore(self, keys: Keys, raw: str) -> None:
-        """Write a value as `raw` gave it. Raises CannotEdit."""
-        self._change(self._with(keys, None, raw), None, keys)
+        """Write a value that is there as `raw` gave it. Raises CannotEdit."""
+        start, end = self._required(keys)
+        self._change(self.text[:start] + raw + self.text[end:], keys)
 
     def remove(self, keys: Keys) -> None:
         """Remove a value that is there. Raises CannotEdit."""
-        expected = copy.deepcopy(self.value)
-        inside = expected
-        for key in keys[:-1]:
-            inside = inside[key]
-        del inside[keys[-1]]
-        self._change(self._without(keys), expected, keys)
+        self._change(self._without(keys, self._required(keys)), keys, None)
 
-    def _change(self, text: str, expected: Any, keys: Keys) -> None:
-        before, self.text = self.text, text
+    def _required(self, keys: Keys) -> Span:
+        if (span := self._span(keys)) is None:
+            raise CannotEdit(f"{shown(keys)} is written in a way that cannot be taken out")
+        return span
+
+    def _change(self, text: str, keys: Keys, wanted: Any = ...) -> None:
+        """Replace the text, unless it means something else than this value, or anything else anew."""
+        before, value = self.text, self.value
+        self.text = text
         try:
             self._read()
+            if _but(self.value, keys) != _but(value, keys) or wanted not in (..., self.get(keys)):
+                raise CannotEdit("something else would change")
         except CannotEdit as error:
             self.text = before
-            raise CannotEdit(f"{shown(keys)} cannot be changed safely: {error}") from None
-        if expected is not None and _bare(self.value) != _bare(expected):
-            self.text = before
             self._read()
-            raise CannotEdit(f"{shown(keys)} cannot be changed without changing something else")
+            raise CannotEdit(f"{shown(keys)} cannot be changed safely: {error}") from None
 
     def _read(self) -> None:
         try:
             value = self.parse()
         except (ValueError, RecursionError) as error:
-            raise CannotEdit(f"not valid {self.kind}: {error}") from None
+            why = "nested too deeply" if isinstance(error, RecursionError) else error
+            raise CannotEdit(f"not valid {self.kind}: {why}") from None
         if value is not None and not isinstance(value, dict):
             raise CannotEdit(f"not the {self.kind} of a configuration: it holds no names")
         self.value = value or {}
 
 
-def _bare(value: Any) -> Any:
-    """The value without empty tables at its top, which some formats cannot write."""
-    return {key: each for key, each in value.items() if each != {}}
+def _but(value: Any, keys: Keys) -> dict[str, Any]:
+    """Everything but one value. A table that leads to it and is not there counts as an empty one."""
+    inside = value if isinstance(value, dict) else {}
+    return {**inside, keys[0]: _but(inside.get(keys[0]), keys[1:]) if keys[1:] else None}
 
 
 def shown(keys: Keys) -> str:
@@ -130,9 +143,11 @@ def line_end(text: str, at: int) -> int:
     return len(text) if found < 0 else found + 1
 
 
-def position(text: str, at: int) -> str:
-    """A position for a message."""
-    return f"line {text.count(chr(10), 0, at) + 1}"
+def with_lines(text: str, at: int, lines: str, newline: str) -> str:
+    """The text with whole lines more. The last line of a file without an end keeps that."""
+    if at == 0 or text[:at].endswith("\n"):
+        return text[:at] + lines + text[at:]
+    return text[:at] + newline + lines.removesuffix(newline) + text[at:]
 
 
 def without_lines(text: str, start: int, end: int) -> str:

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import json
-import re
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
-from localagent.connect.document import CannotEdit, Document, Keys, line_end, line_start, shown, without_lines
-
-_HEADER = re.compile(r"[ \t]*\[(\[?)([^\n]*?)\](\]?)[ \t]*(?:#[^\n]*)?\r?$")
-_STRINGS = re.compile(
-    r'"""(?:[^\\]|\\.)*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'', re.DOTALL
+from localagent.connect.document import (
+    CannotEdit,
+    Document,
+    Keys,
+    Span,
+    line_end,
+    line_start,
+    shown,
+    with_lines,
+    without_lines,
 )
-_KEY = re.compile(r"[ \t]*((?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*'|[ \t]*\.[ \t]*)+?)[ \t]*=[ \t]*")
+from localagent.distribution import install_command
+from localagent.errors import ServerMissing
 
-
-@dataclass(frozen=True, slots=True)
-class _Statement:
-    """A table's head (`value` is None), or a name with its value. `keys` begin at the root of the file."""
-
-    keys: Keys
-    start: int
-    end: int
-    value: tuple[int, int] | None = None
+_Body = list[tuple[Any, Any]]
+"""What tomlkit keeps of a table, in order: names with their items, and None with white space or a comment."""
 
 
 class Toml(Document):
@@ -35,130 +33,114 @@ class Toml(Document):
     def parse(self) -> Any:
         """As `Document.parse`."""
         value = tomllib.loads(self.text)
-        self._statements = self._split()
+        try:
+            import tomlkit
+            from tomlkit.exceptions import TOMLKitError
+        except ImportError as error:
+            raise ServerMissing(f"TOML files need more: {install_command('server')} [{error}]") from error
+        try:
+            self._tree = tomlkit.parse(self.text)
+        except TOMLKitError as error:
+            raise ValueError(str(error)) from None
+        if self._tree.as_string() != self.text:
+            raise CannotEdit("a way to write TOML that cannot be kept as it is")
         return value
 
-    def raw(self, keys: Keys) -> str | None:
-        """As `Document.raw`."""
-        span = self._span(keys)
-        return None if span is None else self.text[span[0] : span[1]]
-
-    def _span(self, keys: Keys) -> tuple[int, int] | None:
+    def _span(self, keys: Keys) -> Span | None:
         """Where a value at the root stands, or a table with its head and what is below it."""
-        for each in self._statements:
-            if each.keys == keys and each.value is not None:
-                return each.value
-        block = [n for n, each in enumerate(self._statements) if each.keys[: len(keys)] == keys]
-        if not block or self._statements[block[0]].value is not None:
-            return None
-        if block != list(range(block[0], block[-1] + 1)):
+        from tomlkit.items import AoT, Table
+
+        places = list(_places(self._tree.body, keys))
+        if len(places) > 1:
             raise CannotEdit(f"{shown(keys)} stands in several places")
-        return self._statements[block[0]].start, self._statements[block[-1]].end
+        if not places:
+            return None
+        body, index = places[0]
+        key, item = body[index]
+        start, end = self._item(body, index)
+        if isinstance(item, Table) and not key.is_dotted():
+            return start, end - _trailing(item)
+        if len(keys) > 1 or isinstance(item, Table | AoT):
+            return None
+        start += len(item.trivia.indent + key.as_string() + key.sep)
+        return start, start + len(item.as_string())
 
-    def _with(self, keys: Keys, value: Any, raw: str | None) -> str:
-        new = (
-            raw
-            if raw is not None
-            else self._table(keys, value)
-            if isinstance(value, dict)
-            else _scalar(value)
-        )
-        if (span := self._span(keys)) is not None:
-            return self.text[: span[0]] + new + self.text[span[1] :]
-        if isinstance(value, dict) or (raw or "").lstrip().startswith("["):
-            return self._append(new)
-        return self._at_root(f"{keys[0]} = {new}")
+    def _item(self, body: _Body, index: int) -> Span:
+        """Where an item stands, which tomlkit does not say: the text is written with a mark in its place."""
+        from tomlkit.items import Whitespace
 
-    def _append(self, table: str) -> str:
-        text, ending = self.text, self.newline
-        if not text:
-            return table
-        if text.endswith("\n"):
-            return text + ending + table
-        return text + ending * 2 + table.removesuffix(ending)
+        kept, body[index] = body[index], (None, Whitespace("\0\n"))
+        before, _, after = self._tree.as_string().partition("\0\n")
+        body[index] = kept
+        return len(before), len(self.text) - len(after)
 
-    def _at_root(self, line: str) -> str:
-        text = self.text
-        root = [each for each in self._statements if each.value is not None and self._table_of(each) == ()]
-        if not root:  # comments at the top may belong to the first table
-            return line + self.newline + (self.newline + text if text else "")
-        at = root[-1].end
-        if text[:at].endswith("\n"):
-            return text[:at] + line + self.newline + text[at:]
-        return text + self.newline + line
-
-    def _without(self, keys: Keys) -> str:
-        text, span = self.text, self._span(keys)
-        if span is None:
-            raise CannotEdit(f"{shown(keys)} is written in a way that cannot be taken out")
-        if any(each.value == span for each in self._statements):
-            start, end = line_start(text, span[0]), line_end(text, span[1])
-            if len([e for e in self._statements if e.value and self._table_of(e) == ()]) == 1:
-                end = line_end(text, end) if not text[end : line_end(text, end)].strip() else end
-            return without_lines(text, start, end)
-        start, end = span
-        blank = line_start(text, start - 1) if start else 0
-        if start and not text[blank:start].strip():  # the empty line that sets it off
-            start = blank
-        return without_lines(text, start, end)
-
-    def _table(self, keys: Keys, value: dict[str, Any]) -> str:
+    def _written(self, keys: Keys, value: Any, start: int) -> str:
+        if not isinstance(value, dict):
+            return _scalar(value)
         lines = [f"[{'.'.join(keys)}]", *(f"{key} = {_scalar(each)}" for key, each in value.items())]
         return self.newline.join([*lines, ""])
 
-    def _table_of(self, statement: _Statement) -> Keys:
-        return next(
-            (
-                each.keys
-                for each in reversed(self._statements)
-                if not each.value and each.start < statement.start
-            ),
-            (),
-        )
+    def _with(self, keys: Keys, value: Any) -> str:
+        text, new = self.text, self._written(keys, value, 0)
+        if isinstance(value, dict):
+            if text and not text.endswith("\n"):
+                new = self.newline + new
+            return with_lines(
+                text, len(text), self.newline + new if text.endswith("\n") else new, self.newline
+            )
+        line = f"{keys[0]} = {new}{self.newline}"
+        if root := self._root():
+            return with_lines(text, self._item(self._tree.body, root[-1])[1], line, self.newline)
+        return line + (self.newline + text if text else "")  # comments there may belong to the first table
 
-    def _split(self) -> list[_Statement]:
-        """The statements of a text that is known to be valid."""
-        text, at, found = self.text, 0, list[_Statement]()
-        table: Keys = ()
-        while at < len(text):
-            end = line_end(text, at)
-            if head := _HEADER.match(text[at:end].removesuffix("\n")):
-                table = _keys(head[2])
-                found.append(_Statement(table, at, end))
-            elif name := _KEY.match(text, at, end):
-                stop = self._end_of_value(name.end())
-                end = line_end(text, stop)
-                found.append(_Statement((*table, *_keys(name[1])), at, end, (name.end(), stop)))
-            at = end
-        return found
+    def _root(self) -> list[int]:
+        """Which items of the file are names with values."""
+        from tomlkit.items import AoT, Table
 
-    def _end_of_value(self, at: int) -> int:
-        text, depth, last = self.text, 0, at
-        while at < len(text):
-            char = text[at]
-            if char in "\"'" and (string := _STRINGS.match(text, at)):
-                at = last = string.end()
-                continue
-            if char == "#":
-                at = text.find("\n", at) if "\n" in text[at:] else len(text)
-                continue
-            if char == "\n" and depth == 0:
-                break
-            depth += (char in "[{") - (char in "]}")
-            at += 1
-            if not char.isspace():
-                last = at
-        return last
+        return [
+            index
+            for index, (key, item) in enumerate(self._tree.body)
+            if key is not None and (key.is_dotted() or not isinstance(item, Table | AoT))
+        ]
+
+    def _without(self, keys: Keys, span: Span) -> str:
+        text, (start, end) = self.text, span
+        if isinstance(self.get(keys), dict):
+            blank = line_start(text, start - 1) if start else 0
+            if not text[blank:start].strip():  # the empty line that sets it off
+                start = blank
+        else:
+            start, end = line_start(text, start), line_end(text, end)
+            if len(self._root()) == 1 and not text[end : line_end(text, end)].strip():
+                end = line_end(text, end)
+        return without_lines(text, start, end)
 
 
-def _keys(written: str) -> Keys:
-    """The names in a dotted key."""
-    value: Any = tomllib.loads(f"{written.strip()} = 0")
-    keys: list[str] = []
-    while isinstance(value, dict):
-        ((key, value),) = value.items()
-        keys.append(key)
-    return tuple(keys)
+def _places(body: _Body, keys: Keys) -> Iterator[tuple[_Body, int]]:
+    """Where a value is: in which table, and the how manieth of it."""
+    from tomlkit.items import Table
+
+    for index, (key, item) in enumerate(body):
+        if key is None or key.key != keys[0]:
+            continue
+        if len(keys) == 1:
+            yield body, index
+        elif isinstance(item, Table):
+            yield from _places(item.value.body, keys[1:])
+
+
+def _trailing(item: Any) -> int:
+    """The length of the comments and empty lines at the end of a table: they may belong to the next one."""
+    from tomlkit.items import AoT, Table
+
+    if isinstance(item, AoT):
+        item = item.body[-1]
+    length = 0
+    for key, inner in reversed(item.value.body if isinstance(item, Table) else []):
+        if key is not None:
+            return length + _trailing(inner)
+        length += len(inner.as_string())
+    return length
 
 
 def _scalar(value: Any) -> str:

@@ -6,7 +6,16 @@ import json
 import re
 from typing import Any
 
-from localagent.connect.document import CannotEdit, Document, Keys, line_end, line_start, shown, without_lines
+from localagent.connect.document import (
+    CannotEdit,
+    Document,
+    Keys,
+    Span,
+    line_end,
+    line_start,
+    with_lines,
+    without_lines,
+)
 from localagent.distribution import install_command
 from localagent.errors import ServerMissing
 
@@ -34,58 +43,48 @@ class Yaml(Document):
             return value
         return {key: _by_name(each) for key, each in value.items()}
 
-    def raw(self, keys: Keys) -> str | None:
-        """As `Document.raw`: the lines of an entry, or of a name with its value."""
-        span = self._span(keys)
-        return None if span is None else self.text[span[0] : span[1]]
-
     def _node(self, name: str) -> tuple[Any, Any] | None:
         pairs = getattr(self._root, "value", ())
         return next(((key, value) for key, value in pairs if key.value == name), None)
 
-    def _span(self, keys: Keys) -> tuple[int, int] | None:
-        """The whole lines of something."""
+    def _span(self, keys: Keys) -> Span | None:
+        """The whole lines of an entry, or of a name with its value."""
         if (pair := self._node(keys[0])) is None:
             return None
         if len(keys) == 1:
-            key, value = pair
-            return line_start(self.text, key.start_mark.index), self._end(value)
+            return line_start(self.text, pair[0].start_mark.index), self._end(pair[1])
         for entry in self._entries(pair[1]):
-            if entry.flow_style:
-                continue
-            if any((key.value, value.value) == ("name", keys[1]) for key, value in entry.value):
+            names = [value.value for key, value in entry.value if key.value == "name"]
+            if names == [keys[1]] and not entry.flow_style:
                 return line_start(self.text, entry.start_mark.index), self._end(entry)
         return None
 
-    def _with(self, keys: Keys, value: Any, raw: str | None) -> str:
+    def _written(self, keys: Keys, value: Any, start: int) -> str:
+        return self._lines(keys, value, re.match(r"[ \t]*", self.text[start:])[0])  # type: ignore[index]
+
+    def _with(self, keys: Keys, value: Any) -> str:
         text = self.text
-        if (span := self._span(keys)) is not None:
-            dash = re.match(r"[ \t]*", text[span[0] :])
-            new = raw if raw is not None else self._lines(keys, value, dash[0] if dash else "")
-            return text[: span[0]] + new + text[span[1] :]
         if (pair := self._node(keys[0])) is None:
             head = "" if len(keys) == 1 else f"{keys[0]}:{self.newline}"
-            return self._after(len(text), head + (raw or self._lines(keys, value, "  ")))
-        sequence = pair[1]
+            return with_lines(text, len(text), head + self._lines(keys, value, "  "), self.newline)
+        key, sequence = pair
         if entries := self._entries(sequence):
             if sequence.flow_style:
                 raise CannotEdit(f"the list {keys[0]} is written in brackets: write one entry a line")
-            indent = " " * sequence.start_mark.column
-            return self._after(self._end(entries[-1]), raw or self._lines(keys, value, indent))
+            lines = self._lines(keys, value, " " * sequence.start_mark.column)
+            return with_lines(text, self._end(entries[-1]), lines, self.newline)
         if text[sequence.start_mark.index : sequence.end_mark.index].strip() not in ("", "[]"):
             raise CannotEdit(f"{keys[0]} holds something else than a list")
-        start, end = pair[0].end_mark.index + 1, line_end(text, pair[0].end_mark.index)
-        ended = text[:end].endswith("\n")
+        start, end = key.end_mark.index + 1, line_end(text, key.end_mark.index)
         comment = text[start:end].strip().removeprefix("[]").strip()
-        head = text[:start] + (f" {comment}" if comment else "") + self.newline
-        lines = self._lines(keys, value, "  ")
-        return head + (lines + text[end:] if ended else lines.removesuffix(self.newline))
+        head = text[:start] + (f" {comment}" if comment else "")
+        if text[:end].endswith("\n"):
+            head += self.newline
+        return with_lines(head + text[end:], len(head), self._lines(keys, value, "  "), self.newline)
 
-    def _without(self, keys: Keys) -> str:
-        span, pair = self._span(keys), self._node(keys[0])
-        if span is None or pair is None:
-            raise CannotEdit(f"{shown(keys)} is written in a way that cannot be taken out")
-        text = without_lines(self.text, *span)
+    def _without(self, keys: Keys, span: Span) -> str:
+        text, pair = without_lines(self.text, *span), self._node(keys[0])
+        assert pair is not None
         if len(keys) == 2 and len(self._entries(pair[1])) == 1:
             at = pair[0].end_mark.index + 1
             text = f"{text[:at]} []{text[at:]}"
@@ -95,14 +94,7 @@ class Yaml(Document):
         if len(keys) == 1:
             return f"{keys[0]}: {_scalar(value)}{self.newline}"
         lines = [f"{key}: {_scalar(each)}" for key, each in value.items()]
-        marks = [f"{indent}- ", *([f"{indent}  "] * (len(lines) - 1))]
-        return "".join(mark + line + self.newline for mark, line in zip(marks, lines, strict=True))
-
-    def _after(self, at: int, lines: str) -> str:
-        text = self.text
-        if at == 0 or text[:at].endswith("\n"):
-            return text[:at] + lines + text[at:]
-        return text[:at] + self.newline + lines.removesuffix(self.newline) + text[at:]
+        return f"{indent}- " + f"{self.newline}{indent}  ".join(lines) + self.newline
 
     def _entries(self, sequence: Any) -> list[Any]:
         from ruamel.yaml.nodes import MappingNode, SequenceNode

@@ -235,12 +235,13 @@ def test_what_cannot_be_changed_safely_is_left_alone(name, text):
         assert path.read_text() == text
 
 
-def test_an_edit_that_would_change_something_else_is_found_out():
+def test_what_only_looks_like_a_name_is_text():
     path = write("codex", before := '"a\\"b" = """\nmodel = "x"\n"""\n')
-    assert tomllib.loads(before) == {'a"b': 'model = "x"\n'}
-    with pytest.raises(UsageError, match="without changing something else"):
-        connect("codex")
-    assert path.read_text() == before
+    connect("codex")
+    assert tomllib.loads(path.read_text())['a"b'] == tomllib.loads(before)['a"b'] == 'model = "x"\n'
+    write("codex", path.read_text() + "# mine\n")
+    undo("codex")
+    assert path.read_text() == before + "# mine\n"
 
 
 @pytest.mark.parametrize("name", ["claude", "opencode", "zed"])

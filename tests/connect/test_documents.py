@@ -183,24 +183,24 @@ def test_how_many_tables_are_there(keys, depth):
     assert (document.get(("a", "b", "c", "d")), document.get(("s", "x"))) == (1, None)
 
 
-DEEP = '{"a": ' * 100
 BROKEN = [
-    (Jsonc, "{", "not valid JSON: line 1: a name in quotes or } is missing"),
-    (Jsonc, '{\n\n"a": }', "not valid JSON: line 3: a value is missing"),
-    (Jsonc, '{\n"a"\n1}', "not valid JSON: line 3: a colon is missing"),
+    (Jsonc, "{", "not valid JSON: line 1: Expecting property name enclosed in double quotes"),
+    (Jsonc, '{\n\n"a": }', "not valid JSON: line 3: Expecting value"),
+    (Jsonc, '{\n"a"\n1}', "not valid JSON: line 3: Expecting ':' delimiter"),
     (Jsonc, "// b\n[1]", "not the JSON of a configuration: it holds no names"),
-    (Jsonc, '{"a": 1}\n x', "not valid JSON: line 2: something follows its end"),
-    (Jsonc, '{"a":\n nope' + "e" * 50 + "}", f"not valid JSON: line 2: nop{'e' * 37} is no value"),
-    (Jsonc, '{"a": "\\q"}', 'not valid JSON: line 1: "\\q" is no value'),
-    (Jsonc, '{"a": 1\n"b": 2}', "not valid JSON: line 2: a comma or } is missing"),
-    (Jsonc, '{"a": [1\n2]}', "not valid JSON: line 2: a comma or ] is missing"),
-    (Jsonc, '{"a": [1,\n,]}', "not valid JSON: line 2: a value is missing"),
-    (Jsonc, '{"a": 1,,}', "not valid JSON: line 1: a name in quotes or } is missing"),
-    (Jsonc, "/* open", "not valid JSON: line 1: a value is missing"),
-    (Jsonc, DEEP + "1" + "}" * 100, None),
-    (Jsonc, DEEP + "{}" + "}" * 100, None),
-    (Jsonc, DEEP + '{"a": 1}' + "}" * 100, "not valid JSON: line 1: nested too deeply"),
-    (Jsonc, DEEP + "[1]" + "}" * 100, "not valid JSON: line 1: nested too deeply"),
+    (Jsonc, '{"a": 1}\n x', "not valid JSON: line 2: Extra data"),
+    (Jsonc, '{"a": /* 1\n2 */ nope}', "not valid JSON: line 2: Expecting value"),
+    (Jsonc, '{"a": "\\q"}', "not valid JSON: line 1: Invalid \\escape"),
+    (Jsonc, '{"a": 1\n"b": 2}', "not valid JSON: line 2: Expecting ',' delimiter"),
+    (Jsonc, '{"a": [1\n2]}', "not valid JSON: line 2: Expecting ',' delimiter"),
+    (Jsonc, '{"a": [1,\n,]}', "not valid JSON: line 2: Expecting value"),
+    (Jsonc, '{"a": [,]}', "not valid JSON: line 1: Expecting value"),
+    (Jsonc, "{ /* 1 */ , }", "not valid JSON: line 1: Expecting property name enclosed in double quotes"),
+    (Jsonc, '{"a": 1,,}', None),
+    (Jsonc, '{"a": "// 1}', "not valid JSON: line 1: Unterminated string starting at"),
+    (Jsonc, '{"a": "1\n"}', "not valid JSON: line 1: Invalid control character at"),
+    (Jsonc, "/* open", "not valid JSON: line 1: Expecting value"),
+    (Jsonc, '{"a": ' * 100_000, "not valid JSON: nested too deeply"),
     (Toml, "a = 1\na = 2\n", "not valid TOML: Cannot overwrite a value (at line 2, column 6)"),
     (Yaml, "a: b: c", "not valid YAML: line 1: mapping values are not allowed here"),
     (Yaml, "a: 1\nb: &x\n  c: *y\n", "not valid YAML: line 3: found undefined alias 'y'"),
@@ -210,12 +210,22 @@ BROKEN = [
 
 @pytest.mark.parametrize(("format", "text", "reason"), BROKEN)
 def test_what_is_broken_is_told_with_its_place(format, text, reason):
-    if reason is None:
-        assert format(text).value
-        return
     with pytest.raises(CannotEdit) as refused:
         format(text)
-    assert str(refused.value) == reason
+    if reason is not None:  # else Python's versions have words of their own
+        assert str(refused.value) == reason
+
+
+def test_however_deep_a_file_is_it_is_changed_or_refused():
+    for depth in (100, *range(200, 2000, 10)):
+        text = '{"a": ' * depth + "1" + "}" * depth
+        try:
+            document = Jsonc(text)
+        except CannotEdit:
+            assert depth > 100
+            continue
+        document.set(("b",), 1)
+        assert document.text == text[:-1] + ', "b": 1}'
 
 
 ELSEWHERE = [
@@ -240,12 +250,20 @@ def test_what_stands_where_nothing_can_be_put_is_left(format, text, keys, reason
     assert (document.text, document.value) == (text, value)
 
 
-def test_a_change_that_would_change_something_else_is_taken_back():
-    document = Toml('"a\\"b" = """\nc = "x"\n"""\n')
-    text, value = document.text, document.value
-    with pytest.raises(CannotEdit, match=r"^c cannot be changed without changing something else$"):
-        document.set(("c",), "y")
-    assert (document.text, document.value, document.get(("c",))) == (text, value, None)
+CARELESS = [
+    (Jsonc, '{"a": 2, "a": 3}', "a", "the first one would count then"),
+    (Yaml, "m: &x\n  - name: b\n    k: &y 1\nn: &y 2\nc: *y\n", "n", "the alias would mean the first anchor"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::ruamel.yaml.error.ReusedAnchorWarning")
+@pytest.mark.parametrize(("format", "text", "keys", "reason"), CARELESS)
+def test_a_change_that_would_change_something_else_is_taken_back(format, text, keys, reason):
+    document = format(text)
+    value = document.value
+    with pytest.raises(CannotEdit, match=f"^{keys} cannot be changed safely: something else would change$"):
+        document.remove((keys,))
+    assert (document.text, document.value) == (text, value), reason
 
 
 TANGLED = [
